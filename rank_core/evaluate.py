@@ -47,8 +47,8 @@ def parse_measure(name: str) -> Any:
         value = measure.params[setting]
         kind = parameter.dtype
         if not parameter.validate(value) or (kind is int and isinstance(value, bool)):
-            wanted = _listed(parameter.choices) if kind is str else _KINDS.get(kind, kind)
-            raise refused_measure(name, f"its {setting} must be {wanted}")
+            expected = _listed(parameter.choices) if kind is str else _KINDS.get(kind, kind)
+            raise refused_measure(name, f"its {setting} must be {expected}")
         if setting in _LEAST and value < _LEAST[setting]:
             raise refused_measure(name, f"its {setting} must be {_LEAST[setting]} or more")
         if setting in _MOST and value > _MOST[setting]:

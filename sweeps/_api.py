@@ -141,7 +141,7 @@ def compare(
     runs: dict[str, Any] = (
         {name: tuple(own) for name, own in training_runs(systems).items()}
         if isinstance(systems, pd.DataFrame)
-        else {name: _sources(given) for name, given in systems.items()}
+        else {name: _sources(sources) for name, sources in systems.items()}
     )
     if len(runs) < 2:
         raise BadInput(f"a comparison needs two systems or more, got {', '.join(runs) or 'one'}")
@@ -157,16 +157,16 @@ def compare(
     return TestedTable(compared.analysis, comparison_text(compared))
 
 
-def _sources(given: Any) -> tuple[Any, ...]:
+def _sources(source: Any) -> tuple[Any, ...]:
     """The sources of a system: one or several, patterns and dictionaries resolved."""
-    if isinstance(given, str):
-        return tuple(sources_of(given))
-    if isinstance(given, Mapping) and isinstance(next(iter(given.values()), None), Mapping):
-        rows = [(query, *pair) for query, scores in given.items() for pair in scores.items()]
+    if isinstance(source, str):
+        return tuple(sources_of(source))
+    if isinstance(source, Mapping) and isinstance(next(iter(source.values()), None), Mapping):
+        rows = [(query, *pair) for query, scores in source.items() for pair in scores.items()]
         return (pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]),)
-    if isinstance(given, list | tuple):
-        return tuple(source for part in given for source in _sources(part))
-    return (given,)
+    if isinstance(source, list | tuple):
+        return tuple(resolved for part in source for resolved in _sources(part))
+    return (source,)
 
 
 def _labelled(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:

@@ -47,8 +47,8 @@ def splits(
     train: str | None = None, dev: str | None = None, test: str | None = None
 ) -> dict[str, tuple[Part, ...]]:
     """The given splits, each of one id."""
-    given = {"train": train, "dev": dev, "test": test}
-    return {name: (Part(dataset_id),) for name, dataset_id in given.items() if dataset_id}
+    ids = {"train": train, "dev": dev, "test": test}
+    return {name: (Part(dataset_id),) for name, dataset_id in ids.items() if dataset_id}
 
 
 def pool(dataset_ids: Iterable[str], query_field: str | None = None) -> dict[str, tuple[Part, ...]]:

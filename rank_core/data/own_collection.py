@@ -25,36 +25,36 @@ def load_own(path: str) -> Collection:
     function: Callable[[], Any] = load("collection", path)
     if not callable(function):
         raise BadInput(f"collection {path} must be a function, got {shown(function)}")
-    made = function()
-    if not isinstance(made, Collection):
-        kind = type(made).__name__
+    collection = function()
+    if not isinstance(collection, Collection):
+        kind = type(collection).__name__
         raise BadInput(f"collection {path} must return a rank_core.records.Collection, got {kind}")
-    if not isinstance(made.name, str) or not made.name.strip():
-        raise BadInput(f"collection {path} must have a name, got {shown(made.name)}")
-    _check(f"collection {path}", made)
-    content_hash = made.content_hash or _content_hash(made)
-    ranked_here = not any(split.candidates for split in made.splits.values())
+    if not isinstance(collection.name, str) or not collection.name.strip():
+        raise BadInput(f"collection {path} must have a name, got {shown(collection.name)}")
+    _check(f"collection {path}", collection)
+    content_hash = collection.content_hash or _content_hash(collection)
+    ranked_here = not any(split.candidates for split in collection.splits.values())
     return replace(
-        made,
+        collection,
         content_hash=content_hash,
-        splits=_ranked(made, content_hash),
-        first_stage=made.first_stage or ("BM25" if ranked_here else ""),
+        splits=_ranked(collection, content_hash),
+        first_stage=collection.first_stage or ("BM25" if ranked_here else ""),
     )
 
 
-def _check(what: str, made: Collection) -> None:
-    if set(made.splits) != set(SPLITS):
+def _check(what: str, collection: Collection) -> None:
+    if set(collection.splits) != set(SPLITS):
         raise BadInput(
-            f"{what} must have the splits {', '.join(SPLITS)}, got {', '.join(made.splits)}"
+            f"{what} must have the splits {', '.join(SPLITS)}, got {', '.join(collection.splits)}"
         )
     owners: dict[str, str] = {}
-    for name, split in made.splits.items():
+    for name, split in collection.splits.items():
         queries, where = split.queries, f"{what}, {name}"
         _known(f"{where}: the judgments' queries", split.qrels, queries)
         _known(f"{where}: the candidates' queries", split.candidates, queries)
         for kind, table in (("judged", split.qrels), ("candidate", split.candidates)):
             documents = {doc_id for of_query in table.values() for doc_id in of_query}
-            _known(f"{where}: {kind} documents", documents, made.documents)
+            _known(f"{where}: {kind} documents", documents, collection.documents)
         if not any(grade > 0 for judged in split.qrels.values() for grade in judged.values()):
             raise BadInput(f"{where} has no relevant document (relevance above 0)")
         for query_id in queries:
@@ -72,7 +72,7 @@ def _known(what: str, names: Iterable[str], known: Mapping[str, Any]) -> None:
         raise BadInput(f"{what} must be in the collection; {shown(strange[0])} is not")
 
 
-def _ranked(made: Collection, content_hash: str) -> dict[str, Split]:
+def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
     """The splits restricted to judged queries, each with candidates."""
     splits = {
         name: Split(
@@ -80,21 +80,21 @@ def _ranked(made: Collection, content_hash: str) -> dict[str, Split]:
             qrels=split.qrels,
             candidates={q: in_rank_order(scores) for q, scores in split.candidates.items()},
         )
-        for name, split in made.splits.items()
+        for name, split in collection.splits.items()
     }
     without = {name: split.queries for name, split in splits.items() if not split.candidates}
-    runs = bm25_runs(made.documents, without, content_hash) if without else {}
+    runs = bm25_runs(collection.documents, without, content_hash) if without else {}
     return splits | {
         name: replace(splits[name], candidates=read_run(path)) for name, path in runs.items()
     }
 
 
-def _content_hash(made: Collection) -> str:
+def _content_hash(collection: Collection) -> str:
     """16 hex digits over everything that a trial reads."""
     digest = hashlib.sha256()
-    for document in sorted(made.documents.items()):
+    for document in sorted(collection.documents.items()):
         digest.update(json.dumps(document).encode())
-    for name, split in sorted(made.splits.items()):
+    for name, split in sorted(collection.splits.items()):
         content = [name, dict(split.queries), split.qrels, split.candidates]
         digest.update(json.dumps(content, sort_keys=True).encode())
     return digest.hexdigest()[:16]

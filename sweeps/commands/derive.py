@@ -80,9 +80,9 @@ class _Cell:
         """{system derived from chunk scores: its settings}."""
         return {self.key(system): config for system, config in self.configs.items()}
 
-    def key(self, asked: Asked) -> str:
+    def key(self, system: Asked) -> str:
         """The derived system's name beside those of cells."""
-        return f"{self.cell} {' '.join(map(str, asked))}"
+        return f"{self.cell} {' '.join(map(str, system))}"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -90,12 +90,11 @@ def main(argv: Sequence[str]) -> int:
     first stage; alpha of each trial chosen on dev) and aggregate kept chunk scores in other ways.
     Print the table and write derived.csv and derived.md into DIR/report or --out."""
     given = _parser().parse_args(argv)
-    asked = _asked(given)
+    systems = _asked(given)
     with opened(given.sweep, trials=True) as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        named = given.normalise or given.aggregators or given.strides or given.max_chunks
-        derived = derive(store.folder, asked, given.normalise, every=not named)
+        derived = derive(store.folder, systems, given.normalise, every=not _named(given))
         markdown, table = write_derived(derived, out)
         if not given.out:
             changed = [*(f"report/{path.name}" for path in (markdown, table)), INTERPOLATED]
@@ -106,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def derive(
-    folder: Path, asked: Sequence[Asked], normalise: str = "", *, every: bool = False
+    folder: Path, systems: Sequence[Asked], normalise: str = "", *, every: bool = False
 ) -> Derived:
     """The trained cells and the systems derived from each: those in `asked` from its chunk scores,
     and its interpolation with the first stage, normalised by `normalise`; with `every`, all systems
@@ -116,16 +115,16 @@ def derive(
     if every and (folder / FIRST_STAGE).is_dir():
         normalise = DEFAULT
     used = _used_seeds(sweep)
-    kept = _seeds_that_kept(sweep, used, needed=not (every and normalise)) if asked else {}
+    kept = _seeds_that_kept(sweep, used, needed=not (every and normalise)) if systems else {}
     mixed = {row.of: row for row in interpolate_cells(sweep, used, normalise)} if normalise else {}
     cells = [
-        _derived_cell(sweep, cell, kept.get(cell, seeds), asked if cell in kept else (), qrels)
+        _derived_cell(sweep, cell, kept.get(cell, seeds), systems if cell in kept else (), qrels)
         for cell, seeds in used.items()
         if cell in kept or cell in mixed
     ]
     if not cells:
         raise BadInput(f"no cell of {folder} can be interpolated with its first stage")
-    for system in asked if kept and not mixed else ():
+    for system in systems if kept and not mixed else ():
         reasons = [cell.reasons.get(system) for cell in cells if cell.cell in kept]
         if all(reasons):
             raise BadInput(str(reasons[-1]))
@@ -158,12 +157,12 @@ def derive(
 
 
 def _derived_cell(
-    sweep: Sweep, cell: str, seeds: tuple[int, ...], asked: Sequence[Asked], qrels: Qrels
+    sweep: Sweep, cell: str, seeds: tuple[int, ...], systems: Sequence[Asked], qrels: Qrels
 ) -> _Cell:
     scores = sweep.scores
     derived = _Cell(cell, seeds, _config(sweep, cell, seeds[0]))
     derived.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
-    for system in asked:
+    for system in systems:
         if derived.trained.model.name == "firstp":
             derived.reasons[system] = "a FirstP trial reads and keeps only the first chunk"
             continue
@@ -285,13 +284,13 @@ def _asked(given: argparse.Namespace) -> list[Asked]:
         least = min(getattr(given, flag), default=1)
         if least < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {least}")
-    asked = [
+    systems = [
         Asked(name, k, stride, max_chunks)
         for name in names
         for stride, max_chunks in product(given.strides or [0], given.max_chunks or [0])
         for k in (given.k if name == "kmax-avgp" else [0])
     ]
-    return list(dict.fromkeys(Asked(s.name) if s.name == "firstp" else s for s in asked))
+    return list(dict.fromkeys(Asked(s.name) if s.name == "firstp" else s for s in systems))
 
 
 def _parser() -> Parser:

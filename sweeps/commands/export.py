@@ -155,13 +155,13 @@ def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
 
 def _cell(
     sweep: Sweep,
-    wanted: str,
+    label: str,
     values: Mapping[str, Mapping[int, float]],
     trained: Mapping[str, Mapping[int, float]],
 ) -> str:
     if not trained:
         raise BadInput(f"{sweep.folder} has no finished trial of a model with weights of its own")
-    if wanted == WINNER:
+    if label == WINNER:
         if sweep.confirms:
             return str(sweep.confirms["cell"])
         stayed = [cell for cell in trained if cell not in left_after(sweep)] or list(trained)
@@ -169,13 +169,13 @@ def _cell(
     labels = {cell.label: cell.cell for cell in sweep.cells} | {
         cell.cell: cell.cell for cell in sweep.cells
     }
-    if wanted not in labels:
-        raise unknown("cell", wanted, [WINNER, *(cell.label for cell in sweep.cells)])
-    if labels[wanted] not in values:
-        raise BadInput(f"{wanted} has no finished seed; {sweep.command or 'its sweep'} runs it")
-    if labels[wanted] not in trained:
-        raise BadInput(f"{wanted} has no weights of a single model to export")
-    return labels[wanted]
+    if label not in labels:
+        raise unknown("cell", label, [WINNER, *(cell.label for cell in sweep.cells)])
+    if labels[label] not in values:
+        raise BadInput(f"{label} has no finished seed; {sweep.command or 'its sweep'} runs it")
+    if labels[label] not in trained:
+        raise BadInput(f"{label} has no weights of a single model to export")
+    return labels[label]
 
 
 def _is_trained(store: Store, cell: str, seeds: Mapping[int, float]) -> bool:
@@ -190,13 +190,13 @@ def _config(store: Store, name: str) -> TrialConfig:
 
 def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
     """The error where a model has kept no weights, with the command that keeps them."""
-    wanted = "best" if seed is None else "all"
+    keep = "best" if seed is None else "all"
     command = re.sub(r" training\.keep_weights=\S+", "", sweep.command) or "its sweep"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
         f"{sweep.label(cell)} must have kept its weights"
         f"{'' if seed is None else f' of seed {seed}'}, {weights}. Run the trial again, for them "
-        f"alone: {command} training.keep_weights={wanted}"
+        f"alone: {command} training.keep_weights={keep}"
     )
 
 

@@ -61,11 +61,12 @@ def _parser(command: str, description: str | None) -> Parser:
     return parser
 
 
-def _target(store: Store, given: str | None) -> tuple[str, str]:
+def _target(store: Store, tracking_uri: str | None) -> tuple[str, str]:
+    """The tracking URI and the experiment of a sweep."""
     sweep = read_sweep_file(store.folder)
     if not sweep.experiment:
         raise BadInput(f"{store.uri}/{FILE}: must name the experiment")
-    uri = given or sweep.tracking_uri or default_tracking_uri(store)
+    uri = tracking_uri or sweep.tracking_uri or default_tracking_uri(store)
     if REDACTED in uri:
         raise BadInput(
             f"the tracking URI {uri} of {store.uri}/{FILE} lacks its secrets, which are not "

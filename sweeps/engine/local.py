@@ -69,13 +69,13 @@ def _end(trial: Trial, end: End, monitor: Monitor, failures: Failures) -> bool:
 
 def _check(options: Options) -> None:
     """Refuse a trial that needs more than this machine has."""
-    cpus, gpus, wanted = os.cpu_count() or 1, torch.cuda.device_count(), options.gpus_per_worker
-    if options.cpus_per_worker > cpus or (wanted or 0) > gpus:
+    cpus, gpus, needed = os.cpu_count() or 1, torch.cuda.device_count(), options.gpus_per_worker
+    if options.cpus_per_worker > cpus or (needed or 0) > gpus:
         raise BadInput(
-            f"a trial needs {options.cpus_per_worker} CPU and {wanted or 0:g} GPU; this machine "
+            f"a trial needs {options.cpus_per_worker} CPU and {needed or 0:g} GPU; this machine "
             f"has {cpus} CPU and {gpus} GPU. Lower --cpus-per-worker or --gpus-per-worker"
         )
-    if wanted == 0 and gpus:
+    if needed == 0 and gpus:
         raise BadInput(
             "--engine local computes on the GPU of this process, got --gpus-per-worker 0; "
             "CUDA_VISIBLE_DEVICES= before the command hides it"

@@ -153,8 +153,8 @@ class ProposingSearch(Search):
         """The model's proposals, then the rest of the space at random."""
         search, space, number = self.plan.search, self.plan.space, len(self._points)
         seed = derive(search.seed, search.name, number)
-        asked = propose(search.name, space, list(self._seen()), seed=seed % 2**32)
-        for values in itertools.islice(asked, ASKS):
+        proposals = propose(search.name, space, list(self._seen()), seed=seed % 2**32)
+        for values in itertools.islice(proposals, ASKS):
             if (point := space.point(values)) is not None:
                 yield point
         yield from itertools.islice(space.drawn(seed), DRAWS)

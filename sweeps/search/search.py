@@ -118,10 +118,10 @@ class Search(ABC):
         """True if another sweep of the storage has finished this trial, which then counts as ended.
         Two sweeps that launch it at the same time both compute it."""
         try:
-            there = self.store.seek(trial.name)
+            exists = self.store.seek(trial.name)
         except Exception:  # filesystems raise many kinds; without an answer nothing is reused
             return False
-        status = self._known(trial) if there else None
+        status = self._known(trial) if exists else None
         if status is None:
             return False
         say(f"adopted: {trial.cell.label} seed {trial.seed}, which another sweep has finished")

@@ -65,14 +65,14 @@ class KeptWeights:
     def missing(self, trials: Iterable[Trial]) -> set[str]:
         """The trials whose weights should be kept and are missing: the best one of each cell,
         within the quota."""
-        asked = {trial.name for trial in trials if is_trained(trial.config)}
+        trained = {trial.name for trial in trials if is_trained(trial.config)}
         best: dict[str, _Model] = {}
         for cell in self._by_dev():
             seeds = self._models[cell]
             seed = max(seeds, key=lambda seed: (seeds[seed].dev, -seed))
             best[f"{cell}-seed{seed}"] = seeds[seed]
         kept = _within(best, self.quota_bytes)
-        return {name for name in kept if name not in self._here} & asked
+        return {name for name in kept if name not in self._here} & trained
 
     def _superfluous(self) -> set[str]:
         best: dict[str, _Model] = {}

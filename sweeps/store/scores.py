@@ -108,12 +108,12 @@ def push_dataset(store: Store) -> None:
     store.fs.invalidate_cache()
     if store.fs.isfile(root):
         store.fs.rm_file(root)  # of version 0.1
-    there, here = _remote_checksums(store), read_checksums((folder / CHECKSUMS).read_bytes())
-    changed = [name for name in here if there.get(name) != here[name]]
+    remote, local = _remote_checksums(store), read_checksums((folder / CHECKSUMS).read_bytes())
+    changed = [name for name in local if remote.get(name) != local[name]]
     if changed:
         files = [str(folder / name) for name in changed]
         store.fs.put(files, [f"{root}/{name}" for name in changed])
-    if obsolete := there.keys() - here.keys():
+    if obsolete := remote.keys() - local.keys():
         store.fs.rm([f"{root}/{name}" for name in sorted(obsolete)])
     store.fs.put_file(str(folder / CHECKSUMS), f"{root}/{CHECKSUMS}")
 
@@ -122,7 +122,7 @@ def pull_dataset(store: Store) -> None:
     """Fetch the files of the storage's dataset that `folder` lacks, in parallel; of version 0.1 its
     one file."""
     root, folder = f"{store.root}/{SCORES}", store.folder / SCORES
-    if not (there := _remote_checksums(store)):
+    if not (remote := _remote_checksums(store)):
         if folder.is_file():
             folder.unlink()
         store.pull_file(SCORES)
@@ -130,11 +130,11 @@ def pull_dataset(store: Store) -> None:
     if folder.is_file():
         folder.unlink()
     folder.mkdir(exist_ok=True)
-    here = {path.name: _sha256(path.read_bytes()) for path in folder.glob("*.parquet")}
-    if lacking := [name for name in there if here.get(name) != there[name]]:
+    local = {path.name: _sha256(path.read_bytes()) for path in folder.glob("*.parquet")}
+    if lacking := [name for name in remote if local.get(name) != remote[name]]:
         files = [str(folder / name) for name in lacking]
         store.fs.get([f"{root}/{name}" for name in lacking], files)
-    write_json(folder / CHECKSUMS, there)
+    write_json(folder / CHECKSUMS, remote)
 
 
 def _remote_checksums(store: Store) -> dict[str, str]:

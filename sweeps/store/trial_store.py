@@ -216,12 +216,12 @@ class Store:
     def adoptable(self, trials: Iterable["Trial"]) -> set[str]:
         """The names of trials that another sweep of this storage has finished, with all files
         needed here. A trial's name identifies everything that affects its numbers."""
-        there = self._elsewhere
+        folders = self._elsewhere
         return {
             trial.name
             for trial in trials
-            if trial.name in there
-            and all(self.fs.exists(f"{there[trial.name]}/{file}") for file in _left(trial))
+            if trial.name in folders
+            and all(self.fs.exists(f"{folders[trial.name]}/{file}") for file in _left(trial))
         }
 
     def lacking(self, trials: Iterable["Trial"], finished: set[str]) -> set[str]:
@@ -389,8 +389,8 @@ def _result_last(path: Path) -> tuple[bool, str]:
 def _left(trial: "Trial") -> list[str]:
     """The files that a trial's settings require, except the weights of a cell's best seed."""
     settings = trial.config.settings()
-    asked = [file for name, file in LEFT_FOR_OTHERS.items() if settings[name] in (True, "all")]
-    return asked if asked and is_trained(trial.config) else []
+    files = [file for name, file in LEFT_FOR_OTHERS.items() if settings[name] in (True, "all")]
+    return files if files and is_trained(trial.config) else []
 
 
 def is_trained(config: TrialConfig) -> bool:

@@ -40,19 +40,18 @@ def log_models(
         experiment_id = ensure_experiment(
             client, experiment, artifact_root(tracking_uri, Path.cwd())
         )
-        models = every_page(partial(client.search_logged_models, [experiment_id]))
-        there = {model.tags[_KEY]: model for model in models if _KEY in model.tags}  # ours
-        runs = _runs(client, experiment_id) if kept or there else {}
+        existing = {model.tags[_KEY]: model for model in _models(client, experiment_id)}
+        runs = _runs(client, experiment_id) if kept or existing else {}
         prefix = experiment.rpartition("/")[2]
         for trial, swept in kept.items():
             key = f"{prefix}/{trial}"
             run = runs.get(key)
             if run and run.info.status == "FINISHED":
-                model = there.get(key) or _create(client, run, trial, swept, storage)
+                model = existing.get(key) or _create(client, run, trial, swept, storage)
                 if str(model.status) != "READY":
                     _complete(client, run, model)
                 number += 1
-        for key, model in there.items():
+        for key, model in existing.items():
             if key.removeprefix(f"{prefix}/") not in kept:
                 client.delete_logged_model(model.model_id)
     except Exception as error:

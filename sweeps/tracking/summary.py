@@ -98,8 +98,8 @@ def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
             experiment_id, tags={"config.hash": row.config_hash}, run_name=row.config_id[:40]
         )
     now = time.time_ns() // 1_000_000
-    there = run.data.metrics
-    new = {name: value for name, value in _metrics(row).items() if there.get(name) != value}
+    stored = run.data.metrics
+    new = {name: value for name, value in _metrics(row).items() if stored.get(name) != value}
     params = {str(name): str(value) for name, value in redact(row.params).items()}
     client.log_batch(
         run.info.run_id,

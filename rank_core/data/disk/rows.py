@@ -164,9 +164,9 @@ class IdIndex:
         """The row of an id; -1 for unknown ones."""
         if isinstance(doc_id, str):
             name = id_bytes(doc_id)
-            wanted = _hash(name)
-            place = bisect_left(self._hashes, wanted)
-            while place < len(self._hashes) and self._hashes[place] == wanted:
+            target = _hash(name)
+            place = bisect_left(self._hashes, target)
+            while place < len(self._hashes) and self._hashes[place] == target:
                 row = self._rows[place]
                 if self._ids[row].tobytes() == name:  # not merely a collision
                     return row

@@ -21,8 +21,8 @@ def parquet_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, d
     try:
         file = pq.ParquetFile(path)
         columns = file.schema_arrow.names
-        wanted = [name for name in columns if name in names]
-        yield from _rows(path, file.iter_batches(ROWS_AT_ONCE, columns=wanted), columns)
+        present = [name for name in columns if name in names]
+        yield from _rows(path, file.iter_batches(ROWS_AT_ONCE, columns=present), columns)
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{path} is no complete parquet file: {error}") from None
 
@@ -34,11 +34,11 @@ def arrow_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, dic
     try:
         with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
             columns = stream.schema.names
-            wanted = [name for name in columns if name in names]
+            present = [name for name in columns if name in names]
             parts = (
                 part
                 for batch in stream
-                for part in pa.Table.from_batches([batch]).select(wanted).to_batches(ROWS_AT_ONCE)
+                for part in pa.Table.from_batches([batch]).select(present).to_batches(ROWS_AT_ONCE)
             )
             yield from _rows(path, parts, columns)
     except (pa.ArrowException, OSError) as error:

@@ -162,31 +162,31 @@ def _is_trec(path: Path) -> bool:
 
 def _name(record: Mapping[str, Any], field: str, names: Names, fields: Fields) -> str | None:
     """The name of a field in a record; None if it is missing."""
-    given = [theirs for theirs, ours in fields.items() if ours == field]
+    renamed = [theirs for theirs, ours in fields.items() if ours == field]
     # --fields is about documents; queries may have other names for their text.
-    known = given if given and names is DOCUMENT else (*given, *names[field])
+    known = renamed if renamed and names is DOCUMENT else (*renamed, *names[field])
     return next((name for name in known if name in record), None)
 
 
 def _texts(
     record: Mapping[str, Any],
-    wanted: tuple[str, ...],
+    required: tuple[str, ...],
     names: Names,
     fields: Fields,
     place: str,
     kind: str,
 ) -> tuple[str, ...]:
-    called = [_name(record, field, names, fields) for field in wanted]
+    called = [_name(record, field, names, fields) for field in required]
     if None in called:
-        raise _lacking(kind, wanted, record, place)
+        raise _lacking(kind, required, record, place)
     return tuple(_text(record, name, place) for name in called if name is not None)
 
 
-def _lacking(kind: str, wanted: tuple[str, ...], record: Mapping[str, Any], place: str) -> BadInput:
+def _lacking(kind: str, needed: tuple[str, ...], record: Mapping[str, Any], place: str) -> BadInput:
     known = ", ".join(name if name.isidentifier() else shown(name) for name in record)
     return BadInput(
-        f"{place}: a {kind} must have {' and '.join(wanted)}, found {known or 'no field'}; name "
-        f"others by --fields THEIRS={wanted[0]}"
+        f"{place}: a {kind} must have {' and '.join(needed)}, found {known or 'no field'}; name "
+        f"others by --fields THEIRS={needed[0]}"
     )
 
 

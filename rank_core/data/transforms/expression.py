@@ -41,9 +41,9 @@ def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
     if steps and not base.strip():
         raise BadInput(f"a collection expression must be {FORM}; {text!r} has no BASE")
     parsed: list[Step] = []
-    for name, given in (_parse_step(step, text) for step in steps):
-        transform = make_transform(name, given)
-        parsed.append((name, {setting: getattr(transform, setting) for setting in given}))
+    for name, settings in (_parse_step(step, text) for step in steps):
+        transform = make_transform(name, settings)
+        parsed.append((name, {setting: getattr(transform, setting) for setting in settings}))
     return base.strip() if steps else base, parsed
 
 

@@ -161,7 +161,7 @@ def _documents(
     for plan in sorted(plans, key=lambda plan: plan.doc_id):
         rng = generator(settings.seed, STREAM, "document", plan.query_id)
         try:
-            made = bury(
+            document = bury(
                 passages[plan.passage_id],
                 (passages[doc_id] for doc_id in _draw(pool, rng)),
                 first_position=settings.first_position,
@@ -176,12 +176,12 @@ def _documents(
                 "doc_id": plan.doc_id,
                 "query_id": plan.query_id,
                 "passage_id": plan.passage_id,
-                "word_start": made.word_start,
-                "num_words": made.num_words,
-                "drawn_length": made.drawn_length,
+                "word_start": document.word_start,
+                "num_words": document.num_words,
+                "drawn_length": document.drawn_length,
             }
         )
-        yield plan.doc_id, made.text
+        yield plan.doc_id, document.text
 
 
 def _draw(pool: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
@@ -220,15 +220,15 @@ def plan_documents(
     judged for, and splits share no query, passage or document. Raises `BadInput` for a split
     without such queries.
     """
-    asked = _without_repeated_queries(collection)
+    queries = _without_repeated_queries(collection)
     uses = Counter(
         passage_id
-        for split, query_ids in asked.items()
+        for split, query_ids in queries.items()
         for query_id in query_ids
         for passage_id in _relevant(collection, split, query_id)
     )
     chosen: list[tuple[str, str, str]] = []
-    for split, query_ids in asked.items():
+    for split, query_ids in queries.items():
         pairs = []
         for query_id in query_ids:
             own = {

@@ -135,43 +135,42 @@ class FirstStage:
         )
 
 
-def _build(folder: Path, collection: Collection, wanted: FirstStage) -> None:
-    by_lucene = wanted.by.startswith("lucene")
-    index = (lucene.LuceneIndex if by_lucene else Bm25Index)(collection.documents)
-    tunings = list(_tunings(index, collection, wanted)) if wanted.tune else []
-    settings = tunings[-1].best if tunings else wanted.settings
+def _build(folder: Path, collection: Collection, transform: FirstStage) -> None:
+    index = _index(collection.documents, transform.by)
+    tunings = list(_tunings(index, collection, transform)) if transform.tune else []
+    settings = tunings[-1].best if tunings else transform.settings
     for name, split in collection.splits.items():
-        run = index.run(split.queries, settings, depth=wanted.depth_of(name))
-        write_run(folder / f"{name}.run.gz", run, tag=wanted.by)
+        run = index.run(split.queries, settings, depth=transform.depth_of(name))
+        write_run(folder / f"{name}.run.gz", run, tag=transform.by)
     (folder / _TUNING).write_text(json.dumps([tuning.record() for tuning in tunings]))
     if tunings:
-        _say(collection, wanted, tunings)
+        _say(collection, transform, tunings)
 
 
 def _tunings(
-    index: first_stage.Retriever, collection: Collection, wanted: FirstStage
+    index: first_stage.Retriever, collection: Collection, transform: FirstStage
 ) -> Iterator[Tuning]:
     """The tuning of k1 and b, then of RM3 with the best of them."""
     if "dev" not in collection.splits:
         raise BadInput(
-            f"{wanted.name}(tune={wanted.tune}) needs a dev split, {collection.name} has only "
-            f"{', '.join(collection.splits)}"
+            f"{transform.name}(tune={transform.tune}) needs a dev split, {collection.name} has "
+            f"only {', '.join(collection.splits)}"
         )
-    dev, depth = collection.splits["dev"], wanted.depth_of("dev")
-    plain = tune_bm25(index, dev.queries, dev.qrels, wanted.tune, depth=depth)
+    dev, depth = collection.splits["dev"], transform.depth_of("dev")
+    plain = tune_bm25(index, dev.queries, dev.qrels, transform.tune, depth=depth)
     yield plain
-    if wanted.settings.rm3 is not None:
+    if transform.settings.rm3 is not None:
         grid = rm3_grid(plain.best)
-        yield tune_bm25(index, dev.queries, dev.qrels, wanted.tune, grid, depth=depth)
+        yield tune_bm25(index, dev.queries, dev.qrels, transform.tune, grid, depth=depth)
 
 
-def _say(collection: Collection, wanted: FirstStage, tunings: list[Tuning]) -> None:
+def _say(collection: Collection, transform: FirstStage, tunings: list[Tuning]) -> None:
     last = tunings[-1]
     chosen, tried = last.best, sum(len(tuning.table) for tuning in tunings)
     rm3 = "" if chosen.rm3 is None else f", {chosen.rm3}"
     print(
         f"first stage of {collection.name}: k1={chosen.k1}, b={chosen.b}{rm3} is the best of "
-        f"{tried} points on {last.num_queries} dev queries, {wanted.tune} "
+        f"{tried} points on {last.num_queries} dev queries, {transform.tune} "
         f"{max(point.value for point in last.table):.3f}; untuned "
         f"{tunings[0].table[0].value:.3f}",
         file=sys.stderr,

@@ -102,7 +102,7 @@ def ended(folder: Path) -> str:
     return datetime.fromtimestamp(last, UTC).date().isoformat()
 
 
-def qrels_mode(collection: str, wanted: str) -> str:
+def qrels_mode(collection: str, requested: str) -> str:
     """`include` or `hash`, as the collection allows. Judgments that come with this package are
     included. Those of ir_datasets have licences of their own and are only hashed. Those of the
     user's folder or function are hashed unless `wanted` is `include`: a publication cannot be taken
@@ -110,16 +110,16 @@ def qrels_mode(collection: str, wanted: str) -> str:
     base = folder_and_fields(base_of(collection))[0]
     own = os.path.isdir(os.path.expanduser(base))
     if base in EMBEDDED:
-        return wanted or "include"
+        return requested or "include"
     theirs = base in COLLECTIONS or is_task(base) or is_fold(base) or base.startswith(PREFIX)
     if not own and (theirs or is_dataset(base)):
-        if wanted == "include":
+        if requested == "include":
             raise BadInput(
                 f"--qrels include: the judgments of {collection} have a licence of their own; "
                 "without this flag the bundle has their hash"
             )
         return "hash"
-    return wanted or "hash"
+    return requested or "hash"
 
 
 def collection_of(sweep: Sweep) -> str:

@@ -147,10 +147,10 @@ def _verify(folder: Path, manifest: Manifest, qrels: Sequence[str], verdict: Ver
             "per-query values against runs, rows with the first stage: the bundle has only the "
             "hash of its judgments; name them with --qrels FILE"
         )
-    made = report_of(place, manifest, values)
+    report = report_of(place, manifest, values)
     if judged:
         verdict.add("values of rows with the first stage", _derived(folder / "stated", place))
-    _compare_report(place / "report", made, manifest, verdict)
+    _compare_report(place / "report", report, manifest, verdict)
 
 
 def _description(folder: Path, manifest: Manifest) -> Iterator[Difference]:
@@ -212,14 +212,14 @@ def _give_qrels(
     """Write the judgments of `--qrels` into the folder; refuse files with another hash."""
     if manifest.qrels == "include" or not qrels:
         return
-    given: Qrels = {}
+    judgments: Qrels = {}
     for name in qrels:
         for query_id, grades in named_qrels(name).items():
-            given.setdefault(query_id, {}).update(grades)
+            judgments.setdefault(query_id, {}).update(grades)
     notes = {path: path.read_text() for path in sorted((place / "qrels").glob("*.sha256"))}
     queries = {split: set(part) for split, part in
                values.groupby("split", observed=True)["query_id"].unique().items()}  # fmt: skip
-    put_qrels(place, {split: {q: given[q] for q in queries.get(split, ()) if q in given}
+    put_qrels(place, {split: {q: judgments[q] for q in queries.get(split, ()) if q in judgments}
                       for split in SPLITS})  # fmt: skip
     for path, note in notes.items():
         if path.read_text() != note:
@@ -293,12 +293,12 @@ def _derived(stated: Path, place: Path) -> Iterator[Difference]:
 
 
 def _compare_report(
-    folder: Path, made: Mapping[str, bytes], manifest: Manifest, verdict: Verdict
+    folder: Path, report: Mapping[str, bytes], manifest: Manifest, verdict: Verdict
 ) -> None:
     """Compare every file of a report that the installed versions can reproduce."""
     others = manifest.other_versions()
     stated = {name: folder / name for name in files_of(folder)}
-    names = {*stated, *made}
+    names = {*stated, *report}
     if "matplotlib" in others:
         verdict.unchecked.append(f"figures: drawn by matplotlib {others['matplotlib']}")
         names = {name for name in names if not name.endswith(FIGURES)}
@@ -309,12 +309,12 @@ def _compare_report(
     wrong: list[Difference] = []
     for name in sorted(names):
         file = f"{SWEEP}/report/{name}"
-        if name in stated and name in made:
+        if name in stated and name in report:
             content = stated[name].read_bytes()
-            wrong += differences(file, content, made[name], figures="matplotlib" not in others)
+            wrong += differences(file, content, report[name], figures="matplotlib" not in others)
         else:
-            there = ("a file", "no file") if name in stated else ("no file", "a file")
-            wrong.append(Difference(file, "", *there))
+            files = ("a file", "no file") if name in stated else ("no file", "a file")
+            wrong.append(Difference(file, "", *files))
     if "ranksweep" in others:
         wrong = [pair for pair in wrong if is_number(pair.stated) and is_number(pair.own)]
     verdict.add(f"{len(names)} files of the report, from these values", wrong)

@@ -64,9 +64,9 @@ def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[
 
 
 def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[RunTable]:
-    experiment, wanted = client.get_experiment_by_name(name), ""
+    experiment, system = client.get_experiment_by_name(name), ""
     if experiment is None and ":" in name:
-        base, _, wanted = name.rpartition(":")
+        base, _, system = name.rpartition(":")
         experiment = client.get_experiment_by_name(base)
     if experiment is None:
         known = [experiment.name for experiment in client.search_experiments()]
@@ -82,15 +82,15 @@ def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[
         artifact = _table_of(client, run, needed=False)
         if artifact:
             systems.add(_system_of(run))
-        if artifact and wanted in ("", _system_of(run)):
+        if artifact and system in ("", _system_of(run)):
             yield _downloaded(client, run, artifact, folder)
     if not systems:
         raise BadInput(
             f"{EXPERIMENT}{name}: none of its finished runs has a per-query table "
             f"({', '.join(TABLES)})"
         )
-    if wanted and wanted not in systems:
-        raise unknown(f"system of {EXPERIMENT}{experiment.name}", wanted, systems)
+    if system and system not in systems:
+        raise unknown(f"system of {EXPERIMENT}{experiment.name}", system, systems)
 
 
 def _system_of(run: "Run") -> str:

@@ -134,15 +134,15 @@ def compare_runs(
     judged, files = _judgments(qrels)
     parts = _parts(loaded)
     collections = _collections(list(judged) or [""], apart=apart)
-    wanted = _measures(measures or _shared_measures(parts), list(collections))
-    measured = _measure(loaded, judged, collections, wanted, ties)
+    measures_of = _measures(measures or _shared_measures(parts), list(collections))
+    measured = _measure(loaded, judged, collections, measures_of, ties)
     _check_sizes(measured, collections, files)
-    measured.notes += _left_measures(parts, measures, wanted)
+    measured.notes += _left_measures(parts, measures, measures_of)
     sweep = _as_sweep(
         loaded,
         files,
         collections,
-        wanted,
+        measures_of,
         measured,
         judged,
         slots=slots,
@@ -162,7 +162,7 @@ def _as_sweep(
     systems: Mapping[str, Mapping[int, LoadedRun]],
     qrels: Mapping[str, str],
     collections: Mapping[str, Sequence[str]],
-    wanted: Mapping[str, Sequence[str]],
+    measures_of: Mapping[str, Sequence[str]],
     measured: Measured,
     judged: Mapping[str, Qrels],
     *,
@@ -170,7 +170,7 @@ def _as_sweep(
     **settings: Any,
 ) -> Sweep:
     """The systems in the report's terms; `settings` are fields of a sweep."""
-    columns = _columns(wanted)
+    columns = _columns(measures_of)
     every = tuple(column for own in columns.values() for column in own)
     ranked = any(part.ranking for part in _parts(systems))
     return Sweep(
@@ -183,7 +183,7 @@ def _as_sweep(
         cells=tuple(Cell(name, name) for name in systems),
         collections=columns,
         trials=_trials(systems, measured if ranked else None),
-        scores=_scores(measured, collections, wanted, columns),
+        scores=_scores(measured, collections, measures_of, columns),
         third_party=True,
         tie_policy=TIES[ties] if ranked else GIVEN,
         lists=_lists(systems, qrels, ties),
@@ -198,11 +198,11 @@ def _lists(
     """{(system, seed): its ranked lists}, of runs on a single query set, read again."""
 
     def read(ranking: Callable[[], Run], queries: Collection[str]) -> dict[str, list[str]]:
-        wanted = set(queries)
+        query_ids = set(queries)
         return {
             query_id: _ordered(scores, ties)
             for query_id, scores in ranking().items()
-            if query_id in wanted
+            if query_id in query_ids
         }
 
     return {
@@ -282,18 +282,18 @@ def _is_deterministic(runs: Mapping[int, LoadedRun]) -> bool:
 
 
 def _judgments(
-    given: Judgments | Mapping[str, Judgments] | None,
+    qrels: Judgments | Mapping[str, Judgments] | None,
 ) -> tuple[dict[str, Qrels], dict[str, str]]:
     """{query set: judgments} and {query set: where they are}; empty without any."""
-    if given is None:
+    if qrels is None:
         return {}, {}
-    if isinstance(given, str | Path):
-        given = {Path(given).name: given}
-    elif isinstance(given, pd.DataFrame) or _is_qrels(given):
-        given = {"judgments": cast(Judgments, given)}
+    if isinstance(qrels, str | Path):
+        qrels = {Path(qrels).name: qrels}
+    elif isinstance(qrels, pd.DataFrame) or _is_qrels(qrels):
+        qrels = {"judgments": cast(Judgments, qrels)}
     read: dict[str, Qrels] = {}
     places: dict[str, str] = {}
-    for name, judgments in cast(Mapping[str, Judgments], given).items():
+    for name, judgments in cast(Mapping[str, Judgments], qrels).items():
         if isinstance(judgments, str | Path):
             read[name], places[name] = named_qrels(judgments), str(judgments)
         else:
@@ -304,9 +304,9 @@ def _judgments(
     return read, places
 
 
-def _is_qrels(given: Mapping[str, object]) -> bool:
+def _is_qrels(qrels: Mapping[str, object]) -> bool:
     """True if a mapping is {query: {document: relevance}}, and not {query set: judgments}."""
-    inner = next(iter(given.values()), None)
+    inner = next(iter(qrels.values()), None)
     return isinstance(inner, Mapping) and isinstance(next(iter(inner.values()), None), int)
 
 
@@ -326,18 +326,18 @@ def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
 
 def _shared_measures(parts: Sequence[TrainingRun]) -> list[str]:
     """The measures that all tables of values have, in their order; `MEASURES` for runs."""
-    given = [part for part in parts if part.values is not None]
-    if not given:
+    tables = [part for part in parts if part.values is not None]
+    if not tables:
         return list(MEASURES)
     shared = [
         name
-        for name in given[0].measures
-        if all(name in part.measures for part in given) and not name.startswith((COUNTS, "num_"))
+        for name in tables[0].measures
+        if all(name in part.measures for part in tables) and not name.startswith((COUNTS, "num_"))
     ]
-    if len(given) < len(parts):  # there are runs as well
+    if len(tables) < len(parts):  # there are runs as well
         shared = [name for name in shared if measure_key(name) == name and _computable(name)]
     if not shared:
-        listed = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in given[:2])
+        listed = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in tables[:2])
         raise BadInput(f"all tables need a measure in common, found {listed}")
     return shared if len(shared) <= _MOST_MEASURES else shared[:_TAKEN]
 
@@ -351,11 +351,13 @@ def _computable(name: str) -> bool:
 
 
 def _left_measures(
-    parts: Sequence[TrainingRun], asked: Sequence[str], wanted: Mapping[str, Sequence[str]]
+    parts: Sequence[TrainingRun], requested: Sequence[str], measures_of: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
     """A note on measures of the values that are not shown, where no measures were named."""
-    given = next((part.measures for part in parts if part.values is not None and not asked), ())
-    left = [name for name in given if all(name not in own for own in wanted.values())]
+    measures = next(
+        (part.measures for part in parts if part.values is not None and not requested), ()
+    )
+    left = [name for name in measures if all(name not in own for own in measures_of.values())]
     if left:
         yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
 
@@ -432,21 +434,21 @@ def _collections(sets: Sequence[str], *, apart: bool) -> dict[str, tuple[str, ..
 
 def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """{collection: its measures}; `NAME=MEASURE` is for one collection, `MEASURE` for all."""
-    wanted: dict[str, list[str]] = {name: [] for name in collections}
+    measures_of: dict[str, list[str]] = {name: [] for name in collections}
     for text in measures:
         collection, equals, measure = text.partition("=")
         if not equals or "(" in collection:  # the = of a setting: AP(rel=2)
             collection, equals, measure = "", "", text
         if not _computable(measure):
             measure = measure_key(measure)  # of trec_eval: ndcg_cut_10
-        if equals and collection not in wanted:
-            raise unknown("collection of a measure", collection, wanted)
-        for name in [collection] if equals else wanted:
-            wanted[name].append(measure)
-    without = [name for name, own in wanted.items() if not own]
+        if equals and collection not in measures_of:
+            raise unknown("collection of a measure", collection, measures_of)
+        for name in [collection] if equals else measures_of:
+            measures_of[name].append(measure)
+    without = [name for name, own in measures_of.items() if not own]
     if without:
         raise BadInput(f"every collection needs a measure, {', '.join(without)} has none")
-    return {name: tuple(own) for name, own in wanted.items()}
+    return {name: tuple(own) for name, own in measures_of.items()}
 
 
 def _split(
@@ -482,14 +484,16 @@ def _measure(
     systems: Mapping[str, Mapping[int, LoadedRun]],
     qrels: Mapping[str, Qrels],
     collections: Mapping[str, Sequence[str]],
-    wanted: Mapping[str, Sequence[str]],
+    measures_of: Mapping[str, Sequence[str]],
     ties: str,
 ) -> Measured:
     """The values of every training run on the judged queries of every set, or on the queries of the
     values without judgments; `wanted` are the measures of each collection."""
     parts = _parts(systems)
     judged = dict(qrels) or {"": _own_queries(parts)}
-    measures = {query_set: wanted[name] for name, sets in collections.items() for query_set in sets}
+    measures = {
+        query_set: measures_of[name] for name, sets in collections.items() for query_set in sets
+    }
     if any(part.ranking for part in parts):
         for name, names in measures.items():
             check_measures(names, [judged[name]])
