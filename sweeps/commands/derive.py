@@ -94,7 +94,8 @@ def main(argv: Sequence[str]) -> int:
     with opened(given.sweep, trials=True) as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        derived = derive(store.folder, systems, given.normalise, every=not _named(given))
+        named = given.normalise or given.aggregators or given.strides or given.max_chunks
+        derived = derive(store.folder, systems, given.normalise, every=not named)
         markdown, table = write_derived(derived, out)
         if not given.out:
             changed = [*(f"report/{path.name}" for path in (markdown, table)), INTERPOLATED]

@@ -163,7 +163,9 @@ def choose(store: Store) -> Shortlist:
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
     mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
-    used = {*sweep.seeds, *_ever_launched(store)}
+    # With the seeds of trials whose plans `sweep.json` no longer describes.
+    launched = (trial.seed for trial in read_state(store).trials.values() if trial.attempts)
+    used = {*sweep.seeds, *launched}
     # With a budget the report may have fewer seeds than the search was to run.
     number = max(len(sweep.seeds), sweep.search.get("num_seeds", 0))
     return Shortlist(

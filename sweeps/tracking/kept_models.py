@@ -40,7 +40,8 @@ def log_models(
         experiment_id = ensure_experiment(
             client, experiment, artifact_root(tracking_uri, Path.cwd())
         )
-        existing = {model.tags[_KEY]: model for model in _models(client, experiment_id)}
+        models = every_page(partial(client.search_logged_models, [experiment_id]))
+        existing = {model.tags[_KEY]: model for model in models if _KEY in model.tags}  # ours
         runs = _runs(client, experiment_id) if kept or existing else {}
         prefix = experiment.rpartition("/")[2]
         for trial, swept in kept.items():

@@ -136,7 +136,8 @@ class FirstStage:
 
 
 def _build(folder: Path, collection: Collection, transform: FirstStage) -> None:
-    index = _index(collection.documents, transform.by)
+    by_lucene = transform.by.startswith("lucene")
+    index = (lucene.LuceneIndex if by_lucene else Bm25Index)(collection.documents)
     tunings = list(_tunings(index, collection, transform)) if transform.tune else []
     settings = tunings[-1].best if tunings else transform.settings
     for name, split in collection.splits.items():
