@@ -32,7 +32,7 @@ def ui(argv: Sequence[str]) -> int:
 
 
 def sync(argv: Sequence[str]) -> int:
-    """Send MLflow the events that it lacks; a repetition changes nothing."""
+    """Send MLflow what it lacks: runs, summary, report, models. A repetition changes nothing."""
     arguments = _parser("sync", sync.__doc__).parse_args(argv)
     with opened(arguments.sweep, trials=True) as store:
         uri, experiment = _target(store, arguments.tracking_uri)
