@@ -515,7 +515,7 @@ def _stacked(scores: Mapping[str, Floats]) -> Floats:
         if score_SQ.shape[1] >= QUERIES_THAT_PROVE and _copied_seed(score_SQ):
             raise BadInput(
                 f"training runs must differ, but two seeds of {name} have identical values for "
-                "all queries: the seed is not wired, training changes nothing, or a run was copied"
+                "all queries: the seed has no effect, training changes nothing, or a run was copied"
             )
     return np.stack(list(arrays.values()))
 

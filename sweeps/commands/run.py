@@ -17,7 +17,7 @@ USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 
 {sweeps}
 
-SWEEP may also be a TOML file (my_sweep.toml) or a Python file with an EXPERIMENT (my_sweep.py):
+SWEEP may also be a file, my_sweep.toml or my_sweep.py with an EXPERIMENT:
 docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
 
 

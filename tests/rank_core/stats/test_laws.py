@@ -126,7 +126,7 @@ def test_copying_one_seed_is_refused_and_not_rewarded(num_copies: int):
     table = long_table()
     one = table[(table["cell"] == "maxp") & (table["seed"] == 1)]
     copies = [one.assign(seed=10 + number) for number in range(num_copies)]
-    with pytest.raises(BadInput, match="seed is not wired"):
+    with pytest.raises(BadInput, match="seed has no effect"):
         compared(pd.concat([table[table["cell"] != "maxp"], *copies]))
 
 

@@ -76,7 +76,7 @@ def test_copies_of_one_seed_are_an_error_and_not_a_smaller_p():
     one, other = [0.1, 0.5, 0.2] * 10, [0.1, 0.4, 0.2] * 10
     copies = {"maxp": {1: one, 2: other, 3: one}}
     with pytest.raises(
-        BadInput, match=r"seeds 1 and 3 of maxp .*seed is not wired.* or a run was copied"
+        BadInput, match=r"seeds 1 and 3 of maxp .*seed has no effect.* or a run was copied"
     ):
         score_matrix(long_table(copies), measure="nDCG@10", cells=["maxp"])
 

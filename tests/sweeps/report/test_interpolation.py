@@ -238,7 +238,7 @@ def test_rows_are_for_the_baseline_and_the_best_on_dev_or_all_or_none(tmp_path: 
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_trials_that_know_nothing_are_their_first_stage(tmp_path: Path, paired: bool) -> None:
-    """Dev gives them alpha 0: what is alike by design is no seed that is not wired."""
+    """Dev gives them alpha 0: equal values by design do not mean that a seed has no effect."""
     folder = write_ranked_sweep(
         tmp_path / "woods", num_queries=80, strengths=(-1.5, 1.0), paired_seeds=paired
     )
