@@ -64,7 +64,7 @@ def make_deterministic(strict: bool) -> None:
     are computed in fp32 there, as are matrix products.
     """
     torch.backends.cudnn.allow_tf32 = False  # torch's default: 19 bits
-    # Filling would cost 4 to 7 % of a CPU trial's time.
+    # Filling would cost 4 to 7% of a CPU trial's time.
     flags: Any = torch.utils.deterministic
     flags.fill_uninitialized_memory = False
     if strict:

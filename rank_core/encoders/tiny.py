@@ -212,7 +212,7 @@ def _tell_rarity(
 def _pairs_batch(
     pairs: list[tuple[list[int], list[int]]], rng: np.random.Generator, recipe: Recipe
 ) -> dict[str, Tensor]:
-    """Positives, then negatives: 60 % of the queries are a few tokens of the passage itself."""
+    """Positives, then negatives: 60% of the queries are a few tokens of the passage itself."""
     chosen = rng.choice(len(pairs), size=recipe.batch, replace=False)
     positives, negatives = [], []
     for i in chosen:

@@ -11,7 +11,7 @@ Ranks = NDArray[np.int32]
 """(Q, V): the rank, from 1, of each document of each query; 0 where it is not ranked."""
 
 PERSISTENCE = 0.9
-"""With this p the first ten ranks have 86 % of the weight."""
+"""With this p the first ten ranks have 86% of the weight."""
 
 
 def ranks(

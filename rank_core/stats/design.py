@@ -93,7 +93,7 @@ def planned_variances(
     matrix: ScoreMatrix, *, baseline: str, assurance: float = 0.8, paired_seeds: bool = False
 ) -> Variances:
     """The components of a pilot, with sigma_S at its one-sided upper limit. Half of all pilots
-    underestimate sigma_S; at the upper 80 % limit the plan is sufficient for four of five."""
+    underestimate sigma_S; at the upper 80% limit the plan is sufficient for four of five."""
     if not 0.5 < assurance < 1:
         raise BadInput(f"0.5 < assurance < 1 must hold, got assurance={assurance}")
     pilot = sweep_components(

@@ -28,7 +28,7 @@ SCOPES = ("queries", "seeds", "both")
 LEAST_SEEDS = 3
 """Least number of runs of every trained system for a significant comparison. Two runs determine the
 standard deviation between seeds only within a factor of .45 to 32: with unequal seed variances, p <
-.05 then happens by chance up to 10 % of the time."""
+.05 then happens by chance up to 10% of the time."""
 
 ROUNDING = 16 * np.finfo(np.float64).eps
 """A difference below this share of the largest score is rounding."""

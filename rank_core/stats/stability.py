@@ -19,7 +19,7 @@ class RankStability:
 
     order: tuple[str, ...]  # cells by mean, best first
     tau: float  # Kendall's tau-b of rankings by one run of each cell with `order`, mean of draws
-    tau_low: float  # ends of the middle 95 % of the draws
+    tau_low: float  # ends of the middle 95% of the draws
     tau_high: float
     reversals: Mapping[tuple[str, str], float]
     """{(better, worse) neighbours of `order`: share of pairs of their runs in the other order; a

@@ -476,7 +476,7 @@ def _contours(
     others = axes.contour(*area, levels=levels, colors=INK, linewidths=0.7)
     wanted = axes.contour(*area, levels=[goal.power], colors=INK, linewidths=2.2)
     for lines in (others, wanted):
-        axes.clabel(lines, fmt=lambda level: f"{100 * level:g} %", fontsize=8)
+        axes.clabel(lines, fmt=lambda level: f"{100 * level:g}%", fontsize=8)
 
 
 def _origin(planned: DesignPlan) -> list[str]:
@@ -522,11 +522,9 @@ def _variance_lines(planned: DesignPlan) -> list[str]:
         )
     ]
     return [
-        *terminal_lines(
-            table(("standard deviation", "pilot", "95 % interval", "planned on"), rows)
-        ),
+        *terminal_lines(table(("standard deviation", "pilot", "95% interval", "planned on"), rows)),
         *wrapped(
-            f"The plan takes the seed SD at the pilot's one-sided upper {100 * ASSURANCE:g} % "
+            f"The plan takes the seed SD at the pilot's one-sided upper {100 * ASSURANCE:g}% "
             "limit: half of all pilots underestimate the SD itself, one in five even this limit."
         ),
     ]
@@ -536,7 +534,7 @@ def _goal_lines(planned: DesignPlan) -> list[str]:
     goal, Q = planned.goal, planned.num_queries
     family = "1 comparison" if goal.family_size == 1 else f"{goal.family_size} comparisons"
     lines = [
-        f"To find a difference of {goal.delta:g} with power {100 * goal.power:g} % at alpha "
+        f"To find a difference of {goal.delta:g} with power {100 * goal.power:g}% at alpha "
         f"{goal.alpha:g}, {family}:",
         f"  seeds per system on {Q} queries: {_count(planned.seeds)}",
         *(f"  queries with {S} seeds per system: {_count(n)}" for S, n in planned.queries.items()),
@@ -556,7 +554,7 @@ def _design_lines(planned: DesignPlan) -> list[str]:
         return wrapped(f"The cost of a design needs {_NO_COSTS}.")
     limit = f" for {planned.budget:g} {costs.unit}-hours" if math.isfinite(planned.budget) else ""
     words = (
-        f"Designs to find {goal.delta:g} with power {100 * goal.power:g} %{limit}. A seed takes "
+        f"Designs to find {goal.delta:g} with power {100 * goal.power:g}%{limit}. A seed takes "
         f"{costs.training:,.4g} {costs.unit}-seconds of training and {costs.query:.3g} for each "
         f"test query, {costs.source}."
     )
@@ -569,7 +567,7 @@ def _design_lines(planned: DesignPlan) -> list[str]:
             f"{design.num_seeds:,}",
             f"{design.num_queries:,}",
             f"{design.cost:,.3g}",
-            f"{100 * design.power:.0f} %",
+            f"{100 * design.power:.0f}%",
             f"{_detectable(planned, design):.4f}",
         )
         for design in planned.designs
@@ -584,7 +582,7 @@ def _design_lines(planned: DesignPlan) -> list[str]:
         ),
     ]
     if best.power < goal.power:
-        lines += wrapped(f"None of them reaches power {100 * goal.power:g} %.")
+        lines += wrapped(f"None of them reaches power {100 * goal.power:g}%.")
     flags = f"--num-seeds {best.num_seeds}"
     if limit:
         flags += f" --max-gpu-hours {planned.budget:g}"
@@ -615,14 +613,14 @@ def _power_lines(planned: DesignPlan) -> list[str]:
     rows = [
         (
             str(S),
-            *(f"{100 * planned.power[S, Q]:.0f} %" for Q in queries),
+            *(f"{100 * planned.power[S, Q]:.0f}%" for Q in queries),
             f"{planned.detectable[S]:.4f}",
         )
         for S in SEEDS
     ]
     words = (
         f"Power by seeds per system and queries; detectable: the difference that is found with "
-        f"power {100 * planned.goal.power:g} % on {planned.num_queries:,} queries."
+        f"power {100 * planned.goal.power:g}% on {planned.num_queries:,} queries."
     )
     return [*wrapped(words), *terminal_lines(table([*heading, "detectable"], rows))]
 

@@ -82,7 +82,7 @@ def forecast_text(missing: Sequence[Trial], forecast: Forecast, calibration: Cal
         trials_of[trial.cell.cell] += trial.share
     # Of a search that stops trials, the most that can run; eliminations are not known yet.
     title = "to run, at most" if any(trial.epochs for trial in missing) else "to run"
-    rows = [(title, "trials", "tokens", "a trial (95 %)", f"{forecast.unit}-hours", "memory")]
+    rows = [(title, "trials", "tokens", "a trial (95%)", f"{forecast.unit}-hours", "memory")]
     for cell in {trial.cell.cell: trial.cell for trial in missing}.values():
         label = shortened(cell.label, terminal_columns() - 60)
         measured, times = forecast.trials.get(cell.cell), str(number[cell.cell])
@@ -122,7 +122,7 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         amount * forecast.units / 3600 for amount in calibration.interval(sum(seconds))
     )
     lines = [
-        f"estimate    {duration(middle)} (95 %: {duration(low)} - {duration(high)}) "
+        f"estimate    {duration(middle)} (95%: {duration(low)} - {duration(high)}) "
         f"on {numbered(forecast.slots, 'slot')}",
         f"            {hours:.3g} {forecast.unit}-hours ({lows:.3g}-{highs:.3g}), "
         f"{count(tokens)} encoder tokens",

@@ -65,7 +65,7 @@ def _padding_text(results: list[dict[str, Any]]) -> str:
         kind: max(result[f"{prefix}padding_share"] for result in results)
         for kind, prefix in (("evaluation", ""), ("training", "training_"))
     }
-    shares = ", ".join(f"{100 * share:.1f} % in {kind}" for kind, share in most.items())
+    shares = ", ".join(f"{100 * share:.1f}% in {kind}" for kind, share in most.items())
     return f"padding     at most {shares}, of a trial's tokens"
 
 

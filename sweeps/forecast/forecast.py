@@ -31,7 +31,7 @@ from sweeps.store.trial_store import Store
 MEASURING = 0.1  # of the forecast time
 CALIBRATING = 50  # finished trials that are read
 SPREAD = 0.2  # standard deviation of the log of (real / estimated), unknown from a batch
-Z = 1.96  # 95 %
+Z = 1.96  # 95%
 CONTEXT_BYTES = 2**29  # of a process on a GPU, about: kernels and libraries
 ONLY_HOW_MUCH = frozenset(
     {

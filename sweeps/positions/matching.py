@@ -1,8 +1,8 @@
 """The position of a passage in a document that holds it, perhaps with changes.
 
 Boytsov et al. 2022, section 3.3.3: texts are compared as lower-case letters and digits; the longest
-common substring counts if it covers 80 % of the passage, otherwise the longest common subsequence
-with a stretch of the document 1.2 times as long counts if it covers 70 %, over stretches a tenth of
+common substring counts if it covers 80% of the passage, otherwise the longest common subsequence
+with a stretch of the document 1.2 times as long counts if it covers 70%, over stretches a tenth of
 the passage apart. Here runs of other characters are one space, so a new line break changes nothing.
 """
 

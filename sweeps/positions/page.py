@@ -112,7 +112,7 @@ def _rsv_plots(result: PositionResult, settings: Settings) -> list[Plot]:
             "Scores by position",
             rsv_plot(result.curves),
             f"Chunks of {settings.window} words of relevant documents ({counted}), scored against "
-            "their query and put on a scale within each document; the band is the 95 % interval of "
+            "their query and put on a scale within each document; the band is the 95% interval of "
             "the mean over queries. A flat line is no positional bias.",
         ),
         Plot(

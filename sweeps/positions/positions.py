@@ -121,7 +121,7 @@ def length_edges(lengths: Sequence[int]) -> np.ndarray:
 
 def position_histogram(positions: Sequence[Position]) -> Histogram:
     """Found passages by the words before them, and the expected numbers if each passage were
-    anywhere in its document with the same probability. The last interval is open: 95 % of the
+    anywhere in its document with the same probability. The last interval is open: 95% of the
     documents end before it.
     """
     matched = [position for position in positions if position.found]

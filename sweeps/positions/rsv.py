@@ -50,7 +50,7 @@ class CurvePoint(NamedTuple):
     low: float  # relative position
     high: float
     mean: float
-    ci_low: float  # 95 %, normal approximation over queries
+    ci_low: float  # 95%, normal approximation over queries
     ci_high: float
     best_share: float  # of the best chunks, by their shares in this part
     num_queries: int

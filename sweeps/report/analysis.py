@@ -127,7 +127,7 @@ def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
         return (
             "Two seeds give no upper-case letter and p in parentheses: they estimate the standard "
             "deviation over seeds only within a factor of 0.45 to 32, and under unequal seed "
-            "variance p < .05 happens by chance in up to 10 % of cases."
+            "variance p < .05 happens by chance in up to 10% of cases."
         )
     if any(not math.isnan(pair.p_moderated) for pair in decided):
         return (

@@ -183,7 +183,7 @@ def _named_gain(analysis: Analysis, comparison: Comparison) -> str:
 
 
 def _gain(analysis: Analysis, comparison: Comparison) -> str:
-    """`+0.012 (95 % interval +0.003 to +0.021)`."""
+    """`+0.012 (95% interval +0.003 to +0.021)`."""
     interval = interval_text(comparison).removesuffix(ONE_RUN)  # the sentence says it
     return f"{signed(comparison.delta)} ({level_text(analysis.sweep.alpha)} interval {interval})"
 
@@ -211,7 +211,7 @@ def paired_t_test(analysis: Analysis) -> str:
     return (
         "The paired t-test over queries (seeds averaged) would find two equal systems different "
         f"in {most}{percent(worst.predicted_false_positive_rate)} of cases ({low} to {high}) "
-        f"instead of {100 * alpha:g} %."
+        f"instead of {100 * alpha:g}%."
     )
 
 
@@ -223,7 +223,7 @@ def correction_note(analysis: Analysis) -> str:
     count = analysis.primary[0].family_size
     return (
         f"Exploratory: {CORRECTION_NAMES['bh']} over {count} comparisons allows about "
-        f"{100 * analysis.sweep.alpha:g} % of the significant differences to be false."
+        f"{100 * analysis.sweep.alpha:g}% of the significant differences to be false."
     )
 
 

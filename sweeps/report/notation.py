@@ -42,24 +42,24 @@ def relation(p: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in whole percent; above 0 and below 1, never "0 %" or "100 %"."""
+    """A share of 1 in whole percent; above 0 and below 1, never "0%" or "100%"."""
     if math.isnan(share):
         return MISSING
     if 0 < share < 0.01:
-        return "under 1 %"
+        return "under 1%"
     if 0.99 < share < 1:
-        return "over 99 %"
-    return f"{100 * share:.0f} %"
+        return "over 99%"
+    return f"{100 * share:.0f}%"
 
 
 def gain_text(gain: float) -> str:
     """A relative gain in percent with its sign; a dash where the baseline's mean is 0."""
-    return MISSING if math.isnan(gain) else f"{signed(100 * gain, 1)} %"
+    return MISSING if math.isnan(gain) else f"{signed(100 * gain, 1)}%"
 
 
 def level_text(alpha: float) -> str:
-    """The level of an interval: `95 %`."""
-    return f"{100 * (1 - alpha):g} %"
+    """The level of an interval: `95%`."""
+    return f"{100 * (1 - alpha):g}%"
 
 
 ONE_RUN = "†"

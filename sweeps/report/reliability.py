@@ -36,7 +36,7 @@ class Limits:
 
     system: str
     detectable: float  # smallest true difference found with `POWER`, alpha / family size
-    detectable_low: float  # the same at the ends of the 95 % interval of the variance
+    detectable_low: float  # the same at the ends of the 95% interval of the variance
     detectable_high: float
     family_low: float  # interval of the difference that holds for the whole family at once
     family_high: float

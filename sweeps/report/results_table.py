@@ -185,7 +185,7 @@ def _compared(comparison: Comparison | None, digits: int) -> tuple[str, str, str
 
 
 def average_text(interval: GainInterval | None) -> str:
-    """`+5.0 % [+4.8, +5.2]`; the gain alone for one seed, which has no interval."""
+    """`+5.0% [+4.8, +5.2]`; the gain alone for one seed, which has no interval."""
     if interval is None:
         return ""
     if math.isnan(interval.low):
@@ -268,7 +268,7 @@ def caption(
         f"seeds {nested}, three or more of each trained system); ↓ marks a loss. "
         f"Correction: {corrections} over "
         f"{family} comparison{'s' * (family != '1')} per measure and baseline. The "
-        f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those with "
+        f"interval of Δ ({100 * (1 - alpha):g}%, not adjusted) and p (adjusted) are those with "
         "both effects random, against the first baseline. Gain: relative, of the mean; W/T/L: "
         "queries won, tied and lost. Bold: best mean after rounding. "
         f"{_average(rows, alpha)}"
@@ -319,7 +319,7 @@ def _average(rows: Sequence[ResultRow], alpha: float) -> str:
         return ""
     return (
         f"Avg. gain: unweighted mean over the {len(rows[0].cells)} columns of the relative gains "
-        f"over the first baseline (ratios of means), with its {100 * (1 - alpha):g} % interval "
+        f"over the first baseline (ratios of means), with its {100 * (1 - alpha):g}% interval "
         "(crossed bootstrap; the k-th run of a system is the same training run in every column). "
     )
 

@@ -48,7 +48,7 @@ from tests.benchmarks.simulated_sweeps import (
 
 ALPHA = 0.05
 Z80 = float(stats.norm.isf(ALPHA / 2) + stats.norm.ppf(0.8))
-"""The difference, in standard errors, that a test with a known variance finds in 80 %."""
+"""The difference, in standard errors, that a test with a known variance finds in 80%."""
 
 
 class Shown(NamedTuple):
@@ -287,7 +287,7 @@ def _family_decisions(
     rng: np.random.Generator, sd_K: Floats, base_sd: float | None, S: int, shape: str
 ) -> list[bool]:
     """Whether each rule finds a difference among equals; then whether it finds the middle system
-    where that one is better by what a z test at the level of its smallest p finds in 80 %."""
+    where that one is better by what a z test at the level of its smallest p finds in 80%."""
     K, Q, query, residual = 17, 150, 0.06, 0.06
     sd_all = np.append(sd_K, base_sd or 0.0)
     run_KS = sd_all[:, None] * SHAPES[shape](rng, (K + 1, S))

@@ -155,7 +155,7 @@ def driver(folder: Path, slots: int, seconds: float) -> dict[str, str]:
         "reports/s": f"{len(lags) / elapsed:.0f}",
         "trials ended": str(ends),
         "writes/s": f"{clock.writes / elapsed:.1f}",
-        "driver's share": f"{100 * clock.busy / elapsed:.1f} %",
+        "driver's share": f"{100 * clock.busy / elapsed:.1f}%",
         "lag, median": f"{1000 * sorted(lags)[len(lags) // 2]:.1f} ms",
         "lag, most": f"{1000 * max(lags):.0f} ms",
     }

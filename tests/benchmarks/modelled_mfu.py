@@ -1,6 +1,6 @@
 """Modelled speed of BERT on GPUs: tokens/s and MFU of scoring and of training, by a roofline over
 the operations that a fake GPU counts (`tests.benchmarks.launches`). Nothing here is measured: trust
-it to some 30 %, and the order of the ways more than that.
+it to some 30%, and the order of the ways more than that.
 
 Assumed: a kernel takes as long as its arithmetic at a share of the data sheet's dense bf16 rate
 (products .65, attention over rows of 161 tokens .25) or its bytes at .8 of the bandwidth, whichever
@@ -34,9 +34,9 @@ BANDWIDTH_SHARE = 0.8
 LEAST = 2e-6  # seconds of a kernel
 LENGTH = QUERY + WINDOW + 3
 BY_HAND = {  # (phase, tokens): of padded rows, the goal; BERT-base on an H100
-    ("scoring", 4096): ("8 %", ""),
-    ("scoring", 65_536): ("21 %", "44-50 %"),
-    ("training", 65_536): ("12 %", "43 %"),
+    ("scoring", 4096): ("8%", ""),
+    ("scoring", 65_536): ("21%", "44-50%"),
+    ("training", 65_536): ("12%", "43%"),
 }
 
 

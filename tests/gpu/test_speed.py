@@ -31,7 +31,7 @@ def load(build_standard, device, fake):
 @pytest.mark.parametrize("training", [False, True], ids=["scoring", "training"])
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_speed(budget, training, with_values, load, figures):
-    """BERT-base, 150/75, computes at over 5 % of the data sheet's rate
+    """BERT-base, 150/75, computes at over 5% of the data sheet's rate
 
     Look at products and bandwidth above, then at launches and idle share: a busy host shows there.
     """

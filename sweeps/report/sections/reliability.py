@@ -95,9 +95,7 @@ def _detectable(analysis: Analysis, reliability: Reliability) -> str:
     ends = range_text(middle.detectable_low, middle.detectable_high, signs=False)
     number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
     several = ", median comparison" if len(ordered) > 1 else ""
-    text = (
-        f"A true difference of {number} ({ends}{several}) is found with power {100 * POWER:.0f} %"
-    )
+    text = f"A true difference of {number} ({ends}{several}) is found with power {100 * POWER:.0f}%"
     if reliability.floor:
         text += f"; with any number of seeds, one of {reliability.floor:.3f}"
     return f"{text}. A smaller one needs more queries or seeds (ranksweep design)."

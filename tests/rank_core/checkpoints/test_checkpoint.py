@@ -202,7 +202,7 @@ def test_checkpoints_follow_the_clock_and_slow_ones_are_rarer(tmp_path, monkeypa
         if checkpoints.due(second):
             due.append(now[0])
             save(checkpoints, content(second), (0, second))
-    assert due == [60, 63 + 150, 63 + 150 + 153]  # 3 s are 2 % of 150 s
+    assert due == [60, 63 + 150, 63 + 150 + 153]  # 3 s are 2% of 150 s
     by_steps = Checkpoints(str(tmp_path), Cadence(steps=4))
     assert [step for step in range(1, 10) if by_steps.due(step)] == [4, 8]
 

@@ -268,7 +268,7 @@ def test_a_plan_assumes_more_seed_variance_than_the_pilot_saw():
     point = sweep_components(pilot(), baseline="base")
     plan = planned_variances(pilot(), baseline="base")
     assert plan.seed > point.seed.sd
-    assert plan.seed < point.seed.high  # the 95 % interval is wider than an 80 % limit
+    assert plan.seed < point.seed.high  # the 95% interval is wider than an 80% limit
     assert (plan.difference, plan.residual) == (point.difference.sd, point.residual.sd)
     surer = planned_variances(pilot(), baseline="base", assurance=0.95)
     assert surer.seed > plan.seed

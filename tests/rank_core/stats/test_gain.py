@@ -137,7 +137,7 @@ def test_one_seed_has_an_average_gain_without_an_interval() -> None:
 
 @pytest.mark.slow
 def test_the_interval_of_an_average_gain_covers_the_truth() -> None:
-    """Two collections of the same three runs, no true gain: 95 % must hold, caution is allowed."""
+    """Two collections of the same three runs, no true gain: 95% must hold, caution is allowed."""
     rng = generator(11, "coverage")
     covered = []
     for _ in range(150):

@@ -27,7 +27,7 @@ from rank_core.training.micro_batch import (
 @pytest.mark.parametrize(
     ("small", "large", "free", "tokens"),
     [
-        # 100 bytes a token and 1000 whatever the size: 60 % of 1,000,000 holds 5990 tokens.
+        # 100 bytes a token and 1000 whatever the size: 60% of 1,000,000 holds 5990 tokens.
         (Peak(10, 2000), Peak(50, 6000), 1_000_000, 4096),
         (Peak(10, 1000), Peak(20, 2000), 10_000, 32),  # 60 tokens
         (Peak(10, 1000), Peak(20, 2000), 1_365_333, 4096),  # 8191.998 tokens

@@ -70,7 +70,7 @@ def test_the_plan_rests_on_more_seed_variance_than_the_pilot_saw_and_says_so(pil
     assert found.variances.seed == pytest.approx(own.seed.high)
     assert own.seed.high > own.seed.sd
     text = " ".join(design_text(found).split())
-    assert "seed SD at the pilot's one-sided upper 80 % limit" in text
+    assert "seed SD at the pilot's one-sided upper 80% limit" in text
     assert f"{own.seed.high:.4f}" in text
 
 
@@ -84,7 +84,7 @@ def test_the_table_of_power_has_the_promised_sizes_and_keeps_to_the_floor(pilot:
     for (S, Q), share in found.power.items():
         assert share == _power(found, S, Q)
     shown = re.search(r"^ *5 +(.+)$", design_text(found), flags=re.MULTILINE)
-    row = [f"{100 * found.power[5, Q]:.0f} %" for Q in (50, 100, 200, 400, 800)]
+    row = [f"{100 * found.power[5, Q]:.0f}%" for Q in (50, 100, 200, 400, 800)]
     assert shown and re.split(r"  +", shown[1]) == [*row, f"{found.detectable[5]:.4f}"]
 
 
@@ -96,11 +96,11 @@ def test_given_deviations_need_no_pilot(capsys: Any) -> None:
     assert max(map(len, shown.splitlines())) <= 80
     goal, variances = Goal(0.02), Variances(0.12, 0.006, 0.03)
     power = planned_power(variances, goal, num_seeds=5, num_queries=250)
-    assert f"{100 * power:.0f} %" in shown.partition("\n5 ")[2].partition("\n")[0]
+    assert f"{100 * power:.0f}%" in shown.partition("\n5 ")[2].partition("\n")[0]
     assert main([*words, "--paired-seeds", "--seed-correlation", ".8"]) == 0
     paired = capsys.readouterr().out
     power = planned_power(variances.pairing(0.8), goal, num_seeds=5, num_queries=250)
-    assert f"{100 * power:.0f} %" in paired.partition("\n5 ")[2].partition("\n")[0]
+    assert f"{100 * power:.0f}%" in paired.partition("\n5 ")[2].partition("\n")[0]
 
 
 def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -> None:

@@ -82,7 +82,7 @@ def test_a_large_budget_changes_nothing(wide, tmp_path):
 
 
 # The baseline takes 100 s, each of the first rung 12, of the second 22, the last 70: 344 in all;
-# the second seed 200 more. Estimates are trusted within some 20 % at first.
+# the second seed 200 more. Estimates are trusted within some 20% at first.
 @pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize(
     ("seconds", "ran_at", "over", "held"),

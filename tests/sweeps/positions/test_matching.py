@@ -89,7 +89,7 @@ def test_a_passage_that_is_there_word_for_word_is_found_where_it_starts():
 def test_four_fifths_of_a_passage_in_one_piece_are_enough():
     passage = "abcdefghijklmnopqrst"  # 20 letters
     assert find_passage(passage, "xx abcdefghijklmnop yy") == (3, 0.8, SUBSTRING)
-    # 15 letters are no substring match, and 75 % a subsequence match.
+    # 15 letters are no substring match, and 75% a subsequence match.
     assert find_passage(passage, "xx abcdefghijklmno yy") == (3, 0.75, SUBSEQUENCE)
     assert find_passage(passage, "xx abcdefghijklm yy") is None
 

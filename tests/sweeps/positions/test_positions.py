@@ -70,7 +70,7 @@ def test_the_relevant_documents_are_those_of_the_least_grade():
 
 
 def test_chance_is_every_place_of_each_document_with_the_same_probability():
-    # Ten and four places; 95 % of them end by 9.7, so the edges are 0, 1, ... 9 and the rest.
+    # Ten and four places; 95% of them end by 9.7, so the edges are 0, 1, ... 9 and the rest.
     found = [position(0, 1, 10), position(3, 1, 4), position(-1)]
     histogram = position_histogram(found)
     assert histogram.edges.tolist() == list(range(10))

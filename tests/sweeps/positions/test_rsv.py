@@ -90,7 +90,7 @@ def test_scores_that_do_not_depend_on_position_give_a_flat_curve():
 
     points = rsv_curve(list(chunk_scores(pairs, mean, window=4)), num_bins=5)
     grand = np.mean([point.mean for point in points])
-    # Five intervals of 95 %: three errors either way.
+    # Five intervals of 95%: three errors either way.
     assert all(abs(p.mean - grand) < (p.ci_high - p.mean) * 3 / 1.96 for p in points)
     assert all(abs(point.best_share - 0.2) < 0.05 for point in points)
 

@@ -141,7 +141,7 @@ def test_a_trial_that_never_began_is_no_attempt(attempts):
 
 def test_an_out_of_memory_kill_counts_against_the_dead_and_takes_a_slot_away(attempts):
     victim, other = begin(attempts, "a", actor="dead"), begin(attempts, "b")
-    attempts.interrupt(OutOfMemoryError("95 % of the memory is in use"))
+    attempts.interrupt(OutOfMemoryError("95% of the memory is in use"))
     [failure] = table(attempts).to_dict("records")
     assert (failure["kind"], failure["cell"]) == ("host memory", victim.cell.cell)
     assert attempts.slots == 1 and not attempts.live

@@ -70,7 +70,7 @@ def test_the_rank_that_ran_out_of_memory_is_the_cause():
 @pytest.mark.parametrize("seen", [LOST_PEER, NCCL])
 @pytest.mark.parametrize(
     ("death", "kind"),
-    [(ActorDiedError(), "process died"), (OutOfMemoryError("95 %"), "host memory")],
+    [(ActorDiedError(), "process died"), (OutOfMemoryError("95%"), "host memory")],
 )
 def test_a_death_explains_the_broken_connections(seen, death, kind):
     unhealthy = WorkerHealthCheckFailedError("A worker health check failed.", death)
@@ -133,7 +133,7 @@ def died(message, reason=None):
         (died("gone", NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED), "node lost"),
         (ActorUnavailableError("no answer", None), "node lost"),
         (NodeDiedError("gone"), "node lost"),
-        (OutOfMemoryError("95 % of the node's memory"), "host memory"),
+        (OutOfMemoryError("95% of the node's memory"), "host memory"),
         (RayTaskError("train", "Traceback", ValueError("x")), "error"),
         (None, "process died"),
     ],

@@ -68,7 +68,7 @@ def damage(folder: Path) -> None:
     cells = list(dict.fromkeys(trials["cell"]))
     rows = [
         (cells[1], 1, 1, "host-a (0a1b2c3d)", "process died", "ActorDiedError: gone", True),
-        (cells[1], 1, 2, "host-a (0a1b2c3d)", "host memory", "95 % in use\nmore", True),
+        (cells[1], 1, 2, "host-a (0a1b2c3d)", "host memory", "95% in use\nmore", True),
         (cells[2], 2, 1, "", "storage", "StorageAway: no route", True),
         (cells[3], 3, 1, "host-b (11112222)", "error", "ValueError: x", False),
         ("another plan's", 1, 1, "", "error", "x", False),
@@ -113,7 +113,7 @@ def test_every_lost_attempt_is_a_line(damaged: Path) -> None:
         "2026-11-21 10:00:00",
         "host-a (0a1b2c3d)",
         "out of host memory",
-        "95 % in use",
+        "95% in use",
         "run again",
     )
     assert (rows[2][4], rows[3][7]) == ("—", "given up")

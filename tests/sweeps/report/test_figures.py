@@ -96,7 +96,7 @@ def test_the_front_holds_what_no_cheaper_cell_beats(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, effect=0.3)
     shown = pareto_plot(analysis)
     assert {"encoder tokens per document", "nDCG@10 on test"} <= set(_texts(shown))
-    assert shown is not None and "MaxP 128/64 in 100 %" in shown.caption
+    assert shown is not None and "MaxP 128/64 in 100%" in shown.caption
     assert "Bars: interval" in shown.caption and "FirstP" not in shown.caption, "the cheapest"
 
 

@@ -93,7 +93,7 @@ def test_the_sentence_says_how_many_stopped_where_on_what_evidence_and_at_what_c
     assert "1 of 4 configurations to the end, epoch 9" in sentence
     assert "stopped before: 1 after epoch 3, 2 after epoch 1" in sentence
     assert "1 of them because a trial failed or diverged" in sentence
-    assert "59 of the grid's 135 epochs (44 %)" in sentence
+    assert "59 of the grid's 135 epochs (44%)" in sentence
     assert f"the best nDCG@10 of seed 1 on {queries} dev queries" in sentence
     assert "not tested" in sentence
     assert "not over" not in sentence

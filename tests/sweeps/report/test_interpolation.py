@@ -198,7 +198,7 @@ def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path)
     mean = results["first_stage"]["measures"][MEASURES[0]]["mean"]
     assert mean == pytest.approx(mixed["mean_baseline"])
     text = " ".join(report.text.split())
-    told = f"MaxP 40/20 +BM25 {mixed['delta']:+.3f} (95 % interval"
+    told = f"MaxP 40/20 +BM25 {mixed['delta']:+.3f} (95% interval"
     assert "Against BM25" in text and told in text
     assert f"p {p_text(mixed['p_both_adjusted'])}" in text
     rows = [line for line in report.text.splitlines() if line.startswith("BM25 ")]

@@ -92,19 +92,19 @@ def test_chunks_are_compared_with_one_chunk() -> None:
     one, three, most = (four(f"{number} chunks", "Table 6") for number in (1, 3, 4))
     assert agrees("4.3", gain(most, one))
     assert not agrees("4.3", gain(most, four("FirstP (BERT)")))
-    assert agrees("0.6", gain(most, one, less=three))  # "at most 0.6 %" over three chunks
+    assert agrees("0.6", gain(most, one, less=three))  # "at most 0.6%" over three chunks
 
 
 def test_percentages_of_the_text() -> None:
     max_p, first = (four(row)[3:] for row in ("MaxP", "FirstP (BERT)"))
     assert agrees("3.3", gain(max_p, first))
-    # Of the values quoted of Zhang, Yates and Lin the text says 6.6 %: titles give 6.0 to 6.5.
+    # Of the values quoted of Zhang, Yates and Lin the text says 6.6%: titles give 6.0 to 6.5.
     quoted = [
         [cells(f"{BIAS}, Table 5", f"Zhang et al. {one}")[FOUR[2]]] for one in ("MaxP", "FirstP")
     ]
     assert not agrees("6.6", gain(*quoted))
-    # FarRelevant, tuned: LATEIR .358 and RAND-L2 .419 over MaxP .328, the text's 9.2 to 27.7 %. Its
-    # 23.8 % "over PARADE Max (ELECTRA)", a system without a row, is RAND-L2 (ELECTRA) .432 over
+    # FarRelevant, tuned: LATEIR .358 and RAND-L2 .419 over MaxP .328, the text's 9.2 to 27.7%. Its
+    # 23.8% "over PARADE Max (ELECTRA)", a system without a row, is RAND-L2 (ELECTRA) .432 over
     # MaxP (ELECTRA) .349.
     for printed, top, base in (("9.2", ".358", ".328"), ("27.7", ".419", ".328"),
                                ("23.8", ".432", ".349")):  # fmt: skip

@@ -87,7 +87,7 @@ def test_the_sentence_names_who_left_and_what_it_cost(analysis):
     [sentence] = search_sentences(analysis.sweep)
     assert "3 of 4 configurations were eliminated before they had all 5 seeds" in sentence
     assert "1 of them because a trial failed or diverged" in sentence
-    assert "17 of 25 trials (68 %)" in sentence and "not tested" in sentence
+    assert "17 of 25 trials (68%)" in sentence and "not tested" in sentence
     assert "not over" not in sentence
 
 

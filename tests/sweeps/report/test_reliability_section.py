@@ -40,7 +40,7 @@ def test_the_section_is_one_fold_of_at_most_six_lines_each_with_an_interval(tmp_
     lines = re.findall("<dd>(.*?)</dd>", fold)
     assert len(lines) == 6
     for line in lines:
-        assert re.search(r"\d( %)? to [+−]?\d", line) and len(line.split()) <= 60, line
+        assert re.search(r"\d%? to [+−]?\d", line) and len(line.split()) <= 60, line
     assert "<table" not in fold
 
 
@@ -78,8 +78,7 @@ def test_the_false_positive_rate_of_the_paired_t_test_has_its_interval(tmp_path:
     low, high = false_positive_interval(test)
     assert 0.2 < rate and low < rate < high
     assert (
-        f"in up to {100 * rate:.0f} % of cases ({100 * low:.0f} % to {100 * high:.0f} %) instead "
-        "of 5 %"
+        f"in up to {100 * rate:.0f}% of cases ({100 * low:.0f}% to {100 * high:.0f}%) instead of 5%"
     ) in _words(analysis)["Paired t-test"]
     rates = [
         dataclasses.replace(one, predicted_false_positive_rate=0.0502)

@@ -139,7 +139,7 @@ def test_the_answer_names_the_better_cells_with_their_interval(healthy: Report) 
         (one for one in healthy.comparisons if one.measure == "nDCG@10"), key=lambda one: one.delta
     )
     answer = " ".join(healthy.text.split())
-    interval = f"95 % interval {best.ci_low:+.3f} to {best.ci_high:+.3f}"
+    interval = f"95% interval {best.ci_low:+.3f} to {best.ci_high:+.3f}"
     assert "significantly better than FirstP on nDCG@10" in answer
     assert f"MaxP 128/64 by {best.delta:+.3f} ({interval})" in answer
     assert "4 comparisons (Holm)" in answer

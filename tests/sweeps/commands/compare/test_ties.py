@@ -36,7 +36,7 @@ STEPS = {"few": 320, "many": 130}
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """Judgments, and runs in which 15 to 40 % of the documents are tied, some by single precision
+    """Judgments, and runs in which 15 to 40% of the documents are tied, some by single precision
     alone; the ranks say nothing."""
     rng = np.random.default_rng(0)
     names = [f"d{number}" for number in range(200)]
