@@ -5,6 +5,7 @@ table says so.
 """
 
 import glob
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,9 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
     if given.out is not None:
         check_writable("--out", given.out)
+    for text in given.measures:
+        if len(given.systems) < 2 and _is_file(text.rpartition("=")[2].partition(",")[0]):
+            raise BadInput(f"--measures took {text} for a measure: give the systems before it")
     sets = query_sets_of(given.qrels)
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
@@ -81,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("ranksweep compare", main.__doc__, epilog=EPILOG)
-    parser.add_argument("systems", nargs="+", metavar="SYSTEM")
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM")
     parser.add_argument(
         "--qrels",
         action="append",
@@ -195,7 +199,8 @@ def systems_of(
                 raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
             systems[name] = runs
     if len(systems) < 2:
-        raise BadInput(f"a comparison needs two systems or more, got {', '.join(systems)}")
+        got = ", ".join(systems) or "none"
+        raise BadInput(f"a comparison needs two systems or more, got {got}")
     return systems
 
 
@@ -276,13 +281,22 @@ def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:
 
 
 def _files(text: str) -> list[str]:
-    """The source, or the sorted files of a pattern."""
+    """The source, or the files of a pattern in the order of the numbers in their names."""
     if not glob.has_magic(text) or is_mlflow(text) or "://" in text or Path(text).exists():
         return [text]
-    paths = sorted(glob.glob(text, recursive=True))
+    paths = sorted(glob.glob(text, recursive=True), key=_natural)
     if not paths:
         raise BadInput(f"no file matches {text}")
     return paths
+
+
+def _is_file(text: str) -> bool:
+    return Path(text).exists() or bool(glob.glob(text))
+
+
+def _natural(path: str) -> list[tuple[str, int]]:
+    """The key that puts seed2 before seed10."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path)]
 
 
 def _name(source: RunSource) -> str:

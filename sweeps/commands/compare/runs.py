@@ -20,6 +20,7 @@ from rank_core.evaluate import parse_measure, per_query
 from rank_core.measure_check import check_measures
 from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
+from rank_core.stats.matrix import QUERIES_THAT_PROVE
 from rank_core.stats.pooling import pool_query_sets
 from sweeps.commands.compare.sources import (
     Source,
@@ -129,6 +130,7 @@ def compare_runs(
     slots = tuple(baselines) or (next(iter(systems)),)
     _check_names(slots, deterministic, systems, ties)
     loaded = {name: _loaded(name, runs, tracking_uri) for name, runs in systems.items()}
+    _check_separate(systems)
     fixed = {name for name, runs in loaded.items() if _is_deterministic(runs)}.union(deterministic)
     _check_paired(loaded, fixed, paired_seeds)
     judged, files = _judgments(qrels)
@@ -138,6 +140,7 @@ def compare_runs(
     measured = _measure(loaded, judged, collections, measures_of, ties)
     _check_sizes(measured, collections, files)
     measured.notes += _left_measures(parts, measures, measures_of)
+    measured.notes += _pairs(loaded, fixed) if paired_seeds else ()
     sweep = _as_sweep(
         loaded,
         files,
@@ -259,6 +262,19 @@ def _loaded(
     return dict(sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda item: item[0]))
 
 
+def _check_separate(systems: Systems) -> None:
+    """A file belongs to one system; equal contents of two files are a finding, with p = 1."""
+    owner: dict[tuple[str, Path], str] = {}
+    for system, runs in systems.items():
+        for run in runs:
+            for name, source in (run if isinstance(run, Mapping) else {"": run}).items():
+                if not isinstance(source, str | Path):
+                    continue
+                other = owner.setdefault((name, Path(source).resolve()), system)
+                if other != system:
+                    raise BadInput(f"{other} and {system} both contain {source}")
+
+
 def _runs_of(
     source: Source | TrainingRun, where: str, tracking_uri: str | None
 ) -> list[TrainingRun]:
@@ -316,12 +332,13 @@ def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
         if part.ranking is not None:
             raise BadInput(f"{part.where} is a run and needs judgments: --qrels FILE")
     queries = {
-        query_id
-        for part in parts
-        if part.values is not None
-        for query_id in part.values["query_id"]
+        part.where: set(part.values["query_id"]) for part in parts if part.values is not None
     }
-    return {query_id: {} for query_id in sorted(queries)}
+    first = parts[0].where
+    for where, own in queries.items():
+        if not own & queries[first]:
+            raise BadInput(f"{first} and {where} share no query id")
+    return {query_id: {} for query_id in sorted(set().union(*queries.values()))}
 
 
 def _shared_measures(parts: Sequence[TrainingRun]) -> list[str]:
@@ -386,6 +403,17 @@ def _check_paired(
             raise BadInput(f"paired seeds need the same seeds in every system, got {listed}")
 
 
+def _pairs(
+    systems: Mapping[str, Mapping[int, LoadedRun]], deterministic: Collection[str]
+) -> Iterator[str]:
+    """A note on the runs that are paired by their places, without seeds of their own."""
+    trained = [list(runs.values()) for name, runs in systems.items() if name not in deterministic]
+    pairs = [[next(iter(run.values())) for run in runs] for runs in zip(*trained, strict=True)]
+    if any(part.seed is None for parts in pairs for part in parts):
+        shown = "; ".join(" with ".join(part.name for part in parts) for parts in pairs)
+        yield f"Seeds paired: {shown}."
+
+
 def _trials(
     systems: Mapping[str, Mapping[int, LoadedRun]], measured: Measured | None
 ) -> pd.DataFrame:
@@ -439,8 +467,7 @@ def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, 
         collection, equals, measure = text.partition("=")
         if not equals or "(" in collection:  # the = of a setting: AP(rel=2)
             collection, equals, measure = "", "", text
-        if not _computable(measure):
-            measure = measure_key(measure)  # of trec_eval: ndcg_cut_10
+        measure = measure_key(measure)  # of NDCG@10, of trec_eval's ndcg_cut_10
         if equals and collection not in measures_of:
             raise unknown("collection of a measure", collection, measures_of)
         for name in [collection] if equals else measures_of:
@@ -448,7 +475,7 @@ def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, 
     without = [name for name, own in measures_of.items() if not own]
     if without:
         raise BadInput(f"every collection needs a measure, {', '.join(without)} has none")
-    return {name: tuple(own) for name, own in measures_of.items()}
+    return {name: tuple(dict.fromkeys(own)) for name, own in measures_of.items()}
 
 
 def _split(
@@ -500,14 +527,15 @@ def _measure(
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in judged}
     measured = Measured(tables={}, num_queries={name: len(qs) for name, qs in judged.items()})
     ranked_anywhere: set[str] = set()
+    lost: dict[str, list[str]] = {}  # {note: the runs it is about}
     for system, runs in systems.items():
-        seen: dict[str, tuple[int, Run]] = {}
+        seen: dict[str, tuple[int, Mapping[Any, Any]]] = {}
         for seed, run in runs.items():
             measured.ties[system, seed] = 0
             for part, sets in _sets_of(run, list(judged)):
                 _check_apart(part.where, sets, judged)
                 own = {name: judged[name] for name in sets}
-                ranking = None if part.ranking is None else _differing(part, seed, seen, system)
+                ranking = _differing(part, seed, seen, system)
                 for name, queries in own.items():
                     if ranking is None:
                         table = _given_values(part, queries, measures[name], strict=not qrels)
@@ -519,7 +547,11 @@ def _measure(
                     tables[name].append(table.assign(cell=system, seed=seed, split="judged"))
                 answered = set(ranking or () if part.values is None else part.values["query_id"])
                 ranked_anywhere |= answered
-                measured.notes += _lost(part.name, answered, own)
+                for note in _lost(answered, own):
+                    lost.setdefault(note, []).append(part.name)
+    for note, names in lost.items():
+        whose = f"all {len(parts)} runs" if len(names) == len(parts) else names_text(names)
+        measured.notes.append(f"{whose}: {note}")
     measured.notes += _never_ranked(ranked_anywhere, judged)
     measured.tables = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
     return measured
@@ -570,18 +602,29 @@ def _sets_of(run: LoadedRun, names: list[str]) -> Iterator[tuple[TrainingRun, li
         yield run[sets[0]], sets
 
 
-def _differing(part: TrainingRun, seed: int, seen: dict[str, tuple[int, Run]], system: str) -> Run:
-    """The ranking; refused if another training run of the system has the same content."""
-    assert part.ranking is not None
-    run = part.ranking()
-    for other, (earlier, content) in seen.items():
-        if earlier != seed and run == content:
+def _differing(
+    part: TrainingRun, seed: int, seen: dict[str, tuple[int, Mapping[Any, Any]]], system: str
+) -> Run | None:
+    """The ranking, None for values; refused if another run of the system has the same content."""
+    ranking = None if part.ranking is None else part.ranking()
+    content = _by_query(part) if ranking is None else ranking
+    for other, (earlier, same) in seen.items():
+        if earlier != seed and content and content == same:
             raise BadInput(
                 f"the runs of a system must differ, but {part.where} has the content of {other} "
                 f"({system}): a copy is no further training run"
             )
-    seen[part.where] = (seed, run)
-    return run
+    seen[part.where] = (seed, content)
+    return ranking
+
+
+def _by_query(part: TrainingRun) -> dict[Any, float]:
+    """{(query, measure): value}; empty where equal values do not prove that a run was copied."""
+    assert part.values is not None
+    few = part.values["query_id"].nunique() < QUERIES_THAT_PROVE
+    if few or part.values["value"].nunique() < 2:
+        return {}
+    return dict(part.values.set_index(["query_id", "measure"])["value"])
 
 
 def _check_apart(where: str, sets: Sequence[str], judged: Mapping[str, Qrels]) -> None:
@@ -640,17 +683,14 @@ def _num_tied(ranked: Run, ties: str) -> int:
     )
 
 
-def _lost(where: str, answered: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
-    """The notes on queries that were counted as 0, per set, or excluded."""
+def _lost(answered: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
+    """The notes on queries of a run that were counted as 0, per set, or excluded."""
     for name, queries in judged.items():
         of_set = f" of {name}" if len(judged) > 1 else ""
         if missing := len(queries.keys() - answered):
-            yield (
-                f"{where}: {missing} judged {_queries(missing)}{of_set} without a result, "
-                "counted as 0."
-            )
+            yield f"{missing} judged {_queries(missing)}{of_set} without a result, counted as 0."
     if extra := len(set(answered).difference(*judged.values())):
-        yield f"{where}: {extra} ranked {_queries(extra)} without a judgment, excluded."
+        yield f"{extra} ranked {_queries(extra)} without a judgment, excluded."
 
 
 def _never_ranked(ranked: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:

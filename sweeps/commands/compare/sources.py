@@ -173,7 +173,9 @@ def _of_file(path: Path, named: str = "") -> dict[str, list[TrainingRun]]:
     if begins == _PARQUET:
         frame = _parquet(path)
         return _of_frame(frame, where, lambda row: f"{where}, row {row}")
-    number, line = next(read_lines(path), (1, ""))
+    number, line = next(read_lines(path), (0, ""))
+    if not number:
+        raise BadInput(f"{path} is empty")
     if line.lstrip().startswith(("{", "[")):
         return _of_frame(_json(path), where, lambda row: f"{where}, row {row}")
     separator = next((mark for mark in "\t,;" if mark in line), "\t")

@@ -127,7 +127,6 @@ def test_the_ids_of_queries_change_no_number_of_any_measure(folder: Path, tmp_pa
     [
         (["nDCG@0"], "'nDCG@0' cannot be computed: its cutoff must be 1 or more"),
         (["AP", "alpha_nDCG@10"], "'alpha_nDCG@10' cannot be computed"),
-        (["AP", "AP(rel=1)"], "'AP' and 'AP(rel=1)' are the same measure"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(folder: Path, capsys, measures, said) -> None:
@@ -135,6 +134,11 @@ def test_what_cannot_be_computed_is_refused(folder: Path, capsys, measures, said
     with pytest.raises(BadInput) as error:
         main([*runs, "--qrels", str(folder / "qrels.txt"), "--measures", *measures])
     assert said in str(error.value) and not capsys.readouterr().out
+
+
+def test_a_measure_has_one_name(folder: Path) -> None:
+    found = three(folder, measures=["NDCG@10", "map", "MAP", "AP(rel=1)"])
+    assert found.sweep.measures == ("nDCG@10", "AP")
 
 
 def test_another_baseline_changes_the_sign_only(folder: Path) -> None:
@@ -176,11 +180,11 @@ def test_one_run_per_system_has_conditional_letters_and_says_so_plainly(folder: 
     assert "training runs of maxp.1 as NAME=" in " ".join(text.split())
 
 
-def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path) -> None:
-    names = ("a", "b")
-    found = compare_runs(
-        systems_of([f"{name}={folder}/maxp.*.run" for name in names]), folder / "qrels.txt"
-    )
+def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path, tmp_path: Path) -> None:
+    for path in folder.glob("maxp.*.run"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    systems = systems_of([f"{name.name}={name}/maxp.*.run" for name in (folder, tmp_path)])
+    found = compare_runs(systems, folder / "qrels.txt")
     assert {(one.delta, one.p_queries, one.p_both) for one in found.analysis.comparisons} == {
         (0, 1, 1)
     }
@@ -222,6 +226,30 @@ def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
     assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
     assert "short.run.gz: 1 ranked query without a judgment, excluded." in text
     assert "No run has" not in text  # the other system has them
+
+
+def test_a_note_that_holds_for_every_run_is_one_line(folder: Path, tmp_path: Path) -> None:
+    qrels = (folder / "qrels.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "few.qrels").write_text("".join(qrels[:-3]))
+    [note] = compare_runs(
+        systems_of([f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp")]),
+        tmp_path / "few.qrels",
+    ).measured.notes
+    assert note == "all 6 runs: 1 ranked query without a judgment, excluded."
+
+
+def test_a_pattern_takes_numbers_in_their_order(folder: Path, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        run = (folder / f"maxp.{number}.run").read_bytes()
+        (tmp_path / f"a.seed{5 * number - 3}.run").write_bytes(run)
+        (tmp_path / f"b.s{5 * number - 3:02}.run").write_bytes(run)
+    found = compare_runs(
+        systems_of([f"{name}={tmp_path}/{name}.*.run" for name in "ab"]),
+        folder / "qrels.txt",
+        paired_seeds=True,
+    )
+    pairs = "a.seed2.run with b.s02.run; a.seed7.run with b.s07.run; a.seed12.run with b.s12.run"
+    assert f"Seeds paired: {pairs}." in found.measured.notes
 
 
 def test_queries_that_no_run_has_are_named_as_another_splits(folder: Path, tmp_path: Path) -> None:
@@ -299,6 +327,8 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         (["={0}/maxp.1.run", "{0}/maxp.2.run"], "a system is a run or NAME=run1,run2,run3"),
         (["a={0}/maxp.1.run,", "{0}/maxp.2.run"], "a system is a run or NAME=run1,run2,run3"),
         (["a={0}/none.*.run", "{0}/maxp.2.run"], r"no file matches .*none\.\*\.run"),
+        (["a={0}/maxp.*.run", "b={0}/maxp.3.run"], r"a and b both contain .*maxp\.3\.run"),
+        (["--measures", "AP", "a={0}/maxp.*.run"], r"--measures took a=.*/maxp\.\*\.run"),
         (["{0}/none.run", "{0}/maxp.2.run"], r"none\.run does not exist"),
         (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "did you mean maxp"),
         (["{0}/maxp.*.run", "--measures", "nDGC@10"], "measure 'nDGC@10'"),

@@ -262,7 +262,8 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
     [
         ("some words of\nno kind at all\n", r"bad:1: a source must be a TREC run .*found: 'some"),
         ("system,map\nA,.5\n", r"bad:1: a source must be .*query_id, measure, value"),
-        ("", "bad:1: a source must be"),
+        ("", "bad is empty"),
+        (GOOD.replace("\nq", "\nx"), r"good\.csv and .*bad share no query id"),
         (GOOD + "q3,AP\n", r"bad:4: a line must have the 3 columns .*found 2: 'q3,AP'"),
         (GOOD + "q3,AP,x\n", "bad:4: a value must be a finite number, found 'x'"),
         (GOOD + "\nq3,AP,nan\n", "bad:5: a value must be a finite number"),
@@ -292,6 +293,15 @@ def test_the_same_file_twice_is_no_second_run(tmp_path: Path) -> None:
     path = f"{tmp_path}/good.csv"
     with pytest.raises(BadInput, match=r"A has .*good\.csv 2 times: a copy is no further"):
         compared(f"A={path},{path}", f"B={path}")
+
+
+def test_values_that_are_a_copy_are_refused_by_their_files(values, tmp_path: Path) -> None:
+    own = values[(values["system"] == "maxp") & (values["seed"] == values["seed"].min())]
+    csv_files(own, tmp_path / "a")
+    wide_files(own, tmp_path / "b")
+    csv_files(own.assign(value=own["value"] / 2), tmp_path / "c")
+    with pytest.raises(BadInput, match=r"/b has the content of .*/a"):
+        compared(f"A={tmp_path}/[ab]", f"B={tmp_path}/c")
 
 
 @pytest.mark.slow  # MLflow's imports and database
