@@ -14,11 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import BertConfig, BertModel
-from transformers.utils.logging import disable_progress_bar
-
-from rank_core.encoders.tiny import train_tokenizer
-from tests.benchmarks.workload import SIZES, print_table, save
+from tests.benchmarks.workload import SIZES, print_table, random_backbone, save
 from tests.contracts.fake_cuda.library import compile_library, lines_of
 
 MODELS = ("maxp", "parade-transformer", "cedr-knrm")
@@ -52,29 +48,14 @@ def kernels(size: str, models: Sequence[str], tokens: Sequence[int]) -> list[dic
     """What `tests.contracts.fake_cuda.trace` prints of BERT of a size."""
     with tempfile.TemporaryDirectory(prefix="ranksweep-launches-") as name:
         folder = Path(name)
-        _save_bert(folder / "backbone", size)
-        words = (str(folder / "backbone"), *models, "--", *map(str, tokens))
+        backbone = random_backbone(folder / "backbone", ["one word and another"], size)
+        words = (str(backbone), *models, "--", *map(str, tokens))
         return lines_of(compile_library(folder), "tests.contracts.fake_cuda.trace", *words)
 
 
 def number(steps: Sequence[Sequence[Any]]) -> int:
     """Launches among them."""
     return sum(kind != "copy" for _, kind, _, _ in steps)
-
-
-def _save_bert(folder: Path, size: str) -> None:
-    tokenizer = train_tokenizer(["one word and another"], 100)
-    layers, hidden, heads, inner = SIZES[size]
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-    )
-    disable_progress_bar()
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 if __name__ == "__main__":

@@ -114,12 +114,3 @@ def test_a_broken_promise_is_printed_and_ends_with_1(load, capsys):
 def test_the_shipped_seed_keeps_every_promise(load, section, capsys):
     assert load("error_rates").main(["--only", section]) == 0
     assert "FAIL" not in capsys.readouterr().out
-
-
-def test_the_speed_benchmark_times_every_part(load):
-    speed = load("statistics_speed")
-    assert 0 < speed.all_scopes(3, 2, 20) < 3
-    assert 0 < speed.permutations(3, 2, 20) < 3
-    assert speed.scores(3, 2, 20).scores["cell2"].shape == (2, 20)
-    seconds, processor, gib = speed._with_memory(speed.all_scopes, 3, 2, 20)
-    assert 0 < seconds < 3 and processor > 0 and 0.01 < gib < 100

@@ -20,19 +20,13 @@ SMALLEST = {
     "attention": ("--shapes", "2x2x8x16", "--repeats", "1"),
     "fast_paths": ("--size", "tiny", "--rows", "2", "--tokens", "9", "--repeats", "1"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
-    "many_slots": (
-        *("--slots", "3", "--seconds", "25", "--finished", "5", "--steps", "2"),
-        *("--uploaded-steps", "20"),
-    ),
     "planning": (
         *("--documents", "500", "--cells", "2"),
         *("--collection", "{collection}", "--backbone", "{backbone}"),
     ),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
-    "prepare": ("--scale", ".0002"),
     "racing": ("--races", "4", "--only", "hard-runs"),
-    "report_size": ("--cells", "3", "--seeds", "2", "--queries", "40"),
     "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
     "scoring": ENCODER,
     "statistics_speed": ("--cells", "2", "--permuted-cells", "2", "--queries", "20"),
@@ -55,10 +49,7 @@ SMALLEST = {
 SLOW = {
     "modelled_mfu",
     "launches",
-    "many_slots",
-    "prepare",
     "racing",
-    "report_size",
     "scaling_law",
     "scoring",
     "statistics_speed",
@@ -69,7 +60,7 @@ SLOW = {
 }
 RAY = {"sweep_overhead"}
 FAKE_GPU = {"launches", "modelled_mfu"}
-BARS = {"error_rates", "racing", "report_size", "statistics_speed"}
+BARS = {"error_rates", "racing", "statistics_speed"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""
 
 

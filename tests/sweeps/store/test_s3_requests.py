@@ -2,19 +2,23 @@
 thing that happens, however many trials the storage holds. `pip install -e ".[dev]"` brings what it
 needs."""
 
+import json
 import logging
 import tempfile
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.trial_result import TrialResult
+from sweeps.plan.plan import Trial
+from sweeps.store.checksums import COSTS, seal
 from sweeps.store.driver_lock import only_driver
-from sweeps.store.trial_store import Store
+from sweeps.store.trial_store import HISTORY, Store
 from sweeps.store.trial_table import TrialTable
-from tests.benchmarks.many_slots import leave_result, progress, trials
 from tests.s3_server import s3_bucket
 
 pytest.importorskip("s3fs", minversion="2026.1")
@@ -61,6 +65,27 @@ def fresh_store(number: int, home: Path, monkeypatch) -> Store:
     return store
 
 
+def trials(number: int) -> list[Trial]:
+    collection = SimpleNamespace(name="woods", content_hash="woods", documents={}, splits={})
+    cell: Any = SimpleNamespace(
+        cell="cell",
+        label="MaxP",
+        config=TrialConfig(),
+        inputs=SimpleNamespace(collection=collection),
+    )
+    return [Trial(cell, seed, ("chunking.window",)) for seed in range(number)]
+
+
+def leave_result(store: Store, trial: Trial) -> None:
+    folder = store.folder / "runs" / trial.name
+    folder.mkdir(parents=True)
+    values, costs = {"nDCG@10": 0.3}, dict.fromkeys(COSTS, 1)
+    result = TrialResult("cell", trial.seed, "done", 1, values, values, versions={}, **costs)
+    (folder / "result.json").write_text(json.dumps(vars(result)))
+    (folder / HISTORY).write_text("")
+    seal(folder)
+
+
 def plan_of(number: int) -> SimpleNamespace:
     return SimpleNamespace(trials=lambda: iter(trials(number)))
 
@@ -82,7 +107,7 @@ def run_all(number: int, store: Store, counts: Counter[str]) -> dict[str, int]:
             other = Store(tempfile.mkdtemp(dir=store.folder), "ws/woods")
             leave_result(other, trial)
             files = other.folder / "runs" / trial.name
-            news = asdict(progress(1, 10))
+            news = {"step": 1, "num_steps": 10, "curve": [], "dev": None}
             count("start a trial", lambda: table.started(trial))  # noqa: B023
             count("tell its progress", lambda: table.reported(trial, news))  # noqa: B023
             count("leave its files", lambda: store.publish(files, trial.name))  # noqa: B023
