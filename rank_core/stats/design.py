@@ -280,7 +280,7 @@ def best_design(
 
 
 def _fewest(power_of: Callable[[int], float], target: float, *, least: int, most: int) -> float:
-    """The smallest count whose power suffices; power never falls with the count."""
+    """The smallest count whose power suffices; power hardly ever falls with the count."""
     high = least
     while power_of(high) < target:
         if high >= most:

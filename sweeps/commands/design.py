@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.axes import Axes
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.design import (
+    MOST_QUERIES,
     Design,
     Goal,
     Variances,
@@ -73,6 +75,7 @@ class DesignPlan:
     seeds: float  # needed per system on these queries
     queries: dict[int, float]  # {seeds per system: queries needed}
     floor: float
+    larger: tuple[int, float]  # queries and seeds per system, where no number of seeds is enough
     power: dict[tuple[int, int], float]  # {(seeds per system, queries): power}
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
     costs: Costs | None = None
@@ -278,6 +281,9 @@ def plan(
     limits: dict[str, Any] = {
         "alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size,
     }  # fmt: skip
+    least = floor(variances, num_queries=Q, **limits)
+    # Twice the queries of the floor leave the seeds half of the variance.
+    larger = _rounded_up(min(max(Q, 2 * Q * (least / goal.delta) ** 2), MOST_QUERIES))
     K = num_configurations or 2
     designs = [] if costs is None else _designs(variances, goal, K, (Q, most), costs, budget)
     return DesignPlan(
@@ -286,8 +292,9 @@ def plan(
         num_queries=Q,
         available=most,
         seeds=seeds_needed(variances, goal, num_queries=Q),
-        queries={S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10)},
-        floor=floor(variances, num_queries=Q, **limits),
+        queries={S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)},
+        floor=least,
+        larger=(larger, seeds_needed(variances, goal, num_queries=larger)),
         power=power_grid(
             variances, goal, SEEDS, sorted({max(2, round(share * Q)) for share in _SHARES})
         ),
@@ -299,6 +306,12 @@ def plan(
         designs=tuple(designs),
         recommended=_recommended([d for d in designs if d.num_configurations <= K], goal),
     )
+
+
+def _rounded_up(number: float) -> int:
+    """Two significant digits."""
+    step = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return int(math.ceil(number / step) * step)
 
 
 def _designs(
@@ -534,15 +547,19 @@ def _goal_lines(planned: DesignPlan) -> list[str]:
     goal, Q = planned.goal, planned.num_queries
     family = "1 comparison" if goal.family_size == 1 else f"{goal.family_size} comparisons"
     lines = [
-        f"To find a difference of {goal.delta:g} with power {100 * goal.power:g}% at alpha "
+        f"To find a difference of {goal.delta:g} with {100 * goal.power:g}% power at alpha "
         f"{goal.alpha:g}, {family}:",
         f"  seeds per system on {Q} queries: {_count(planned.seeds)}",
         *(f"  queries with {S} seeds per system: {_count(n)}" for S, n in planned.queries.items()),
         f"  smallest difference on {Q} queries with any number of seeds: {planned.floor:.4f}",
     ]
-    if math.inf in (planned.seeds, *planned.queries.values()):
-        lines += ["  out of reach: no number is enough; raise the other one, or --delta"]
-    if any(planned.available < number < math.inf for number in planned.queries.values()):
+    numbers, (larger, seeds) = [*planned.queries.values()], planned.larger
+    if math.isinf(planned.seeds) and seeds < math.inf:
+        lines.append(
+            f"  {seeds:,} seeds per system on {larger:,} queries are enough (--queries {larger})"
+        )
+        numbers.append(larger)
+    if any(planned.available < number < math.inf for number in numbers):
         lines.append(f"  {planned.available:,} queries are judged: more need new judgments")
     return lines
 
@@ -554,7 +571,7 @@ def _design_lines(planned: DesignPlan) -> list[str]:
         return wrapped(f"The cost of a design needs {_NO_COSTS}.")
     limit = f" for {planned.budget:g} {costs.unit}-hours" if math.isfinite(planned.budget) else ""
     words = (
-        f"Designs to find {goal.delta:g} with power {100 * goal.power:g}%{limit}. A seed takes "
+        f"Designs to find {goal.delta:g} with {100 * goal.power:g}% power{limit}. A seed takes "
         f"{costs.training:,.4g} {costs.unit}-seconds of training and {costs.query:.3g} for each "
         f"test query, {costs.source}."
     )
@@ -582,7 +599,7 @@ def _design_lines(planned: DesignPlan) -> list[str]:
         ),
     ]
     if best.power < goal.power:
-        lines += wrapped(f"None of them reaches power {100 * goal.power:g}%.")
+        lines += wrapped(f"None of them reaches {100 * goal.power:g}% power.")
     flags = f"--num-seeds {best.num_seeds}"
     if limit:
         flags += f" --max-gpu-hours {planned.budget:g}"
@@ -619,9 +636,19 @@ def _power_lines(planned: DesignPlan) -> list[str]:
         for S in SEEDS
     ]
     words = (
-        f"Power by seeds per system and queries; detectable: the difference that is found with "
-        f"power {100 * planned.goal.power:g}% on {planned.num_queries:,} queries."
+        f"Power by seeds per system and queries. Detectable: the difference found with "
+        f"{100 * planned.goal.power:g}% power on {planned.num_queries:,} queries"
+        f"{', at the SDs planned on; reports use those observed' if planned.pilot else ''}."
     )
+    if any(
+        planned.power[S, Q] > planned.power[S, more] + 0.005
+        for S in SEEDS
+        for Q, more in pairwise(queries)
+    ):
+        words += (
+            " With few seeds power can fall as queries increase: seeds then dominate the variance, "
+            "which leaves the test fewer degrees of freedom."
+        )
     return [*wrapped(words), *terminal_lines(table([*heading, "detectable"], rows))]
 
 
@@ -671,7 +698,7 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
 
 
 def _count(number: float) -> str:
-    return "out of reach" if math.isinf(number) else f"{int(number):,}"
+    return "no number is enough" if math.isinf(number) else f"{int(number):,}"
 
 
 def _check_plot(path: Path) -> None:

@@ -95,7 +95,10 @@ def _detectable(analysis: Analysis, reliability: Reliability) -> str:
     ends = range_text(middle.detectable_low, middle.detectable_high, signs=False)
     number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
     several = ", median comparison" if len(ordered) > 1 else ""
-    text = f"A true difference of {number} ({ends}{several}) is found with power {100 * POWER:.0f}%"
+    text = (
+        f"At the SDs observed, a true difference of {number} ({ends}{several}) is found with "
+        f"{100 * POWER:.0f}% power"
+    )
     if reliability.floor:
         text += f"; with any number of seeds, one of {reliability.floor:.3f}"
     return f"{text}. A smaller one needs more queries or seeds (ranksweep design)."

@@ -71,7 +71,7 @@ def test_the_plan_rests_on_more_seed_variance_than_the_pilot_saw_and_says_so(pil
     assert own.seed.high > own.seed.sd
     text = " ".join(design_text(found).split())
     assert "seed SD at the pilot's one-sided upper 80% limit" in text
-    assert f"{own.seed.high:.4f}" in text
+    assert f"{own.seed.high:.4f}" in text and "at the SDs planned on" in text
 
 
 def test_the_table_of_power_has_the_promised_sizes_and_keeps_to_the_floor(pilot: Path) -> None:
@@ -125,10 +125,21 @@ def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
     assert found.goal.delta < found.floor and math.isinf(found.seeds)
     assert found.recommended is None
     text = design_text(found)
-    assert "seeds per system on 200 queries: out of reach" in text
-    assert "out of reach: no number is enough; raise" in text
+    assert "seeds per system on 200 queries: no number is enough" in text
+    Q, S = found.larger
+    assert f"{S} seeds per system on {Q:,} queries are enough (--queries {Q})" in text
+    assert _power(found, S, Q) >= 0.8 > _power(found, S - 1, Q)
     assert "No number of seeds is enough" in " ".join(text.split())
     assert "200 queries are judged: more need new judgments" in text
+
+
+def test_power_that_falls_with_more_queries_is_explained(capsys: Any) -> None:
+    words = "--delta .05 --sd-query .26 --sd-seed .042 --sd-residual .15 --queries"
+    main([*words.split(), "500"])
+    shown = capsys.readouterr().out
+    assert "16%    15%    14%" in shown and "fewer degrees of freedom" in shown
+    main([*words.split(), "100"])
+    assert "fewer degrees of freedom" not in capsys.readouterr().out
 
 
 def budgeted(folder: Path, hours: float, delta: float = 0.04) -> DesignPlan:

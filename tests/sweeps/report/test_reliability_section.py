@@ -98,11 +98,12 @@ def test_an_interval_that_no_measure_fills_has_no_numbers(tmp_path: Path) -> Non
 
 
 def test_a_wider_sweep_sees_smaller_differences(tmp_path: Path) -> None:
-    few, many = (
-        assess(_analysis(tmp_path / str(count), seeds=tuple(range(1, count + 1))))
-        for count in (3, 8)
+    few_seeds, many_seeds = (
+        _analysis(tmp_path / str(count), seeds=tuple(range(1, count + 1))) for count in (3, 8)
     )
+    few, many = assess(few_seeds), assess(many_seeds)
     assert min(one.detectable for one in few.limits) > min(one.detectable for one in many.limits)
+    assert "At the SDs observed" in _words(few_seeds, few)["Detectable difference"]
     assert few.floor is not None and few.floor < min(one.detectable for one in few.limits)
     assert all(one.detectable_low < one.detectable < one.detectable_high for one in few.limits)
 
