@@ -17,8 +17,7 @@ from rank_core.stats.matrix import ScoreMatrix, score_matrices, score_matrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.interpolation import interpolation_text
 from sweeps.report.load import Interpolated, Sweep
-from sweeps.report.notation import ONE_RUN_WORDS
-from sweeps.report.results_table import ResultCell, ResultRow, caption
+from sweeps.report.results_table import ResultCell, ResultRow, caption, notes
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
 from sweeps.store.scores import as_categories
@@ -66,23 +65,35 @@ class Analysis:
         return [pair for pair in self.primary if math.isnan(pair.p_both)]
 
     @property
+    def deterministic(self) -> list[str]:
+        """The rows without seeds."""
+        return [*self.sweep.deterministic, *[FIRST_STAGE] * bool(self.first_stage)]
+
+    @property
     def caption(self) -> str:
-        """The caption of the table in a paper, with the reservations of this sweep."""
-        text = caption(
+        """The caption of the table in a paper."""
+        return caption(
             self.rows,
-            split=self.sweep.split_text,
             alpha=self.sweep.alpha,
             slots=self.slots,
+            deterministic=self.deterministic,
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences below the table in a paper, with the reservations of this sweep."""
+        sweep = self.sweep
+        own = notes(
+            self.rows,
+            split=sweep.split_text,
             paired_seeds=self.paired,
-            deterministic=[*self.sweep.deterministic, *[FIRST_STAGE] * bool(self.first_stage)],
             collapsed=sum(len(system.seeds("collapsed")) for system in self.cells),
             failed=sum(len(system.seeds(*LOST)) for system in self.cells),
-            ties=_ties(self.sweep),
-            tie_policy=self.sweep.tie_policy,
-            third_party=self.sweep.third_party,
+            ties=_ties(sweep),
+            tie_policy=sweep.tie_policy,
+            third_party=sweep.third_party,
         )
-        single = [f"{ONE_RUN_WORDS}"] if self.undecided else []
-        return " ".join([text, *single, *self.reservations])
+        return own + self.reservations
 
     @property
     def reservations(self) -> list[str]:

@@ -128,11 +128,6 @@ def _interval(pair: Comparison, form: str, drawn: Callable[[float], str]) -> str
     return form.format(drawn(low), drawn(high)) + (ONE_RUN if single else "")
 
 
-def wins_text(comparison: Comparison) -> str:
-    """Queries won / tied / lost."""
-    return f"{comparison.wins}/{comparison.ties}/{comparison.losses}"
-
-
 def names_text(names: list[str], most: int = 3) -> str:
     """`a, b and c`; of more than `most` names the first few and the number of the others."""
     if len(names) > most:

@@ -12,7 +12,7 @@ from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.published import beside
-from sweeps.report.results_table import compact_caption, compact_table, results_csv, results_table
+from sweeps.report.results_table import caption, compact_table, results_csv, results_table
 from sweeps.report.sections.section import Section
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, csv_text, latex, markdown
@@ -40,13 +40,14 @@ def table_files(
 
 
 def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
-    """The table of all measures under its caption, to which `notes` are added."""
+    """The table of all measures, its caption, the notes of the analysis and `notes`."""
     shown = results_table(
         analysis.rows,
         alpha=analysis.sweep.alpha,
         digits=analysis.sweep.digits,
         slots=analysis.slots,
-        caption=" ".join([analysis.caption, *notes]),
+        caption=analysis.caption,
+        notes=[*analysis.notes, *notes],
         third_party=analysis.sweep.third_party,
     )
     return beside(shown, analysis)
@@ -60,7 +61,13 @@ def compact_paper_table(analysis: Analysis) -> Table:
         alpha=alpha,
         digits=analysis.sweep.digits,
         slots=slots,
-        caption=compact_caption(analysis.rows, alpha=alpha, slots=slots),
+        caption=caption(
+            analysis.rows,
+            alpha=alpha,
+            slots=slots,
+            deterministic=analysis.deterministic,
+            compact=True,
+        ),
     )
 
 
@@ -154,6 +161,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             _comparison(c, sweep.alpha) for c in analysis.first_stage_comparisons
         ],
         "caption": analysis.caption,
+        "notes": analysis.notes,
     }
 
 

@@ -17,16 +17,19 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.notation import (
+    ONE_RUN_WORDS,
     TIE_POLICY,
+    TWO_RUNS_WORDS,
     bracketed,
     decisive_p,
     gain_text,
+    has_two_runs,
     level_text,
+    names_text,
     number,
     signed,
-    wins_text,
 )
-from sweeps.report.table import Cell, Table, csv_text, table, table_row
+from sweeps.report.table import Cell, Table, csv_text, table, table_row, without_note
 
 PAIRED = (
     "paired across systems: run i of each shares its initialisation, order of the data and "
@@ -107,9 +110,11 @@ def results_table(
     digits: int = 3,
     slots: Sequence[Slot] = (),
     caption: str = "",
+    notes: Sequence[str] = (),
     third_party: bool = False,
 ) -> Table:
-    """The table of a paper: per measure mean, gain, W/T/L, interval and p.
+    """The table of a paper: the first measure with its test, the means alone of the others, so that
+    it fits a column of text.
 
     `slots` are the baselines of the letters, in their order. The number of runs that a third party
     launched is unknown.
@@ -117,21 +122,22 @@ def results_table(
     measures = _measures(rows)
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
     averaged = any(row.average_gain is not None for row in rows)
-    heading = ["system", "runs" if third_party else "seeds"]
-    for measure in measures:
-        heading += [measure, "gain", "W/T/L", f"{level_text(alpha)} CI of Δ", "p"]
-    heading += ["avg. gain"] if averaged else []
+    heading = ["system", "runs" if third_party else "seeds", measures[0]]
+    heading += [f"Δ [{level_text(alpha)} CI]", "p", *measures[1:], *["avg. gain"] * averaged]
     lines = []
     for row in rows:
         cells: list[str | Cell] = [
             row.label,
             str(row.seeds_used) if third_party else row.seeds_text,
+            scores.cell(row, 0),
+            *_compared(row.cells[0].comparison, digits),
+            *(without_note(scores.cell(row, at)) for at in range(1, len(measures))),
+            *[average_text(row.average_gain)] * averaged,
         ]
-        for column in range(len(measures)):
-            cells += [scores.cell(row, column), *_compared(row.cells[column].comparison, digits)]
-        cells += [average_text(row.average_gain)] if averaged else []
         lines.append(table_row(*cells, group=row.group))
-    return table(heading, lines, "lc".ljust(len(heading), "r"), caption=caption)
+    # Means and their letters align on the left, or one without a deviation would be shifted.
+    align = "lclrr" + "l" * (len(measures) - 1) + "r" * averaged
+    return table(heading, lines, align, caption=caption, notes=notes)
 
 
 def compact_table(
@@ -148,7 +154,7 @@ def compact_table(
     lines = [
         table_row(
             row.label,
-            *(dataclasses.replace(scores.cell(row, at), note="") for at in range(len(measures))),
+            *(without_note(scores.cell(row, at)) for at in range(len(measures))),
             group=row.group,
         )
         for row in rows
@@ -156,32 +162,12 @@ def compact_table(
     return table(["system", *measures], lines, "l" * (1 + len(measures)), caption=caption)
 
 
-def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[Slot]) -> str:
-    """The caption of a table of means and letters."""
-    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
-    seeds = _span(row.seeds_used for row in rows if not row.derived)
-    text = f"Means over {seeds} training runs per system"
-    if not comparisons:
-        return f"{text}."
-    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in comparisons}))
-    return (
-        f"{text} and {_span(c.num_queries for c in comparisons)} queries. Letters mark a "
-        f"significant difference ({_legend(rows, slots)}; alpha = {alpha:g}, {corrections}): "
-        "lower case in the paired t-test over queries (seeds averaged), upper case with queries "
-        "and seeds (training runs) as random effects; ↓ marks a loss. Bold: best mean."
-    )
-
-
-def _compared(comparison: Comparison | None, digits: int) -> tuple[str, str, str, str]:
-    """Gain, W/T/L, interval and p of one comparison."""
+def _compared(comparison: Comparison | None, digits: int) -> tuple[str, str]:
+    """Difference with interval, and p, of one comparison."""
     if comparison is None:
-        return "", "", "", ""
-    return (
-        gain_text(comparison.relative_gain),
-        wins_text(comparison),
-        bracketed(comparison, digits),
-        decisive_p(comparison),
-    )
+        return "", ""
+    difference = f"{signed(comparison.delta, digits)} {bracketed(comparison, digits)}"
+    return difference, decisive_p(comparison)
 
 
 def average_text(interval: GainInterval | None) -> str:
@@ -232,48 +218,95 @@ def _measures(rows: Sequence[ResultRow]) -> list[str]:
 def caption(
     rows: Sequence[ResultRow],
     *,
-    split: str,
     alpha: float = 0.05,
     slots: Sequence[Slot] = (),
+    deterministic: Collection[str] = (),
+    compact: bool = False,
+) -> str:
+    """The caption of a table in a paper: runs, letters, correction, test; `notes` has the rest. A
+    `compact` table has means and letters alone."""
+    own = [row for row in rows if not row.derived]
+    seeds = [row.seeds_used for row in own if row.cell not in deterministic]
+    fixed = [row.label for row in rows if row.cell in deterministic]
+    comparisons = [c for row in own for cell in row.cells for c in cell.comparisons]
+    spread = not compact and any(not math.isnan(row.cells[0].sd_seeds) for row in rows)
+    text = "Mean ± SD" if spread else "Mean"
+    if seeds:
+        text += f" over {_span(seeds)} training run{'s' * (max(seeds) != 1)} per system"
+    if comparisons:
+        text += f" on {_span(c.num_queries for c in comparisons)} queries"
+    text += f" ({names_text(fixed)}: deterministic)" if fixed else ""
+    text += "; best in bold."
+    if not comparisons:
+        return text
+    decided = any(not math.isnan(c.p_both) for c in comparisons)
+    details = [_legend(rows, slots, decided=decided), f"p < {alpha:g}", *_family(comparisons)]
+    query_test = "in the paired t-test over queries"
+    differ = f"significant difference {query_test} ({'; '.join(details)})"
+    if decided:
+        differ = (
+            f"significant difference ({'; '.join(details)}): upper case with queries and training "
+            f"runs as random effects, lower case only {query_test}"
+        )
+    sentences = [text, f"Letters mark a {differ}; ↓: a loss."]
+    if not compact:
+        first = slots_in_order(rows, slots)[0]
+        label = {row.cell: row.label for row in rows}.get(str(first), "the system's own baseline")
+        tested = (
+            f"; its {level_text(alpha)} interval and p are those of the test with both effects "
+            "random"
+        )
+        sentences.append(f"Δ is the difference from {label}{tested * decided}.")
+        shown = [row.cells[0].comparison for row in rows if row.cells[0].comparison]
+        sentences += [ONE_RUN_WORDS] if any(math.isnan(c.p_both) for c in shown) else []
+        sentences += [TWO_RUNS_WORDS] if any(map(has_two_runs, shown)) else []
+        sentences += [_average(rows, alpha)] if rows[0].average_gain else []
+    return " ".join(sentences)
+
+
+def notes(
+    rows: Sequence[ResultRow],
+    *,
+    split: str,
     tie_policy: str = TIE_POLICY,
     ties: int | None = None,
     paired_seeds: bool = False,
-    deterministic: Collection[str] = (),
     collapsed: int = 0,
     failed: int = 0,
     third_party: bool = False,
-) -> str:
-    """The caption of a table in a paper: test, scope, S, Q, alpha, family, lost trials.
+) -> list[str]:
+    """The sentences below a table, which its caption has no room for: queries, test, ties, lost
+    trials.
 
     `ties` is the number of tied scores that the tie policy ordered, if it was counted. Lost runs of
     a third party are unknown and not mentioned.
     """
-    own = [row for row in rows if not row.derived]
-    comparisons = [c for row in own for cell in row.cells for c in cell.comparisons]
-    end = "" if third_party else " " + _lost(rows, failed=failed, collapsed=collapsed)
+    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
+    sentences = [f"{'Queries of' if third_party else 'Split'} {split}."]
+    if any(not math.isnan(c.p_both) for c in comparisons):
+        nested = PAIRED if paired_seeds else "nested in systems"
+        sentences.append(
+            "The test with both effects random is a t-test with Welch's (1947) second-order "
+            f"degrees of freedom; seeds are {nested}. Upper-case letters need three runs of each "
+            "trained system."
+        )
+    if _family(comparisons):
+        sentences.append(
+            "A family is the comparisons of a measure with a baseline; intervals are not corrected."
+        )
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
-    where = "Queries of" if third_party else "Split"
-    seeds = f"S = {_span(row.seeds_used for row in own)} seeds per system"
-    if not comparisons:
-        return f"{where} {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
-    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in comparisons}))
-    family = _span(c.family_size for c in comparisons)
-    nested = PAIRED if paired_seeds else "nested in systems"
-    return (
-        f"{where} {split}, {seeds}, Q = {_span(c.num_queries for c in comparisons)} queries, "
-        f"mean ± SD over seeds. Letters mark a difference from a baseline "
-        f"({_legend(rows, slots)}) at alpha = {alpha:g}: "
-        "lower case in the paired t-test over queries (seeds averaged), upper case with queries "
-        "and seeds (training runs) as random effects (Welch's second-order t-test, "
-        f"seeds {nested}, three or more of each trained system); ↓ marks a loss. "
-        f"Correction: {corrections} over "
-        f"{family} comparison{'s' * (family != '1')} per measure and baseline. The "
-        f"interval of Δ ({100 * (1 - alpha):g}%, not adjusted) and p (adjusted) are those with "
-        "both effects random, against the first baseline. Gain: relative, of the mean; W/T/L: "
-        "queries won, tied and lost. Bold: best mean after rounding. "
-        f"{_average(rows, alpha)}"
-        f"Ties: {tied}.{_deterministic(rows, deterministic)}{end}"
-    )
+    sentences.append(f"Ties: {tied}.")
+    return sentences + [_lost(rows, failed=failed, collapsed=collapsed)] * (not third_party)
+
+
+def _family(comparisons: Sequence[Comparison]) -> list[str]:
+    """`Holm over 2 comparisons`; empty where nothing needs a correction."""
+    size = _span(c.family_size for c in comparisons) if comparisons else "1"
+    if size == "1":
+        return []
+    if comparisons[0].correction == "none":
+        return [f"not corrected for {size} comparisons"]
+    return [f"{CORRECTION_NAMES[comparisons[0].correction]} over {size} comparisons"]
 
 
 def slots_in_order(rows: Sequence[ResultRow], given: Sequence[Slot]) -> list[Slot]:
@@ -288,8 +321,9 @@ def slots_in_order(rows: Sequence[ResultRow], given: Sequence[Slot]) -> list[Slo
     return slots
 
 
-def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot]) -> str:
-    """`a/A: FirstP; b/B: the system's own baseline (FirstP BERT, FirstP ELECTRA)`."""
+def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) -> str:
+    """`a/A: FirstP; b/B: the system's own baseline (FirstP BERT, FirstP ELECTRA)`; lower case alone
+    where no test has both effects."""
     labels = {row.cell: row.label for row in rows}
     parts = []
     for mark, slot in zip(ascii_lowercase, slots_in_order(rows, slots), strict=False):
@@ -298,7 +332,7 @@ def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot]) -> str:
         else:
             own = dict.fromkeys(labels.get(name, name) for name in slot.values())
             text = f"the system's own baseline ({', '.join(own)})"
-        parts.append(f"{mark}/{mark.upper()}: {text}")
+        parts.append(f"{mark}/{mark.upper()}: {text}" if decided else f"{mark}: {text}")
     return "; ".join(parts)
 
 
@@ -309,18 +343,11 @@ def _lost(rows: Sequence[ResultRow], *, failed: int, collapsed: int) -> str:
     return text + (" (collapsed trials are kept)." if collapsed else ".")
 
 
-def _deterministic(rows: Sequence[ResultRow], deterministic: Collection[str]) -> str:
-    fixed = [row.label for row in rows if row.cell in deterministic]
-    return f" Deterministic, without seed variance: {', '.join(fixed)}." if fixed else ""
-
-
 def _average(rows: Sequence[ResultRow], alpha: float) -> str:
-    if all(row.average_gain is None for row in rows):
-        return ""
     return (
-        f"Avg. gain: unweighted mean over the {len(rows[0].cells)} columns of the relative gains "
-        f"over the first baseline (ratios of means), with its {100 * (1 - alpha):g}% interval "
-        "(crossed bootstrap; the k-th run of a system is the same training run in every column). "
+        f"Avg. gain: mean over the {len(rows[0].cells)} columns of the relative gains over the "
+        f"first baseline, with its {level_text(alpha)} interval (crossed bootstrap; the k-th run "
+        "of a system is the same training run in every column)."
     )
 
 

@@ -30,6 +30,7 @@ _LATEX = {
     "±": r"$\pm$",
     "Δ": r"$\Delta$",
     "↓": r"$\downarrow$",
+    "†": r"$\dagger$",
 }
 
 
@@ -61,6 +62,7 @@ class Table:
     align: str
     title: str = ""
     caption: str = ""
+    notes: tuple[str, ...] = ()  # below the caption; comments in LaTeX
 
     @property
     def widest_notes(self) -> list[str]:
@@ -85,10 +87,17 @@ def table(
     *,
     title: str = "",
     caption: str = "",
+    notes: Sequence[str] = (),
 ) -> Table:
     """A table of rows or of lists of cells; all columns but the first align right by default."""
     lines = tuple(line if isinstance(line, Row) else table_row(*line) for line in rows)
-    return Table(tuple(heading), lines, align or "l".ljust(len(heading), "r"), title, caption)
+    align = align or "l".ljust(len(heading), "r")
+    return Table(tuple(heading), lines, align, title, caption, tuple(notes))
+
+
+def without_note(cell: Cell) -> Cell:
+    """The value and its letters."""
+    return Cell(cell.text, cell.letters, face=cell.face)
 
 
 def terminal_lines(shown: Table) -> list[str]:
@@ -123,7 +132,8 @@ def markdown(shown: Table) -> str:
             lines.append([f"*{_escape_markdown(row.group)}*"] + [""] * (len(shown.heading) - 1))
         lines.append([draw(cell) for cell in row.cells])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{text}\n\n{shown.caption}\n" if shown.caption else f"{text}\n"
+    paragraphs = [shown.caption, " ".join(shown.notes)]
+    return "\n\n".join([text, *filter(None, paragraphs)]) + "\n"
 
 
 def latex(shown: Table, label: str = "") -> str:
@@ -134,11 +144,13 @@ def latex(shown: Table, label: str = "") -> str:
         tuple(max(slot, key=len) for slot in zip(*(c.letters for c in column), strict=True))
         for column in columns
     ]
-    lines = [r"\begin{table}", r"\centering"]
+    lines = [f"% {line}" for note in shown.notes for line in wrapped(note)]
+    lines += [r"\begin{table}", r"\centering"]
     # Document classes leave no room between a caption and a table below it.
     lines += [rf"\caption{{{_escape_latex(shown.caption)}}}", r"\smallskip"] * bool(shown.caption)
     lines += [rf"\label{{{label}}}"] if label else []
-    lines += [rf"\begin{{tabular}}{{{shown.align}}}", r"\toprule"]
+    lines += [r"\footnotesize", r"\setlength{\tabcolsep}{3pt}"]
+    lines += [rf"\begin{{tabular}}{{@{{}}{shown.align}@{{}}}}", r"\toprule"]
     lines += [" & ".join(map(_escape_latex, shown.heading)) + r" \\", r"\midrule"]
     for number, (starts, row) in enumerate(_with_groups(shown.rows)):
         if starts:

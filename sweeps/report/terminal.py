@@ -22,7 +22,14 @@ from sweeps.report.notation import (
 )
 from sweeps.report.results_table import Scores
 from sweeps.report.search import fate_word, left_after
-from sweeps.report.table import Cell, Table, table, table_row, terminal_lines, wrapped
+from sweeps.report.table import (
+    Table,
+    table,
+    table_row,
+    terminal_lines,
+    without_note,
+    wrapped,
+)
 
 _OTHERS = 1
 """Number of further measures that fit in the width; the page has them all."""
@@ -135,8 +142,3 @@ def p_columns(analysis: Analysis) -> str:
         "p queries: paired t-test over queries; p both: queries and seeds random. Cite p both, "
         "with its interval and the upper-case letters."
     )
-
-
-def without_note(cell: Cell) -> Cell:
-    """The value and its letters."""
-    return Cell(cell.text, cell.letters)

@@ -25,7 +25,6 @@ from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import (
     compact_paper_table,
     json_text,
-    paper_table,
     shared_results,
     table_files,
 )
@@ -138,7 +137,7 @@ def write_files(
     values = io.BytesIO()
     _values(comparison).to_parquet(values, index=False)
     more = _origins(comparison) | {
-        "caption": paper_table(comparison.analysis, notes).caption,
+        "notes": [*comparison.analysis.notes, *notes],
         "pairs": [dataclasses.asdict(pair) for pair in pairs],
     }
     drawn: dict[str, Any] = {"label": "tab:comparison", "notes": notes, "compact": compact}

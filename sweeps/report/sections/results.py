@@ -8,8 +8,8 @@ from sweeps.report.results_table import PAIRED, Scores
 from sweeps.report.search import fate_word, left_after, standings
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.summary import CellSummary, query_set_means, query_sets
-from sweeps.report.table import Cell, Table, table, table_row
-from sweeps.report.terminal import legend, without_note
+from sweeps.report.table import Cell, Table, table, table_row, without_note
+from sweeps.report.terminal import legend
 from sweeps.store.sweep_file import FIRST_STAGE
 
 

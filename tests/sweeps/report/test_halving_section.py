@@ -84,7 +84,7 @@ def analysis(folder: Path) -> Analysis:
 def test_only_those_at_the_end_are_compared(analysis):
     assert {one.system for one in analysis.comparisons} == {NAMES[4]}
     assert {one.family_size for one in analysis.comparisons} == {1}
-    assert "stopped by successive halving" in analysis.caption
+    assert "stopped by successive halving" in " ".join(analysis.notes)
 
 
 def test_the_sentence_says_how_many_stopped_where_on_what_evidence_and_at_what_cost(analysis):

@@ -73,7 +73,7 @@ def test_only_what_has_all_seeds_is_compared(analysis):
     assert {(one.num_seeds_system, one.num_seeds_baseline) for one in analysis.comparisons} == {
         (5, 5)
     }
-    assert "eliminated in the race" in analysis.caption
+    assert "eliminated in the race" in " ".join(analysis.notes)
 
 
 def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):

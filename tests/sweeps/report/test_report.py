@@ -298,7 +298,7 @@ def test_few_seeds_are_said_to_be_few(
 
 def test_many_trained_systems_need_the_moderated_p_as_well(tmp_path: Path) -> None:
     analysis = analyse(load_sweep(write_sweep(tmp_path, kinds=EIGHTEEN, num_queries=60)))
-    assert "moderated over all systems" in analysis.caption
+    assert "moderated over all systems" in " ".join(analysis.notes)
 
 
 def test_one_cell_alone_is_reported_without_comparison(tmp_path: Path) -> None:
@@ -385,13 +385,10 @@ def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(tmp_path: Path
     folder = write_sweep(tmp_path, num_queries=40)
     words = "test, a sample of its 400 queries"
     analysis, told = _told(folder)
-    assert "sample of" not in told + analysis.caption
+    assert "sample of" not in told + " ".join(analysis.notes)
     file = json.loads((folder / "sweep.json").read_text())
     file["collection"] |= {"sampled_from": 400}
     (folder / "sweep.json").write_text(json.dumps(file))
     analysis, told = _told(folder)
-    assert (
-        "(test, 40 sampled from its 400 queries)" in told
-        and f"Split {words}, S = 3 seeds" in analysis.caption
-    )
+    assert "(test, 40 sampled from its 400 queries)" in told and f"Split {words}." in analysis.notes
     assert f"40 queries of split {words}" in page(analysis, [])

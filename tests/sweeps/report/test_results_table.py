@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import io
 import re
+import shutil
+import subprocess
 from xml.etree import ElementTree
 
 import pytest
@@ -12,7 +14,14 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from sweeps.report.html import table_part
-from sweeps.report.results_table import ResultCell, ResultRow, caption, results_csv, results_table
+from sweeps.report.results_table import (
+    ResultCell,
+    ResultRow,
+    caption,
+    notes,
+    results_csv,
+    results_table,
+)
 from sweeps.report.table import csv_text, latex, markdown, table, table_row, terminal_lines
 
 NAN = float("nan")
@@ -84,13 +93,37 @@ def test_a_markdown_row_shows_the_whole_comparison_rounded():
         "maxp",
         "3/3",
         "**0.420**<sup>a</sup> ± 0.004",
-        "+5.1%",
-        "30/3/10",
-        "[0.000, 0.040]",
+        "+0.020 [0.000, 0.040]",
         ".200",
     ]
-    assert lines_of(text)[0] == ["firstp", "3/3", "0.400 ± 0.004", "", "", "", ""]
-    assert text.splitlines()[0] == ("| system | seeds | nDCG@10 | gain | W/T/L | 95% CI of Δ | p |")
+    assert lines_of(text)[0] == ["firstp", "3/3", "0.400 ± 0.004", "", ""]
+    assert text.splitlines()[0] == "| system | seeds | nDCG@10 | Δ [95% CI] | p |"
+
+
+@pytest.mark.parametrize("measures", [["nDCG@10"], ["nDCG@10", "RR@10"]])
+def test_the_latex_table_fits_a_page_of_one_column(measures, tmp_path):
+    name = "MaxP 48/32 +BM25"
+    gains = {"firstp": -0.2, "bm25": 0.1}
+    compared = [comparison(name, delta=gains[b], p_both=0, baseline=b) for b in gains]
+    rows = [
+        dataclasses.replace(
+            own, cells=tuple(dataclasses.replace(own.cells[0], measure=m) for m in measures)
+        )
+        for own in (row(name, 0.4), row(name, 0.4, *compared))
+    ]
+    text = render_latex(rows, caption=caption(rows))
+    heading = next(line for line in text.splitlines() if line.startswith("system"))
+    assert heading.count("&") == 3 + len(measures)  # the test of the first measure alone
+    if not shutil.which("pdflatex"):
+        return
+    page = (
+        rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{text}\end{{document}}"
+    )
+    (tmp_path / "page.tex").write_text(page)
+    subprocess.run(
+        ["pdflatex", "-halt-on-error", "page.tex"], cwd=tmp_path, check=True, capture_output=True
+    )
+    assert "Overfull" not in (tmp_path / "page.log").read_text(errors="replace")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +153,7 @@ def test_a_stricter_alpha_takes_letters_away_and_renames_the_interval():
     rows = [BASE, row("maxp", 0.42, comparison("maxp", p_queries=0.02, p_both=0.04))]
     assert "<sup>A</sup>" in render_markdown(rows)
     strict = render_markdown(rows, alpha=0.01)
-    assert "<sup>" not in strict and "99% CI of Δ" in strict
+    assert "<sup>" not in strict and "Δ [99% CI]" in strict
 
 
 def test_every_baseline_has_its_own_letter_in_the_given_order():
@@ -129,7 +162,7 @@ def test_every_baseline_has_its_own_letter_in_the_given_order():
     rows = [BASE, row("maxp", 0.41), row("parade", 0.42, first, second)]
     assert "<sup>Ab</sup>" in render_markdown(rows)
     assert "<sup>aB</sup>" in render_markdown(rows, slots=["maxp", "firstp"])
-    assert "(a/A: firstp; b/B: maxp)" in caption(rows, split="test")
+    assert "(a/A: firstp; b/B: maxp; " in caption(rows)
 
 
 def test_bold_marks_all_means_that_are_best_after_rounding_and_no_nan():
@@ -143,14 +176,12 @@ def test_bold_marks_all_means_that_are_best_after_rounding_and_no_nan():
 def test_one_run_shows_the_test_of_the_queries_and_tiny_numbers_keep_their_sign_honest():
     single = comparison("maxp", p_both=NAN, ci_low=NAN, ci_high=NAN, relative_gain=NAN)
     assert lines_of(render_markdown([BASE, row("maxp", 0.42, single)]))[1][3:] == [
-        "—",
-        "30/3/10",
-        "[0.004, 0.036]†",
+        "+0.020 [0.004, 0.036]†",
         ".001†",
     ]
     tiny = comparison("maxp", delta=-0.00001, ci_low=-0.0301, ci_high=-0.00004, p_both=0.0004)
-    assert lines_of(render_markdown([BASE, row("maxp", 0.4, tiny)]))[1][5:] == [
-        "[−0.030, 0.000]",
+    assert lines_of(render_markdown([BASE, row("maxp", 0.4, tiny)]))[1][3:] == [
+        "+0.000 [−0.030, 0.000]",
         "<.001",
     ]
 
@@ -165,7 +196,7 @@ def test_a_group_has_its_own_line_where_it_starts():
     first_column = [line[0] for line in lines_of(render_markdown(rows))]
     assert first_column == ["bm25", "*FirstP*", "bert", "electra", "*SplitP*", "max"]
     latex = render_latex(rows)
-    assert latex.count(r"\multicolumn{7}{l}{\textit{") == 2
+    assert latex.count(r"\multicolumn{5}{l}{\textit{") == 2
     assert latex.count(r"\midrule") == 3
 
 
@@ -191,7 +222,7 @@ def test_a_latex_label_cannot_become_the_argument_of_the_line_before():
 
 def test_latex_is_a_balanced_booktabs_table_with_equal_columns():
     rows = [BASE, row("maxp", 0.42, comparison("maxp"), group="SplitP")]
-    text = render_latex(rows, caption=caption(rows, split="test"), label="tab:main")
+    text = render_latex(rows, caption=caption(rows), label="tab:main")
     assert text.isascii()
     assert [text.count(rule) for rule in (r"\toprule", r"\bottomrule")] == [1, 1]
     unescaped = text.replace(r"\{", "").replace(r"\}", "")
@@ -199,8 +230,8 @@ def test_latex_is_a_balanced_booktabs_table_with_equal_columns():
     body = [
         line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line
     ]
-    assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {6}
-    assert r"\begin{tabular}{lcrrrrr}" in text and r"\label{tab:main}" in text
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {4}
+    assert r"\begin{tabular}{@{}lclrr@{}}" in text and r"\label{tab:main}" in text
 
 
 def test_latex_keeps_the_width_of_absent_letters():
@@ -236,62 +267,75 @@ def test_csv_has_one_line_per_comparison():
     assert [line["baseline"] for line in read] == ["firstp", "maxp"]
 
 
-def test_the_caption_names_everything_a_reader_needs():
+def test_the_caption_has_a_few_sentences_and_the_notes_have_the_rest():
     rows = [
+        row("BM25", 0.3, cell="bm25", used=1, launched=1),
         row("FirstP", 0.4, cell="firstp"),
         row("MaxP", 0.42, comparison("maxp"), used=4, launched=5),
     ]
-    text = caption(rows, split="test", alpha=0.01, collapsed=1, failed=1, tie_policy="by doc_id")
+    text = caption(rows, alpha=0.01, deterministic=["bm25"])
     for part in (
-        "Split test",
-        "S = 3-4 seeds",
-        "Q = 43 queries",
-        "(a/A: FirstP)",
-        "alpha = 0.01",
-        "Holm over 2 comparisons",
-        "99%",
-        "nested in systems",
-        "Ties: by doc_id",
-        "7 of 8 launched trials used; 1 failed, 1 collapsed (collapsed trials are kept)",
+        "3-4 training runs",  # of the trained systems
+        "43 queries (BM25: deterministic)",
+        "(a/A: FirstP; p < 0.01; Holm over 2 comparisons)",
+        "99% interval",
     ):
         assert part in text, part
+    assert text.count(". ") == 2 and len(text) < 450
+    below = notes(rows, split="test", collapsed=1, failed=1, tie_policy="by doc_id")
+    for part in (
+        "Split test.",
+        "nested in systems",
+        "Ties: by doc_id.",
+        "8 of 9 launched trials used; 1 failed, 1 collapsed (collapsed trials are kept).",
+    ):
+        assert part in " ".join(below), part
+    shown = results_table(rows, caption=text, notes=below)
+    assert markdown(shown).endswith(f"\n\n{text}\n\n{' '.join(below)}\n")
+    before, _, after = latex(shown).partition(r"\begin{table}")
+    assert all(line.startswith("% ") for line in before.splitlines()) and "Ties" not in after
 
 
-def test_the_caption_follows_the_seed_pairing():
+def test_the_caption_of_single_runs_and_of_no_correction_says_so():
+    single = comparison("maxp", p_both=NAN, ci_low=NAN, ci_high=NAN, correction="none")
+    rows = [BASE, row("maxp", 0.42, single)]
+    rows = [
+        dataclasses.replace(
+            own, seeds_used=1, cells=(dataclasses.replace(own.cells[0], sd_seeds=NAN),)
+        )
+        for own in rows
+    ]
+    text = caption(rows)
+    assert text.startswith("Mean over 1 training run per system on 43 queries")
+    assert "a: firstp" in text and "not corrected for 2 comparisons" in text and "†" in text
+    assert all(words not in text for words in ("±", "a/A", "upper case", "random"))
+
+
+def test_the_notes_follow_the_seed_pairing():
     rows = [BASE, row("maxp", 0.42, comparison("maxp"))]
-    assert "paired across systems" in caption(rows, split="test", paired_seeds=True)
-    assert "paired across systems" not in caption(rows, split="test")
+    paired, alone = (" ".join(notes(rows, split="test", paired_seeds=own)) for own in (True, False))
+    assert "paired across systems" in paired and "paired across systems" not in alone
 
 
-def test_the_caption_of_runs_by_a_third_party_counts_no_launched_trials():
+def test_the_notes_on_runs_by_a_third_party_count_no_launched_trials():
     rows = [BASE, row("maxp", 0.42, comparison("maxp"))]
-    assert "launched" in caption(rows, split="test")
+    assert "launched" in " ".join(notes(rows, split="test"))
     for some in (rows, [BASE]):
-        text = caption(some, split="test", third_party=True)
+        text = " ".join(notes(some, split="test", third_party=True))
         assert "launched" not in text and text.endswith("by ascending document id.")
 
 
-def test_the_caption_counts_ties_when_it_is_given_them():
+def test_the_notes_count_ties_when_they_are_given_them():
     for rows in ([BASE], [BASE, row("maxp", 0.42, comparison("maxp"))]):
-        assert "tied scores" not in caption(rows, split="test")
-        text = caption(rows, split="test", ties=1234)
+        assert "tied scores" not in " ".join(notes(rows, split="test"))
+        text = " ".join(notes(rows, split="test", ties=1234))
         assert "equal scores rank by ascending document id (1,234 tied scores)." in text
-        assert "(0 tied scores)" in caption(rows, split="test", ties=0)
-
-
-def test_the_caption_names_deterministic_systems():
-    rows = [
-        row("BM25", 0.3, cell="bm25", used=1, launched=1),
-        row("maxp", 0.42, comparison("maxp", baseline="bm25", num_seeds_baseline=1)),
-    ]
-    assert "without seed variance" not in caption(rows, split="test")
-    text = caption(rows, split="test", deterministic=["bm25"])
-    assert "without seed variance: BM25." in text
+        assert "(0 tied scores)" in " ".join(notes(rows, split="test", ties=0))
 
 
 def test_the_caption_of_a_table_without_comparisons_mentions_no_test():
-    text = caption([BASE], split="dev")
-    assert text.startswith("Split dev, S = 3 seeds") and "Letters" not in text
+    text = caption([BASE])
+    assert text.startswith("Mean ± SD over 3 training runs") and "Letters" not in text
 
 
 def test_rows_of_unequal_measures_and_an_empty_table_are_refused():
@@ -318,7 +362,7 @@ def test_html_is_a_well_formed_table_with_equal_columns():
     lines = [
         line for line in text.splitlines() if line.startswith("<tr>") and "colspan" not in line
     ]
-    assert {line.count("</td>") + line.count("</th>") for line in lines} == {7}
+    assert {line.count("</td>") + line.count("</th>") for line in lines} == {5}
     ElementTree.fromstring(text)
 
 
@@ -336,8 +380,8 @@ def test_an_average_gain_is_the_last_column_of_every_format():
     assert "<td>+5.0% [+4.8, +5.2]</td></tr>" in render_html(rows)
     read = list(csv.DictReader(io.StringIO(results_csv(rows))))
     assert [line["average_gain"] for line in read] == ["", "0.0504", "-0.01"]
-    assert "Avg. gain: unweighted mean over the 1 columns" in caption(rows, split="test")
-    assert "Avg. gain" not in caption([BASE, row("maxp", 0.4, comparison("maxp"))], split="test")
+    assert "Avg. gain: mean over the 1 columns" in caption([gained, BASE])
+    assert "Avg. gain" not in caption([BASE, row("maxp", 0.4, comparison("maxp"))])
 
 
 def test_a_terminal_gets_aligned_columns_and_no_trailing_blanks():

@@ -161,7 +161,6 @@ def test_the_text_names_the_system_with_too_few_runs(folder: Path) -> None:
     found = compare_runs(two, folder / "qrels.txt")
     text = " ".join(comparison_text(found).split())
     assert "two seeds of a system" in text and "one seed" not in text
-    assert "Holm over 1 comparison per measure" in found.analysis.caption
     whole = comparison_text(three(folder))
     assert "three are needed" not in whole
 
@@ -287,7 +286,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert [float(row["p_both"]) for row in rows] == [one.p_both for one in expected]
     markdown = (out / "table.md").read_text()
     assert "paired t-test over queries" in markdown and "launched" not in markdown
-    assert "| runs |" in markdown and "3/3" not in markdown and "W/T/L: queries won" in markdown
+    assert "| runs |" in markdown and "3/3" not in markdown
     assert "p both: queries and seeds random. Cite p both" in " ".join(shown.split())
     assert "Cite" not in markdown and "cite" not in markdown
     again = compare_runs(systems_of([str(out)]))  # the measures in the same order
@@ -395,7 +394,7 @@ def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path
     (first, _) = csv.DictReader((tmp_path / "comparisons.csv").open())
     assert 0 < float(first["p_queries"]) < float(first["p_both"]) < 0.05
     text = (tmp_path / "table.md").read_text()
-    assert "without seed variance: sump.1." in text and "†" not in text
+    assert "(sump.1: deterministic)" in text and "†" not in text
     with pytest.raises(BadInput, match="unknown deterministic system"):
         main([*arguments, "--deterministic", "bm25"])
     with pytest.raises(BadInput, match="must have one run, got 3 for maxp"):

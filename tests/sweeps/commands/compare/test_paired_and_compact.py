@@ -154,7 +154,7 @@ def test_compact_is_means_and_letters_in_a_column_per_measure(table: Path, capsy
     markdown = (out / "table.md").read_text().splitlines()
     assert markdown[0] == "| system | AP | RR |" and len(markdown[2].split("|")) == 5
     latex = (out / "table.tex").read_text()
-    assert r"\begin{tabular}{lll}" in latex and r"\toprule" in latex and "±" not in latex
+    assert r"\begin{tabular}{@{}lll@{}}" in latex and r"\toprule" in latex and "±" not in latex
     assert "interval" not in latex and len(latex.partition("caption")[2].splitlines()[0]) < 600
 
 

@@ -98,8 +98,7 @@ def test_the_rule_changes_values_and_is_named(files):
     ours, theirs = compared(files, "doc_id"), compared(files, "trec_eval")
     assert (ours.sweep.scores["value"] != theirs.sweep.scores["value"]).any()
     for found, rule in ((ours, "doc_id"), (theirs, "trec_eval")):
-        assert TIES[rule] in found.analysis.caption
-        assert f"({found.tied:,} tied scores)" in found.analysis.caption
+        assert f"Ties: {TIES[rule]} ({found.tied:,} tied scores)." in found.analysis.notes
 
 
 def test_the_rank_of_a_file_decides_nothing(tmp_path, files):
