@@ -77,9 +77,9 @@ def write_queries(path: Path, queries: Mapping[str, str]) -> None:
     )
 
 
-def read_qrels(path: Path) -> Qrels:
+def read_qrels(path: str | Path) -> Qrels:
     """The judgments of a `query_id 0 doc_id relevance` file, in file order."""
-    return gathered_qrels(qrels_lines(path))
+    return gathered_qrels(qrels_lines(Path(path)))
 
 
 def qrels_lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
@@ -121,13 +121,13 @@ def write_qrels(path: Path, qrels: Qrels) -> None:
     )
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: str | Path) -> Run:
     """The run of a `query_id Q0 doc_id rank score tag` file.
 
     A query's documents are ordered by score, as in all evaluation tools; ranks that contradict the
     scores or repeat are accepted. Ties, often due to rounding, are broken by rank, then by doc_id.
     """
-    return dict(iter_run(path))
+    return dict(iter_run(Path(path)))
 
 
 def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:

@@ -67,14 +67,16 @@ def sweep_files(argv: Sequence[str]) -> int:
 
 
 def measures(argv: Sequence[str]) -> int:
-    """List the measures of ir_measures with their parameters."""
+    """List the measures of ir_measures with their parameters and other names."""
     arguments = _parser("measures", measures.__doc__).parse_args(argv)
     import ir_measures
 
-    registry = {measure.NAME: measure for measure in ir_measures.measures.registry.values()}
+    known = ir_measures.measures.registry
+    registry = {measure.NAME: measure for measure in known.values()}
     rows = [
         {
             "name": name,
+            "aliases": [alias for alias in known if alias != name and known[alias] is known[name]],
             "takes": [*measure.SUPPORTED_PARAMS],
             "needs": [param for param, law in measure.SUPPORTED_PARAMS.items() if law.required],
             "text": re.split(r"(?<=\.) | \.\. ", " ".join((measure.__doc__ or "").split()))[0],
@@ -84,6 +86,7 @@ def measures(argv: Sequence[str]) -> int:
     code = _show(arguments, rows, _measure_text)
     if not arguments.json:
         print("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
+        print("compare also reads the names of trec_eval: ndcg_cut_10, map")
     return code
 
 
@@ -141,7 +144,8 @@ def _text(row: Row) -> str:
 
 def _measure_text(row: Row) -> str:
     takes = [f"{name} (needed)" if name in row["needs"] else name for name in row["takes"]]
-    return f"{', '.join(takes) or 'no setting'}. {row['text']}"
+    also = f" (also {', '.join(row['aliases'])})" if row["aliases"] else ""
+    return f"{', '.join(takes) or 'no setting'}. {row['text']}{also}"
 
 
 def _origin(name: str) -> str:

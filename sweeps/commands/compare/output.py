@@ -20,7 +20,7 @@ from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import certainty, conclusions, paired_t_test
 from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
-from sweeps.report.query_page import moved_queries
+from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import (
     compact_paper_table,
@@ -152,6 +152,8 @@ def write_files(
     if pairs:
         files["pairs.csv"] = _pairs_csv(pairs).encode()
     write_all(folder, files)
+    for name in {"index.html", QUERY_PAGE, "pairs.csv"} - files.keys():
+        (folder / name).unlink(missing_ok=True)  # of an earlier comparison
 
 
 def _origins(comparison: RunComparison) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_float32_scores_survive_writing_and_reading(tmp_path, name):
 def test_qrels_and_queries_survive_writing_and_reading(tmp_path):
     qrels = {"q2": {"d1": 0, "d9": 3}, "q1": {"d1": -2}}
     write_qrels(tmp_path / "qrels.trec", qrels)
-    assert read_qrels(tmp_path / "qrels.trec") == qrels
+    assert read_qrels(tmp_path / "qrels.trec") == read_qrels(f"{tmp_path}/qrels.trec") == qrels
     queries = {"q2": "größe of  \t a thing", "q1": "next\u2028line\x85separators"}
     write_queries(tmp_path / "queries.tsv.gz", queries)
     assert read_queries(tmp_path / "queries.tsv.gz") == {

@@ -56,6 +56,7 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("collections", "beir-scifact", "ir:beir/scifact/test"),
         ("sweeps", "window_stride", "Which window and stride"),
         ("measures", "nDCG", "cutoff"),
+        ("measures", "RR", "MRR"),
     ],
 )
 def test_a_list_has_a_line_for_each_name_and_the_same_as_json(command, name, words, capsys):

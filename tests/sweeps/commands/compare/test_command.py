@@ -442,3 +442,5 @@ def test_all_pairs_have_a_test_that_knows_all_of_them(
     assert len(rows) == 6 and {row["family_size"] for row in rows} == {"3"}
     assert all(float(row["p_queries"]) <= float(row["p_both"]) for row in rows)
     assert all(0 < float(row["p_queries_tukey"]) <= 1 for row in rows)
+    main(arguments[:-1])
+    assert not (tmp_path / "pairs.csv").exists() and (tmp_path / "index.html").exists()
