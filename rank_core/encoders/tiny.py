@@ -105,7 +105,7 @@ def tiny_folder(name: str = "tiny") -> Path:
     return cached_directory("tiny", key, lambda folder: build_backbone(folder, recipe, passages))
 
 
-# Quoted: only who builds a model pays for the import of what builds it.
+# Quoted, because only building a model needs this import.
 def matched_bert(vocabulary: int, recipe: Recipe = RECIPE) -> "transformers.BertModel":
     """A random BERT whose first layer attends to equal tokens from the start."""
     config = transformers.BertConfig(

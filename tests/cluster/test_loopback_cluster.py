@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pandas as pd
@@ -45,6 +46,8 @@ EDITED = {  # what cluster/local.yaml asks a reader to edit
     "ssh_user: ubuntu": "ssh_user: root",
     # Beside other work on this machine Ray's own niceness would starve the trials.
     "RAY_USAGE_STATS_ENABLED=0": "RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0",
+    # The nodes share the packages of this environment, which may be newer than the file's.
+    "constraints.txt: cluster/constraints.txt": f"constraints.txt: {HOME}/constraints.txt",
 }
 
 
@@ -88,6 +91,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[
             assert text.count(shipped) == 1
             text = text.replace(shipped, ours.format(head=head.address, worker=worker.address))
         (laptop.disk / "local.yaml").write_text(text)
+        installed = (f"{package.name}=={package.version}\n" for package in distributions())
+        (laptop.disk / "constraints.txt").write_text("".join(installed))
         cluster.run("ray", "get-auth-token", "--generate")
         cluster.run("ray", "up", "-y", "--no-config-cache", CONFIG)
         deadline = time.monotonic() + 300
