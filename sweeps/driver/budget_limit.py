@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from rank_core.errors import BadInput
-from rank_core.trial.trial_result import Progress
 from sweeps.forecast.forecast import (
     Calibration,
     Forecast,
@@ -124,10 +123,6 @@ class Budgeted:
     def wanted(self) -> Sequence[Trial]:
         """All trials of the search, including those held back."""
         return self.search.wanted
-
-    def stop(self, trial: Trial, news: Progress) -> bool:
-        """The decision of the search."""
-        return self.search.stop(trial, news)
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts the trial's time."""

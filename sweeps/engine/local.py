@@ -30,14 +30,12 @@ def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) 
         while trial := feed.next():
             monitor.launched(trial)
             task = trial_task(trial, store, options)
-            while _attempt(trial, task, feed, monitor, failures):
+            while _attempt(trial, task, monitor, failures):
                 pass
             feed.ended(trial, monitor.ended[trial.name])
 
 
-def _attempt(
-    trial: Trial, task: TrialTask, feed: Feed, monitor: Monitor, failures: Failures
-) -> bool:
+def _attempt(trial: Trial, task: TrialTask, monitor: Monitor, failures: Failures) -> bool:
     """Runs an attempt; True if another one follows."""
     monitor.started(trial)
     with closing(attempt(task)) as reports:
@@ -45,9 +43,6 @@ def _attempt(
             if isinstance(report, End):
                 return _end(trial, report, monitor, failures)
             monitor.news(trial, report)
-            if feed.stop(trial, report):
-                monitor.stopped(trial)
-                break
     return False
 
 

@@ -85,14 +85,6 @@ class Monitor:
         else:
             self._say_lost(trial, "FAILED:", failure.reason, traceback)
 
-    def stopped(self, trial: Trial) -> None:
-        """The feed stopped a trial early."""
-        doing = self._over(trial)
-        self.ended[trial.name] = TrialStatus.STOPPED
-        reason = f"stopped early, {doing}"
-        self.table.lost(trial, TrialStatus.STOPPED, reason)
-        self._say(reason, trial)
-
     def tell(self, text: str) -> None:
         """Prints a message about the whole sweep."""
         self._say(text)
@@ -138,10 +130,10 @@ class Monitor:
             self._keep_traceback(trial, traceback)
         self._say(f"{word} {reason.splitlines()[0]}", trial, in_table=in_table)
 
-    def _over(self, trial: Trial, seconds: float | None = None) -> str:
-        """Remove an ended attempt and return its last state."""
+    def _over(self, trial: Trial, seconds: float | None = None) -> None:
+        """Removes an ended attempt."""
         self.time_left.ended(trial, seconds)
-        return self.running.pop(trial.name, "")
+        self.running.pop(trial.name, None)
 
     def _keep_traceback(self, trial: Trial, text: str) -> None:
         store = self.table.store

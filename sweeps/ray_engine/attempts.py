@@ -36,7 +36,6 @@ class _Attempt:
 
     trial: Trial
     actor: str = ""  # Ray's id of its process, if any
-    stopped: bool = False  # the feed stopped it
     settled: bool = False  # it has reported its end
 
 
@@ -98,17 +97,10 @@ class Attempts:
         attempt.actor = actor
         self.monitor.started(attempt.trial)
 
-    def stops(self, tune_id: str, report: Report | None) -> bool:
-        """True if the feed stops the trial after this report."""
-        attempt = self.live[tune_id]
-        if isinstance(report, Progress):
-            attempt.stopped = self.feed.stop(attempt.trial, report)
-        return attempt.stopped
-
     def reported(self, tune_id: str, report: Report) -> None:
         """The progress of a trial, or its end as reported by its process."""
         attempt = self.live[tune_id]
-        if attempt.settled:  # a group of workers that failed while it was stopped
+        if attempt.settled:  # a group of workers that failed after its end
             return
         if isinstance(report, Progress):
             self.monitor.news(attempt.trial, report)
@@ -121,11 +113,9 @@ class Attempts:
                 self._fewer_slots()
 
     def completed(self, tune_id: str) -> None:
-        """Its process has ended or was stopped."""
+        """Its process has ended."""
         attempt = self.live.pop(tune_id)
-        if attempt.stopped:
-            self.monitor.stopped(attempt.trial)
-        elif not attempt.settled:
+        if not attempt.settled:
             self._fail(attempt, End(TrialStatus.FAILED, reason="the trial ended without a result"))
         self._report_end(attempt.trial)
 

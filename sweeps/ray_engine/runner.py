@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import cloudpickle, tune
-from ray.tune import Callback, PlacementGroupFactory, Stopper
+from ray.tune import Callback, PlacementGroupFactory
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
@@ -107,7 +107,6 @@ def _run(
         run_config=tune.RunConfig(
             name="tune",
             storage_path=scratch,
-            stop=_Stop(attempts),
             callbacks=[_Bridge(attempts)],
             verbose=0,
         ),
@@ -179,16 +178,6 @@ class _Search(_Adapter, Searcher):
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Do nothing: a later command resumes from the trial store, not from Tune's state."""
-
-
-class _Stop(_Adapter, Stopper):
-    """Stops the trials that the feed stops."""
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return self.attempts.stops(trial_id, result.get("report"))
-
-    def stop_all(self) -> bool:
-        return False
 
 
 class _Bridge(_Adapter, Callback):

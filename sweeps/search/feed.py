@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Trial
 
 
@@ -31,10 +30,6 @@ class Feed(Protocol):
     @property
     def wanted(self) -> Sequence[Trial]:
         """All trials of the search so far, including ended ones: the rows of the live table."""
-        ...
-
-    def stop(self, trial: Trial, news: Progress) -> bool:
-        """True to stop a running trial early, which then ends as `stopped`."""
         ...
 
     def ended(self, trial: Trial, status: str) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from rank_core.stats.scopes import Floats
-from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import numbered, say
 from sweeps.store.checksums import read_scores
@@ -153,10 +152,6 @@ class Search(ABC):
         begun = {trial.seed for trial in self.decision.wanted}
         begun -= {trial.seed for trial in self.ahead}
         return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
-
-    def stop(self, trial: Trial, news: Progress) -> bool:
-        """Never: a shortened trial would bias the mean over seeds."""
-        return False
 
     def ended(self, trial: Trial, status: str) -> None:
         """Record the end and decide again."""

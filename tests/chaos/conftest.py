@@ -4,7 +4,6 @@ import pytest
 
 from sweeps.plan.options import parse
 from sweeps.ray_engine.cluster import Resources
-from sweeps.search.search import Listed
 from sweeps.store.trial_store import Store
 from tests.chaos.pretend import END
 from tests.e2e.conftest import processes_below, read_mlflow, run_local, start_sweep
@@ -25,7 +24,7 @@ def run_pretended(tmp_path, plan_of, monkeypatch):
     options = parse([], prog="window_stride.py", description="")
     slots = Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=2)
 
-    def run(fault, feed=Listed):
+    def run(fault):
         end = END  # Ray sends the function by value, with what it closes over
 
         def pretend(config):
@@ -35,7 +34,7 @@ def run_pretended(tmp_path, plan_of, monkeypatch):
             tune.report({"report": end})
 
         monkeypatch.setattr(runner, "run_in_tune", pretend)
-        monitor = follow(store, plan, feed)
+        monitor = follow(store, plan)
         runner.run_on_slots(monitor.feed, store, options, slots, monitor)
         text = monitor.out.getvalue()
         assert len(monitor.ended) == 8, text

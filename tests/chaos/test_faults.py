@@ -7,9 +7,6 @@ from contextlib import closing
 
 import pytest
 
-from rank_core.trial.trial import Progress
-from sweeps.plan.plan import Trial
-from sweeps.search.search import Listed
 from tests.chaos.pretend import kinds, once, statuses
 from tests.chaos.victims import Machines
 
@@ -67,24 +64,3 @@ def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, 
     assert statuses(table) == (["diverged"] * 8, [1] * 7 + [2])
     machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
     machines.nodes.append(machines.cluster.add_node(num_cpus=1))
-
-
-class Impatient(Listed):
-    """Stops the first cell's trials at their first news."""
-
-    def stop(self, trial: Trial, news):
-        return trial.cell.label.startswith("FirstP")
-
-
-@pytest.mark.long
-def test_a_trial_given_up_by_the_feed_makes_room_at_once(run):
-    def fault(name):
-        from ray import tune
-
-        for step in (1, 2):
-            tune.report({"report": Progress(step, 9, (), None)})
-
-    table, text = run(fault, Impatient)
-    assert statuses(table) == (["diverged"] * 4 + ["stopped"] * 4, [1] * 8)
-    assert text.count("stopped early, step 1/9") == 4
-    assert kinds(table) == []

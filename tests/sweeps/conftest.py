@@ -52,6 +52,18 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
+class Watched(Listed):
+    """A grid that remembers what it was told."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.told = []
+
+    def ended(self, trial, status):
+        self.told.append((trial.name, status))
+        super().ended(trial, status)
+
+
 def follow(store: Store, plan: Plan, feed: type[Search] = Listed) -> Monitor:
     """Who follows a sweep that begins, with its feed; what is said goes to a string."""
     store.open()

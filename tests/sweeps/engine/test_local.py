@@ -12,24 +12,9 @@ from sweeps.search.search import Listed
 from sweeps.store.failures import LIMITS
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
-from tests.sweeps.conftest import follow
+from tests.sweeps.conftest import Watched, follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
-
-
-class Watched(Listed):
-    """A grid that remembers what it was told, and gives up FirstP trials at their first news."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.told = []
-
-    def ended(self, trial, status):
-        self.told.append((trial.name, status))
-        super().ended(trial, status)
-
-    def stop(self, trial, news):
-        return trial.cell.label.startswith("FirstP")
 
 
 @pytest.fixture
@@ -99,25 +84,6 @@ def test_no_trial_follows_in_a_process_whose_gpu_broke(run, monkeypatch):
     with pytest.raises(EngineLost, match=r"is lost for this process \(RuntimeError: CUDA"):
         run(attempt)
     assert len(attempts) == 1
-
-
-def test_the_feed_stops_a_trial_at_a_report(run):
-    closed, told = [], []
-
-    def attempt(task):
-        try:
-            for step in (1, 2):
-                told.append((task.name, step))
-                yield Progress(step, 9, (), None)
-            yield End(TrialStatus.DIVERGED, reason="this stands for any end")
-        finally:
-            closed.append(task.name)
-
-    monitor = run(attempt, Watched)
-    stopped = [name for name, status in monitor.feed.told if status == "stopped"]
-    assert len(stopped) == 2 and len(closed) == 4
-    assert [step for name, step in told if name in stopped] == [1, 1]
-    assert monitor.out.getvalue().count("stopped early, step 1/9") == 2
 
 
 def test_an_interrupt_reaches_the_driver_and_the_attempt_is_cleared_up(run):

@@ -234,16 +234,6 @@ def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, monitor, monkeyp
     assert monitor.out.getvalue() == "[0/2] running: FirstP 96 seed 1 step 4/9\n"
 
 
-def test_a_trial_stopped_early_is_no_failure(store, trials, monitor):
-    monitor.started(trials[0])
-    monitor.news(trials[0], running(3))
-    monitor.stopped(trials[0])
-    assert monitor.out.getvalue().startswith("[1/2] FirstP 96 seed 1")
-    assert "stopped early, step 3/9" in monitor.out.getvalue()
-    assert monitor.table.status(trials[0]) == "stopped"
-    assert events(store, trials[0])[-1].status == "stopped"
-
-
 def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, monitor, ends):
     monitor.started(replace(trials[0], epochs=1))
     reason = "after 1 of 9 epochs, dev nDCG@10 0.250"

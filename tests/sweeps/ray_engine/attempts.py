@@ -6,27 +6,11 @@ from ray.exceptions import ActorDiedError
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine.attempts import Attempts
 from sweeps.ray_engine.cluster import Resources
-from sweeps.search.search import Listed
 from sweeps.store.trial_store import Store
-from tests.sweeps.conftest import follow
+from tests.sweeps.conftest import Watched, follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 SLOTS = Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=2)
-
-
-class Watched(Listed):
-    """A grid that remembers what it was told, and gives up a trial at its seventh step."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.told = []
-
-    def ended(self, trial, status):
-        self.told.append((trial.name, status))
-        super().ended(trial, status)
-
-    def stop(self, trial, news):
-        return news.step == 7
 
 
 @pytest.fixture

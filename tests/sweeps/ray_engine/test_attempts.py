@@ -5,7 +5,6 @@ from dataclasses import replace
 import pandas as pd
 from ray.exceptions import OutOfMemoryError
 
-from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End
 from sweeps.ray_engine import attempts as module
 from sweeps.store.failures import LIMITS, kind_of_reason
@@ -76,16 +75,6 @@ def test_a_trial_that_diverged_is_not_repeated(attempts):
     attempts.completed("a")
     assert attempts.feed.told == [(trial.name, "diverged")]
     assert attempts.next("b") is not trial
-
-
-def test_a_trial_the_feed_gives_up_is_stopped_and_not_repeated(attempts):
-    trial = begin(attempts, "a")
-    for step, stops in ((6, False), (7, True)):
-        report = Progress(step, 9, (), None)
-        assert attempts.stops("a", report) == stops
-        attempts.reported("a", report)
-    attempts.completed("a")
-    assert attempts.feed.told == [(trial.name, "stopped")]
 
 
 def test_a_death_after_the_last_word_costs_nothing(attempts):

@@ -15,7 +15,6 @@ from optuna.storages.journal import JournalFileBackend
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_ANALYSIS
-from rank_core.trial.trial import Progress
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
@@ -155,13 +154,6 @@ def test_a_lost_trial_takes_its_configuration_out_of_the_race_and_stays_wanted(r
     assert f"{best}-seed4" not in names(search)
     [line] = [one for one in search.described()["standings"] if one["cell"] == best]
     assert line["left_after"] == 2 and line["reason"] == "a trial was lost"
-
-
-def test_no_search_stops_a_trial_early(plan_of, race_plan, tmp_path):
-    news = Progress(1, 10, (), {"nDCG@10": 0.0})
-    for plan in (plan_of(*SIX), race_plan):
-        search = make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
-        assert not any(search.stop(trial, news) for trial in search.decision.wanted)
 
 
 def test_random_draws_without_replacement_and_more_of_the_same(plan_of):
