@@ -20,7 +20,7 @@ from rank_core.models.birch import Birch
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.ranking.encode import Work, encode_chunks
-from rank_core.ranking.interpolation import chosen_on_dev, steps
+from rank_core.ranking.interpolation import ALPHAS, chosen_on_dev
 from rank_core.ranking.rerank import ordered
 from rank_core.ranking.scorer import Scorer, require_finite
 from rank_core.records import Qrels, Run
@@ -127,21 +127,20 @@ def _scores(
 
 
 def tune_interpolation(
-    best: BestSentences, candidates: Run, qrels: Qrels, measure: str, *, step: float = 0.1
+    best: BestSentences, candidates: Run, qrels: Qrels, measure: str
 ) -> Interpolation:
-    """The weights in {0, step, .., 1}^3 with the best mean `measure`; among equals the first, with
-    the smallest alpha. With step .1, 1211 distinct points are evaluated."""
+    """The weights in {0, .1, .., 1}^3 with the best mean `measure`; among equals the first, with
+    the smallest alpha. 1211 distinct points are evaluated."""
     judged = {query_id: qrels[query_id] for query_id in best if query_id in qrels}
     return chosen_on_dev(
-        _grid(step), lambda weights: interpolate(best, candidates, weights), judged, measure
+        _grid(), lambda weights: interpolate(best, candidates, weights), judged, measure
     )
 
 
-def _grid(step: float) -> Iterator[Interpolation]:
+def _grid() -> Iterator[Interpolation]:
     """Every distinct point: with alpha 1, beta and gamma have no effect."""
-    values = steps(step)
-    for alpha, beta, gamma in product(values, repeat=3):
-        if alpha < 1 or (beta, gamma) == (values[0], values[0]):
+    for alpha, beta, gamma in product(ALPHAS, repeat=3):
+        if alpha < 1 or beta == gamma == 0:
             yield Interpolation(alpha, beta, gamma)
 
 

@@ -5,7 +5,7 @@ dev (`choose_alpha`). At alpha 1 the run is the model's own, bit for bit; at alp
 are in the order of the first stage.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,13 +22,6 @@ Point = TypeVar("Point")
 ALPHAS = tuple(tenth / 10 for tenth in range(11))
 RANK_OFFSET = 60
 """k in 1 / (k + rank), Cormack et al. 2009."""
-
-
-def steps(step: float) -> list[float]:
-    """The weights 0, `step`, .., 1; raises `BadInput` for a step outside (0, 1]."""
-    if not 0 < step <= 1:
-        raise BadInput(f"0 < step <= 1 must hold for the grid of weights, got {step}")
-    return [round(i * step, 10) for i in range(int(1 / step + 1e-9) + 1)]
 
 
 def chosen_on_dev(
@@ -138,12 +131,10 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     return Mixture(run, of_run, sides)
 
 
-def choose_alpha(
-    dev: Mixture, qrels: Qrels, measure: str, alphas: Sequence[float] = ALPHAS
-) -> float:
+def choose_alpha(dev: Mixture, qrels: Qrels, measure: str) -> float:
     """The alpha with the best mean `measure` on dev; among equals the smallest."""
     judged = {query_id: qrels[query_id] for query_id in dev.run if query_id in qrels}
-    return chosen_on_dev(sorted(alphas), dev.at, judged, measure)
+    return chosen_on_dev(ALPHAS, dev.at, judged, measure)
 
 
 def _of_run(

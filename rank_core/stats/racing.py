@@ -57,7 +57,7 @@ and Bonferroni) would need no simulation, but use a tenth of the budget and need
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -198,39 +198,18 @@ _HIGHEST = 0.5
 """The largest level of an analysis, even if more of the budget is left at the last."""
 
 
-def pocock_like(share: float, alpha: float) -> float:
-    """Nearly the same level at every analysis: eliminates early and saves most runs."""
-    return alpha * math.log(1 + (math.e - 1) * share)
-
-
-def obrien_fleming_like(share: float, alpha: float) -> float:
-    """Almost no budget at the first analyses: only large differences eliminate early."""
-    if share <= 0:
-        return 0.0
-    return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(share)))
-
-
-SPENDING: dict[str, Callable[[float, float], float]] = {
-    "pocock": pocock_like,
-    "obrien-fleming": obrien_fleming_like,
-}
-
-
-def spent(num_seeds: int, *, alpha: float, spending: str) -> dict[int, float]:
-    """{seeds complete: budget spent by then} for the analyses after 2, ..., num_seeds - 1 seeds.
-    After the last seed the grid is complete and needs no test."""
-    if spending not in SPENDING:
-        raise unknown("spending", spending, SPENDING)
+def spent(num_seeds: int, *, alpha: float) -> dict[int, float]:
+    """{seeds complete: budget spent by then} for the analyses after 2, ..., num_seeds - 1 seeds, as
+    Pocock's boundaries spend it: nearly the same level at every analysis eliminates early and saves
+    most runs. After the last seed the grid is complete and needs no test."""
     if not 0 < alpha < 1:
         raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
     analyses = range(FIRST_ANALYSIS, num_seeds)
-    return {s: SPENDING[spending](s / (num_seeds - 1), alpha) for s in analyses}
+    return {s: alpha * math.log(1 + (math.e - 1) * (s / (num_seeds - 1))) for s in analyses}
 
 
 @lru_cache(maxsize=64)
-def nominal_levels(
-    num_configurations: int, num_seeds: int, *, alpha: float, spending: str
-) -> dict[int, float]:
+def nominal_levels(num_configurations: int, num_seeds: int, *, alpha: float) -> dict[int, float]:
     """{seeds complete: nominal level}; a configuration is eliminated if its p is below the level.
 
     Simulated with a fixed random stream, so that the same race has the same levels everywhere. Two
@@ -238,7 +217,7 @@ def nominal_levels(
     """
     if num_configurations < 2:
         raise BadInput(f"a race needs 2 configurations or more, got {num_configurations}")
-    budget = spent(num_seeds, alpha=alpha, spending=spending)
+    budget = spent(num_seeds, alpha=alpha)
     K, S = num_configurations, num_seeds
     B = max(min(NUM_RACES, _NUMBERS // (K * S)), 2000)
     score_BKS = generator(1, "racing levels", K, S).normal(size=(B, K, S))
@@ -357,7 +336,6 @@ def survivors(
     num_configurations: int,
     num_seeds: int,
     alpha: float = 0.05,
-    spending: str = "pocock",
     delta: float = 0.0,
 ) -> Verdict:
     """Judge the live configurations, `scores[configuration]` being dev values (s, Q), s alike.
@@ -377,7 +355,7 @@ def survivors(
         )
     if not 1 <= len(names) <= num_configurations:
         raise BadInput(f"at most {num_configurations} configurations can be live, got {len(names)}")
-    level = nominal_levels(num_configurations, num_seeds, alpha=alpha, spending=spending)[s]
+    level = nominal_levels(num_configurations, num_seeds, alpha=alpha)[s]
     twin_of = _twins(names, score_LSQ)
     same_1L = np.array([[twin is not None for twin in twin_of]])
     mean_LS = score_LSQ.mean(axis=2)
@@ -401,7 +379,6 @@ def race_so_far(
     seeds: Sequence[int],
     lost: Collection[Trial] = (),
     alpha: float = 0.05,
-    spending: str = "pocock",
     delta: float = 0.0,
 ) -> Race:
     """Replay a race from `finished`: per trial its dev values, one per query, queries in one order.
@@ -410,7 +387,7 @@ def race_so_far(
     configuration was eliminated. A configuration that `lost` a trial is eliminated at that seed.
     """
     _check_trials(finished, configurations, seeds)
-    spent(len(seeds), alpha=alpha, spending=spending)  # refuses bad settings early
+    spent(len(seeds), alpha=alpha)  # refuses a bad alpha early
     live, verdicts = tuple(configurations), list[Verdict]()
     runs = dict.fromkeys(configurations, 0)
     pending: tuple[Trial, ...] = ()
@@ -428,7 +405,6 @@ def race_so_far(
                 num_configurations=len(configurations),
                 num_seeds=len(seeds),
                 alpha=alpha,
-                spending=spending,
                 delta=delta,
             )
             verdicts.append(verdict)

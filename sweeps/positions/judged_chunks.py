@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatClient, Message
 from rank_core.llm.ledger import Ledger
 from sweeps.positions.rsv import Pair, word_chunks
@@ -51,19 +50,12 @@ def judge_chunks(
     *,
     chat: ChatClient,
     window: int,
-    max_chunks: int = 0,
     ledger: Ledger | None = None,
 ) -> Iterator[JudgedChunk]:
-    """Each chunk of `window` words with its grade, as soon as it is known; the first `max_chunks`
-    of a document (0: all). A ledger counts answers without a grade as repaired ones."""
-    if window < 1 or max_chunks < 0:
-        raise BadInput(
-            "window >= 1 and max_chunks >= 0 must hold, "
-            f"got window={window}, max_chunks={max_chunks}"
-        )
+    """Each chunk of `window` words with its grade, as soon as it is known. A ledger counts answers
+    without a grade as repaired ones."""
     for pair in pairs:
-        chunks = word_chunks(pair.text, window)[: max_chunks or None]
-        for number, chunk in enumerate(chunks):
+        for number, chunk in enumerate(word_chunks(pair.text, window)):
             answer = chat.ask(grading_chat(pair.query, chunk.text))
             grade = parse_grade(answer.text)
             if ledger is not None:

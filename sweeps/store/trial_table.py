@@ -148,17 +148,9 @@ class SweepState:
 
     def failures(self) -> list[dict[str, Any]]:
         """The rows of `failures.parquet`."""
+        columns = ("cell", "seed", "attempt", "time", "node", "kind", "reason", "again")
         return [
-            {
-                "cell": event.cell,
-                "seed": event.seed,
-                "attempt": event.attempt,
-                "time": _iso(event.time),
-                "node": event.node,
-                "kind": event.kind,
-                "reason": event.reason,
-                "again": event.again,
-            }
+            {name: getattr(event, name) for name in columns} | {"time": _iso(event.time)}
             for event in self.lost
         ]
 

@@ -26,7 +26,6 @@ import numpy as np
 from rank_core.stats.racing import (
     FIRST_ANALYSIS,
     NUM_RACES,
-    SPENDING,
     Bools,
     interim_analysis,
     nominal_levels,
@@ -88,10 +87,10 @@ def drawn(
     return Grids(dev_BK[:, :, None] + rng.normal(0, run, (num, K, S)), dev_BK, better_K)
 
 
-def raced(run_BKS: Floats, *, spending: str = "pocock", delta: float = 0.0) -> tuple[Bools, Floats]:
+def raced(run_BKS: Floats, *, delta: float = 0.0) -> tuple[Bools, Floats]:
     """Who is live at the end of each race, (B, K), and the trials it took, (B,)."""
     B, K, S = run_BKS.shape
-    levels = nominal_levels(K, S, alpha=ALPHA, spending=spending)
+    levels = nominal_levels(K, S, alpha=ALPHA)
     live_BK, trials_B = np.ones((B, K), dtype=np.bool_), np.zeros(B)
     for s in range(1, S + 1):
         running_B = (live_BK.sum(axis=1) > 1) | (s <= FIRST_ANALYSIS)
@@ -104,9 +103,9 @@ def raced(run_BKS: Floats, *, spending: str = "pocock", delta: float = 0.0) -> t
     return live_BK, trials_B
 
 
-def outcome(grids: Grids, *, spending: str = "pocock", delta: float = 0.0) -> Outcome:
+def outcome(grids: Grids, *, delta: float = 0.0) -> Outcome:
     """Race the grids and compare with running them whole."""
-    live_BK, trials_B = raced(grids.run_BKS, spending=spending, delta=delta)
+    live_BK, trials_B = raced(grids.run_BKS, delta=delta)
     (B, K, S), mean_BK = grids.run_BKS.shape, grids.run_BKS.mean(axis=2)
     winner_B = np.where(live_BK, mean_BK, -np.inf).argmax(axis=1)
     behind_B = mean_BK.max(axis=1) - mean_BK[np.arange(B), winner_B]
@@ -200,21 +199,20 @@ def seed_luck(rng: np.random.Generator, num: int) -> Section:
 
 
 def budgets(rng: np.random.Generator, num: int) -> Section:
-    """Both spending functions, and grids of other sizes: what a race saves depends on the number of
-    its interim analyses, and two seeds are the first."""
+    """Grids of other sizes: what a race saves depends on the number of its interim analyses, and
+    two seeds are the first."""
     rows: list[Row] = []
     outcomes: list[Outcome] = []
     for K, S in ((12, 5), (18, 5), (18, 10), (18, 20)):
         for kind in PLANTED:
             for n in (1, 10):
                 grids = drawn(kind, rng, num=num, better=n, K=K, S=S)
-                for spending in SPENDING:
-                    found = outcome(grids, spending=spending)
-                    outcomes.append(found)
-                    rows.append((f"{K} x {S}", kind.name, n, spending, found.same, found.cost))
+                found = outcome(grids)
+                outcomes.append(found)
+                rows.append((f"{K} x {S}", kind.name, n, found.same, found.cost))
     return Section(
-        "Configurations x seeds of the whole grid, and how the budget is spent",
-        ("grid", "data", "better", "spending", "same winner", "cost"),
+        "Configurations x seeds of the whole grid",
+        ("grid", "data", "better", "same winner", "cost"),
         rows,
         [_same(outcomes, num)],
     )
@@ -225,16 +223,14 @@ def equals(rng: np.random.Generator, num: int) -> Section:
     rows: list[Row] = []
     rates: list[float] = []
     for K in (2, 4, 18, 48):
-        for spending in SPENDING:
-            runs = rng.normal(0, 1, (2 * num, K, SEEDS))
-            grids = Grids(runs, np.zeros((2 * num, K)), np.ones(K, dtype=np.bool_))
-            found = outcome(grids, spending=spending)
-            rates.append(found.same)
-            rows.append((K, spending, found.same, found.cost))
+        runs = rng.normal(0, 1, (2 * num, K, SEEDS))
+        found = outcome(Grids(runs, np.zeros((2 * num, K)), np.ones(K, dtype=np.bool_)))
+        rates.append(found.same)
+        rows.append((K, found.same, found.cost))
     noise = 3 * math.sqrt(ALPHA * (1 - ALPHA) * (1 / (2 * num) + 1 / NUM_RACES))
     return Section(
         "Equal configurations, the least favourable truth (10 seeds)",
-        ("configurations", "spending", "same winner", "cost"),
+        ("configurations", "same winner", "cost"),
         rows,
         [
             Bar(

@@ -45,23 +45,21 @@ def test_the_first_stage_alone_keeps_its_order():
     [
         # c first: .9 must exceed b's .5 (1 + beta + gamma), so all zero does, and comes first.
         ("c", Interpolation(0.0, 0.0, 0.0)),
-        # b first at alpha 0: .5 + .5 beta + .5 gamma > .9, so beta + gamma >= 1 on a grid of .5;
-        # (0, 1) comes before (.5, .5) and (1, 0).
-        ("b", Interpolation(0.0, 0.0, 1.0)),
-        # a first: 4 alpha + .1 (1 - alpha)(1 + beta) beats both others at alpha .5.
-        ("a", Interpolation(0.5, 0.0, 0.0)),
+        # b first at alpha 0: .5 + .5 beta + .5 gamma >= .9, a tie with c going by doc_id;
+        # (0, .8) comes before all others with beta + gamma >= .8.
+        ("b", Interpolation(0.0, 0.0, 0.8)),
+        # a first: 4 alpha + .1 (1 - alpha) beats c's alpha + .9 (1 - alpha) above alpha .21.
+        ("a", Interpolation(0.3, 0.0, 0.0)),
     ],
 )
 def test_dev_chooses_the_first_best_point_of_the_grid(relevant, weights):
     qrels = {"q": {relevant: 1, "other": 0}, "elsewhere": {"a": 1}}
-    assert tune_interpolation(BEST, CANDIDATES, qrels, "RR@10", step=0.5) == weights
+    assert tune_interpolation(BEST, CANDIDATES, qrels, "RR@10") == weights
 
 
 def test_weights_need_judgments_to_be_tuned_on():
     with pytest.raises(BadInput, match="none of the 1 queries has a relevant document"):
         tune_interpolation(BEST, CANDIDATES, {"q": {"a": 0}}, "RR@10")
-    with pytest.raises(BadInput, match="0 < step <= 1 must hold"):
-        tune_interpolation(BEST, CANDIDATES, {"q": {"a": 1}}, "RR@10", step=0)
 
 
 def test_best_sentences_are_those_of_each_candidate_within_the_depth(backbone):

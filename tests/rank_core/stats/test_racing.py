@@ -9,7 +9,6 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.racing import (
-    SPENDING,
     dunnett_p,
     interim_analysis,
     nominal_levels,
@@ -93,34 +92,28 @@ def test_scattered_runs_protect_their_own_configuration():
     assert wild.se_BK[0, 1] == pytest.approx(wild.se_BK[0, 2])
 
 
-@pytest.mark.parametrize("spending", SPENDING)
-def test_the_budget_grows_to_alpha(spending):
-    budget = spent(10, alpha=0.05, spending=spending)
+def test_the_budget_grows_to_alpha():
+    budget = spent(10, alpha=0.05)
     assert list(budget) == list(range(2, 10))
     assert list(budget.values()) == sorted(budget.values())
-    assert budget[9] == pytest.approx(0.05) and budget[2] > 0
-
-
-def test_pocock_spends_early_and_obrien_fleming_late():
-    pocock, late = (spent(10, alpha=0.05, spending=name) for name in ("pocock", "obrien-fleming"))
-    # Two of nine analyses: A(2/9) = .05 ln(1 + 1.71828 * 2/9), and 2 - 2 Phi(1.959964 / sqrt(2/9)).
-    assert pocock[2] == pytest.approx(0.05 * math.log(1 + (math.e - 1) * 2 / 9))
-    assert late[2] == pytest.approx(2 * stats.norm.sf(1.959964 * 3 / math.sqrt(2)), rel=1e-4)
+    # Two of nine analyses: A(2/9) = .05 ln(1 + 1.71828 * 2/9).
+    assert budget[2] == pytest.approx(0.05 * math.log(1 + (math.e - 1) * 2 / 9))
+    assert budget[9] == pytest.approx(0.05)
 
 
 def test_levels_are_at_least_the_budget_of_their_look_and_the_same_again():
-    levels = nominal_levels(3, 5, alpha=0.05, spending="pocock")
-    budget = [0.0, *spent(5, alpha=0.05, spending="pocock").values()]
+    levels = nominal_levels(3, 5, alpha=0.05)
+    budget = [0.0, *spent(5, alpha=0.05).values()]
     assert all(level >= more for level, more in zip(levels.values(), np.diff(budget), strict=True))
     nominal_levels.cache_clear()
-    assert nominal_levels(3, 5, alpha=0.05, spending="pocock") == levels
+    assert nominal_levels(3, 5, alpha=0.05) == levels
 
 
 def test_equal_configurations_lose_the_grids_winner_as_often_as_allowed():
     K, S, B = 4, 5, 8000
     run_BKS = np.random.default_rng(5).normal(size=(B, K, S))
     winner_B, live_BK = run_BKS.mean(axis=2).argmax(axis=1), np.ones((B, K), dtype=bool)
-    for s, level in nominal_levels(K, S, alpha=0.1, spending="pocock").items():
+    for s, level in nominal_levels(K, S, alpha=0.1).items():
         live_BK &= ~(interim_analysis(run_BKS[:, :, :s], live_BK, num_seeds=S).p_BK < level)
     lost = 1 - live_BK[np.arange(B), winner_B].mean()
     assert abs(lost - 0.1) < 4 * math.sqrt(0.1 * 0.9 / B)
@@ -236,7 +229,6 @@ def test_collapsed_runs_may_be_equal():
         ({"configurations": ("A",)}, "2 configurations"),
         ({"configurations": ("A", "A")}, "named once"),
         ({"seeds": (1, 1)}, "named once"),
-        ({"spending": "greedy"}, "unknown spending"),
         ({"alpha": 0.0}, "alpha"),
     ],
 )
@@ -286,7 +278,7 @@ def test_among_equals_the_winner_is_within_the_indifference_as_often_as_promised
     # The least favourable truth of an indifference: one configuration better by exactly that.
     score_BKS = np.random.default_rng(7).normal(0, 1, (800, 5, 8))
     score_BKS[:, 0] += 0.5
-    levels = nominal_levels(5, 8, alpha=0.05, spending="pocock")
+    levels = nominal_levels(5, 8, alpha=0.05)
     live_BK = np.ones(score_BKS.shape[:2], dtype=bool)
     for s, level in levels.items():
         running_B = live_BK.sum(axis=1) > 1

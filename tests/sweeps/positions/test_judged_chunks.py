@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatClient, ChatModel
 from rank_core.llm.ledger import Ledger
 from sweeps.positions.judged_chunks import grading_chat, judge_chunks, parse_grade, summarise
@@ -75,11 +74,3 @@ def test_every_chunk_gets_its_grade_and_malformed_answers_are_counted(server, tm
     assert (found.num_chunks, found.malformed, found.without_relevant) == (7, 1, 1)
     assert ledger.totals.calls == 7 and ledger.totals.repaired_answers == 1
     assert [body["temperature"] for body in server.bodies] == [0] * 7
-
-
-def test_a_limit_on_chunks_reads_the_first_ones(server):
-    client = ChatClient(ChatModel("openai", server.url, "small"))
-    judged = list(judge_chunks(PAIRS[:1], chat=client, window=3, max_chunks=2))
-    assert [one.grade for one in judged] == [0, 1]
-    with pytest.raises(BadInput, match="got window=0, max_chunks=0"):
-        list(judge_chunks(PAIRS, chat=client, window=0))
