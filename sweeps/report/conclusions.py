@@ -65,11 +65,12 @@ def answer(analysis: Analysis) -> str:
     decided = [c for c in analysis.primary if not math.isnan(c.p_both)]
     if not decided:
         marked = [c for c in analysis.primary if c.p_queries_adjusted < sweep.alpha]
-        return _verdict(analysis, analysis.primary, marked)
+        return f"For these training runs alone: {_verdict(analysis, analysis.primary, marked)}"
     text = _verdict(analysis, decided, [c for c in decided if c.significant(sweep.alpha)])
     if analysis.undecided:
         names = names_text([sweep.label(c.system) for c in analysis.undecided])
-        text += f" One seed cannot decide about {names}."
+        has = "has" if len(analysis.undecided) == 1 else "have"
+        text += f" {names} {has} one training run, too few for this test."
     return text
 
 
@@ -80,11 +81,13 @@ def certainty(analysis: Analysis) -> str:
         return ""
     family = compared[0].family_size
     adjusted = (
-        f"p is adjusted for {family} comparisons ({CORRECTION_NAMES[sweep.correction]}), "
+        f"p is corrected for {family} comparisons ({CORRECTION_NAMES[sweep.correction]}), "
         "intervals are not"
-        if family > 1
-        else "A single comparison needs no correction"
     )
+    if family == 1:
+        adjusted = "A single comparison needs no correction"
+    elif sweep.correction == "none":
+        adjusted = f"p is not corrected for {family} comparisons"
     scope = (
         "The test treats queries and seeds (training runs) as random effects: it holds for new "
         "queries and for the same methods trained again."
@@ -209,9 +212,9 @@ def paired_t_test(analysis: Analysis) -> str:
     low, high = map(percent, false_positive_interval(test, alpha=alpha))
     most = "up to " * (len(known) > 1)
     return (
-        "The paired t-test over queries (seeds averaged) would find two equal systems different "
-        f"in {most}{percent(worst.predicted_false_positive_rate)} of cases ({low} to {high}) "
-        f"instead of {100 * alpha:g}%."
+        "The paired t-test over queries (seeds averaged) has an estimated false-positive rate of "
+        f"{most}{percent(worst.predicted_false_positive_rate)} ({low} to {high}), not "
+        f"{100 * alpha:g}%."
     )
 
 

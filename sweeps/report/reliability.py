@@ -38,7 +38,7 @@ class Limits:
     detectable: float  # smallest true difference found with `POWER`, alpha / family size
     detectable_low: float  # the same at the ends of the 95% interval of the variance
     detectable_high: float
-    family_low: float  # interval of the difference that holds for the whole family at once
+    family_low: float  # interval of the difference that holds for all trained systems at once
     family_high: float
     equivalence_p: float  # two one-sided tests of a difference within the sweep's margin
 
@@ -135,6 +135,10 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     """The limits of every comparison with a decision on the primary measure."""
     sweep = analysis.sweep
     limits = []
+    trained = sum(
+        not math.isnan(pair.se_both) and pair.system not in sweep.deterministic
+        for pair in analysis.primary
+    )
     for pair in analysis.primary:
         test = analysis.tests[pair.measure, pair.system]
         if not math.isnan(pair.se_both):
@@ -143,7 +147,7 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
             )
             per_error = detectable / test.se_both if test.se_both else 0.0
             low, high = (per_error * math.sqrt(V) for V in variance_interval(test))
-            level = 1 - sweep.alpha / pair.family_size
+            level = 1 - sweep.alpha / max(trained, 1)
             limits.append(
                 Limits(
                     pair.system, detectable, low, high,

@@ -6,6 +6,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from rank_core.stats.baselines import letter
+from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis, interpolated_sentence
 from sweeps.report.conclusions import conclusions
@@ -138,7 +139,10 @@ def p_columns(analysis: Analysis) -> str:
     """The meaning of the columns of p in a table that has both; "" where the runs have one only."""
     if all(math.isnan(c.p_both) for c in analysis.comparisons):
         return ""
+    name = CORRECTION_NAMES[analysis.sweep.correction]
+    both = f"Both are corrected ({name})." if analysis.sweep.correction != "none" else ""
+    several = any(c.family_size > 1 for c in analysis.comparisons)
     return (
-        "p queries: paired t-test over queries; p both: queries and seeds random. Cite p both, "
-        "with its interval and the upper-case letters."
-    )
+        "p queries: paired t-test over queries; p both: queries and seeds random, the p to report, "
+        f"with its interval and the upper-case letters. {both * several}"
+    ).strip()

@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from sweeps.commands.compare.output import PAIR_COLUMNS
 from sweeps.plan.command_line import BAD_INPUT, INTERRUPTED, UNREAD
+from sweeps.report.results import COMPARISON_COLUMNS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
@@ -31,6 +33,15 @@ def test_every_message_stands_in_the_code():
     parts = [(one, part.strip()) for one in messages for part in one.split("...")]
     assert [message for message, part in parts if part not in known] == []
     assert len(messages) > 20
+
+
+def test_every_column_of_the_comparisons_is_explained():
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    table = page.partition("## Comparisons")[2].partition("\n\nA field")[0]
+    named = [name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in row.split(", ")]
+    assert sorted(name.strip("`") for name in named) == sorted(COMPARISON_COLUMNS)
+    assert set(PAIR_COLUMNS) <= {*COMPARISON_COLUMNS, "p_queries_tukey"}
+    assert "`p_queries_tukey`" in page
 
 
 def test_every_exit_code_is_explained():

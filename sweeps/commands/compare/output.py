@@ -29,14 +29,17 @@ from sweeps.report.results import (
     table_files,
 )
 from sweeps.report.results_table import PAIRED, average_text
-from sweeps.report.sections.reliability import best_gain
+from sweeps.report.sections.reliability import best_gain, equivalence
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table, p_columns
 from sweeps.store.checksums import SCORES
 
 SYNTAX = "give several runs of a system as NAME=run1,run2,run3"
 _LABEL, _PAIR_LABEL = 18, 15
-_PAIR_COLUMNS = "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both"
+PAIR_COLUMNS = (
+    "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both "
+    "p_both_adjusted p_queries_tukey family_size"
+).split()
 
 
 @dataclass(frozen=True)
@@ -115,12 +118,12 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
             for pair in pairs
             if (comparison := pair.comparison).measure == column
         ]
-        heading = ("pair", "", "diff", f"{level} interval", "p queries", "p both")
+        heading = ("pair", "", "diff", f"{level} interval", "p Tukey", "p both")
         drawn = terminal_lines(table(heading, rows, "llrrrr"))
         lines += ["", f"All pairs, {column}", *drawn]
     words = (
-        "p queries: randomised Tukey HSD (permutation within queries); p both: Holm over all "
-        f"{pairs[0].comparison.family_size} pairs of a column."
+        "p Tukey: randomised Tukey HSD over queries, seeds averaged, for all pairs of a column; "
+        f"p both: queries and seeds random, Holm over all {pairs[0].comparison.family_size} pairs."
     )
     return [*lines, "", *wrapped(words)]
 
@@ -185,19 +188,10 @@ def _values(comparison: RunComparison) -> pd.DataFrame:
 
 
 def _pairs_csv(pairs: Sequence[Pair]) -> str:
-    columns = _PAIR_COLUMNS.split()
-    return csv_text(
-        [*columns, "p_both_adjusted", "p_queries_tukey", "family_size"],
-        (
-            [
-                *(getattr(pair.comparison, name) for name in columns),
-                pair.comparison.p_both_adjusted,
-                pair.p_tukey,
-                pair.comparison.family_size,
-            ]
-            for pair in pairs
-        ),
-    )
+    rows = [
+        dataclasses.asdict(pair.comparison) | {"p_queries_tukey": pair.p_tukey} for pair in pairs
+    ]
+    return csv_text(PAIR_COLUMNS, ([row[name] for name in PAIR_COLUMNS] for row in rows))
 
 
 def _baseline_words(slots: Sequence[Slot]) -> str:
@@ -235,8 +229,14 @@ def _declared(comparison: RunComparison) -> str:
 
 
 def _reservations(comparison: RunComparison) -> list[str]:
-    """The bias of the paired t-test and of the best gain, where the runs show them."""
+    """The bias of the paired t-test and of the best gain, and equivalence, where the runs show
+    them."""
     if comparison.single or len(comparison.sweep.deterministic) == len(comparison.systems):
         return []
-    best = best_gain(comparison.analysis, comparison_limits(comparison.analysis))
-    return [sentence for sentence in (paired_t_test(comparison.analysis), best) if sentence]
+    analysis, limits = comparison.analysis, comparison_limits(comparison.analysis)
+    sentences = (
+        paired_t_test(analysis),
+        best_gain(analysis, limits),
+        equivalence(analysis, limits),
+    )
+    return [sentence for sentence in sentences if sentence]

@@ -219,11 +219,11 @@ def _lists(
 def _question(names: Sequence[str], baseline: Slot) -> str:
     """The title of the page."""
     if not isinstance(baseline, str):
-        return f"Which of {len(names)} systems is better than its baseline?"
+        return "Which systems are better than their baselines?"
     others = [name for name in names if name != baseline]
     if len(others) == 1:
         return f"Is {others[0]} better than {baseline}?"
-    return f"Which of {len(others)} systems are better than {baseline}?"
+    return f"Which systems are better than {baseline}?"
 
 
 def _parts(systems: Mapping[str, Mapping[int, LoadedRun]]) -> list[TrainingRun]:
@@ -254,7 +254,7 @@ def _loaded(
         if count > 1:
             raise BadInput(
                 f"the runs of a system must differ, but {system} has {place[0]} {count} times: a "
-                "copy is no further training run"
+                "copy is not another training run"
             )
     seeds = [next(iter(run.values())).seed for run in runs]
     if None in seeds or len(set(seeds)) < len(seeds):
@@ -484,7 +484,7 @@ def _split(
     """The query sets with their sizes: `dl19 (43) + dl20 (45)` are pooled; a comma separates
     collections."""
     if len(qrels) < 2:
-        return next(iter(qrels), "the given tables")
+        return next(iter(qrels), "the given values")
     return ", ".join(
         " + ".join(f"{name} ({measured.num_queries[name]})" for name in sets)
         for sets in collections.values()
@@ -612,7 +612,7 @@ def _differing(
         if earlier != seed and content and content == same:
             raise BadInput(
                 f"the runs of a system must differ, but {part.where} has the content of {other} "
-                f"({system}): a copy is no further training run"
+                f"({system}): a copy is not another training run"
             )
     seen[part.where] = (seed, content)
     return ranking

@@ -47,6 +47,7 @@ def reliability_lines(analysis: Analysis, reliability: Reliability) -> list[tupl
         ("Detectable difference", _detectable(analysis, reliability)),
         ("Paired t-test", paired_t_test(analysis)),
         (_BEST, _choice(analysis, reliability)),
+        ("Equivalence", equivalence(analysis, reliability.limits)),
         ("Ranking", _ranking(analysis, reliability)),
         ("Collapsed seeds", _collapsed(analysis, reliability)),
     ]
@@ -126,26 +127,34 @@ def _choice(analysis: Analysis, reliability: Reliability) -> str:
 
 
 def best_gain(analysis: Analysis, all_limits: list[Limits]) -> str:
-    """The gain of the best of several systems, with an interval that holds for all at once, and any
-    gain that is practically zero; "" without either."""
-    if not all_limits:
+    """The gain of the best of several trained systems, with an interval that holds for all of them
+    at once; "" without a choice."""
+    best, sweep = _best(analysis, all_limits), analysis.sweep
+    count = sum(limit.system not in sweep.deterministic for limit in all_limits)
+    if best is None or best.system in sweep.deterministic or count < 2:
         return ""
-    compared, sweep = {pair.system: pair for pair in analysis.primary}, analysis.sweep
-    limits = max(all_limits, key=lambda limit: compared[limit.system].delta)
-    name, delta = sweep.label(limits.system), compared[limits.system].delta
-    ends = range_text(limits.family_low, limits.family_high)
-    count = len(analysis.primary)
-    none = ""
-    if limits.equivalence_p < sweep.alpha:
-        p = relation(limits.equivalence_p)
-        none = f" is practically equivalent to the baseline (within ±{sweep.rope:g}: p {p})"
-    if count == 1:
-        return f"{name}{none}." if none else ""
-    level = level_text(sweep.alpha)
+    delta = next(pair.delta for pair in analysis.primary if pair.system == best.system)
     return (
-        f"{name}, the best of {count}, gains {signed(delta)} ({ends} with {level} for all {count} "
-        f"at once){' and' * bool(none)}{none}."
+        f"{sweep.label(best.system)}, the best of {count}, gains {signed(delta)}; its simultaneous "
+        f"{level_text(sweep.alpha)} interval (Bonferroni), which allows for this choice, is "
+        f"{range_text(best.family_low, best.family_high)}."
     )
+
+
+def equivalence(analysis: Analysis, all_limits: list[Limits]) -> str:
+    """The best system, where its gain is practically zero; "" elsewhere."""
+    best, sweep = _best(analysis, all_limits), analysis.sweep
+    if best is None or best.equivalence_p >= sweep.alpha:
+        return ""
+    return (
+        f"{sweep.label(best.system)} is practically equivalent to the baseline (within "
+        f"±{sweep.rope:g}: p {relation(best.equivalence_p)})."
+    )
+
+
+def _best(analysis: Analysis, all_limits: list[Limits]) -> Limits | None:
+    delta = {pair.system: pair.delta for pair in analysis.primary}
+    return max(all_limits, key=lambda limit: delta[limit.system], default=None)
 
 
 def _ranking(analysis: Analysis, reliability: Reliability) -> str:

@@ -12,7 +12,8 @@ def section(findings: Findings) -> Section:
         code=sweep.command,
         values=_origins(sweep),
         note="Beside this page: all numbers, unrounded, in results.json; the table of a paper in "
-        "table.md, .tex and .csv; figures in plots/. docs/statistics.md explains each number.",
+        "table.md, .tex and .csv; figures in plots/. The page docs/statistics.md in ranksweep's "
+        "repository explains each number.",
         is_folded=True,
     )
 

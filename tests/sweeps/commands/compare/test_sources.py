@@ -291,7 +291,7 @@ def test_what_is_no_source_is_refused_with_its_file_and_line(
 def test_the_same_file_twice_is_no_second_run(tmp_path: Path) -> None:
     (tmp_path / "good.csv").write_text(GOOD)
     path = f"{tmp_path}/good.csv"
-    with pytest.raises(BadInput, match=r"A has .*good\.csv 2 times: a copy is no further"):
+    with pytest.raises(BadInput, match=r"A has .*good\.csv 2 times: a copy is not another"):
         compared(f"A={path},{path}", f"B={path}")
 
 
