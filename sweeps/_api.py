@@ -17,6 +17,7 @@ from sweeps.commands.compare.runs import compare_runs
 from sweeps.commands.compare.sources import training_runs
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.conclusions import conclusions
 from sweeps.report.figures.figures import figures
 from sweeps.report.html import table_part
 from sweeps.report.interpolation import with_interpolated
@@ -65,7 +66,7 @@ class TestedTable:
         return latex(paper_table(self._analysis), label)
 
     def _repr_html_(self) -> str:
-        return table_part(page_table(self._analysis))
+        return table_part(page_table(self._analysis), conclusions(self._analysis))
 
     def __repr__(self) -> str:
         return self._text

@@ -98,7 +98,7 @@ class Analysis:
     @property
     def reservations(self) -> list[str]:
         """The limits of this table's letters: a sentence each."""
-        sentences = []
+        sentences = [*self.sweep.notes]
         if left_after(self.sweep):
             fate = (
                 "stopped by successive halving"

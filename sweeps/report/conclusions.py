@@ -28,6 +28,8 @@ _ROUNDING = 1e-9
 def conclusions(analysis: Analysis) -> list[str]:
     """The verdict, how sure it is, how the systems were chosen, what was lost, what to do next."""
     sweep = analysis.sweep
+    if not sweep.baseline:  # each system has its own
+        return [certainty(analysis)]
     sentences = [
         answer(analysis),
         certainty(analysis),

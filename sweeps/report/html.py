@@ -1,5 +1,6 @@
 """A page without outside files, from the template beside this module."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ def render(template: str, **content: Any) -> str:
     return _environment().get_template(template).render(**content)
 
 
-def table_part(shown: Table) -> str:
-    """A table as part of another page, such as a notebook."""
-    return render("table_part.html", table=shown)
+def table_part(shown: Table, sentences: Sequence[str] = ()) -> str:
+    """A table above sentences, as part of another page, such as a notebook."""
+    return render("table_part.html", table=shown, sentences=sentences)
 
 
 @cache

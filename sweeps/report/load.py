@@ -97,6 +97,7 @@ class Sweep:
     digits: int = 3  # decimals of means and differences in tables
     lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
     """{(cell, seed): its ranked lists} of a third party; a sweep has them in its folder."""
+    notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
     qrels: Qrels | None = None  # of a third party, likewise
 
     @property

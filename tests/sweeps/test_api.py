@@ -96,6 +96,20 @@ def test_runs_are_compared_with_seeds_and_judgments(folder: Path) -> None:
     assert other.frame.set_index("system").loc["BM25", "baseline"] == "MaxP"
 
 
+def test_a_notebook_has_the_verdict_and_the_warnings_of_the_terminal(folder: Path) -> None:
+    systems = {
+        name: [read_run(path) for path in sorted((folder / "runs").glob(f"{name}-*/test.run.gz"))]
+        for name in ("firstp", "maxp")
+    }
+    systems["maxp"][0].popitem()
+    found = compare(systems, folder / "qrels" / "test.qrels", measures=["nDCG@10", "RR@10"])
+    html = " ".join(found._repr_html_().split())
+    warning = "run 1 of maxp: 1 judged query without a result, counted as 0."
+    for words in ("maxp is ", "random effects", warning):
+        assert words in html and words in " ".join(repr(found).split())
+    assert "random effects" in load(folder)._repr_html_()
+
+
 def test_frames_of_runs_and_of_values_are_compared_like_files(folder: Path) -> None:
     names = ("query_id", "q0", "doc_id", "rank", "score", "tag")
     files = {

@@ -18,7 +18,7 @@ from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import certainty, conclusions, paired_t_test
+from sweeps.report.conclusions import conclusions, paired_t_test
 from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import comparison_limits
@@ -76,8 +76,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     ):
         lines += wrapped(sentence)
     lines += [""] if lines[-1] else []
-    verdict = conclusions(analysis) if sweep.baseline else [certainty(analysis)]
-    for sentence in (*verdict, *_reservations(comparison)):
+    for sentence in (*conclusions(analysis), *_reservations(comparison)):
         lines += wrapped(sentence)
     return "\n".join([*lines, ""])
 
@@ -136,7 +135,7 @@ def write_files(
     from sweeps.report.build import report_files  # draws
     from sweeps.report.build import write_files as write_all
 
-    notes = [*_reservations(comparison), *comparison.measured.notes]
+    notes = _reservations(comparison)
     values = io.BytesIO()
     _values(comparison).to_parquet(values, index=False)
     more = _origins(comparison) | {

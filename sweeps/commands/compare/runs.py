@@ -191,6 +191,7 @@ def _as_sweep(
         tie_policy=TIES[ties] if ranked else GIVEN,
         lists=_lists(systems, qrels, ties),
         qrels=next(iter(judged.values())) if len(judged) == 1 else None,
+        notes=tuple(measured.notes),
         **settings,
     )
 

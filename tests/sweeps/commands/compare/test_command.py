@@ -13,7 +13,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from sweeps.commands.compare.command import main, systems_of
-from sweeps.commands.compare.output import comparison_text
+from sweeps.commands.compare.output import comparison_text, write_files
 from sweeps.commands.compare.runs import compare_runs
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
@@ -226,6 +226,9 @@ def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
     assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
     assert "short.run.gz: 1 ranked query without a judgment, excluded." in text
     assert "No run has" not in text  # the other system has them
+    write_files(found, tmp_path / "out")
+    for name in ("index.html", "table.md", "table.tex"):
+        assert (tmp_path / "out" / name).read_text().count("counted as 0") == 1
 
 
 def test_a_note_that_holds_for_every_run_is_one_line(folder: Path, tmp_path: Path) -> None:
