@@ -1,4 +1,4 @@
-"""How much of a result is the luck of a seed?
+"""How much does a result vary over seeds?
 
 Paper: Boytsov et al. 2022 and Zhang, Yates & Lin 2021 average 3 and 5 seeds and test as if those
 means were exact.
@@ -24,7 +24,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
 
 EXPERIMENT = Experiment(
     name="seeds",
-    question="How much of a result is the luck of a seed?",
+    question="How much does a result vary over seeds?",
     swept=("model.name",),
     grid=grid,
     label=model_and_windows,
