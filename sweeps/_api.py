@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import Comparison
 from sweeps.commands.compare.command import sources_of
-from sweeps.commands.compare.output import comparison_text
-from sweeps.commands.compare.runs import compare_runs
+from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
+from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.commands.compare.sources import training_runs
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
@@ -29,6 +29,7 @@ from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import table_text
 from sweeps.store.opened_sweep import opened
 from sweeps.store.scores import TEXTS
+from sweeps.store.sweep_file import ROPE
 
 _TESTED = tuple(f.name for f in fields(Comparison) if f.name not in ("measure", "system"))
 
@@ -65,11 +66,37 @@ class TestedTable:
         """The table in LaTeX, for a paper."""
         return latex(paper_table(self._analysis), label)
 
+    def plot(self, name: str) -> Figure:
+        """A figure of the report by the name of its file (forest, strip, ...)."""
+        if name not in self._figures:
+            raise unknown("plot", name, self._figures)
+        return self._figures[name]
+
+    @cached_property
+    def _figures(self) -> dict[str, Figure]:
+        drawn = figures(self._analysis, assess(self._analysis))
+        return {figure.drawing.name: figure.drawing.figure for figure in drawn}
+
     def _repr_html_(self) -> str:
         return table_part(page_table(self._analysis), conclusions(self._analysis))
 
     def __repr__(self) -> str:
         return self._text
+
+
+class ComparedSystems(TestedTable):
+    """The tested table of a comparison, which can be saved."""
+
+    def __init__(self, comparison: RunComparison) -> None:
+        super().__init__(comparison.analysis, comparison_text(comparison))
+        self._comparison = comparison
+
+    def save(self, folder: str | Path, *, pairs: bool = False, compact: bool = False) -> None:
+        """Write the page, the tables, the figures and all numbers, as `--out` of `ranksweep
+        compare`; `pairs` tests every pair of systems too (pairs.csv), `compact` writes tables of
+        means and letters."""
+        tested = all_pairs(self._analysis) if pairs else []
+        write_files(self._comparison, Path(folder), tested, compact=compact)
 
 
 class LoadedSweep:
@@ -93,20 +120,15 @@ class LoadedSweep:
             pd.concat([values.astype(texts) for values in tables if len(values)]), analysis
         )
 
+        self._table = TestedTable(analysis, table_text(analysis))
+
     def table(self) -> TestedTable:
         """The tested table of all systems and measures."""
-        return TestedTable(self._analysis, table_text(self._analysis))
+        return self._table
 
     def plot(self, name: str) -> Figure:
         """A figure of the report by the name of its file (forest, strip, ...)."""
-        if name not in self._figures:
-            raise unknown("plot of this sweep", name, self._figures)
-        return self._figures[name]
-
-    @cached_property
-    def _figures(self) -> dict[str, Figure]:
-        drawn = figures(self._analysis, assess(self._analysis))
-        return {figure.drawing.name: figure.drawing.figure for figure in drawn}
+        return self._table.plot(name)
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -130,15 +152,35 @@ def compare(
     qrels: Any = None,
     *,
     baseline: str | Sequence[str] = (),
-    **options: Any,
-) -> TestedTable:
+    measures: str | Sequence[str] = (),
+    deterministic: str | Sequence[str] = (),
+    correction: str = "holm",
+    alpha: float = 0.05,
+    margin: float = ROPE,
+    paired_seeds: bool = False,
+    apart: bool = False,
+    ties: str = "doc_id",
+    digits: int = 3,
+    tracking_uri: str | None = None,
+) -> ComparedSystems:
     """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
     Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
     score, or qid, docno, score; values: query_id, measure, value), or a run as {query: {document:
     score}}. One frame of values with a column `name` or `system` holds all systems. `qrels` are the
-    judgments that runs need: a file, a data frame or a dictionary. `baseline` is by default the
-    first system. `options` are those of `compare_runs` in `sweeps.commands.compare.runs`:
-    `measures`, `correction`, `deterministic`, ... Raises `BadInput`."""
+    judgments that runs need: a file, a data frame or a dictionary, or {query set: judgments}.
+    Raises `BadInput`.
+
+    baseline: system to compare with, or several; default: the first.
+    measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of values.
+    deterministic: systems without training, such as BM25.
+    correction: of p, over all comparisons of a measure: holm, bh or none.
+    alpha: level of the tests; intervals have the level 1 - alpha.
+    margin: a difference up to this size counts as practically equal.
+    paired_seeds: run i of every system shares its randomness with run i of the others.
+    apart: every query set is a separate collection with its own columns.
+    ties: rank of equal scores, by doc_id or as trec_eval.
+    digits: decimals of means and differences in tables.
+    tracking_uri: MLflow's, for mlflow: and runs:/ sources."""
     runs: dict[str, Any] = (
         {name: tuple(own) for name, own in training_runs(systems).items()}
         if isinstance(systems, pd.DataFrame)
@@ -146,16 +188,27 @@ def compare(
     )
     if len(runs) < 2:
         raise BadInput(f"a comparison needs two systems or more, got {', '.join(runs) or 'one'}")
-    for name in ("measures", "deterministic"):
-        if isinstance(options.get(name), str):
-            options[name] = (options[name],)
-    compared = compare_runs(
-        runs,
-        qrels,
-        baselines=(baseline,) if isinstance(baseline, str) else tuple(baseline),
-        **options,
+    return ComparedSystems(
+        compare_runs(
+            runs,
+            qrels,
+            baselines=_names(baseline),
+            measures=_names(measures),
+            deterministic=_names(deterministic),
+            correction=correction,
+            alpha=alpha,
+            margin=margin,
+            paired_seeds=paired_seeds,
+            apart=apart,
+            ties=ties,
+            digits=digits,
+            tracking_uri=tracking_uri,
+        )
     )
-    return TestedTable(compared.analysis, comparison_text(compared))
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _sources(source: Any) -> tuple[Any, ...]:

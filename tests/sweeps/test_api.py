@@ -1,5 +1,6 @@
 """What a notebook holds: a sweep's frames, table and figures; anybody's runs compared."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import sweeps
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from sweeps import compare, load
+from sweeps.commands.compare.runs import compare_runs
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
 LABELS = ["BM25", "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25"]
@@ -57,7 +59,7 @@ def test_a_plot_is_a_figure_that_a_notebook_shows_without_pyplot(folder: Path) -
     forest = sweep.plot("forest")
     png, size = forest._repr_png_()
     assert isinstance(forest, Figure) and png.startswith(b"\x89PNG") and size["width"] > 300
-    with pytest.raises(BadInput, match=r"unknown plot of this sweep 'wood'.*forest"):
+    with pytest.raises(BadInput, match=r"unknown plot 'wood'.*forest"):
         sweep.plot("wood")
 
 
@@ -108,6 +110,25 @@ def test_a_notebook_has_the_verdict_and_the_warnings_of_the_terminal(folder: Pat
     for words in ("maxp is ", "random effects", warning):
         assert words in html and words in " ".join(repr(found).split())
     assert "random effects" in load(folder)._repr_html_()
+
+
+def test_a_comparison_is_drawn_and_saved_and_names_its_options(
+    folder: Path, tmp_path: Path
+) -> None:
+    systems = {name: f"{folder}/runs/{name}-*/test.run.gz" for name in ("firstp", "maxp")}
+    found = compare(systems, folder / "qrels" / "test.qrels", measures="nDCG@10")
+    assert isinstance(found.plot("forest"), Figure)
+    found.save(str(tmp_path), pairs=True)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"index.html", "table.tex", "comparisons.csv", "pairs.csv"} <= names
+    with pytest.raises(TypeError, match=r"compare\(\) got an unexpected keyword argument 'out'"):
+        compare(systems, out=tmp_path)
+    options = inspect.signature(compare).parameters
+    own = set(inspect.signature(compare_runs).parameters) - {"baselines", "command"}
+    assert options.keys() == own | {"baseline"}
+    assert all(f"{name}: " in compare.__doc__ for name in options.keys() - {"systems", "qrels"})
+    with pytest.raises(BadInput, match="qrels= in Python"):
+        compare(systems)
 
 
 def test_frames_of_runs_and_of_values_are_compared_like_files(folder: Path) -> None:

@@ -331,7 +331,9 @@ def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
     """The queries of values without judgments, treated as judged."""
     for part in parts:
         if part.ranking is not None:
-            raise BadInput(f"{part.where} is a run and needs judgments: --qrels FILE")
+            raise BadInput(
+                f"{part.where} is a run and needs judgments: --qrels FILE, qrels= in Python"
+            )
     queries = {
         part.where: set(part.values["query_id"]) for part in parts if part.values is not None
     }
