@@ -23,6 +23,7 @@ EACH = 5  # queries that gained, and as many that lost
 _FIRST = 3  # documents of a list that are shown
 _MOST_DOCUMENTS = 10
 _WIDTH = 160  # characters of a text
+_SPACE = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,10 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     nothing: dict[str, dict[str, str]] = {"queries": {}, "documents": {}}
     texts = nothing if analysis.sweep.third_party else read_texts(analysis.sweep.folder)
     shown = []
-    heading = ["document", "relevance", f"rank, {system}", f"rank, {baseline}"]
+    seeds = analysis.matrices[analysis.sweep.primary].seeds
+    ranks = [f"rank, {system}{_seeds(seeds[best.system])}"]
+    ranks += [f"rank, {baseline}{_seeds(seeds[best.baseline])}"]
+    heading = ["document", "relevance", *ranks]
     heading += ["begins"] if texts["documents"] else []
     for query in queries:
         values = f"{system} {number(query.system)}, {baseline} {number(query.baseline)}"
@@ -161,3 +165,8 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
 def _ranks(ranks: Sequence[int | None]) -> str:
     """The rank in each run, in the order of the seeds."""
     return " ".join(MISSING if rank is None else str(rank) for rank in ranks)
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """The order of the ranks in a column; "" for a single run."""
+    return f" (seed {_SPACE.join(map(str, seeds))})" if len(seeds) > 1 else ""

@@ -129,6 +129,21 @@ def grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
     axes.set_axisbelow(True)
 
 
+def edge_note(
+    axes: Axes, edge: float, row: float, text: str, side: Literal["left", "right"]
+) -> None:
+    """A value outside the axis, as a number at its edge."""
+    axes.annotate(
+        f"◂ {text}" if side == "left" else f"{text} ▸",
+        (edge, row),
+        color=ALERT,
+        fontsize=9,
+        ha=side,
+        va="center",
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
+    )
+
+
 def legend(figure: Figure, columns: int = 2) -> None:
     """The legend of all labelled marks, above the axes."""
     figure.legend(loc="outside upper left", ncols=columns, frameon=False, fontsize=9)

@@ -15,6 +15,7 @@ from sweeps.report.figures.figure import (
     PAPER,
     Shown,
     draw,
+    edge_note,
     grid,
     legend,
     new_figure,
@@ -22,7 +23,7 @@ from sweeps.report.figures.figure import (
     style,
     width_for,
 )
-from sweeps.report.notation import level_text
+from sweeps.report.notation import level_text, signed
 
 _LOOKS = {
     "queries": (BLUE, -0.17, 1.6, "queries random"),
@@ -45,9 +46,13 @@ def forest_plot(analysis: Analysis) -> Shown | None:
         figure = new_figure(width_for(labels), 1.0 + 0.32 * len(ordered))
         axes = figure.add_subplot()
         axes.axvline(0, color=GREY, linewidth=1)
+        # A system without training, such as BM25, may be far from all others.
+        trained = [pair for pair in ordered if pair.system not in sweep.deterministic]
+        ends = _range(trained or ordered, analysis.tests, sweep.alpha)
         for row, pair in enumerate(ordered):
-            _row(axes, row, pair, analysis.tests[pair.measure, pair.system], sweep.alpha)
-        axes.set_xlim(_range(ordered, analysis.tests, sweep.alpha))
+            test = analysis.tests[pair.measure, pair.system]
+            _row(axes, row, pair, test, sweep.alpha, ends)
+        axes.set_xlim(ends)
         axes.set_ylim(len(ordered) - 0.45, -0.55)
         row_labels(axes, labels)
         axes.set_xlabel(f"difference in {sweep.primary}")
@@ -85,7 +90,14 @@ def _range(comparisons: list[Comparison], tests: Tests, alpha: float) -> tuple[f
     return min(shown) - margin, max(shown) + margin
 
 
-def _row(axes: Axes, row: int, comparison: Comparison, test: ScopeTest, alpha: float) -> None:
+def _row(
+    axes: Axes,
+    row: int,
+    comparison: Comparison,
+    test: ScopeTest,
+    alpha: float,
+    ends: tuple[float, float],
+) -> None:
     for scope, (colour, shift, width, _) in _LOOKS.items():
         low, high = confidence_interval(test, 1 - alpha, scope=scope)
         if math.isnan(low):
@@ -95,3 +107,8 @@ def _row(axes: Axes, row: int, comparison: Comparison, test: ScopeTest, alpha: f
         axes.plot((low, high), (at, at), color=colour, linewidth=width, solid_capstyle="butt")
     face = INK if comparison.significant(alpha) else PAPER
     axes.plot(comparison.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
+    text = signed(comparison.delta)
+    if comparison.delta < ends[0]:
+        edge_note(axes, ends[0], row, text, "left")
+    elif comparison.delta > ends[1]:
+        edge_note(axes, ends[1], row, text, "right")

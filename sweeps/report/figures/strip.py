@@ -12,9 +12,9 @@ from sweeps.report.figures.figure import (
     GREY,
     INK,
     ORANGE,
-    PAPER,
     Shown,
     draw,
+    edge_note,
     grid,
     legend,
     new_figure,
@@ -65,10 +65,12 @@ def strip_plot(analysis: Analysis) -> Shown:
 
 
 def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
-    """The range of the seeds that did not collapse; far values would squeeze these into a line."""
+    """The range of the baseline's and trained systems' seeds that did not collapse; far values
+    would squeeze these into a line."""
     values = [
         value
         for system in cells
+        if system.cell.cell == sweep.baseline or system.cell.cell not in sweep.deterministic
         for seed, value in system.seed_means[sweep.primary].items()
         if system.fates[seed] != "collapsed"
     ]
@@ -123,7 +125,7 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
             axes.plot(value, row, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
     interval = cell.interval(sweep.primary, sweep.alpha)
     if interval is not None:
-        axes.plot(interval, (row, row), color=INK, linewidth=1.2, zorder=1, solid_capstyle="butt")
+        axes.plot(interval, (row, row), color=INK, linewidth=1.2, solid_capstyle="butt")
     if cell.num_used and shown.holds(cell.mean(sweep.primary)):
         axes.plot(cell.mean(sweep.primary), row, "|", color=INK, ms=13, mew=2)
     _outliers(axes, row, cell, sweep, shown)
@@ -137,23 +139,15 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
 def _outliers(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
     """Seeds and a mean outside the axis, as numbers at its edge."""
     texts = [(f"{value:.3f}", value) for value in cell.seed_means[sweep.primary].values()]
-    if cell.num_used:
+    if cell.num_used > 1:
         mean = cell.mean(sweep.primary)
         texts.append((f"mean {mean:.3f}", mean))
     low = [words for words, value in texts if value < shown.low]
     high = [words for words, value in texts if value > shown.high]
-    for words, edge, side in ((low, shown.low, "left"), (high, shown.high, "right")):
-        if words:
-            text = ", ".join(words)
-            axes.annotate(
-                f"◂ {text}" if side == "left" else f"{text} ▸",
-                (edge, row),
-                color=ALERT,
-                fontsize=9,
-                ha=side,
-                va="center",
-                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
-            )
+    if low:
+        edge_note(axes, shown.low, row, ", ".join(low), "left")
+    if high:
+        edge_note(axes, shown.high, row, ", ".join(high), "right")
 
 
 def _fate(cell: CellSummary) -> str:

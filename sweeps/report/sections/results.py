@@ -2,7 +2,7 @@
 
 from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import decisive_p, interval_text, level_text, signed
+from sweeps.report.notation import ONE_RUN, decisive_p, interval_text, level_text, signed
 from sweeps.report.published import beside
 from sweeps.report.results_table import PAIRED, Scores
 from sweeps.report.search import fate_word, left_after, standings
@@ -66,12 +66,16 @@ def _gain_heading(analysis: Analysis, baseline: str) -> list[str]:
 
 
 def _gain(comparison: Comparison, digits: int) -> list[str | Cell]:
-    gain = Cell(signed(comparison.delta, digits), note=f"({interval_text(comparison, digits)})")
+    interval = interval_text(comparison, digits)
+    mark = ONE_RUN * interval.endswith(ONE_RUN)
+    note = f"({interval.removesuffix(ONE_RUN)}){mark}"
+    gain = Cell(signed(comparison.delta, digits), note=note)
     return [gain, decisive_p(comparison)]
 
 
 def _caption(analysis: Analysis) -> str:
-    used = sorted({system.num_used for system in analysis.cells if system.num_used})
+    trained = [c for c in analysis.cells if c.cell.cell not in analysis.sweep.deterministic]
+    used = sorted({system.num_used for system in trained if system.num_used})
     words = ["Mean of one seed."]
     if used and used[-1] > 1:
         ends = "-".join(map(str, used[:: max(1, len(used) - 1)]))

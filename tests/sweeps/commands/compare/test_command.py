@@ -15,6 +15,9 @@ from rank_core.errors import BadInput
 from sweeps.commands.compare.command import main, systems_of
 from sweeps.commands.compare.output import comparison_text, write_files
 from sweeps.commands.compare.runs import compare_runs
+from sweeps.report.figures.forest import forest_plot
+from sweeps.report.figures.strip import strip_plot
+from sweeps.report.sections.results import page_table
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
 
@@ -310,7 +313,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert list(kept) == ["firstp", "maxp", "sump"] and kept["maxp"]["num_runs"] == 3
     # Each run ranks d0 to d11 of which d0 to d2 are judged, three of the first ten or fewer.
     assert 0 < kept["maxp"]["rbo_seeds"] < 1 and 0.2 < kept["maxp"]["judged"] <= 0.3
-    assert "firstp" in (out / "queries.html").read_text()
+    assert "rank, firstp (seed 1\xa02\xa03)" in (out / "queries.html").read_text()
     assert {path.name for path in (out / "plots").iterdir()} >= {
         "forest.png",
         "forest.svg",
@@ -411,6 +414,28 @@ def test_the_best_gain_is_that_of_trained_systems_alone(folder: Path) -> None:
         found = compare_runs(systems_of(systems), folder / "qrels.txt", deterministic=fixed)
         text = " ".join(comparison_text(found).split())
         assert ("maxp, the best of 2" in text) is best_of
+
+
+def test_a_far_system_without_training_does_not_squeeze_the_figures(
+    folder: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "worst.run", np.tile(np.arange(NUM_DOCUMENTS, dtype=float), (NUM_QUERIES, 1)))
+    systems = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp")]
+    found = compare_runs(
+        systems_of([*systems, f"{tmp_path}/worst.run"]),
+        folder / "qrels.txt",
+        deterministic=["worst"],
+    ).analysis
+    for shown in (forest_plot(found), strip_plot(found)):
+        assert shown is not None and len(re.findall("<!-- ◂ .*?-->", shown.drawing.svg)) == 1
+    assert "over 3 seeds" in page_table(found).caption
+
+
+def test_marks_are_outside_brackets_and_a_system_called_a_is_called_a_system(folder: Path) -> None:
+    systems = systems_of([f"A={folder}/firstp.1.run", f"B={folder}/maxp.1.run"])
+    shown = page_table(compare_runs(systems, folder / "qrels.txt").analysis)
+    assert shown.rows[1].cells[2].note.endswith(")†")
+    assert "a: significantly different from system A" in shown.caption
 
 
 def test_the_caption_counts_ties_and_no_trials(folder: Path, tmp_path: Path) -> None:
