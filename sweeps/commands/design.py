@@ -560,7 +560,7 @@ def _goal_lines(planned: DesignPlan) -> list[str]:
         )
         numbers.append(larger)
     if any(planned.available < number < math.inf for number in numbers):
-        lines.append(f"  {planned.available:,} queries are judged: more need new judgments")
+        lines.append(f"  {planned.available:,} queries are available: more need new judgments")
     return lines
 
 

@@ -130,7 +130,7 @@ def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
     assert f"{S} seeds per system on {Q:,} queries are enough (--queries {Q})" in text
     assert _power(found, S, Q) >= 0.8 > _power(found, S - 1, Q)
     assert "No number of seeds is enough" in " ".join(text.split())
-    assert "200 queries are judged: more need new judgments" in text
+    assert "200 queries are available: more need new judgments" in text
 
 
 def test_power_that_falls_with_more_queries_is_explained(capsys: Any) -> None:
