@@ -1,5 +1,6 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and their hashes."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -40,3 +41,9 @@ def write_json(path: Path, content: Any) -> None:
     """Writes `content` as indented JSON, whole or not at all."""
     with atomic_write(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, 64 hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

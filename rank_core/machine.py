@@ -6,6 +6,7 @@ import gc
 import os
 import platform
 import resource
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,17 @@ def make_deterministic(strict: bool) -> None:
     # `use_deterministic_algorithms` does the same, but imports torch's compiler: 2 s per process.
     on_cpu = not torch.cuda.is_available()
     torch.set_deterministic_debug_mode("error" if strict else "warn" if on_cpu else "default")
+
+
+@contextlib.contextmanager
+def settings_restored() -> Iterator[None]:
+    """Restores torch's threads and determinism, which trials set for their process."""
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_deterministic_debug_mode(mode)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -25,6 +25,7 @@ import torch
 from fsspec.implementations.local import LocalFileSystem
 
 from rank_core.checkpoints import COST_SHARE, Cadence
+from rank_core.files import file_sha256
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class Checkpoints:
     def _read(self, path: str) -> dict[str, Any] | None:
         """The content of a file; None if its hash is not that of its name."""
         with self._local(path) as local:
-            if _digest(local) != path.rpartition(".")[0].rpartition("-")[2]:
+            if file_sha256(local)[:DIGITS] != path.rpartition(".")[0].rpartition("-")[2]:
                 return None
             content: dict[str, Any] = torch.load(local, map_location="cpu", weights_only=True)
         return content
@@ -320,11 +321,6 @@ def _num_bytes(content: Any) -> int:
     if isinstance(content, list | tuple):
         return sum(map(_num_bytes, content))
     return len(content) if isinstance(content, str) else 8
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
 
 
 def _mebibytes(size: int) -> str:

@@ -1,6 +1,5 @@
 """Inputs shared by the trials of a sweep (collection, backbone, tokens), and the name of a cell."""
 
-import hashlib
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,6 +12,7 @@ from rank_core.data.named_files import named_digest
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
+from rank_core.files import file_sha256
 from rank_core.own_code import is_reference, source_hash
 from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
@@ -122,5 +122,4 @@ def _file_hash(setting: str, path: Path) -> str:
 @lru_cache(maxsize=64)
 def _hash_of(path: Path, size: int, changed: int) -> str:
     """The hash of a file, read once per process and again after a change."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return file_sha256(path)[:16]

@@ -39,6 +39,7 @@ from rank_core.encoders.tiny import (
     matched_bert,
     train_tokenizer,
 )
+from rank_core.files import file_sha256
 from rank_core.progress import reported
 from rank_core.seeding import generator
 
@@ -126,8 +127,8 @@ def make(
         "texts_sha256": digest,
         "first_losses": losses[:5],
         "last_loss": float(np.mean(losses[-100:])),
-        "files_sha256": {path.name: _digest(path) for path in sorted(folder.glob("*.safetensors"))}
-        | {"tokenizer.json": _digest(folder / "tokenizer.json")},
+        "files_sha256": {p.name: file_sha256(p) for p in sorted(folder.glob("*.safetensors"))}
+        | {"tokenizer.json": file_sha256(folder / "tokenizer.json")},
     }
     (folder / "recipe.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
@@ -271,10 +272,6 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
     distributions = packages_distributions()
     names = sorted({distributions[package][0] for package in packages})
     return {name: version(name) for name in names}
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def main(argv: Sequence[str]) -> int:

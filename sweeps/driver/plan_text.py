@@ -16,7 +16,7 @@ from sweeps.plan.terminal import (
     terminal_columns,
     wrapped,
 )
-from sweeps.search.make import search_class
+from sweeps.search.search import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
 CAPTION = (

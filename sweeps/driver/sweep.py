@@ -23,8 +23,7 @@ from sweeps.plan.options import BOOTSTRAP, Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import numbered, say
-from sweeps.search.make import make_search, search_class
-from sweeps.search.search import Known, Search
+from sweeps.search.search import Known, Search, make_search, search_class
 from sweeps.store.checksums import read_result
 from sweeps.store.driver_lock import only_driver
 from sweeps.store.kept_weights import KeptWeights

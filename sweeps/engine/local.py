@@ -2,12 +2,12 @@
 errors have plain tracebacks."""
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import torch
 
 from rank_core.errors import BadInput
+from rank_core.machine import settings_restored
 from sweeps.engine import EngineLost
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
@@ -26,7 +26,7 @@ def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) 
     _check(options)
     say(f"{numbered(len(feed.ahead), 'trial')}, one at a time in this process")
     failures = Failures()
-    with _settings_of_torch_restored():
+    with settings_restored():
         while trial := feed.next():
             monitor.launched(trial)
             task = trial_task(trial, store, options)
@@ -75,14 +75,3 @@ def _check(options: Options) -> None:
             "--engine local computes on the GPU of this process, got --gpus-per-worker 0; "
             "CUDA_VISIBLE_DEVICES= before the command hides it"
         )
-
-
-@contextmanager
-def _settings_of_torch_restored() -> Iterator[None]:
-    """Restore torch's threads and determinism, which trials set for their process."""
-    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_deterministic_debug_mode(mode)

@@ -1,7 +1,6 @@
 """The reranking of a run with an exported model, in shards of queries. Each shard is a file,
 written atomically, so that a killed job resumes; the last step merges them."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import FILE, require_model
 from rank_core.export.reranker import Reranker
-from rank_core.files import write_json
+from rank_core.files import file_sha256, write_json
 from rank_core.machine import begin_on_device
 from rank_core.records import Run
 from sweeps.plan.terminal import say
@@ -134,8 +133,7 @@ def _facts(job: RerankJob) -> dict[str, object]:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return file_sha256(path)[:16]
 
 
 def _require(kind: str, name: str, known: Mapping[str, str], remedy: str) -> None:

@@ -19,6 +19,7 @@ from rank_core.machine import (
     make_deterministic,
     peak_memory,
     reset_peak_memory,
+    settings_restored,
     trial_device,
     versions,
 )
@@ -100,17 +101,13 @@ def probe(
     """The speeds of configurations in turn: of the first, and of all that begin within `enough`
     seconds, a number that depends on the first. Memory of a GPU is limited as for trials."""
     begin_on_device(gpu_share)
-    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    torch.set_num_threads(threads)
     start, speeds = time.perf_counter(), list[Speed]()
-    try:
+    with settings_restored():
+        torch.set_num_threads(threads)
         for changes in settings:
             if speeds and time.perf_counter() - start >= enough(speeds[0]):
                 break
             speeds.append(_speed(TrialConfig().override(changes)))
-    finally:
-        torch.set_num_threads(before[0])
-        torch.set_deterministic_debug_mode(before[1])
     return speeds
 
 

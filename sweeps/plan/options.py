@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -124,30 +124,15 @@ def parse(
     _check_numbers(arguments)
     seeds = _seeds(arguments)
     budget = parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time())
-    return Options(
+    checked: dict[str, Any] = dict(
         collection=named_collection(arguments.collection, arguments.fields),
         backbone=absolute_folder(arguments.backbone),
-        model=arguments.model,
         init_from=_files(arguments.init_from) if arguments.init_from else None,
         profile=_profile(arguments.profile),
         seeds=seeds,
-        num_seeds=arguments.num_seeds,
-        storage=arguments.storage,
-        tracking_uri=arguments.tracking_uri,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
-        alpha=arguments.alpha,
-        interpolate=arguments.interpolate,
         engine=_engine(arguments),
-        num_workers=arguments.num_workers,
-        cpus_per_worker=arguments.cpus_per_worker,
-        gpus_per_worker=arguments.gpus_per_worker,
         budget=budget,
-        checkpoint_minutes=arguments.checkpoint_minutes,
-        checkpoint_gib=arguments.checkpoint_gib,
-        weights_gib=arguments.weights_gib,
-        dry_run=arguments.dry_run,
-        smoke_test=arguments.smoke_test,
-        confirm=arguments.confirm,
         settings=settings,
         grids=grids,
         ranges=ranges,
@@ -162,6 +147,8 @@ def parse(
             num_seeds=len(seeds),
         ),
     )
+    names = {item.name for item in fields(Options)}
+    return Options(**{k: v for k, v in vars(arguments).items() if k in names} | checked)
 
 
 def _check_numbers(arguments: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ order or the number of slots.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.search_options import SEARCHES
 from sweeps.plan.terminal import numbered, say
 from sweeps.store.checksums import read_scores
 from sweeps.store.plan_description import described_cells
@@ -203,3 +205,16 @@ def dev_values(store: Store, trial: Trial) -> Floats:
     measure = trial.config.evaluation.measures[0]
     dev = table[(table["split"] == "dev") & (table["measure"] == measure)]
     return np.asarray(dev.sort_values("query_id")["value"], dtype=np.float64)
+
+
+def search_class(name: str) -> type[Search]:
+    """The class of the search called `name`, imported now."""
+    module, _, kind = SEARCHES[name].path.partition(":")
+    search: type[Search] = getattr(import_module(module), kind)
+    return search
+
+
+def make_search(plan: Plan, known: Known, store: Store) -> Search:
+    """The search of a plan; earlier proposals become part of its plan. `known` is called only after
+    this returns."""
+    return search_class(plan.search.name)(plan, known, store)

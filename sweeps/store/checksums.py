@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
-from rank_core.files import write_json
+from rank_core.files import file_sha256, write_json
 from sweeps.store.trial_status import TrialStatus
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def seal(folder: Path) -> None:
     """Adds the checksums to the `result.json` of a trial whose files are complete."""
     facts = parse_result((folder / RESULT).read_bytes(), folder).facts
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": _digest(path)}
+        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path in sorted(folder.iterdir())
         if path.name != RESULT
     }
@@ -139,7 +139,7 @@ def damage(folder: Path, *, thorough: bool) -> str:
             _check_size(folder, file, _size(folder, file), known["bytes"])
             changed = (folder / file).stat().st_mtime_ns > ended
             if (changed or (thorough and known["bytes"] <= SMALL)) and (
-                _digest(folder / file) != known["sha256"]
+                file_sha256(folder / file) != known["sha256"]
             ):
                 raise DamagedTrial(folder, file, "was changed after the trial's end")
         if thorough and not result.files:
@@ -159,11 +159,6 @@ def _size(folder: Path, file: str) -> int:
 def _check_size(folder: Path, file: str, num_bytes: int, known: int) -> None:
     if num_bytes != known:
         raise DamagedTrial(folder, file, f"has {num_bytes} of {known} bytes")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _own_digest(content: dict[str, Any]) -> str:

@@ -67,15 +67,11 @@ def keep_what_the_user_put(dataset: Any) -> None:
             thing._state = "OK"
 
 
-def reading_the_source_itself(handler: Any) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def reading_the_source_itself(handler: Any) -> Iterator[None]:
     """Makes `handler` read its source while the context is open, not an extract or document store:
     ir_datasets does not notice when a source has changed.
     """
-    return _bypass(handler)
-
-
-@contextlib.contextmanager
-def _bypass(handler: Any) -> Iterator[None]:
     things = list(_search(handler, (), set()))
     patched: list[tuple[Any, str]] = []
     for thing, extracts in things:

@@ -4,6 +4,7 @@ Files are read by ir_datasets' parsers. Its document stores and extracts are not
 safe when several processes build them, and not renewed when a source changes.
 """
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -145,8 +146,18 @@ class IrSource:
     def _handler(self, entity: str) -> Any:
         return getattr(self._dataset, f"{entity}_handler")()
 
-    def _reading(self, entity: str) -> "_Reading":
-        return _Reading(self.dataset_id, self._handler(entity))
+    @contextlib.contextmanager
+    def _reading(self, entity: str) -> Iterator[Any]:
+        """The handler of an entity, reading its source, with errors that name the dataset."""
+        handler = self._handler(entity)
+        try:
+            with reading_the_source_itself(handler):
+                yield handler
+        except BadInput:
+            raise
+        except Exception as error:  # damaged files raise various ones, without the dataset's name
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise BadInput(f"{self.dataset_id} could not be read: {reason}") from error
 
 
 def known_ids() -> list[str]:
@@ -154,25 +165,6 @@ def known_ids() -> list[str]:
     import ir_datasets
 
     return sorted(ir_datasets.registry)
-
-
-class _Reading:
-    """A context for reading a source with errors that name the dataset."""
-
-    def __init__(self, dataset_id: str, handler: Any) -> None:
-        self._dataset_id, self._handler = dataset_id, handler
-        self._bypass = reading_the_source_itself(handler)
-
-    def __enter__(self) -> Any:
-        self._bypass.__enter__()
-        return self._handler
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._bypass.__exit__(None, None, None)
-        # Damaged files raise various errors, none of which names the collection.
-        if isinstance(error, Exception) and not isinstance(error, BadInput):
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise BadInput(f"{self._dataset_id} could not be read: {reason}") from error
 
 
 def _text(document: Any) -> str:

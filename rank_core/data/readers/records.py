@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.data.readers.arrow import arrow_records, parquet_records, saved_files
-from rank_core.data.readers.json_lines import json_records
-from rank_core.data.readers.tsv import tsv_records
+from rank_core.data.readers.lines import json_records, tsv_records
 from rank_core.data.trec import (
     gathered_qrels,
     gathered_queries,

@@ -13,7 +13,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import pyarrow.parquet as pq
 
 from rank_core.errors import BadInput, shown
-from rank_core.files import atomic_write
+from rank_core.files import atomic_write, file_sha256
 
 SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
 PACKED = (".gz", ".parquet", ".png")
@@ -142,10 +142,7 @@ def wrong_sums(folder: Path) -> Iterator[tuple[str, str, str]]:
     path = folder / SUMS
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     stated = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    own = {}
-    for name in files_of(folder):
-        with (folder / name).open("rb") as file:
-            own[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    own = {name: file_sha256(folder / name) for name in files_of(folder)}
     for name in sorted({*stated, *own}):
         if stated.get(name) != own.get(name):
             yield name, stated.get(name, "none"), own.get(name, "none")

@@ -9,7 +9,7 @@ from rank_core.seeding import generator
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.halving import HalvingSearch
-from sweeps.search.make import make_search
+from sweeps.search.search import make_search
 from sweeps.store.plan_description import manifest
 from sweeps.store.rungs import Rung, leave_rung
 from sweeps.store.trial_store import Store

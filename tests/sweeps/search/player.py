@@ -8,8 +8,7 @@ import pandas as pd
 
 from rank_core.seeding import generator
 from sweeps.plan.plan import Plan, Trial
-from sweeps.search.make import make_search
-from sweeps.search.search import Search
+from sweeps.search.search import Search, make_search
 from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 

@@ -24,7 +24,7 @@ from sweeps.search.halving import (
     rung_sizes,
     schedule_of,
 )
-from sweeps.search.make import make_search
+from sweeps.search.search import make_search
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import COSTS, TrialTable

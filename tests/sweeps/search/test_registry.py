@@ -8,8 +8,7 @@ from sweeps.plan import search_options
 from sweeps.plan.options import parse
 from sweeps.plan.search_options import SEARCHES, Kind
 from sweeps.report.search import WORDS
-from sweeps.search.make import search_class
-from sweeps.search.search import Decision, Search
+from sweeps.search.search import Decision, Search, search_class
 from tests.sweeps.search.player import SIX, Player, good_small_windows
 
 

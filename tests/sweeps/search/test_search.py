@@ -18,9 +18,8 @@ from rank_core.stats.racing import FIRST_ANALYSIS
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
-from sweeps.search.make import make_search, search_class
 from sweeps.search.race import RaceSearch
-from sweeps.search.search import Listed, Search
+from sweeps.search.search import Listed, Search, make_search, search_class
 from sweeps.store.trial_store import Store
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.search import proposing
-from sweeps.search.make import make_search
+from sweeps.search.search import make_search
 from sweeps.store import storage_retry as patience
 from sweeps.store.plan_description import manifest
 from sweeps.store.rungs import Rung, leave_rung
