@@ -76,13 +76,15 @@ def make_deterministic(strict: bool) -> None:
 
 
 @contextlib.contextmanager
-def settings_restored() -> Iterator[None]:
-    """Restores torch's threads and determinism, which trials set for their process."""
-    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+def settings_restored(threads: int = 0) -> Iterator[None]:
+    """Computes on so many threads (0: as before), and restores torch's threads and determinism,
+    which trials set for their process."""
+    before, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    torch.set_num_threads(threads or before)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
         torch.set_deterministic_debug_mode(mode)
 
 

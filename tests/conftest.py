@@ -59,6 +59,12 @@ def spared_heap():
     gc.freeze()
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture(scope="session")
 def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with random weights, large enough that every token moves the score."""

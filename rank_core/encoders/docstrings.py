@@ -35,11 +35,11 @@ from rank_core.encoders.tiny import (
     _cut,
     _layout,
     _loss,
-    _threads,
     matched_bert,
     train_tokenizer,
 )
 from rank_core.files import file_sha256
+from rank_core.machine import settings_restored
 from rank_core.progress import reported
 from rank_core.seeding import generator
 
@@ -105,7 +105,7 @@ def make(
     kept = [n for n in range(len(pairs)) if len(tokens[2 * n]) > 1 and len(tokens[2 * n + 1]) > 7]
     names = [pairs[n].name.partition(":")[0] for n in kept]
     corpus = counted([(tokens[2 * n], tokens[2 * n + 1]) for n in kept], names, len(tokenizer))
-    with torch.random.fork_rng(devices=[]), _threads(1):
+    with torch.random.fork_rng(devices=[]), settings_restored(threads=1):
         torch.manual_seed(recipe.seed)
         model = matched_bert(
             len(tokenizer), Recipe(hidden=recipe.hidden, layers=recipe.layers, heads=1)

@@ -9,8 +9,6 @@ teaches a small encoder to rank in seconds instead of hours.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rank_core.cache import cached_directory
 from rank_core.data.made.python_docs import training_passages
+from rank_core.machine import settings_restored
 from rank_core.progress import reported
 from rank_core.seeding import derive, generator
 
@@ -132,7 +131,7 @@ def matched_bert(vocabulary: int, recipe: Recipe = RECIPE) -> "transformers.Bert
 
 def build_backbone(folder: Path, recipe: Recipe, passages: Passages) -> None:
     """Trains the backbone of a recipe and writes it, its tokenizer and its head into `folder`."""
-    with torch.random.fork_rng(devices=[]), _threads(recipe.threads):
+    with torch.random.fork_rng(devices=[]), settings_restored(threads=recipe.threads):
         torch.manual_seed(derive(recipe.seed, "init"))
         texts = [text for pair in passages for text in pair]
         tokenizer = train_tokenizer(texts, recipe.vocabulary, stems=recipe.stems)
@@ -142,17 +141,6 @@ def build_backbone(folder: Path, recipe: Recipe, passages: Passages) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     save_file(head.state_dict(), folder / RANKING_HEAD)
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Computes on so many threads, whatever the machine or the process has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _pre_fine_tune(

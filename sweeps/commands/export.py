@@ -265,7 +265,6 @@ def _register(
             tracking_uri=uri,
             experiment=read_sweep_file(store.folder).experiment or f"rank/{sweep.name}",
             trial=chosen.name,
-            label=str(about["label"]),
             family=model_class(_config(store, chosen.name).model.name).label,
             tags={key: str(about[key]) for key in ("sweep", "cell", "seed")},
             champion=confirmed and gain is not None and gain > 0,

@@ -114,7 +114,6 @@ class _Place:
     """The resources of a trial where it will run."""
 
     slots: int
-    cpus: float
     gpus: float  # of all workers of a trial
 
 
@@ -212,7 +211,7 @@ def _measure(
         from sweeps.ray_engine.cluster import on_a_slot
 
         slot, speeds = on_a_slot(measure, options)
-        return _Place(slot.slots, slot.cpus, slot.num_workers * slot.gpus), speeds
+        return _Place(slot.slots, slot.num_workers * slot.gpus), speeds
     if not torch.cuda.is_available():
         return place, measure()
     # Otherwise this process would hold a part of the GPU's memory until it ends.
@@ -242,12 +241,11 @@ def slots_of(options: Options) -> int:
 
 def _this_machine(options: Options) -> _Place:
     """This machine alone, as Ray will see it."""
-    cpus = options.num_workers * options.cpus_per_worker
-    slots, gpus = (os.cpu_count() or 1) / cpus, 0.0
+    slots, gpus = (os.cpu_count() or 1) / (options.num_workers * options.cpus_per_worker), 0.0
     if torch.cuda.is_available() and options.gpus_per_worker != 0:
         gpus = options.num_workers * (options.gpus_per_worker or 1.0)
         slots = min(slots, torch.cuda.device_count() / gpus)
-    return _Place(max(1, int(slots)), cpus, gpus)
+    return _Place(max(1, int(slots)), gpus)
 
 
 def trial_estimate(

@@ -71,7 +71,6 @@ class Speed:
     peak_bytes: int  # on a GPU with small micro-batches, since large ones fill it
     device_bytes: int  # memory of the GPU; 0 on a CPU
     device: str  # as in results of trials
-    threads: int
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,7 @@ def probe(
     seconds, a number that depends on the first. Memory of a GPU is limited as for trials."""
     begin_on_device(gpu_share)
     start, speeds = time.perf_counter(), list[Speed]()
-    with settings_restored():
-        torch.set_num_threads(threads)
+    with settings_restored(threads):
         for changes in settings:
             if speeds and time.perf_counter() - start >= enough(speeds[0]):
                 break
@@ -169,7 +167,6 @@ def _speed(config: TrialConfig) -> Speed:
         peak_bytes=peak_memory(device),
         device_bytes=torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else 0,
         device=versions()["device"],
-        threads=torch.get_num_threads(),
     )
 
 

@@ -3,9 +3,10 @@
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,40 +165,24 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
 
 def _typed(path: str, name: str, value: Any) -> Any:
     """A field's value; raises `BadInput` if it has the wrong type."""
+    fits, expected = _LAWS.get(name, (lambda value: isinstance(value, str), "a text"))
+    if not fits(value):
+        raise BadInput(f"{path}: {name} must be {expected}, got {json.dumps(value)[:80]}")
     if name == "cells":
-        if isinstance(value, list) and all(_is_cell(cell) for cell in value):
-            names = {item.name for item in fields(Cell)}
-            return tuple(
-                Cell(**{key: _frozen(item) for key, item in cell.items() if key in names})
-                for cell in value
-            )
-        expected = "a list of cells with their names"
-    elif name == "seeds" or name in _TEXTS:
-        kind = int if name == "seeds" else str
-        if isinstance(value, list) and all(isinstance(element, kind) for element in value):
-            return tuple(value)
-        expected = f"a list of {'whole numbers' if kind is int else 'texts'}"
-    elif name in _TABLES:
-        if _is_table(name, value):
-            return value
-        expected = f"an object as the sweep wrote its {name}"
-    elif name in ("alpha", "rope", "schema_version"):
-        if _is_number(value):
-            return value
-        expected = "a number"
-    elif name == "paired_seeds":
-        if isinstance(value, bool):
-            return value
-        expected = "true or false"
-    else:
-        if isinstance(value, str):
-            return value
-        expected = "a text"
-    raise BadInput(f"{path}: {name} must be {expected}, got {json.dumps(value)[:80]}")
+        names = {item.name for item in fields(Cell)}
+        return tuple(
+            Cell(**{key: _frozen(item) for key, item in cell.items() if key in names})
+            for cell in value
+        )
+    return _frozen(value)
 
 
 def _frozen(item: Any) -> Any:
     return tuple(item) if isinstance(item, list) else item
+
+
+def _lists(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
 def _is_cell(value: Any) -> bool:
@@ -232,6 +217,20 @@ def _is_table(name: str, value: Any) -> bool:
     return name not in ("baselines", "versions") or all(
         isinstance(text, str) for text in value.values()
     )
+
+
+_LAWS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "cells": (_lists(_is_cell), "a list of cells with their names"),
+    "seeds": (_lists(lambda seed: isinstance(seed, int)), "a list of whole numbers"),
+    **{name: (_lists(lambda text: isinstance(text, str)), "a list of texts") for name in _TEXTS},
+    **{
+        name: (partial(_is_table, name), f"an object as the sweep wrote its {name}")
+        for name in _TABLES
+    },
+    **dict.fromkeys(("alpha", "rope", "schema_version"), (_is_number, "a number")),
+    "paired_seeds": (lambda value: isinstance(value, bool), "true or false"),
+}
+"""{field: whether a value fits, in words}; all others are texts."""
 
 
 def _check(path: str, sweep: SweepFile) -> None:

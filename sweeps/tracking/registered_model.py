@@ -35,7 +35,6 @@ class Registered:
     tracking_uri: str
     experiment: str
     trial: str  # its run is the model's source, if MLflow has it
-    label: str
     family: str
     tags: Mapping[str, str] = field(default_factory=dict)
     champion: bool = False

@@ -25,7 +25,7 @@ from rank_core.cache import cached_directory
 from rank_core.encoders.cpu.attention import fused_context, plain_attention, product_context
 from rank_core.encoders.cpu.packed_linear import PackedLinear, has_kernels
 from rank_core.files import write_json
-from rank_core.machine import cpu_facts, trial_device, usual_forms
+from rank_core.machine import cpu_facts, settings_restored, trial_device, usual_forms
 
 
 class Choice(NamedTuple):
@@ -99,14 +99,10 @@ def chosen(seconds: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
 
 def measure() -> dict[str, dict[str, float]]:
     """{computation: {form: seconds on one thread}} of all computations that this CPU supports."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with settings_restored(threads=1):
         # Independent of the modes of the first scored batch around it.
         with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
             return {name: _seconds(forms) for name, forms in _computations()}
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _seconds(forms: Mapping[str, Callable[[], object]]) -> dict[str, float]:

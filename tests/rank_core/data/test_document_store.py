@@ -15,9 +15,7 @@ from rank_core.errors import BadInput
 TEXTS = {"d1": "one", "d10": "", "b": "zwei ü\n", "é7": "drei\tvier"}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture

@@ -24,9 +24,7 @@ QRELS |= {"test": [("e1", "3", 1)]}
 OF_SPLIT = {"train": "t", "dev": "v", "test": "e"}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture

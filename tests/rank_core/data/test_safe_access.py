@@ -23,12 +23,6 @@ from tests.rank_core.data import real_formats
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture(scope="module")
 def other_home(tmp_path_factory):
     return tmp_path_factory.mktemp("other") / "home"

@@ -25,9 +25,7 @@ needs_lucene = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.mark.skipif(not MISSING, reason="the extra `retrieval` is installed")
@@ -140,14 +138,14 @@ def test_rm3_in_memory_is_lucenes():
 
 @needs_lucene
 @pytest.mark.long
-def test_the_index_is_built_once_per_content(tmp_path):
+def test_the_index_is_built_once_per_content(own_cache):
     LuceneIndex({"a": "apple", "b": "pear"})
-    (folder,) = (tmp_path / "lucene-index").glob("*/index")
+    (folder,) = (own_cache / "lucene-index").glob("*/index")
     made = folder.stat().st_mtime_ns
     LuceneIndex({"b": "pear", "a": "apple"})
     assert folder.stat().st_mtime_ns == made
     LuceneIndex({"a": "apple", "b": "plum"})
-    assert len(list((tmp_path / "lucene-index").glob("*/index"))) == 2
+    assert len(list((own_cache / "lucene-index").glob("*/index"))) == 2
 
 
 @needs_lucene

@@ -30,7 +30,6 @@ SPEED = Speed(
     peak_bytes=100,
     device_bytes=0,
     device="x86_64",
-    threads=1,
 )
 READS = Reads(groups=4, documents=10, evaluations=3)
 PLANNED = Planned(scoring=25.0, training=50.0)

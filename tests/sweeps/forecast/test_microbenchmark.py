@@ -50,7 +50,7 @@ def test_scoring_and_training_are_timed(small_trial):
     assert all(1e-9 < rate.seconds < 1 for rate in (speed.scoring, speed.training))
     assert speed.scoring.read == 1
     assert speed.start_seconds > 0 and speed.evaluation_seconds > 0
-    assert speed.peak_bytes > 2**26 and speed.device_bytes == 0 and speed.threads == 1
+    assert speed.peak_bytes > 2**26 and speed.device_bytes == 0
 
 
 def test_a_measured_batch_has_the_tokens_that_suit_the_device(small_trial, monkeypatch):

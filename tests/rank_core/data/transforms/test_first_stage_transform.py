@@ -22,9 +22,7 @@ needs_lucene = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
