@@ -9,90 +9,38 @@ from rank_core.errors import unknown
 from sweeps.plan.command_line import heed_interrupts, run_command
 
 COMMANDS = {
-    "run": (
-        "sweeps.commands.run:main",
-        "SWEEP ...",
-        "run a sweep by name, or from a .toml or .py file",
-    ),
-    "report": (
-        "sweeps.commands.report:main",
-        "DIR",
-        "write a sweep's report again and print its table",
-    ),
-    "status": ("sweeps.commands.status:main", "DIR", "show the progress of a sweep (--watch)"),
-    "design": (
-        "sweeps.commands.design:main",
-        "PILOT",
-        "plan seeds and queries of the next comparison",
-    ),
-    "derive": (
-        "sweeps.commands.derive:main",
-        "DIR",
-        "interpolate with the first stage, aggregate chunk scores",
-    ),
-    "export": (
-        "sweeps.commands.export:main",
-        "DIR",
-        "write the winner's model as a folder (--to FOLDER)",
-    ),
-    "bundle": (
-        "sweeps.commands.bundle.command:main",
-        "DIR",
-        "write a sweep and all its values as one file (--to)",
-    ),
+    "run": ("run:main", "SWEEP ...", "run a sweep by name, or from a .toml or .py file"),
+    "report": ("report:main", "DIR", "write a sweep's report again and print its table"),
+    "status": ("status:main", "DIR", "show the progress of a sweep (--watch)"),
+    "design": ("design:main", "PILOT", "plan seeds and queries of the next comparison"),
+    "derive": ("derive:main", "DIR", "interpolate with the first stage, aggregate chunk scores"),
+    "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
+    "bundle": ("bundle.command:main", "DIR", "write a sweep and all its values as one file (--to)"),
     "verify": (
-        "sweeps.commands.bundle.verify:main",
+        "bundle.verify:main",
         "FILE.zip",
         "recompute every number of a bundle from its runs",
     ),
-    "rerank": ("sweeps.commands.rerank:main", "FOLDER", "rerank a run with an exported model"),
-    "ui": ("sweeps.commands.mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
-    "sync": (
-        "sweeps.commands.mlflow_commands:sync",
-        "DIR",
-        "send MLflow the events that it lacks",
-    ),
-    "compare": (
-        "sweeps.commands.compare.command:main",
-        "SYSTEM ..",
-        "test anyone's runs or per-query values",
-    ),
-    "settings": (
-        "sweeps.commands.lists:settings",
-        "",
-        "list settings with type, default and Hugging Face name",
-    ),
-    "collections": ("sweeps.commands.lists:collections", "", "list collections"),
-    "sweeps": ("sweeps.commands.lists:sweep_files", "", "list sweeps with their questions"),
-    "measures": ("sweeps.commands.lists:measures", "", "list measures and how they are written"),
-    "models": (
-        "sweeps.commands.models:main",
-        "",
-        "list ranking models, or the settings of a paper (--profile)",
-    ),
-    "prepare": (
-        "sweeps.commands.prepare:main",
-        "",
-        "make the inputs of a sweep in advance, on every node",
-    ),
-    "split": (
-        "sweeps.commands.split:main",
-        "",
-        "divide judged queries into train, dev and test, or folds",
-    ),
+    "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
+    "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
+    "sync": ("mlflow_commands:sync", "DIR", "send MLflow the events that it lacks"),
+    "compare": ("compare.command:main", "SYSTEM ..", "test anyone's runs or per-query values"),
+    "settings": ("lists:settings", "", "list settings with type, default and Hugging Face name"),
+    "collections": ("lists:collections", "", "list collections"),
+    "sweeps": ("lists:sweep_files", "", "list sweeps with their questions"),
+    "measures": ("lists:measures", "", "list measures and how they are written"),
+    "models": ("models:main", "", "list ranking models, or the settings of a paper (--profile)"),
+    "prepare": ("prepare:main", "", "make the inputs of a sweep in advance, on every node"),
+    "split": ("split:main", "", "divide judged queries into train, dev and test, or folds"),
     "cluster-files": (
-        "sweeps.commands.cluster_files:main",
+        "cluster_files:main",
         "DIR",
         "write the files for Ray clusters, Slurm and Kubernetes",
     ),
-    "doctor": (
-        "sweeps.commands.doctor.command:main",
-        "",
-        "check environment and collection before a sweep",
-    ),
+    "doctor": ("doctor.command:main", "", "check environment and collection before a sweep"),
 }
-"""{command: (its function, its argument, its description)}. A module is imported when its command
-is called, so that no command waits for the libraries of another."""
+"""{command: (its function in `sweeps.commands`, its argument, its description)}. A module is
+imported when its command is called, so that no command waits for the libraries of another."""
 
 
 def script() -> int:
@@ -115,7 +63,7 @@ def _run(argv: Sequence[str]) -> int:
     if argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
     module, _, function = COMMANDS[argv[0]][0].partition(":")
-    command = getattr(import_module(module), function)
+    command = getattr(import_module(f"sweeps.commands.{module}"), function)
     heed_interrupts()
     return int(command(argv[1:]))
 

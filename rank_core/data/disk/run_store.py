@@ -41,11 +41,6 @@ class RunStore(Mapping[str, dict[str, float]]):
         """The documents' rows of a query's candidates, best first."""
         return self._arrays[0][self._part(query_id)]
 
-    def num_ranked(self, query_id: str) -> int:
-        """The number of candidates of a query."""
-        part = self._part(query_id)
-        return part.stop - part.start
-
     def __getitem__(self, query_id: str) -> dict[str, float]:
         rows, scores, _ = self._arrays
         part = self._part(query_id)
@@ -61,7 +56,7 @@ class RunStore(Mapping[str, dict[str, float]]):
 def num_ranked(run: Mapping[str, Mapping[str, float]], query_id: str) -> int:
     """The number of candidates of a query, without reading them."""
     if isinstance(run, RunStore):
-        return run.num_ranked(query_id)
+        return len(run.rows_of(query_id))
     return len(run.get(query_id, ()))
 
 

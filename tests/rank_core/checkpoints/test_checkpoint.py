@@ -255,7 +255,7 @@ def test_checkpoints_are_written_one_at_a_time_and_before_a_pause(tmp_path, held
 
 def test_a_file_is_not_read_again_for_its_hash(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "_digest", None)
+        patched.setattr(checkpoint, "file_sha256", None)
         save(Checkpoints(str(tmp_path / "c"), EVERY_STEP), content(1), (0, 1))
     assert last(str(tmp_path / "c")) == ["step 1"]
 
