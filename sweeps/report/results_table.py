@@ -240,7 +240,7 @@ def caption(
     if not comparisons:
         return text
     decided = any(not math.isnan(c.p_both) for c in comparisons)
-    details = [_legend(rows, slots, decided=decided), f"p < {alpha:g}", *_family(comparisons)]
+    details = [_legend(rows, slots, decided=decided), f"p < {alpha:g}", *_family(own)]
     query_test = "in the paired t-test over queries"
     differ = f"significant difference {query_test} ({'; '.join(details)})"
     if decided:
@@ -290,7 +290,7 @@ def notes(
             f"degrees of freedom; seeds are {nested}. Upper-case letters need three runs of each "
             "trained system."
         )
-    if _family(comparisons):
+    if _family(rows):
         sentences.append(
             "A family is the comparisons of a measure with a baseline; intervals are not corrected."
         )
@@ -299,9 +299,15 @@ def notes(
     return sentences + [_lost(rows, failed=failed, collapsed=collapsed)] * (not third_party)
 
 
-def _family(comparisons: Sequence[Comparison]) -> list[str]:
-    """`Holm over 2 comparisons`; empty where nothing needs a correction."""
-    size = _span(c.family_size for c in comparisons) if comparisons else "1"
+def _family(rows: Sequence[ResultRow]) -> list[str]:
+    """`Holm over 2 comparisons`; empty where nothing needs a correction. The family of the test
+    over queries alone has all systems, those of one run too."""
+    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
+    if not comparisons:
+        return []
+    tested = sum(row.cells[0].comparison is not None for row in rows)
+    one_run = {math.isnan(c.p_both) for c in comparisons}
+    size = _span([*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)])
     if size == "1":
         return []
     if comparisons[0].correction == "none":

@@ -142,7 +142,7 @@ def p_columns(analysis: Analysis) -> str:
         return ""
     name = CORRECTION_NAMES[analysis.sweep.correction]
     both = f"Both are corrected ({name})." if analysis.sweep.correction != "none" else ""
-    several = any(c.family_size > 1 for c in analysis.comparisons)
+    several = len(analysis.primary) > 1
     return (
         "p queries: paired t-test over queries; p both: queries and seeds random, the p to report, "
         f"with its interval and the upper-case letters. {both * several}"

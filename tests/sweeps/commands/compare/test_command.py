@@ -181,6 +181,9 @@ def test_one_run_per_system_has_conditional_letters_and_says_so_plainly(folder: 
     mixed = [f"firstp={folder}/firstp.*.run", str(folder / "maxp.1.run")]
     text = comparison_text(compare_runs(systems_of(mixed), folder / "qrels.txt"))
     assert "training runs of maxp.1 as NAME=" in " ".join(text.split())
+    found = compare_runs(systems_of([*mixed, f"sump={folder}/sump.*.run"]), folder / "qrels.txt")
+    assert "Both are corrected (Holm)" in " ".join(comparison_text(found).split())
+    assert "Holm over 1-2 comparisons" in found.analysis.caption
 
 
 def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path, tmp_path: Path) -> None:
@@ -313,6 +316,8 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert list(kept) == ["firstp", "maxp", "sump"] and kept["maxp"]["num_runs"] == 3
     # Each run ranks d0 to d11 of which d0 to d2 are judged, three of the first ten or fewer.
     assert 0 < kept["maxp"]["rbo_seeds"] < 1 and 0.2 < kept["maxp"]["judged"] <= 0.3
+    assert "in ranksweep&#39;s repository" in page  # statistics.md is not installed
+    assert '<a href="index.html">comparison</a>' in (out / "queries.html").read_text()
     assert "rank, firstp (seed 1\xa02\xa03)" in (out / "queries.html").read_text()
     assert {path.name for path in (out / "plots").iterdir()} >= {
         "forest.png",
