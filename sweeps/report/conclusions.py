@@ -288,7 +288,7 @@ def next_step(analysis: Analysis) -> str:
             return ""
         return (
             f"Next: name several training runs of {names_text(single)} as NAME=run1,run2,run3, or "
-            "declare a system without training: --deterministic NAME."
+            "declare a system without training: --deterministic NAME, deterministic= in Python."
         )
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
         return "Next: run the same command again; it trains only the missing trials."

@@ -177,6 +177,7 @@ def test_one_run_per_system_has_conditional_letters_and_says_so_plainly(folder: 
     assert "one seed per system" in text and text.count("†: one training run") == 1
     assert "For these training runs alone: maxp.1 is significantly better" in text
     assert "training runs of firstp.1 and maxp.1 as NAME=" in text
+    assert "deterministic= in Python" in text
     assert " a " in text and not re.search(r"\d A ", text)
     mixed = [f"firstp={folder}/firstp.*.run", str(folder / "maxp.1.run")]
     text = comparison_text(compare_runs(systems_of(mixed), folder / "qrels.txt"))
