@@ -12,12 +12,7 @@ _TREC_EVAL = {
     "AP": ("map", "map_cut"),
     "RR": ("recip_rank", "recip_rank"),
     "R": ("recall", "recall"),
-    "P": ("p", "p"),
-    "Rprec": ("rprec", "rprec"),
-    "Bpref": ("bpref", "bpref"),
-    "Success": ("success", "success"),
-    "Judged": ("judged", "judged"),
-}
+} | {name: (name.lower(),) * 2 for name in ("P", "Rprec", "Bpref", "Success", "Judged")}
 
 
 def metric_name(measure: str) -> str:

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention as fused
 from rank_core.encoders.cpu.attention import plain_attention
 from rank_core.encoders.cpu.forms import form, number_of
 from rank_core.machine import trial_device
-from tests.benchmarks.workload import machine, median, print_table, save, wait_for_device
+from tests.benchmarks.workload import median, show, wait_for_device
 
 SHAPES = "25x12x161x32,38x12x185x32,22x12x185x64,42x12x96x32,8x12x512x64"
 
@@ -37,9 +37,7 @@ def main(argv: Sequence[str]) -> None:
         for dtype in (torch.float32, torch.bfloat16)
         for backward in (False, True)
     ]
-    print(machine())
-    print_table(rows)
-    save(options.json, {"rows": rows})
+    show(rows, options.json)
 
 
 def _row(

@@ -20,7 +20,7 @@ from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.cpu.packed_layers import can_pack, packed
 from rank_core.machine import make_deterministic
-from tests.benchmarks.workload import SIZES, machine, median, print_table, save
+from tests.benchmarks.workload import SIZES, median, show
 
 STEPS = ("transformers", "own attention", "[CLS] alone", "packed weights")
 
@@ -44,9 +44,7 @@ def main(argv: Sequence[str]) -> None:
         for training in (False, True):
             passes = dict(zip(STEPS, _passes(encoders, inputs, dtype, training), strict=False))
             rows += _rows(passes, dtype, training, options.repeats)
-    print(machine())
-    print_table(rows)
-    save(options.json, {"rows": rows})
+    show(rows, options.json)
 
 
 def _inputs(num_rows: int, length: int) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
 from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 from tests.benchmarks.msmarco_shape import document_lengths
-from tests.benchmarks.workload import machine, print_table, save
+from tests.benchmarks.workload import show
 
 POINTS = [
     {"chunking.window": window, "chunking.stride": max(1, int(window * share))}
@@ -76,9 +76,7 @@ def main(argv: Sequence[str]) -> None:
     given = flags.parse_args(argv)
     named = {"collection": given.collection, "model.backbone": given.backbone}
     rows = measure(TrialConfig().override(named), given.documents, given.cells)
-    print(machine())
-    print_table(rows)
-    save(given.json, {"rows": rows})
+    show(rows, given.json)
 
 
 if __name__ == "__main__":

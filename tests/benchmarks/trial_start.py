@@ -23,7 +23,7 @@ from rank_core.training.micro_batch import TrainingStep
 from rank_core.trial.prepare import prepare
 from rank_core.trial.trial import run_trial
 from tests.benchmarks.msmarco_shape import Shape, texts_of, write_shape
-from tests.benchmarks.workload import machine, print_table, random_backbone, save
+from tests.benchmarks.workload import random_backbone, show
 
 
 class _FirstStep(Exception):
@@ -94,9 +94,7 @@ def main(argv: Sequence[str]) -> None:
     most = min(whole.candidates, given.documents // 2)
     shapes = [whole._replace(train=number, candidates=most) for number in given.queries]
     rows = [measure(shape) for shape in shapes]
-    print(machine())
-    print_table(rows)
-    save(given.json, {"rows": rows})
+    show(rows, given.json)
 
 
 if __name__ == "__main__":

@@ -237,3 +237,10 @@ def save(path: Path | None, figures: dict[str, object]) -> None:
     """Figures and machine as JSON."""
     if path is not None:
         path.write_text(json.dumps({"machine": machine(), **figures}, indent=1))
+
+
+def show(rows: list[dict[str, str]], path: Path | None) -> None:
+    """The machine and a table on the terminal, and as JSON."""
+    print(machine())
+    print_table(rows)
+    save(path, {"rows": rows})

@@ -19,6 +19,7 @@ from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from sweeps.window_stride import EXPERIMENT
+from tests.sweeps.made_log import COSTS
 
 PlanOf = Callable[..., Plan]
 """Words of a command line to the plan of window_stride over the small collection."""
@@ -90,18 +91,8 @@ def leave_result(tmp_path: Path) -> Callable[..., None]:
         ]
         columns = ["cell", "seed", "split", "query_id", "measure", "value"]
         pd.DataFrame(rows, columns=columns).to_parquet(workdir / "per_query.parquet", index=False)
-        result = {
-            "cell": cell,
-            "seed": int(seed),
-            "status": status,
-            "train_seconds": seconds,
-            "eval_seconds": 1.0,
-            "peak_memory_bytes": 2**20,
-            "encoder_tokens": 1000,
-            "padding_share": 0.25,
-            "training_padding_share": 0.125,
-            "ties": 0,
-        }
+        result = {"cell": cell, "seed": int(seed), "status": status}
+        result |= COSTS | {"train_seconds": seconds}
         (workdir / "result.json").write_text(json.dumps(result))
         store.publish(workdir, name)
 

@@ -17,6 +17,17 @@ from sweeps.store.trial_events import (
     line_of,
 )
 
+COSTS = {
+    "train_seconds": 10.0,
+    "eval_seconds": 1.0,
+    "peak_memory_bytes": 2**20,
+    "encoder_tokens": 1000,
+    "padding_share": 0.25,
+    "training_padding_share": 0.125,
+    "ties": 0,
+}
+"""Of a trial."""
+
 
 class MadeLog:
     """Appends to the log of the sweep in `folder`; a trial is named `c1-seed1`."""
@@ -68,17 +79,12 @@ class MadeLog:
     def end(
         self, trial: str, status: str = "done", *, files: Sequence[str] = (), **result: Any
     ) -> None:
-        costs = {
-            "train_seconds": 10.0,
-            "eval_seconds": 1.0,
-            "peak_memory_bytes": 2**20,
-            "encoder_tokens": 1000,
-            "padding_share": 0.25,
-            "training_padding_share": 0.125,
-            "ties": 0,
-        }
         used = status in ("done", "collapsed")
-        whole = costs | {"test": {"P@5": 0.5}, "dev": {"P@5": 0.4}, "best_step": 1} | result
+        whole = (
+            COSTS
+            | {"train_seconds": 10.0, "test": {"P@5": 0.5}, "dev": {"P@5": 0.4}, "best_step": 1}
+            | result
+        )
         reason = "completed" if used else "the reason"
         self.add(
             TrialEnded(
