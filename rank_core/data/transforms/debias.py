@@ -14,12 +14,12 @@ word order would have to be run again; this transform does not do that.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, TypeVar, cast
+from functools import cached_property, partial
+from typing import ClassVar, cast
 
 import numpy as np
 
-from rank_core.data.transforms.transform import derived
+from rank_core.data.transforms.transform import Computed, Value, derived
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection, Run, Split
 from rank_core.seeding import generator
@@ -29,7 +29,6 @@ SUFFIX = "~reordered"
 """Suffix of the doc_ids of training copies; dev and test still read the original documents."""
 
 _WORD = re.compile(r"\S+\s*")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,9 @@ class Debias:
     def __call__(self, collection: Collection) -> Collection:
         """The collection with reordered documents, computed when they are read."""
         if self.splits == ALL:
-            return derived(collection, self, documents=_Reordered(collection.documents, self))
+            documents = collection.documents
+            reordered = Computed(documents, partial(_reordered, documents, self))
+            return derived(collection, self, documents=reordered)
         if TRAIN not in collection.splits:
             raise BadInput(
                 f"debias(splits={TRAIN}) needs a {TRAIN} split, {collection.name} has only "
@@ -64,9 +65,9 @@ class Debias:
         train = collection.splits[TRAIN]
         copied = Split(
             train.queries,
-            {query_id: _renamed(judged) for query_id, judged in train.qrels.items()},
+            {query_id: _renamed(train.qrels, query_id) for query_id in train.qrels},
             # A mapping in place of a dictionary, read on access.
-            cast(Run, _Renamed(train.candidates)),
+            cast(Run, Computed(train.candidates, partial(_renamed, train.candidates))),
         )
         splits = {name: split for name, split in collection.splits.items() if name != TRAIN}
         return derived(
@@ -99,44 +100,13 @@ def reorder(text: str, parts: int, rng: np.random.Generator) -> str:
     ).rstrip()
 
 
-def _renamed(by_document: Mapping[str, Value]) -> dict[str, Value]:
-    return {f"{doc_id}{SUFFIX}": value for doc_id, value in by_document.items()}
+def _renamed(by_query: Mapping[str, Mapping[str, Value]], query_id: str) -> dict[str, Value]:
+    """The values of a query's documents, for their copies."""
+    return {f"{doc_id}{SUFFIX}": value for doc_id, value in by_query[query_id].items()}
 
 
-@dataclass(frozen=True, eq=False)
-class _Renamed(Mapping[str, dict[str, float]]):
-    """A run over the copies."""
-
-    run: Mapping[str, dict[str, float]]
-
-    def __getitem__(self, query_id: str) -> dict[str, float]:
-        return _renamed(self.run[query_id])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.run)
-
-    def __len__(self) -> int:
-        return len(self.run)
-
-
-@dataclass(frozen=True, eq=False)
-class _Reordered(Mapping[str, str]):
-    """All documents reordered, computed on access."""
-
-    documents: Mapping[str, str]
-    settings: Debias
-
-    def __getitem__(self, doc_id: str) -> str:
-        return self.settings.reordered(doc_id, self.documents[doc_id])
-
-    def __contains__(self, doc_id: object) -> bool:
-        return doc_id in self.documents
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.documents)
-
-    def __len__(self) -> int:
-        return len(self.documents)
+def _reordered(documents: Mapping[str, str], settings: Debias, doc_id: str) -> str:
+    return settings.reordered(doc_id, documents[doc_id])
 
 
 @dataclass(frozen=True, eq=False)

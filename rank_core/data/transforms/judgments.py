@@ -11,13 +11,14 @@ A candidate that lost its judgment counts as not relevant, as in the paper's pip
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, cast
 
 import numpy as np
 
-from rank_core.data.transforms.transform import derived
+from rank_core.data.transforms.transform import Computed, derived
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Qrels, Run, Split
 from rank_core.seeding import generator
@@ -128,10 +129,10 @@ def _sampled(collection: Collection, transform: _Sample) -> Collection:
         if kept[query_id]
     }
     gone = {
-        query_id: frozenset(judged[query_id]) - set(of_query)
+        query_id: frozenset(judged[query_id]) - set(of_query) if transform.hide else frozenset()
         for query_id, of_query in qrels.items()
     }
-    candidates = _Candidates(train.candidates, gone, transform.hide)
+    candidates = Computed(gone, partial(_not_gone, train.candidates, gone))
     split = Split({q: train.queries[q] for q in qrels}, qrels, cast(Run, candidates))
     return derived(collection, transform, splits=dict(collection.splits) | {TRAIN: split})
 
@@ -148,23 +149,7 @@ def _some(
     return {doc_id: judged[doc_id] for n, doc_id in enumerate(judged) if n in chosen}
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidates(Mapping[str, dict[str, float]]):
-    """The candidates of the remaining queries, without the hidden ones."""
-
-    run: Mapping[str, dict[str, float]]
-    gone: Mapping[str, frozenset[str]]  # {query: documents that lost their judgment}
-    hide: bool
-
-    def __getitem__(self, query_id: str) -> dict[str, float]:
-        gone = self.gone[query_id]
-        ranked = self.run.get(query_id, {})
-        if not self.hide:
-            return ranked
-        return {doc_id: score for doc_id, score in ranked.items() if doc_id not in gone}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.gone)
-
-    def __len__(self) -> int:
-        return len(self.gone)
+def _not_gone(run: Run, gone: Mapping[str, frozenset[str]], query_id: str) -> dict[str, float]:
+    """The candidates of a query, without the documents that lost their judgment."""
+    ranked, hidden = run.get(query_id, {}), gone[query_id]
+    return {doc_id: score for doc_id, score in ranked.items() if doc_id not in hidden}

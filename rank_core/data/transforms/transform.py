@@ -3,11 +3,13 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from rank_core.own_code import OURS, source_hash
 from rank_core.records import Collection, Split
+
+Value = TypeVar("Value")
 
 
 class Transform(Protocol):
@@ -22,6 +24,26 @@ class Transform(Protocol):
     def __call__(self, collection: Collection) -> Collection:
         """The transformed collection; the given one does not change."""
         ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Computed(Mapping[str, Value]):
+    """A mapping with the keys of another, whose values are computed on access."""
+
+    of: Mapping[str, Any]
+    value: Callable[[str], Value]
+
+    def __getitem__(self, key: str) -> Value:
+        return self.value(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.of
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.of)
+
+    def __len__(self) -> int:
+        return len(self.of)
 
 
 def derived(
