@@ -39,7 +39,8 @@ def _readme(title: str, manifest: Manifest) -> str:
     judgments = (
         "`sweep/qrels/` holds the judgments."
         if manifest.qrels == "include"
-        else "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE`."
+        else "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE...` with "
+        "those of dev and test."
     )
     return (
         f"# {title}\n\nOpen `sweep/report/index.html`. `ranksweep verify FILE.zip` recomputes "

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.data.named_files import named_qrels
+from rank_core.data.readers.records import Fields, parse_fields
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
@@ -73,13 +74,15 @@ def main(argv: Sequence[str]) -> int:
     """Check a bundle on any machine: its checksums; every per-query value against runs and
     judgments; every number of results.json, tables, pages and figures against these values, by the
     program that makes a report. Exit code 0: everything matches; 3: the listed values do not. If
-    the bundle has only the hash of its judgments, name them with --qrels, as files or `ir:ID`;
-    without them the per-query values are not checked."""
+    the bundle has only the hash of its judgments, name those of dev and test with --qrels, as files
+    or `ir:ID`; without them the per-query values are not checked."""
     parser = Parser("ranksweep verify", main.__doc__)
     parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="as `bundle` wrote it")
     parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="the judgments")
+    parser.add_argument("--fields", metavar="THEIRS=OURS,...", help="field names of --qrels")
     given = parser.parse_args(argv)
-    verdict = verify(given.bundle, given.qrels)
+    fields = parse_fields(given.fields) if given.fields else {}
+    verdict = verify(given.bundle, given.qrels, fields)
     for text in verdict.checked:
         say(f"checked     {text}")
     for text in verdict.unchecked:
@@ -93,11 +96,12 @@ def main(argv: Sequence[str]) -> int:
     if verdict.wrong:
         say(f"{given.bundle}: {numbered(len(verdict.wrong), 'number')} or texts do not match")
         return MISMATCH
-    say(f"{given.bundle}: everything matches")
+    checked = " that was checked" if verdict.unchecked else ""
+    say(f"{given.bundle}: everything{checked} matches")
     return 0
 
 
-def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
+def verify(bundle: Path, qrels: Sequence[str] = (), fields: Fields | None = None) -> Verdict:
     """The verdict on a bundle. Raises `BadInput` for another file or other judgments."""
     verdict = Verdict()
     with tempfile.TemporaryDirectory() as temporary:
@@ -109,7 +113,7 @@ def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
                 Difference(file, "SHA-256", stated, own) for file, stated, own in wrong_sums(folder)
             ]
             verdict.add(f"SHA-256 of {len(files_of(folder))} files", sums)
-            _verify(folder, manifest, qrels, verdict)
+            _verify(folder, manifest, _judgments(qrels, fields), verdict)
         except DamagedTrial as error:
             raise BadInput(f"{bundle}: {error.text}") from None
         except BadInput as error:
@@ -122,7 +126,7 @@ def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
     return verdict
 
 
-def _verify(folder: Path, manifest: Manifest, qrels: Sequence[str], verdict: Verdict) -> None:
+def _verify(folder: Path, manifest: Manifest, qrels: Qrels, verdict: Verdict) -> None:
     """Compare each layer with the layer below it, the report with recomputed values."""
     if "ranksweep" not in manifest.other_versions():
         verdict.add("README, CITATION.cff and RO-Crate metadata", _description(folder, manifest))
@@ -206,16 +210,18 @@ def _equal(stated: object, own: object) -> bool:
     return close(stated, own) if numbers else str(stated) == str(own)  # type: ignore[arg-type]
 
 
-def _give_qrels(
-    place: Path, manifest: Manifest, qrels: Sequence[str], values: pd.DataFrame
-) -> None:
-    """Write the judgments of `--qrels` into the folder; refuse files with another hash."""
-    if manifest.qrels == "include" or not qrels:
-        return
+def _judgments(names: Sequence[str], fields: Fields | None) -> Qrels:
     judgments: Qrels = {}
-    for name in qrels:
-        for query_id, grades in named_qrels(name).items():
+    for name in names:
+        for query_id, grades in named_qrels(name, fields).items():
             judgments.setdefault(query_id, {}).update(grades)
+    return judgments
+
+
+def _give_qrels(place: Path, manifest: Manifest, judgments: Qrels, values: pd.DataFrame) -> None:
+    """Write the judgments of `--qrels` into the folder; refuse those with another hash."""
+    if manifest.qrels == "include" or not judgments:
+        return
     notes = {path: path.read_text() for path in sorted((place / "qrels").glob("*.sha256"))}
     queries = {split: set(part) for split, part in
                values.groupby("split", observed=True)["query_id"].unique().items()}  # fmt: skip
@@ -224,9 +230,11 @@ def _give_qrels(
     for path, note in notes.items():
         if path.read_text() != note:
             split = path.name.partition(".")[0]
+            of_split = queries.get(split, set())
+            wrong = "have another SHA-256" if of_split & judgments.keys() else "are missing"
             raise BadInput(
-                f"--qrels {' '.join(qrels)}: must be the judgments of the bundle; those of its "
-                f"{len(queries.get(split, ()))} {split} queries have another SHA-256"
+                "--qrels must name the judgments of dev and test; those of the bundle's "
+                f"{len(of_split)} {split} queries {wrong}"
             )
 
 

@@ -246,13 +246,28 @@ def test_judgments_that_are_only_hashed_are_nowhere_in_the_bundle(
 
     capsys.readouterr()
     assert main(["verify", str(hashed)]) == 0
-    assert "not checked per-query values" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "not checked per-query values" in out and "everything that was checked matches" in out
     own = tmp_path / "own.qrels"  # in another order, with a query that nobody ran
     whole = judged | read_qrels(finished / "qrels/dev.qrels") | {"further": {"d1": 1}}
     write_qrels(own, {one: whole[one] for one in sorted(whole, reverse=True)})
     assert main(["verify", str(hashed), "--qrels", str(own)]) == 0
     out = capsys.readouterr().out
-    assert "not checked" not in out and "720 per-query values" in out
+    assert (
+        "not checked" not in out and "720 per-query values" in out and "everything matches" in out
+    )
+    assert main(["verify", str(hashed), "--qrels", str(finished / "qrels/test.qrels")]) == 2
+    assert "dev queries are missing" in capsys.readouterr().err
+    lines = own.with_suffix(".jsonl")
+    rows = [
+        {"q": q, "d": d, "relevance": g}
+        for q, of_query in whole.items()
+        for d, g in of_query.items()
+    ]
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    fields = "q=query_id,d=doc_id"
+    assert main(["verify", str(hashed), "--qrels", str(lines), "--fields", fields]) == 0
+    assert "not checked" not in capsys.readouterr().out
     whole["test-3"] = {"d0": 3}
     write_qrels(own, whole)
     assert main(["verify", str(hashed), "--qrels", str(own)]) == 2
