@@ -26,7 +26,7 @@ from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialState, TrialTable
 from sweeps.tracking.kept_models import log_models
 from sweeps.tracking.names import metric_name
-from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
+from sweeps.tracking.summary import SummaryRow, log_summary
 
 COSTS = ("train_seconds", "eval_seconds", "encoder_tokens")
 
@@ -95,24 +95,19 @@ def summary_rows(report: Path) -> list[SummaryRow]:
     trials = pd.read_parquet(report.parent / "trials.parquet")
     results = json.loads((report / "results.json").read_text(encoding="utf-8"))
     comparisons = {(row["system"], row["measure"]): row for row in results["comparisons"]}
-    alpha = results["sweep"]["alpha"]
     ignored = {cell.cell: cell.ignored for cell in read_sweep_file(report.parent).cells}
     return [
         SummaryRow(
             config_id=cell["label"],
             config_hash=cell["cell"],
-            measures={
-                metric_name(name): _measure(measured, comparisons.get((cell["cell"], name)), alpha)
-                for name, measured in cell["measures"].items()
-                if measured["per_seed"]
-            },
+            metrics=_metrics(cell, comparisons) | _costs(_rows_of(cell, trials)),
             params={
                 name: value
                 for name, value in cell["settings"].items()
                 if name not in ignored.get(cell["cell"], ())
             },
-            tags={"seeds": f"{cell['seeds_used']}/{cell['seeds_launched']}"},
-            costs=_costs(_rows_of(cell, trials)),
+            tags={"seeds": f"{cell['seeds_used']}/{cell['seeds_launched']}"}
+            | _significance(cell, comparisons),
             per_query=partial(_scores, report.parent, _rows_of(cell, trials)),
         )
         for cell in results["cells"]
@@ -135,19 +130,32 @@ def _scores(folder: Path, trials: pd.DataFrame) -> pd.DataFrame:
     return scores[scores["cell"].isin(used["cell"]) & scores["seed"].isin(used["seed"])]
 
 
-def _costs(trials: pd.DataFrame) -> dict[str, float]:
+def _costs(trials: pd.DataFrame) -> dict[str, float | None]:
+    """Means over the seeds with scores."""
     used = trials[trials["status"].isin(USED)]
-    return {name: float(used[name].mean()) for name in COSTS if name in used}
+    return {f"cost/{name}": float(used[name].mean()) for name in COSTS if name in used}
 
 
-def _measure(measured: Any, compared: Any, alpha: float) -> MeasureSummary:
-    values = list(measured["per_seed"].values())
-    p = None if compared is None else compared["p_both_adjusted"]
-    return MeasureSummary(
-        mean=measured["mean"],
-        std=statistics.stdev(values) if len(values) > 1 else float("nan"),
-        n=len(values),
-        delta=None if compared is None else compared["delta"],
-        p_both_adjusted=p,
-        significant=None if p is None else compared["significant"],
-    )
+def _metrics(cell: Any, comparisons: Mapping[Any, Any]) -> dict[str, float | None]:
+    """A configuration's measures over its seeds, compared with the baseline."""
+    metrics: dict[str, float | None] = {}
+    for measure, measured in cell["measures"].items():
+        if values := list(measured["per_seed"].values()):
+            name, compared = metric_name(measure), comparisons.get((cell["cell"], measure), {})
+            metrics |= {
+                f"agg/{name}_mean": measured["mean"],
+                f"agg/{name}_std": statistics.stdev(values) if len(values) > 1 else None,
+                f"agg/{name}_n": len(values),
+                f"delta/{name}": compared.get("delta"),
+                f"p_both_adjusted/{name}": compared.get("p_both_adjusted"),
+            }
+    return metrics
+
+
+def _significance(cell: Any, comparisons: Mapping[Any, Any]) -> dict[str, str]:
+    compared = {measure: comparisons.get((cell["cell"], measure)) for measure in cell["measures"]}
+    return {
+        f"significant.{metric_name(measure)}": "yes" if test["significant"] else "no"
+        for measure, test in compared.items()
+        if test and test["p_both_adjusted"] is not None
+    }

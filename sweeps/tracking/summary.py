@@ -23,27 +23,14 @@ _log = logging.getLogger("sweeps.tracking")
 
 
 @dataclass(frozen=True)
-class MeasureSummary:
-    """A measure of a configuration over its seeds, compared with the baseline."""
-
-    mean: float
-    std: float
-    n: int  # seeds
-    delta: float | None = None  # of the means; None for the baseline itself
-    p_both_adjusted: float | None = None  # over seeds and queries, corrected for all comparisons
-    significant: bool | None = None
-
-
-@dataclass(frozen=True)
 class SummaryRow:
-    """One configuration. `measures` has metric names (`ndcg_cut_10`), the primary one first."""
+    """One configuration. `metrics` are those of the primary measure first."""
 
     config_id: str
     config_hash: str
-    measures: Mapping[str, MeasureSummary]
+    metrics: Mapping[str, float | None]
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
-    costs: Mapping[str, float] = field(default_factory=dict)  # means over seeds
     per_query: "Callable[[], pd.DataFrame] | None" = None
     """A function that reads its rows of `per_query.parquet`, of all seeds."""
 
@@ -101,6 +88,8 @@ def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
     stored = run.data.metrics
     new = {name: value for name, value in _metrics(row).items() if stored.get(name) != value}
     params = {str(name): str(value) for name, value in redact(row.params).items()}
+    tags = {name: str(value) for name, value in redact(row.tags).items()}
+    tags |= {"config.hash": row.config_hash, "config.id": row.config_id}
     client.log_batch(
         run.info.run_id,
         params=[Param(name, text) for name, text in params.items() if name not in run.data.params],
@@ -108,7 +97,7 @@ def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
     client.log_batch(
         run.info.run_id,
         metrics=[Metric(name, value, now, 0) for name, value in new.items()],
-        tags=[RunTag(name, text) for name, text in _tags(row).items()],
+        tags=[RunTag(name, text) for name, text in tags.items()],
     )
     if row.per_query is not None:
         put_query_table(client, run.info.run_id, row.per_query())
@@ -118,30 +107,11 @@ def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
 
 def _metrics(row: SummaryRow) -> dict[str, float]:
     """The finite numbers of a row; MLflow turns infinities into 1.8e308."""
-    values: dict[str, float | None] = {}
-    for name, summary in row.measures.items():
-        values |= {
-            f"agg/{name}_mean": summary.mean,
-            f"agg/{name}_std": summary.std,
-            f"agg/{name}_n": summary.n,
-            f"delta/{name}": summary.delta,
-            f"p_both_adjusted/{name}": summary.p_both_adjusted,
-        }
-    values |= {f"cost/{name}": value for name, value in row.costs.items()}
     return {
         name: float(value)
-        for name, value in values.items()
+        for name, value in row.metrics.items()
         if value is not None and math.isfinite(value)
     }
-
-
-def _tags(row: SummaryRow) -> dict[str, str]:
-    tags = {name: str(value) for name, value in redact(row.tags).items()}
-    tags |= {"config.hash": row.config_hash, "config.id": row.config_id}
-    for name, summary in row.measures.items():
-        if summary.significant is not None:
-            tags[f"significant.{name}"] = "yes" if summary.significant else "no"
-    return tags
 
 
 def _write_view(client: "MlflowClient", experiment_id: str, rows: list[SummaryRow]) -> None:

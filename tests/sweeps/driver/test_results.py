@@ -1,7 +1,6 @@
 """The summary rows for MLflow against the report they come from."""
 
 import json
-import math
 import statistics
 
 import pandas as pd
@@ -24,30 +23,34 @@ def test_a_row_per_configuration_says_what_the_report_says(tmp_path):
     trials = pd.read_parquet(report.parent / "trials.parquet")
     assert list(rows) == [cell["cell"] for cell in results["cells"] if cell["seeds_used"]]
     for cell in results["cells"]:
-        found = rows[cell["cell"]].measures["ndcg_cut_10"]
         row, seeds = rows[cell["cell"]], [int(seed) for seed in cell["fates"]]
         of_cell = trials[(trials["cell"] == cell["cell"]) & trials["seed"].isin(seeds)]
-        assert row.costs["train_seconds"] == pytest.approx(of_cell["train_seconds"].mean())
+        assert row.metrics["cost/train_seconds"] == pytest.approx(of_cell["train_seconds"].mean())
         table = query_table(row.per_query())
         assert table["columns"][:2] == ["query_id", "nDCG@10"]
-        assert statistics.mean(line[1] for line in table["data"]) == pytest.approx(found.mean)
+        assert statistics.mean(line[1] for line in table["data"]) == pytest.approx(
+            mean := row.metrics["agg/ndcg_cut_10_mean"]
+        )
         values = list(cell["measures"]["nDCG@10"]["per_seed"].values())
-        assert found.mean == pytest.approx(statistics.mean(values)) and found.n == len(values)
-        assert found.std == pytest.approx(statistics.stdev(values))
-    baseline = rows[results["sweep"]["baseline"]].measures["ndcg_cut_10"]
-    assert baseline.delta is None and baseline.significant is None
+        assert mean == pytest.approx(statistics.mean(values))
+        assert row.metrics["agg/ndcg_cut_10_n"] == len(values)
+        assert row.metrics["agg/ndcg_cut_10_std"] == pytest.approx(statistics.stdev(values))
+    baseline = rows[results["sweep"]["baseline"]]
+    assert baseline.metrics["delta/ndcg_cut_10"] is None and baseline.tags.keys() == {"seeds"}
     for one in results["comparisons"]:
         if one["measure"] == "nDCG@10":
-            found = rows[one["system"]].measures["ndcg_cut_10"]
-            assert (found.delta, found.p_both_adjusted) == (one["delta"], one["p_both_adjusted"])
-            assert found.significant == (one["p_both_adjusted"] < 0.05)
+            row, p = rows[one["system"]], one["p_both_adjusted"]
+            assert row.metrics["delta/ndcg_cut_10"] == one["delta"]
+            assert row.metrics["p_both_adjusted/ndcg_cut_10"] == p
+            assert row.tags["significant.ndcg_cut_10"] == ("yes" if p < 0.05 else "no")
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_one_seed_has_no_spread(tmp_path):
     rows = summary_rows(write_report(write_sweep(tmp_path, seeds=(1,), num_queries=60)).folder)
-    found = rows[-1].measures["ndcg_cut_10"]
-    assert found.n == 1 and math.isnan(found.std) and found.p_both_adjusted is None
+    of = rows[-1].metrics
+    assert of["agg/ndcg_cut_10_n"] == 1
+    assert of["agg/ndcg_cut_10_std"] is None and of["p_both_adjusted/ndcg_cut_10"] is None
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from sweeps.tracking.client import connect
 from sweeps.tracking.server import local_server
-from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
+from sweeps.tracking.summary import SummaryRow, log_summary
 from sweeps.tracking.ui import links
 from sweeps.tracking.uploader import Uploader
 from tests.sweeps.made_log import MadeLog
@@ -44,9 +44,9 @@ def base(tmp_path_factory):
             label = f"{window}/{stride}"
             params = {"chunking.window": window, "chunking.stride": stride}
             values = pd.concat([_trial(log, params, seed) for seed in (1, 2, 3)])
-            measures = {"p_5": MeasureSummary(values["value"].mean(), 0.01, 3)}
-            costs = {"train_seconds": float(window)}
-            rows.append(SummaryRow(label, label, measures, params, {}, costs, values.copy))
+            numbers = {"agg/p_5_mean": values["value"].mean(), "agg/p_5_std": 0.01, "agg/p_5_n": 3}
+            numbers |= {"cost/train_seconds": float(window)}
+            rows.append(SummaryRow(label, label, numbers, params, {}, values.copy))
         uploader = Uploader(log.folder, base, EXPERIMENT)
         uploader.start()
         assert uploader.close(60) == 0

@@ -6,8 +6,10 @@ import sqlite3
 import pytest
 
 from sweeps.tracking.client import connect
-from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
+from sweeps.tracking.summary import SummaryRow, log_summary
 from sweeps.tracking.uploader import Uploader
+
+P_5 = {"agg/p_5_mean": 0.4, "agg/p_5_std": 0.01, "agg/p_5_n": 3, "delta/p_5": None}
 
 
 def _runs(uri: str) -> list:
@@ -48,7 +50,7 @@ def test_descriptions_have_the_question_and_at_the_end_the_sentence_of_the_repor
     assert _note(uri).startswith("Question: Which window?\n\nNo answer yet.")
     answer = "On P@5, 75/75 is better than 150/75."
     (report / "results.json").write_text(json.dumps({"conclusions": [answer, "More."]}))
-    row = SummaryRow("75/75", "h1", {"p_5": MeasureSummary(0.4, 0.01, 3)})
+    row = SummaryRow("75/75", "h1", P_5)
     assert log_summary(uri, "rank/ws", [row], report) == 1
     for part, what in (("", "a trial"), ("/summary", "a configuration"), ("/report", "the report")):
         note = _note(uri, part)
@@ -56,7 +58,7 @@ def test_descriptions_have_the_question_and_at_the_end_the_sentence_of_the_repor
 
 
 def test_a_description_that_somebody_has_changed_stays(uri, report):
-    row = SummaryRow("75/75", "h1", {"p_5": MeasureSummary(0.4, 0.01, 3)})
+    row = SummaryRow("75/75", "h1", P_5)
     log_summary(uri, "rank/ws", [row], report)
     client = connect(uri)
     experiment = client.get_experiment_by_name("rank/ws")
@@ -67,14 +69,11 @@ def test_a_description_that_somebody_has_changed_stays(uri, report):
 
 def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_nothing(uri, report):
     def rows(mean: float) -> list[SummaryRow]:
+        numbers = {"agg/p_5_mean": mean, "agg/p_5_std": 0.02, "agg/p_5_n": 3}
+        numbers |= {"delta/p_5": mean - 0.4, "p_both_adjusted/p_5": 0.03}
         return [
-            SummaryRow("75/75", "h1", {"p_5": MeasureSummary(0.4, 0.01, 3)}, {"window": 75}),
-            SummaryRow(
-                "150/75",
-                "h2",
-                {"p_5": MeasureSummary(mean, 0.02, 3, mean - 0.4, 0.03, True)},
-                {"window": 150},
-            ),
+            SummaryRow("75/75", "h1", P_5, {"window": 75}),
+            SummaryRow("150/75", "h2", numbers, {"window": 150}, {"significant.p_5": "yes"}),
         ]
 
     assert log_summary(uri, "rank/ws", rows(0.5), report) == 2
@@ -97,7 +96,7 @@ def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_not
 
 
 def test_a_summary_without_a_store_is_a_warning_and_no_error(tmp_path, caplog):
-    row = SummaryRow("c1", "h1", {"p_5": MeasureSummary(0.5, math.nan, 1)})
+    row = SummaryRow("c1", "h1", {"agg/p_5_mean": 0.5, "agg/p_5_std": math.nan})
     with caplog.at_level(logging.WARNING, "sweeps.tracking"):
         assert log_summary("http://127.0.0.1:9", "rank/ws", [row], tmp_path) == 0
     assert "0 of 1 configurations" in caplog.text

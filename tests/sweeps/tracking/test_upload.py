@@ -12,7 +12,7 @@ from sweeps.store.trial_events import CommandBegan, Reported, append_lines
 from sweeps.tracking import upload
 from sweeps.tracking.client import connect
 from sweeps.tracking.cursor import Cursor, pending
-from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
+from sweeps.tracking.summary import SummaryRow, log_summary
 from sweeps.tracking.uploader import Uploader, sync
 from tests.sweeps.made_log import MadeLog
 
@@ -395,7 +395,7 @@ def test_another_target_gets_everything_again(folder, log, uri, empty_database, 
 
 def test_secrets_are_absent_from_the_summary(folder, uri, tmp_path):
     folder.mkdir()
-    row = SummaryRow("c1", "h1", {"p_5": MeasureSummary(0.5, 0.1, 3)}, {"token": "hunter2"})
+    row = SummaryRow("c1", "h1", {"agg/p_5_mean": 0.5}, {"token": "hunter2"})
     assert log_summary(uri, "rank/ws", [row], folder) == 1
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 1
