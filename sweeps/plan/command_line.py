@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Sequence
 from errno import ENAMETOOLONG
 from inspect import cleandoc
@@ -26,6 +27,7 @@ _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
 INTERPOLATE = ("best", "all", "none")
 """Cells with a row interpolated with the first stage; best: the baseline and the best on dev."""
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
+_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 SCRIPT = "ranksweep"  # the installed command for `python -m sweeps`
@@ -45,16 +47,19 @@ def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
 
 
 def end_at_interrupts() -> None:
-    """Let Ctrl-C end this process at once while it imports libraries, some of which raise other
-    errors when interrupted."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+    """Let Ctrl-C and SIGTERM end this process at once while it imports libraries, some of which
+    raise other errors when interrupted."""
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is default:
+            signal.signal(number, _end)
 
 
 def heed_interrupts() -> None:
-    """Let Ctrl-C raise `KeyboardInterrupt` again."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Let Ctrl-C and SIGTERM (`kill`, `docker stop`, Kubernetes) raise `KeyboardInterrupt`."""
+    if threading.current_thread() is threading.main_thread():
+        for number, default in _DEFAULTS.items():
+            if signal.getsignal(number) in (_end, default):
+                signal.signal(number, signal.default_int_handler)
 
 
 def _end(signum: int, frame: FrameType | None) -> None:

@@ -4,6 +4,8 @@ run."""
 import json
 import logging
 import os
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,17 +50,20 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = cluster_address()
     env: dict[str, Any] = {"py_modules": list(code)} if code else {}
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     if address:
         ray.init(address=address, runtime_env={"env_vars": HIDE_GPUS} | env, **quiet)
-        return
-    ray.init(
-        address="local",
-        object_store_memory=OBJECT_STORE_BYTES,
-        # Only Ray Train needs the dashboard, to find placement groups to free.
-        include_dashboard=num_workers > 1,
-        runtime_env=env or None,
-        **quiet,
-    )
+    else:
+        ray.init(
+            address="local",
+            object_store_memory=OBJECT_STORE_BYTES,
+            # Only Ray Train needs the dashboard, to find placement groups to free.
+            include_dashboard=num_workers > 1,
+            runtime_env=env or None,
+            **quiet,
+        )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, at_sigterm)  # Ray's handler aborts the process
 
 
 def disconnect() -> None:

@@ -1,10 +1,5 @@
 """MLflow's web pages for a sweep, opened at its saved view."""
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -31,14 +26,13 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
     if is_server(tracking_uri):
         print(links(_without_password(tracking_uri), trials, summary), flush=True)
         return 0
-    with _terminated_like_ctrl_c():
-        try:
-            with local_server(tracking_uri, port) as (base, process):
-                print(links(base, trials, summary))
-                print("Ctrl-C ends the server.", flush=True)
-                return process.wait()
-        except KeyboardInterrupt:
-            return 0
+    try:
+        with local_server(tracking_uri, port) as (base, process):
+            print(links(base, trials, summary))
+            print("Ctrl-C ends the server.", flush=True)
+            return process.wait()
+    except KeyboardInterrupt:  # or SIGTERM
+        return 0
 
 
 def links(base: str, trials: "Experiment", summary: "Experiment | None") -> str:
@@ -66,20 +60,3 @@ def _experiment(client: "MlflowClient", experiment: str) -> "Experiment":
             "here, `ranksweep sync DIR` creates it"
         )
     return known
-
-
-@contextlib.contextmanager
-def _terminated_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM ends the child, too. Only the main thread may set this."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a sweep at once, says so to whoever looks later, and the same command goes on."""
+"""Ctrl-C or SIGTERM ends a sweep at once and says so, and the same command resumes."""
 
 import json
 import re
@@ -74,14 +74,19 @@ def test_an_interrupted_sweep_says_so_and_goes_on(
 
 @pytest.mark.ray
 @pytest.mark.long
-def test_an_interrupted_sweep_on_ray_says_so_too(
-    start_sweep, status_of, heeded_interrupts, tmp_path
+@pytest.mark.parametrize(
+    "number, engine",
+    [(signal.SIGINT, "ray"), (signal.SIGTERM, "ray"), (signal.SIGTERM, "local")],
+)
+def test_ctrl_c_and_sigterm_end_a_command_with_130(
+    start_sweep, status_of, heeded_interrupts, tmp_path, number, engine
 ):
-    with start_sweep(tmp_path / "results", *WORDS) as sweep:
+    with start_sweep(tmp_path / "results", *WORDS, "--engine", engine) as sweep:
         sweep.wait_for("[1/6]")
         while not any(trial.status == "running" for trial in trials_of(sweep).values()):
             assert sweep.process.poll() is None, sweep.text
             time.sleep(0.1)
-        sweep.process.send_signal(signal.SIGINT)
+        sweep.process.send_signal(number)
         assert sweep.end() == 130, sweep.text
+    assert "SIGTERM" not in sweep.text  # Ray's message
     assert_says_so(sweep, status_of)

@@ -54,7 +54,7 @@ module, *sys.argv = sys.argv[1:]
 class AtImport:
     def find_spec(self, name, path=None, target=None):
         if name == module:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(SIGNAL)
 
 sys.meta_path.insert(0, AtImport())
 if sys.argv[0] == "-m":
@@ -64,15 +64,23 @@ else:
 """
 
 
-def interrupted(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+def interrupted(module: str, *words: str, by: str = "SIGINT") -> subprocess.CompletedProcess[str]:
     """A command that is interrupted when it first imports a module."""
-    code = [sys.executable, "-c", INTERRUPTED, module, *words]
+    script = INTERRUPTED.replace("SIGNAL", f"signal.{by}")
+    code = [sys.executable, "-c", script, module, *words]
     return subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
-@pytest.mark.parametrize("module", ["numpy.linalg", "rank_core.models", "sweeps.plan.options"])
-def test_an_interrupt_while_a_sweep_is_imported_ends_it_in_one_line(module):
-    done = interrupted(module, "sweeps/window_stride.py", "--dry-run")
+@pytest.mark.parametrize(
+    "module, by",
+    [
+        ("numpy.linalg", "SIGINT"),
+        ("rank_core.models", "SIGTERM"),
+        ("sweeps.plan.options", "SIGINT"),
+    ],
+)
+def test_an_interrupt_while_a_sweep_is_imported_ends_it_in_one_line(module, by):
+    done = interrupted(module, "sweeps/window_stride.py", "--dry-run", by=by)
     assert done.returncode == 130
     assert (done.stdout, done.stderr) == ("", "interrupted; nothing had begun\n")
 

@@ -121,7 +121,9 @@ def test_forty_clients_at_once_meet_no_error(tmp_path, monkeypatch):
 
 SERVE = """
 import sys
+from sweeps.plan.command_line import heed_interrupts
 from sweeps.tracking.ui import serve
+heed_interrupts()
 sys.exit(serve(sys.argv[1], "rank/ws"))
 """
 
