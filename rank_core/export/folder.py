@@ -114,6 +114,8 @@ def write_model(
             **({"code": source_hash(own)} if own else {}),
         }
         write_json(unfinished / FILE, content)
+        for path in unfinished.rglob("*.safetensors"):  # the library hides them from other users
+            path.chmod((unfinished / CARD).stat().st_mode)
 
 
 def read_model(folder: Path | str) -> ExportedModel:

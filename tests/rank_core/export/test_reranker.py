@@ -60,6 +60,10 @@ def test_a_folder_reproduces_the_run_of_its_trial(trial, reranker, texts):
         assert found[query_id] == pytest.approx(scores, abs=1e-5)
 
 
+def test_other_users_may_read_each_file(folder):
+    assert len({path.stat().st_mode for path in folder.rglob("*") if path.is_file()}) == 1
+
+
 def test_a_query_ranks_texts_by_their_places_or_their_ids(reranker, texts):
     queries, documents, _ = texts
     query_id, query = next(iter(queries.items()))
