@@ -12,6 +12,8 @@ import torch
 
 from rank_core.data.load import load_collection
 from rank_core.data.named_files import named_digest, named_queries, named_run
+from rank_core.data.readers.records import parse_fields
+from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import FILE, require_model
@@ -157,7 +159,9 @@ def _texts(collection_name: str, queries: str) -> tuple[Mapping[str, str], Mappi
     """The texts of queries (of all splits, or of a file) and of documents."""
     collection = load_collection(collection_name)
     if queries:
-        return named_queries(queries), collection.documents
+        _, fields = folder_and_fields(base_of(collection_name))
+        renamed = parse_fields(fields) if fields else None
+        return named_queries(queries, renamed), collection.documents
     texts: dict[str, str] = {}
     for split in collection.splits.values():
         texts |= split.queries

@@ -190,6 +190,13 @@ def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder
     for query_id, scores in expected.items():
         assert found[query_id] == pytest.approx(scores, abs=1e-6)
     assert sorted(path.name for path in out.parent.iterdir()) == ["first.run", "out.run"]
+    # The same queries from a file with names of its own.
+    rows = ({"qid": query_id, "question": text} for query_id, text in queries.items())
+    texts, before = run.with_name("new.jsonl"), out.rename(run.with_name("before.run"))
+    texts.write_text("\n".join(map(json.dumps, rows)))
+    fields = ["--fields", "text=text,question=text", "--queries", str(texts)]
+    assert main([*words, *fields]) == 0
+    assert out.read_bytes() == before.read_bytes()
 
 
 def test_finished_shards_are_kept_and_the_same_command_goes_on(job, monkeypatch, capsys, refused):
