@@ -73,9 +73,4 @@ def _rows(path: Path, batches: Any, columns: list[str]) -> Iterator[tuple[str, d
     for batch in batches:
         for row in batch.to_pylist():
             number += 1
-            yield f"{path}:row {number}", unread | {name: _word(row[name]) for name in row}
-
-
-def _word(value: Any) -> Any:
-    """A whole number as text: ids are texts, and a column of numbers has no leading zeros."""
-    return str(int(value)) if isinstance(value, int | float) and value == value // 1 else value
+            yield f"{path}:row {number}", unread | row

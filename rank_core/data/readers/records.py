@@ -69,15 +69,11 @@ def documents(path: Path, fields: Fields) -> Iterator[tuple[str, str, str]]:
     """(file and line, doc_id, text) of each document, where the text starts with the title."""
     columns = {2: ("doc_id", "text"), 3: ("doc_id", "title", "text")}
     for place, record in _records(path, DOCUMENT, fields, columns):
-        id_name = _name(record, "doc_id", DOCUMENT, fields)
-        text_name = _name(record, "text", DOCUMENT, fields)
-        if id_name is None or text_name is None:
-            raise _lacking("document", ("doc_id", "text"), record, place)
-        doc_id, text = _text(record, id_name, place), _text(record, text_name, place)
+        doc_id, text = _texts(record, ("doc_id", "text"), DOCUMENT, fields, place, "document")
         require_identifier(place, "doc_id", doc_id)
         title = _name(record, "title", DOCUMENT, fields)
         # Pyserini's `contents` includes the title.
-        titled = text_name != "contents" or "title" in fields.values()
+        titled = _name(record, "text", DOCUMENT, fields) != "contents" or "title" in fields.values()
         if titled and title and record[title] is not None:
             text = f"{_text(record, title, place)}\n{text}"
         if not text.strip():
@@ -102,9 +98,6 @@ def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str, s
         return
     for place, record in _records(path, JUDGMENT, fields, {3: tuple(JUDGMENT)}):
         names = ("query_id", "doc_id", "relevance")
-        number = record.get(_name(record, "relevance", JUDGMENT, fields) or "")
-        if isinstance(number, int):
-            record |= {"relevance": str(number)}
         query_id, doc_id, grade = _texts(record, names, JUDGMENT, fields, place, "judgment")
         yield place, query_id, doc_id, grade
 
@@ -175,27 +168,37 @@ def _texts(
     place: str,
     kind: str,
 ) -> tuple[str, ...]:
-    called = [_name(record, field, names, fields) for field in required]
-    if None in called:
-        raise _lacking(kind, required, record, place)
-    return tuple(_text(record, name, place) for name in called if name is not None)
-
-
-def _lacking(kind: str, needed: tuple[str, ...], record: Mapping[str, Any], place: str) -> BadInput:
-    known = ", ".join(name if name.isidentifier() else shown(name) for name in record)
-    return BadInput(
-        f"{place}: a {kind} must have {' and '.join(needed)}, found {known or 'no field'}; name "
-        f"others by --fields THEIRS={needed[0]}"
+    called = {field: _name(record, field, names, fields) for field in required}
+    if missing := [field for field, name in called.items() if name is None]:
+        given = {ours: f"{ours} ({theirs} by --fields)" for theirs, ours in fields.items()}
+        needed = " and ".join(given.get(field, field) for field in missing)
+        known = ", ".join(name if name.isidentifier() else shown(name) for name in record)
+        raise BadInput(
+            f"{place}: a {kind} must have {needed}, found {known or 'no field'}; name others by "
+            f"--fields {','.join(f'THEIRS={field}' for field in missing)}"
+        )
+    return tuple(
+        (_text if field == "text" else _word)(record, name, place)
+        for field, name in called.items()
+        if name is not None
     )
 
 
-def _text(record: Mapping[str, Any], field: str, place: str) -> str:
+def _word(record: Mapping[str, Any], field: str, place: str) -> str:
+    """An id or a grade; a whole number is its digits."""
+    value = record[field]
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1:
+        return str(int(value))
+    return _text(record, field, place, "a string or a whole number")
+
+
+def _text(record: Mapping[str, Any], field: str, place: str, expected: str = "a string") -> str:
     value = record[field]
     if not isinstance(value, str):
         # Nested values may be too deep to be printed.
         kind = "an object" if isinstance(value, dict) else "a list"
         what = kind if isinstance(value, dict | list) and value else json.dumps(value)[:80]
-        raise BadInput(f"{place}: {field} must be a text, found {what}")
+        raise BadInput(f"{place}: {field} must be {expected}, found {what}")
     try:
         value.encode()
     except UnicodeEncodeError as error:

@@ -227,19 +227,26 @@ KINDS = {
     "field that stands twice": Kind(
         DOCS, line(2, '{"doc_id": "d2", "text": "x", "text": "y"}'), 2, "it has a duplicate field"
     ),
-    "no text": Kind(DOCS, document(2, doc_id="d2", body="x"), 2, "text, found doc_id, body"),
-    "no doc_id": Kind(DOCS, document(2, text="x"), 2, "must have doc_id and text, found text"),
+    "no text": Kind(
+        DOCS, document(2, doc_id="d2", body="x"), 2, "must have text, found doc_id, body"
+    ),
+    "no doc_id": Kind(DOCS, document(2, text="x"), 2, "must have doc_id, found text"),
     "fields with strange names": Kind(
         DOCS, document(2, **{"doc\nid": "d2", "": "x"}), 2, "text, found 'doc\\nid', ''"
     ),
     "number for a doc_id": Kind(
-        DOCS, document(3, doc_id=3, text="x"), 3, "doc_id must be a text, f"
+        DOCS, document(3, doc_id=3.5, text="x"), 3, "a string or a whole number, found 3.5"
     ),
-    "number for a text": Kind(DOCS, document(3, doc_id="d3", text=1.5), 3, "text, found 1.5"),
-    "null for a text": Kind(DOCS, document(3, doc_id="d3", text=None), 3, "text, found null"),
-    "list for a text": Kind(DOCS, document(3, doc_id="d3", text=["x"]), 3, "text, found a list"),
+    "number for a text": Kind(DOCS, document(3, doc_id="d3", text=1.5), 3, "a string, found 1.5"),
+    "null for a text": Kind(DOCS, document(3, doc_id="d3", text=None), 3, "a string, found null"),
+    "list for a text": Kind(
+        DOCS, document(3, doc_id="d3", text=["x"]), 3, "a string, found a list"
+    ),
     "object for a title": Kind(
-        DOCS, document(3, doc_id="d3", text="x", title={"en": 1}), 3, "title must be a text, found"
+        DOCS,
+        document(3, doc_id="d3", text="x", title={"en": 1}),
+        3,
+        "title must be a string, found",
     ),
     "empty text": Kind(DOCS, document(4, doc_id="d4", text=""), 4, "document 'd4' is empty"),
     "text of white space": Kind(DOCS, document(4, doc_id="d4", text=" \n\u3000"), 4, "is empty"),

@@ -192,6 +192,20 @@ def assert_the_pets(collection):
     assert list(collection.splits["dev"].candidates["v1"]) == ["2", "3"]  # BM25
 
 
+def test_whole_numbers_are_ids_and_grades_under_any_name(home):
+    write_json(home / "docs.jsonl", [{"n": 0, "text": "cats"}, {"n": 1, "text": "dogs"}])
+    for name, query in zip(QRELS, QUERIES, strict=False):
+        write_json(home / name / "queries.jsonl", [{"query_id": query, "text": "cats"}])
+        rows = [{"query_id": query, "n": n, "grade": 2 * n} for n in (0, 1)]
+        write_json(home / name / "qrels.jsonl", rows)
+    collection = load_folder(home, parse_fields("n=doc_id,grade=relevance"))
+    assert list(collection.documents) == ["0", "1"]
+    assert dict(collection.splits["train"].qrels) == {"t1": {"0": 0, "1": 2}}
+    write_json(home / "docs.jsonl", [{"n": True, "text": "cats"}])
+    with pytest.raises(BadInput, match="n must be a string or a whole number, found true"):
+        load_folder(home, parse_fields("n=doc_id,grade=relevance"))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_collection_reads_the_same_in_each_form(form, home):
     FORMS[form](home)
@@ -205,9 +219,11 @@ def test_unknown_field_names_can_be_given(home):
     ]
     write_json(home / "docs.jsonl", rows)
     splits(home)
-    law = "a document must have doc_id and text, found uri, head, body; name others by"
+    law = "a document must have doc_id and text, found uri, head, body; .*THEIRS=doc_id,THEIRS=text"
     with pytest.raises(BadInput, match=law):
         load_folder(home)
+    with pytest.raises(BadInput, match=r"must have doc_id \(nokey by --fields\), found uri"):
+        load_folder(home, parse_fields("nokey=doc_id,body=text"))
     given = f"{home}|fields(uri=doc_id,body=text,head=title)"
     named = load_collection(given)
     assert_the_pets(named)
@@ -253,9 +269,9 @@ def test_a_query_of_two_splits_is_refused_in_beirs_layout(home):
 
 
 BAD = [
-    ("beir", "corpus.jsonl", '{"_id": "9"}', ":1: a document must have doc_id and text, found _id"),
-    ("beir", "corpus.jsonl", '{"_id": "9", "text": 1}', ":1: text must be a text, found 1"),
-    ("beir", "queries.jsonl", '{"_id": "q"}', ":1: a query must have query_id and text, found _id"),
+    ("beir", "corpus.jsonl", '{"_id": "9"}', ":1: a document must have text, found _id"),
+    ("beir", "corpus.jsonl", '{"_id": "9", "text": 1}', ":1: text must be a string, found 1"),
+    ("beir", "queries.jsonl", '{"_id": "q"}', ":1: a query must have text, found _id"),
     (
         "beir",
         "qrels/dev.tsv",
@@ -294,7 +310,9 @@ def test_a_bad_row_of_a_table_is_named_by_its_number(home):
     beir_parquet(home)
     rows = [row | {"text": None if row["_id"] == "v2" else row["text"]} for row in queries()]
     write_parquet(home / "queries.parquet", rows)
-    with pytest.raises(BadInput, match=r"queries\.parquet:row 3: text must be a text, found null"):
+    with pytest.raises(
+        BadInput, match=r"queries\.parquet:row 3: text must be a string, found null"
+    ):
         load_folder(home)
 
 
