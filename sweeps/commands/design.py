@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from rank_core.errors import BadInput, unknown
+from rank_core.stats.compare import compare
 from rank_core.stats.design import (
     MOST_QUERIES,
     Design,
@@ -35,6 +36,7 @@ from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.options import NOT_CONFIRMED, SEARCH
 from sweeps.report.figures.figure import INK, ORANGE, PAPER, WIDTH, draw, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
+from sweeps.report.search import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.opened_sweep import opened
 from sweeps.store.sweep_file import FILE, command_in, read_sweep_file
@@ -51,7 +53,6 @@ _PARTS = (1, 2, 4)
 _SAMPLE = "evaluation.max_test_queries"
 _SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)?=")
 _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
-_NO_COSTS = "--seconds-per-seed and --seconds-per-query, or a finished sweep as the PILOT"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,6 @@ class DesignPlan:
     seeds: float  # needed per system on these queries
     queries: dict[int, float]  # {seeds per system: queries needed}
     floor: float
-    larger: tuple[int, float]  # queries and seeds per system, where no number of seeds is enough
     power: dict[tuple[int, int], float]  # {(seeds per system, queries): power}
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
     costs: Costs | None = None
@@ -105,10 +105,13 @@ def main(argv: Sequence[str]) -> int:
         planned = plan(variances, goal, num_queries=given.queries, costs=costs, **sizes)
     else:
         sweep, directory = _pilot(given)
+        baseline = given.baseline or sweep.baseline
+        if given.family is None:
+            goal = replace(goal, family_size=_family(sweep, baseline))
         planned = pilot_plan(
             sweep,
             goal if given.alpha is not None else replace(goal, alpha=sweep.alpha),
-            baseline=given.baseline or sweep.baseline,
+            baseline=baseline,
             paired_seeds=given.paired_seeds,
             num_queries=given.queries,
             costs=_costs(sweep, given.seconds_per_seed, given.seconds_per_query),
@@ -116,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
             **sizes,
         )
     if given.gpu_hours is not None and planned.costs is None:
-        raise BadInput(f"--gpu-hours needs the costs of a run: {_NO_COSTS}")
+        raise BadInput(_no_costs(planned))
     print(design_text(planned), end="")
     if given.out is not None:
         draw_plan(planned, given.out)
@@ -136,7 +139,7 @@ def _parser() -> Parser:
     add("--delta", type=float, required=True, help="the true difference to find, such as .01")
     add("--alpha", type=float, help="default: the pilot's, or .05")
     add("--power", type=float, default=0.8, help="default: %(default)s")
-    add("--family", type=int, metavar="N", help="comparisons that share alpha (default 1)")
+    add("--family", type=int, metavar="N", help="comparisons that share alpha (default: pilot's)")
     add("--queries", type=int, metavar="N", help="of the comparison; default: the pilot's")
     add("--paired-seeds", action="store_true", help="run i of both systems shares its randomness")
     add("--baseline", metavar="SYSTEM", help="default: the pilot's, or the first system")
@@ -216,6 +219,18 @@ def _is_sweep(source: str) -> bool:
     return "://" in source and ":" not in source.partition("://")[2]
 
 
+def _family(sweep: Sweep, baseline: str) -> int:
+    """The number of comparisons with the baseline over which the pilot's table corrects p."""
+    left = left_after(sweep)
+    cells = [c for c in sweep.scores["cell"].unique() if c == baseline or c not in left]
+    compared = compare(
+        score_matrix(sweep.scores, measure=sweep.primary, cells=cells),
+        baseline=baseline,
+        deterministic=[cell for cell in sweep.deterministic if cell in cells],
+    )
+    return compared[0].family_size if compared and sweep.correction != "none" else 1
+
+
 def pilot_plan(
     sweep: Sweep,
     goal: Goal,
@@ -282,8 +297,14 @@ def plan(
         "alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size,
     }  # fmt: skip
     least = floor(variances, num_queries=Q, **limits)
-    # Twice the queries of the floor leave the seeds half of the variance.
-    larger = _rounded_up(min(max(Q, 2 * Q * (least / goal.delta) ** 2), MOST_QUERIES))
+    seeds = seeds_needed(variances, goal, num_queries=Q)
+    queries = {S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)}
+    if math.isinf(min(seeds, *queries.values())):
+        # Twice the queries of the floor leave the seeds half of the variance.
+        more = math.ceil(min(2 * Q * (least / goal.delta) ** 2, MOST_QUERIES))
+        enough = seeds_needed(variances, goal, num_queries=more)
+        if enough < math.inf:
+            queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
     K = num_configurations or 2
     designs = [] if costs is None else _designs(variances, goal, K, (Q, most), costs, budget)
     return DesignPlan(
@@ -291,10 +312,9 @@ def plan(
         variances=variances,
         num_queries=Q,
         available=most,
-        seeds=seeds_needed(variances, goal, num_queries=Q),
-        queries={S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)},
+        seeds=seeds,
+        queries=queries,
         floor=least,
-        larger=(larger, seeds_needed(variances, goal, num_queries=larger)),
         power=power_grid(
             variances, goal, SEEDS, sorted({max(2, round(share * Q)) for share in _SHARES})
         ),
@@ -306,12 +326,6 @@ def plan(
         designs=tuple(designs),
         recommended=_recommended([d for d in designs if d.num_configurations <= K], goal),
     )
-
-
-def _rounded_up(number: float) -> int:
-    """Two significant digits."""
-    step = 10 ** max(0, math.floor(math.log10(number)) - 1)
-    return int(math.ceil(number / step) * step)
 
 
 def _designs(
@@ -337,11 +351,9 @@ def _designs(
 
 
 def _recommended(designs: Sequence[Design], goal: Goal) -> Design | None:
-    """The design with most configurations that reaches the goal, else that with most power."""
+    """The design with most configurations that reaches the goal."""
     reached = [design for design in designs if design.power >= goal.power]
-    if reached:
-        return max(reached, key=lambda design: design.num_configurations)
-    return max(designs, key=lambda design: design.power, default=None)
+    return max(reached, key=lambda design: design.num_configurations, default=None)
 
 
 def _command(
@@ -553,13 +565,7 @@ def _goal_lines(planned: DesignPlan) -> list[str]:
         *(f"  queries with {S} seeds per system: {_count(n)}" for S, n in planned.queries.items()),
         f"  smallest difference on {Q} queries with any number of seeds: {planned.floor:.4f}",
     ]
-    numbers, (larger, seeds) = [*planned.queries.values()], planned.larger
-    if math.isinf(planned.seeds) and seeds < math.inf:
-        lines.append(
-            f"  {seeds:,} seeds per system on {larger:,} queries are enough (--queries {larger})"
-        )
-        numbers.append(larger)
-    if any(planned.available < number < math.inf for number in numbers):
+    if any(planned.available < number < math.inf for number in planned.queries.values()):
         lines.append(f"  {planned.available:,} queries are available: more need new judgments")
     return lines
 
@@ -568,14 +574,15 @@ def _design_lines(planned: DesignPlan) -> list[str]:
     """The designs, what they cost, and the command of the recommended one."""
     goal, costs, best = planned.goal, planned.costs, planned.recommended
     if costs is None:
-        return wrapped(f"The cost of a design needs {_NO_COSTS}.")
+        why = _no_costs(planned)
+        return wrapped(f"{why[0].upper()}{why[1:]}.")
     limit = f" for {planned.budget:g} {costs.unit}-hours" if math.isfinite(planned.budget) else ""
     words = (
         f"Designs to find {goal.delta:g} with {100 * goal.power:g}% power{limit}. A seed takes "
         f"{costs.training:,.4g} {costs.unit}-seconds of training and {costs.query:.3g} for each "
         f"test query, {costs.source}."
     )
-    if best is None:
+    if not planned.designs:
         why = "Three seeds exceed it." if limit else "No number of seeds is enough."
         return wrapped(f"{words} {why}")
     rows = [
@@ -598,8 +605,12 @@ def _design_lines(planned: DesignPlan) -> list[str]:
             "comparisons (Holm)."
         ),
     ]
-    if best.power < goal.power:
-        lines += wrapped(f"None of them reaches {100 * goal.power:g}% power.")
+    if best is None:
+        least = min(_detectable(planned, design) for design in planned.designs)
+        return lines + wrapped(
+            f"No design reaches {100 * goal.power:g}% power: {planned.available:,} queries and "
+            f"{planned.budget:g} {costs.unit}-hours can show differences of {least:.4f} at best."
+        )
     flags = f"--num-seeds {best.num_seeds}"
     if limit:
         flags += f" --max-gpu-hours {planned.budget:g}"
@@ -610,6 +621,15 @@ def _design_lines(planned: DesignPlan) -> list[str]:
             "it may cost less."
         )
     return lines
+
+
+def _no_costs(planned: DesignPlan) -> str:
+    if planned.pilot is not None and planned.pilot.smoke_test:
+        return "a smoke test is no pilot: run the sweep first"
+    return (
+        "the cost of a design needs --seconds-per-seed and --seconds-per-query, or a finished "
+        "sweep as the PILOT"
+    )
 
 
 def _detectable(planned: DesignPlan, design: Design) -> float:
@@ -666,8 +686,7 @@ def _costs(sweep: Sweep | None, training: float | None, query: float | None) -> 
 
 def _measured_costs(sweep: Sweep) -> Costs | None:
     """Mean costs of the pilot's trials; None where they are no guide to a whole sweep."""
-    words = shlex.split(sweep.command)
-    if not {"train_seconds", "eval_seconds"} <= set(sweep.trials) or "--smoke-test" in words:
+    if not {"train_seconds", "eval_seconds"} <= set(sweep.trials) or sweep.smoke_test:
         return None
     num_test = sweep.scores["query_id"].nunique()
     num_dev = sweep.dev_scores["query_id"].nunique() if len(sweep.dev_scores) else 0
@@ -686,7 +705,7 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     for name in ("workers", "cpus", "gpus"):
         flag = "--num-workers" if name == "workers" else f"--{name}-per-worker"
         parser.add_argument(flag, dest=name, type=float, default=1.0)
-    typed, _ = parser.parse_known_args(words)
+    typed, _ = parser.parse_known_args(shlex.split(sweep.command))
     gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus
     devices = typed.workers * (gpus or typed.cpus)
     return Costs(

@@ -73,6 +73,8 @@ def answer(analysis: Analysis) -> str:
         names = names_text([sweep.label(c.system) for c in analysis.undecided])
         has = "has" if len(analysis.undecided) == 1 else "have"
         text += f" {names} {has} one training run, too few for this test."
+    if any(map(has_two_runs, decided)):
+        text += " Two seeds of a system cannot decide: three are needed."
     return text
 
 
@@ -102,11 +104,6 @@ def certainty(analysis: Analysis) -> str:
         scope = (
             f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
-        )
-    elif any(map(has_two_runs, compared)):
-        scope += (
-            " With two seeds of a system no difference is called significant, whatever p is: "
-            "three are needed."
         )
     return f"{scope} {adjusted}; alpha = {sweep.alpha:g}."
 
@@ -281,18 +278,18 @@ def below_first_stage(analysis: Analysis) -> str:
 
 def next_step(analysis: Analysis) -> str:
     """The command that follows from the result; "" where none does."""
-    sweep = analysis.sweep
+    sweep, two = analysis.sweep, any(map(has_two_runs, analysis.primary))
     if sweep.third_party:
         single = _single(analysis)
         if not single:
-            return ""
+            return "Next: add a third training run each." if two else ""
         return (
             f"Next: name several training runs of {names_text(single)} as NAME=run1,run2,run3, or "
             "declare a system without training: --deterministic NAME, deterministic= in Python."
         )
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
         return "Next: run the same command again; it trains only the missing trials."
-    if not analysis.primary:
+    if not analysis.primary or sweep.smoke_test:
         return ""
     if all(math.isnan(c.p_both) for c in analysis.primary):
         return (
@@ -300,6 +297,8 @@ def next_step(analysis: Analysis) -> str:
             "(--num-seeds 5)."
         )
     significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
+    if two and not significant:
+        return "Next: add a third seed: --num-seeds 3."
     if not significant:
         return (
             "Next: ranksweep design DIR says how many seeds and queries would find a "

@@ -1,6 +1,7 @@
 """A sweep on disk, read and checked: its description, its trials, its scores."""
 
 import io
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,6 +105,11 @@ class Sweep:
     def baseline(self) -> str:
         """The cell that all others are compared with; "" where each has a baseline of its own."""
         return self.slots[0] if isinstance(self.slots[0], str) else ""
+
+    @property
+    def smoke_test(self) -> bool:
+        """True if it tests the installation, not the question."""
+        return "--smoke-test" in shlex.split(self.command)
 
     @property
     def split_text(self) -> str:

@@ -25,8 +25,10 @@ from sweeps.commands.design import (
     design_text,
     main,
     pilot_plan,
+    plan,
 )
 from sweeps.plan.options import parse
+from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
 from tests.sweeps.report.test_load import EIGHTEEN, write_sweep
 
@@ -126,11 +128,18 @@ def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
     assert found.recommended is None
     text = design_text(found)
     assert "seeds per system on 200 queries: no number is enough" in text
-    Q, S = found.larger
-    assert f"{S} seeds per system on {Q:,} queries are enough (--queries {Q})" in text
-    assert _power(found, S, Q) >= 0.8 > _power(found, S - 1, Q)
+    assert "are enough" not in text, "one number of queries for 10 seeds"
     assert "No number of seeds is enough" in " ".join(text.split())
     assert "200 queries are available: more need new judgments" in text
+
+
+def test_where_twenty_seeds_never_suffice_the_plan_names_how_many_do_and_on_how_many_queries():
+    found = plan(Variances(0.2, 0.06, 0.1), Goal(0.02), num_queries=100)
+    *few, (S, Q) = found.queries.items()
+    assert {seeds for seeds, _ in few} == {3, 5, 10, 20} and S > 20
+    assert math.isinf(min(needed for _, needed in few)) and math.isinf(found.seeds)
+    assert _power(found, S, Q) >= 0.8 > _power(found, S, Q - 1)
+    assert f"queries with {S} seeds per system: {Q:,}" in design_text(found)
 
 
 def test_power_that_falls_with_more_queries_is_explained(capsys: Any) -> None:
@@ -140,6 +149,19 @@ def test_power_that_falls_with_more_queries_is_explained(capsys: Any) -> None:
     assert "16%    15%    14%" in shown and "fewer degrees of freedom" in shown
     main([*words.split(), "100"])
     assert "fewer degrees of freedom" not in capsys.readouterr().out
+
+
+def test_by_default_alpha_is_shared_as_in_the_pilot_s_table(tmp_path: Path, capsys: Any) -> None:
+    single = {(1, 2): "failed", (1, 3): "failed"}  # a † row, in no family
+    folder = write_sweep(tmp_path, num_queries=60, fates=single)
+    assert analyse(load_sweep(folder)).primary[0].family_size == 3
+    main([str(folder), "--delta", ".1"])
+    assert "alpha 0.05, 3 comparisons:" in capsys.readouterr().out
+    main([str(folder), "--delta", ".1", "--family", "1"])
+    assert "alpha 0.05, 1 comparison:" in capsys.readouterr().out
+    uncorrected = write_sweep(tmp_path / "none", num_queries=60, correction="none")
+    main([str(uncorrected), "--delta", ".1"])
+    assert "alpha 0.05, 1 comparison:" in capsys.readouterr().out
 
 
 def budgeted(folder: Path, hours: float, delta: float = 0.04) -> DesignPlan:
@@ -160,6 +182,14 @@ def test_a_budget_has_a_design_for_each_number_of_configurations(pilot: Path) ->
     text = design_text(found)
     assert f"\n{found.recommended.num_configurations} *" in text and "GPU-hours" in text
     assert max(map(len, text.partition("* recommended")[0].splitlines())) <= 80
+
+
+def test_no_design_below_the_power_is_recommended(pilot: Path) -> None:
+    found = budgeted(pilot, 8, delta=0.005)
+    assert found.designs and found.recommended is None and found.command == ""
+    text = " ".join(design_text(found).split())
+    assert "recommended" not in text and " * " not in text
+    assert "No design reaches 80% power: 200 queries and 8 GPU-hours can show" in text
 
 
 @pytest.mark.parametrize(("hours", "num_configurations", "confirm"), [(50, 5, False), (1, 2, True)])
@@ -224,7 +254,15 @@ def test_without_any_costs_the_designs_ask_for_them(tmp_path: Path, capsys: Any)
     trials.to_parquet(folder / "trials.parquet")
     assert main([str(folder), "--delta", ".1"]) == 0
     assert "needs --seconds-per-seed" in capsys.readouterr().out
-    with pytest.raises(BadInput, match="--gpu-hours needs"):
+    with pytest.raises(BadInput, match="needs --seconds-per-seed"):
+        main([str(folder), "--delta", ".1", "--gpu-hours", "8"])
+
+
+def test_a_smoke_test_is_no_pilot(tmp_path: Path, capsys: Any) -> None:
+    folder = write_sweep(tmp_path, num_queries=60, command="ranksweep run s --smoke-test")
+    main([str(folder), "--delta", ".1"])
+    assert "A smoke test is no pilot" in capsys.readouterr().out
+    with pytest.raises(BadInput, match="a smoke test is no pilot: run the sweep first"):
         main([str(folder), "--delta", ".1", "--gpu-hours", "8"])
 
 

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rank_core.stats.matrix import score_matrix
 from sweeps.commands.report import main
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import Report, write_report
+from sweeps.report.conclusions import answer, next_step
 from sweeps.report.factors import grid_factors
 from sweeps.report.figures.heatmap import heat_map
 from sweeps.report.load import load_sweep
@@ -291,6 +293,11 @@ def test_few_seeds_are_said_to_be_few(
     assert words in shown and (len(seeds) == 1 or absent not in shown)
     upper = any(one.significant(0.05) for one in analysis.primary)
     assert upper == (len(seeds) > 2)
+    step = next_step(analysis)
+    assert ("third seed: --num-seeds 3" in step) == (len(seeds) == 2)
+    assert ("Two seeds" in answer(analysis)) == (len(seeds) == 2)
+    smoke_test = replace(analysis.sweep, command="ranksweep run s --smoke-test")
+    assert step and not next_step(replace(analysis, sweep=smoke_test))
     for text in (shown, latex(paper_table(analysis)), table_text(analysis)):
         assert bool(re.search(r"\(p\)|p in parentheses", text)) == (len(seeds) == 2)
         assert bool(re.search(r"\(\D*\.\d{3}\)", text)) == (len(seeds) == 2)

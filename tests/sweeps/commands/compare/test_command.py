@@ -163,7 +163,8 @@ def test_the_text_names_the_system_with_too_few_runs(folder: Path) -> None:
     two = systems_of([f"firstp={folder}/firstp.[12].run", several])
     found = compare_runs(two, folder / "qrels.txt")
     text = " ".join(comparison_text(found).split())
-    assert "two seeds of a system" in text and "one seed" not in text
+    assert "Two seeds of a system" in text and "one seed" not in text
+    assert "Next: add a third training run each." in text
     whole = comparison_text(three(folder))
     assert "three are needed" not in whole
 
