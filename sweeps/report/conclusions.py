@@ -18,7 +18,7 @@ from sweeps.report.notation import (
 )
 from sweeps.report.search import search_sentences
 from sweeps.report.sections.attempts import attempts_sentence
-from sweeps.report.summary import best_on_dev, losses
+from sweeps.report.summary import best_on_dev, dev_means, losses
 
 _WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
@@ -32,6 +32,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         return [certainty(analysis)]
     sentences = [
         answer(analysis),
+        winner(analysis),
         certainty(analysis),
         confirmation(analysis),
         *search_sentences(sweep),
@@ -76,6 +77,19 @@ def answer(analysis: Analysis) -> str:
     if any(map(has_two_runs, decided)):
         text += " Two seeds of a system cannot decide: three are needed."
     return text
+
+
+def winner(analysis: Analysis) -> str:
+    """The configuration that is best on dev, which `export` saves; "" without a choice on dev."""
+    sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
+    # A confirmation's choice is older.
+    if not best or not analysis.primary or sweep.confirms or sweep.split == "dev":
+        return ""
+    test = next(s for s in analysis.cells if s.cell.cell == best).mean(sweep.primary)
+    return (
+        f"Winner (best on dev): {sweep.label(best)}, {sweep.primary} {dev_means(sweep)[best]:.3f} "
+        f"on dev and {test:.3f} on {sweep.split}."
+    )
 
 
 def certainty(analysis: Analysis) -> str:

@@ -24,7 +24,7 @@ from rank_core.stats.variance import (
 )
 from sweeps.report.analysis import Analysis, without_collapsed
 from sweeps.report.factors import GridFactors, grid_factors
-from sweeps.report.summary import best_on_dev
+from sweeps.report.summary import best_on_dev, dev_means
 
 POWER = 0.8
 """The power at which a difference is called detectable."""
@@ -164,10 +164,9 @@ def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
     if sweep.split == "dev" or sweep.dev_scores.empty or not analysis.primary:
         return None
     chosen = best_on_dev(sweep)
-    of_cell = sweep.dev_scores[sweep.dev_scores["cell"] == chosen]
     return DevChoice(
         cell=chosen,
-        dev_mean=float(of_cell.groupby("seed")["value"].mean().mean()),
+        dev_mean=dev_means(sweep)[chosen],
         num_dev_queries=int(sweep.dev_scores["query_id"].nunique()),
         comparison=next((pair for pair in analysis.primary if pair.system == chosen), None),
     )

@@ -110,17 +110,17 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
 
 def best_on_dev(sweep: Sweep) -> str:
     """The cell with the best mean of the primary measure on dev; "" where nothing is known."""
+    means, eliminated = dev_means(sweep), left_after(sweep)
+    names = [cell.cell for cell in sweep.cells if cell.cell not in eliminated]
+    return max((name for name in names if name in means), key=means.__getitem__, default="")
+
+
+def dev_means(sweep: Sweep) -> dict[str, float]:
+    """{cell: mean of the primary measure on dev, over seeds}; empty where nothing is known."""
     if sweep.dev_scores.empty:
-        return ""
+        return {}
     means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
-    means = means.groupby("cell", observed=True).mean()
-    eliminated = left_after(sweep)
-    names = [
-        cell.cell
-        for cell in sweep.cells
-        if cell.cell in means.index and cell.cell not in eliminated
-    ]
-    return max(names, key=lambda name: float(means[name]), default="")
+    return {str(k): float(v) for k, v in means.groupby("cell", observed=True).mean().items()}
 
 
 def _primary(sweep: Sweep) -> pd.DataFrame:

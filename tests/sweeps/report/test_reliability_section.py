@@ -15,7 +15,13 @@ from rank_core.stats.compare import false_positive_interval
 from rank_core.stats.scopes import confidence_interval
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
-from sweeps.report.conclusions import answer, below_first_stage, correction_note, paired_t_test
+from sweeps.report.conclusions import (
+    answer,
+    below_first_stage,
+    conclusions,
+    correction_note,
+    paired_t_test,
+)
 from sweeps.report.factors import factor_text, grid_factors
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import Reliability, assess
@@ -119,6 +125,8 @@ def test_the_choice_on_dev_is_reported_with_its_test_difference(tmp_path: Path) 
     delta = choice.comparison.delta
     assert words.startswith("MaxP 128/64, the best of 4, gains")
     assert f"The best on dev, MaxP 64/48, gains {delta:+.3f} (" in words
+    mean = next(s.mean("nDCG@10") for s in analysis.cells if s.cell.cell == choice.cell)
+    assert f"MaxP 64/48, nDCG@10 0.900 on dev and {mean:.3f} on test" in conclusions(analysis)[1]
 
 
 def test_a_baseline_that_wins_on_dev_is_kept(tmp_path: Path) -> None:
