@@ -113,7 +113,7 @@ def test_another_user_reads_a_finished_sweep(finished, refusal):
             assert refusal(command, folder) == ""
         assert (own / "index.html").stat().st_size and (own / "derived.md").stat().st_size
         for command in OUT_COMMANDS:
-            assert "--out (default DIR/report) must be a folder that" in refusal(command, folder)
+            assert "--out (default DIR/report) must be a writable" in refusal(command, folder)
     finally:
         os.seteuid(0)
         shutil.rmtree(home)
@@ -189,7 +189,7 @@ def test_one_command_sets_aside_runs_again_and_restores_everything(folder, run_l
             if path.parts[0] == trial.name
         }
     assert f"{len(damaged)} trials, one at a time" in again.text
-    assert "warning: " in again.text and "has no events.jsonl that can be read" in again.text
+    assert "warning: " in again.text and "has no readable events.jsonl" in again.text
     after = contents(folder)
     whole = [path for path in before if path.parts[:2] == ("runs", trials[5].name)]
     assert len(whole) == len(TRIAL_FILES)
