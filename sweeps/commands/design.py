@@ -608,8 +608,8 @@ def _design_lines(planned: DesignPlan) -> list[str]:
     if best is None:
         least = min(_detectable(planned, design) for design in planned.designs)
         return lines + wrapped(
-            f"No design reaches {100 * goal.power:g}% power: {planned.available:,} queries and "
-            f"{planned.budget:g} {costs.unit}-hours can show differences of {least:.4f} at best."
+            f"None of them reaches {100 * goal.power:g}% power: on at most {planned.available:,} "
+            f"queries they detect differences of {least:.4f} at best."
         )
     flags = f"--num-seeds {best.num_seeds}"
     if limit:
