@@ -184,8 +184,8 @@ def _from_hub(name: str) -> Path:
     except Exception as error:  # whatever it is, the remedy is the same
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(
-            f"backbone {name!r} is no folder, is not in the Hugging Face cache, and could not be "
-            f"downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
+            f"backbone {name!r} is not a folder, is not in the Hugging Face cache, and could not "
+            f"be downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
             "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny"
         ) from None
 

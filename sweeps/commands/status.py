@@ -143,7 +143,7 @@ def _counts(snapshot: Snapshot) -> str:
     cells, seeds = len(snapshot.file.cells), len(snapshot.file.seeds)
     spared = cells * seeds - len(snapshot.trials)
     less = f", {spared} saved by the search" if spared else ""
-    text = f"{cells} cells x {seeds} seeds{less} = {len(snapshot.trials)}: "
+    text = f"{numbered(cells, 'cell')} x {numbered(seeds, 'seed')}{less} = {len(snapshot.trials)}: "
     text += f"{counts_text(snapshot.trials)}; {numbered(attempts, 'attempt')}"
     if snapshot.others:
         text += f"; {snapshot.others} more from other commands on this folder"

@@ -44,7 +44,8 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"up to {plan.inputs.backbone.max_input_tokens} tokens",
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
-        f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
+        f"trials      {numbered(len(plan.cells), 'cell')} x {numbered(len(plan.seeds), 'seed')}"
+        f" = {number}"
         + (f" ({once} without randomness run once)" if once else "")
         + (f", {finished} of them done" if finished else ""),
     ]

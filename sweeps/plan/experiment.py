@@ -66,14 +66,22 @@ class Experiment:
             return self.label(config)
         settings = config.settings()
         names = [name for name in self.swept if name not in NAMED_ANYWAY]
-        values = [f"{name.rpartition('.')[2]} {_text(settings[name])}" for name in names]
+        values = [f"{_short(name)} {_text(settings[name])}" for name in names]
         return ", ".join([model_and_windows(config), *values])
 
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float) and 0 < value < 1e-3:
+        digits, _, power = f"{value:e}".partition("e")
+        return f"{float(digits):g}e{int(power)}"  # 1e-5
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _short(name: str) -> str:
+    """`head` of `training.head_learning_rate`."""
+    return name.rpartition(".")[2].removesuffix("_learning_rate")
 
 
 def suited(config: TrialConfig, backbone: Backbone) -> Settings:

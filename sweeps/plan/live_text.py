@@ -14,9 +14,8 @@ _RUNNING = r"\b(step \d+/\d+|starting)\b"
 
 
 def is_live_terminal() -> bool:
-    """True if standard output is a terminal that can redraw, without `NO_COLOR` or `TERM=dumb`."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb")
-    return sys.stdout.isatty() and not plain
+    """True if standard output is a terminal that can redraw; rich heeds `NO_COLOR` for colours."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 class LiveText:

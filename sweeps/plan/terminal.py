@@ -54,12 +54,22 @@ def wrapped(line: str, indent: int | None = None) -> str:
 
 
 def shortened(label: str, columns: int) -> str:
-    """The label in at most `columns` characters, shortened in the middle: labels differ at the
-    end."""
-    if len(label) <= columns:
-        return label
-    tail = (columns - 1) * 3 // 5
-    return f"{label[: columns - 1 - tail]}…{label[len(label) - tail :]}"
+    """The label in at most `columns` characters. Of `MaxP 96, head 1e-4, backbone 1e-5` the names
+    of the settings are shortened, then the model; values never are, even if the label is then too
+    long. Other labels are shortened in the middle: they differ at the end."""
+    model, *settings = label.split(", ")
+    parts = [text.partition(" ") for text in settings]
+    for letters in range(max((len(name) for name, _, _ in parts), default=0), 0, -1):
+        short = ", ".join([model, *(f"{name[:letters]} {value}" for name, _, value in parts)])
+        if len(short) <= columns:
+            return short
+    values = "".join(f" {value or name}" for name, _, value in parts)
+    windows = len(model.rpartition(" ")[2]) if settings else 0
+    room = max(columns - len(values), windows + 2 if settings else 0)
+    if len(model) > room:
+        tail = max((room - 1) * 3 // 5, windows)
+        model = f"{model[: room - 1 - tail]}…{model[len(model) - tail :]}"
+    return model + values
 
 
 def numbered(number: float, noun: str) -> str:

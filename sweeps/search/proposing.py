@@ -59,7 +59,7 @@ class ProposingSearch(Search):
         )
         yield "            proposed by the dev values so far, the first 10 at random;"
         yield f"            {search.at_once} under way at a time, which fills the slots;"
-        yield f"            at most {plan.max_trials} trials. Known now:"
+        yield f"            at most {plan.max_trials} trials, of which these are known:"
 
     @property
     def _at_once(self) -> int:

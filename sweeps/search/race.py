@@ -38,8 +38,10 @@ class RaceSearch(Search):
         racing = sum(not cell.deterministic for cell in plan.cells[1:])
         fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_ANALYSIS)
         tie = f" by more than {delta:g}" if delta else ""
-        yield "            a configuration is eliminated once it is unlikely to be the best of the"
-        yield f"            whole grid on dev{tie}; tested from the second seed on;"
+        yield (
+            "            a configuration is eliminated once it is unlikely to be the best of the "
+            f"whole grid on dev{tie}; tested from the second seed on;"
+        )
         yield f"            {fewest} to {plan.num_trials} trials; the baseline runs every seed"
 
     def race(self) -> Race:

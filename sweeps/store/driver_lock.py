@@ -136,7 +136,7 @@ def _acquire(store: Store, lease: Lease) -> None:
         raise BadInput(
             f"one command at a time may drive a sweep, and {store.uri} is driven by "
             f"{holder.text() if holder else 'another command'}. Wait for it or end it there; it "
-            f"is taken for dead {STALE_SECONDS:.0f} s after its last refresh of {LEASE}"
+            f"is considered dead {STALE_SECONDS:.0f} s after its last refresh of {LEASE}"
         )
 
 

@@ -1,10 +1,9 @@
 """Measures under names that MLflow accepts: `nDCG@10` -> `ndcg_cut_10`."""
 
 import re
-from collections.abc import Iterable
-from typing import Any
 
 from rank_core.evaluate import parse_measure
+from sweeps.plan.terminal import shortened
 
 # trec_eval's names, if any: {ir_measures name: (without cutoff, before a cutoff)}.
 _TREC_EVAL = {
@@ -32,18 +31,13 @@ def metric_name(measure: str) -> str:
     return "_".join(parts)
 
 
-def run_name(swept: Iterable[Any], seed: int) -> str:
-    """The swept values and the seed in at most 20 characters: `512 256 3e-05 #97`.
+def run_name(label: str, seed: int) -> str:
+    """The cell's label and the seed in 20 characters, unless its values need more: `MaxP 96/48 #2`.
 
     MLflow's table cuts longer names, and only the seed at the end distinguishes neighbours.
     """
-    ending = f"#{seed}"
-    words = (f"{value:g}" if isinstance(value, float) else str(value) for value in swept)
-    room = 20 - len(ending) - 1
-    text = " ".join(words)
-    if len(text) > room:
-        text = text[: max(0, room - 1)].rstrip() + "…"
-    return f"{text} {ending}".strip()
+    ending = f" #{seed}"
+    return shortened(label, 20 - len(ending)) + ending
 
 
 def _value(value: object) -> str:

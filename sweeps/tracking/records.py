@@ -130,7 +130,7 @@ class RunRecords:
             event,
             "created",
             numbers,
-            name=_name(event, command),
+            name=run_name(event.label, event.seed),
             params={name: _text(value) for name, value in settings.items()},
             tags=tags,
             data=data if event.data else {},
@@ -206,15 +206,6 @@ class RunRecords:
                 self._nonfinite.add(name)
                 run_tags[f"nonfinite.{name}"] = f"{value} at step {step}"
         return Record(event.trial, kind, event.time, tags=run_tags, points=tuple(finite), **facts)
-
-
-def _name(event: AttemptStarted, command: CommandBegan) -> str:
-    """The swept values and the seed; the model where it is not that of the sweep's base."""
-    values = [event.settings[name] for name in event.swept if name not in event.ignored]
-    model = event.settings.get("model.name", command.model)
-    if model != command.model and "model.name" not in event.swept:
-        values.insert(0, model)
-    return run_name(values, event.seed)
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from rank_core.errors import BadInput
 from sweeps.tracking.client import connect
 from sweeps.tracking.server import local_server
 from sweeps.tracking.uri import NONE, check_tracking_uri, is_server
-from sweeps.tracking.views import VIEW_NAME, deep_link
+from sweeps.tracking.views import deep_link
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,9 +37,9 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
 
 def links(base: str, trials: "Experiment", summary: "Experiment | None") -> str:
     """A line per saved view: the trials, then the table to quote."""
-    named = {"trials": trials, "summary": summary}
+    named = {"trials, means over seeds": trials, "summary, the table to quote": summary}
     return "\n".join(
-        f"{f'{name}: {VIEW_NAME}':<44}{deep_link(base, experiment.experiment_id)}"
+        f"{name:<29}{deep_link(base, experiment.experiment_id)}"
         for name, experiment in named.items()
         if experiment is not None
     )

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -56,9 +56,9 @@ def require_files(name: str, files: list[SourceFile]) -> None:
         return
     cache_root().mkdir(parents=True, exist_ok=True)
     with FileLock(cache_root() / "downloads.lock"), _one_short_try():
-        for file in files:
-            if file.present() is None:
-                _download(name, file)
+        missing = [file for file in files if file.present() is None]
+        for number, file in enumerate(missing):
+            _download(name, file, missing[number + 1 :])
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -66,7 +66,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(root) / name for name in names)
 
 
-def _download(name: str, file: SourceFile) -> None:
+def _download(name: str, file: SourceFile, further: Sequence[SourceFile]) -> None:
     try:
         path = Path(file.download.path())
         if path != file.target:  # ir_datasets keeps it in a temporary place
@@ -74,10 +74,11 @@ def _download(name: str, file: SourceFile) -> None:
             with atomic_write(file.target) as unfinished:
                 shutil.copyfile(path, unfinished)
     except Exception as error:  # of the network, the disk or a checksum
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        more = "".join(f", {other.url} to {other.target}" for other in further)
         raise BadInput(
             f"{name} needs {file.target}, which does not exist and could not be downloaded "
-            f"({reason[:160]}). Download {file.url} to that path"
+            f"({reason}). Download {file.url} to that path{more}"
         ) from None
 
 

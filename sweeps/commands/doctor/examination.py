@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.chunking.inputs import Inputs, load_inputs
+from rank_core.encoders.backbones import resolve_backbone
+from rank_core.encoders.tiny import NAMES
 from rank_core.errors import BadInput
 from rank_core.measure_check import check_measures
 from rank_core.models import check_model
@@ -96,6 +98,13 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         check_model(config, inputs.backbone)
     except BadInput as error:
         yield Finding("error", str(error))
+        if config.model.backbone in NAMES:  # made here, in minutes
+            return
+        try:
+            resolve_backbone(config.model.backbone)
+        except BadInput as further:
+            if str(further) != str(error):
+                yield Finding("error", str(further))
 
 
 def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:

@@ -62,6 +62,7 @@ def cluster(storage: Path | None) -> Iterator[Finding]:
             "a sweep that is started here does not use it",
             f"RAY_ADDRESS={address}, or `ray submit`",
         )
+        return
     try:
         nodes = _cluster_nodes(address, storage)
     except Exception as error:  # versions that differ, a token, a head without workers

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.data.disk.document_store import STORES
+from rank_core.data.ir_datasets.files import require_files
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from tests.rank_core.data import real_formats
@@ -191,6 +192,27 @@ def test_without_network_a_missing_file_is_named_at_once(empty_home, monkeypatch
     assert "trec-covid.zip to that path" in message
     assert "\n" not in message
     assert len(tries) == 1
+
+
+class _Away:
+    """A file that cannot be downloaded."""
+
+    def __init__(self, name):
+        self.target, self.url, self.download = Path(name), f"https://host/{name}", self
+
+    def present(self):
+        return None
+
+    def path(self):
+        raise TimeoutError("<object at 0x7f> " * 99)
+
+
+def test_all_missing_files_are_named_without_the_text_of_an_exception(own_cache):
+    with pytest.raises(BadInput) as caught:
+        require_files("msmarco-doc", [_Away("docs.gz"), _Away("queries.gz")])
+    message = str(caught.value)
+    assert "docs.gz to that path, https://host/queries.gz to queries.gz" in message
+    assert "(TimeoutError)" in message and "0x7f" not in message
 
 
 def test_all_extracts_suffice_but_not_some(empty_home):

@@ -64,14 +64,23 @@ def test_a_text_can_be_removed_at_its_end(monkeypatch):
     assert [row for row in screen(terminal.getvalue()) if row] == ["ended"]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", ""), ("TERM", None)]
-)
-def test_plain_lines_are_a_matter_of_the_environment(monkeypatch, name, value):
+@pytest.mark.parametrize("value", ["dumb", "", None])
+def test_plain_lines_are_a_matter_of_the_terminal(monkeypatch, value):
     attach(monkeypatch)
     assert is_live_terminal()
-    monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TERM") if value is None else monkeypatch.setenv("TERM", value)
     assert not is_live_terminal()
+
+
+def test_without_colours_the_text_is_still_drawn_in_place(monkeypatch):
+    terminal = attach(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert is_live_terminal()
+    live = LiveText()
+    live.show(["failed"])
+    live.show(["step 1/9"])
+    live.close()
+    assert "\x1b[1A" in terminal.getvalue() and "\x1b[3" not in terminal.getvalue()
 
 
 def test_a_file_gets_plain_lines(monkeypatch):

@@ -27,6 +27,13 @@ def test_a_long_label_keeps_its_beginning_and_more_of_its_end():
     assert [len(shortened(label, columns)) for columns in range(1, 38)] == list(range(1, 38))
 
 
+def test_a_label_loses_names_of_settings_but_no_values():
+    label = "TopTwoP 96/48, head 1e-4, backbone 1e-5"
+    assert shortened(label, 30) == "TopTwoP 96/48, h 1e-4, b 1e-5"
+    assert shortened(label, 24) == "TopTwoP 96/48 1e-4 1e-5"
+    assert shortened(label, 5) == "T…96/48 1e-4 1e-5"
+
+
 def test_further_lines_stand_below_the_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     first, second = wrapped("trials      " + "word " * 20).splitlines()

@@ -90,7 +90,7 @@ def test_four_processes_on_a_new_postgresql_database_all_succeed(postgres, four_
     client = connect(uri)
     experiment = client.get_experiment_by_name("rank/ws")
     runs = client.search_runs([experiment.experiment_id])
-    assert sorted(run.info.run_name for run in runs) == ["#0", "#1", "#2", "#3"]
+    assert sorted(run.info.run_name for run in runs) == ["c #0", "c #1", "c #2", "c #3"]
     assert not leaks(tmp_path)
 
 
@@ -117,8 +117,8 @@ def assert_arrived(base: str) -> None:
     experiment = client.get_experiment_by_name("rank/ws")
     runs = client.search_runs([experiment.experiment_id])
     assert sorted((run.info.run_name, run.info.status) for run in runs) == [
-        ("#1", "FINISHED"),
-        ("#2", "FINISHED"),
+        ("c #1", "FINISHED"),
+        ("c #2", "FINISHED"),
     ]
     for run in runs:
         points = client.get_metric_history(run.info.run_id, "train/loss")

@@ -76,7 +76,7 @@ def test_a_trial_with_weights_has_a_model_with_its_measures_beside_its_run(uri):
         "test/p_5": "test-" + "a" * 16,
         "best/dev_p_5": "dev-" + "a" * 16,
     }
-    assert _outputs(uri)["48 #3"] == [model.model_id]
+    assert _outputs(uri)["a.b:C #3"] == [model.model_id]
     after = _stored(uri)
     assert after["metrics"] == before["metrics"], "no point of a run is written twice"
 
@@ -101,7 +101,7 @@ def test_what_a_killed_command_left_is_completed_and_not_repeated(uri, broken, m
     assert "0 of 1 models" in caplog.text
     assert _log(uri, 1) == 1
     [model] = _models(uri).values()
-    assert str(model.status) == "READY" and _outputs(uri)["48 #1"] == [model.model_id]
+    assert str(model.status) == "READY" and _outputs(uri)["a.b:C #1"] == [model.model_id]
 
 
 def test_a_model_goes_with_its_weights_and_others_models_stay(uri):

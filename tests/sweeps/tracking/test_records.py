@@ -43,7 +43,7 @@ def test_a_second_start_reopens_the_run_and_brings_no_second_header(tmp_path):
         log.start("c1-seed1", attempt=attempt, label="MaxP 48/32", swept={"chunking.window": 48})
     created, reopened = records(log)
     assert (created.kind, reopened.kind) == ("created", "reopened")
-    assert (created.name, reopened.name) == ("48 #1", "")
+    assert (created.name, reopened.name) == ("MaxP 48/32 #1", "")
     assert [record.tags["attempts"] for record in (created, reopened)] == ["1", "2"]
     assert created.tags["rank.trial_key"] == "ws/c1-seed1" and created.tags["config.id"] == "48/32"
     assert created.params == {"seed": "1", "model.name": "maxp", "chunking.window": "48"}
@@ -56,7 +56,7 @@ def test_a_setting_that_the_trial_ignores_is_neither_param_nor_metric_nor_name(t
     log.start("c1-seed1", label="FirstP 48", swept=swept, ignored=["chunking.stride"])
     [created] = records(log)
     assert created.params == {"seed": "1", "model.name": "maxp", "chunking.window": "48"}
-    assert created.points == (("hp/window", 48.0, 0),) and created.name == "48 #1"
+    assert created.points == (("hp/window", 48.0, 0),) and created.name == "FirstP 48 #1"
     assert created.tags["mlflow.note.content"] == "FirstP 48, seed 1"
 
 

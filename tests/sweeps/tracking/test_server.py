@@ -77,7 +77,7 @@ def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tm
         assert uploader.close(60) == 0
         over_http = _points(base)
     expected = [(step, pytest.approx(1 / step)) for step in range(1, STEPS + 1)]
-    assert over_http == {f"#{seed}": expected for seed in range(TRIALS)}
+    assert over_http == {f"c #{seed}": expected for seed in range(TRIALS)}
     assert caplog.text.count("is unavailable") == caplog.text.count("is back after") == 1
 
 
@@ -85,7 +85,7 @@ def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tm
 def test_four_processes_on_a_new_database_all_succeed(four_at_once, tmp_path):
     uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
     four_at_once(uri)
-    assert sorted(_points(uri)) == ["#0", "#1", "#2", "#3"]
+    assert sorted(_points(uri)) == ["c #0", "c #1", "c #2", "c #3"]
 
 
 CLIENTS, BATCHES, POINTS = 40, 8, 25
@@ -141,7 +141,7 @@ def test_serve_prints_a_link_that_answers_and_ends_its_server(tmp_path):
     try:
         name, link = process.stdout.readline().strip().split("  ", 1)
         base = link.strip().partition("/#/")[0]
-        assert name == "trials: Configurations (mean over seeds)"
+        assert name == "trials, means over seeds"
         assert link.strip() == deep_link(base, uploader.experiment_id)
         assert len(_points(base)) == TRIALS
     finally:

@@ -54,11 +54,9 @@ def test_what_is_no_measure_is_refused(measure):
         metric_name(measure)
 
 
-def test_run_names_keep_the_seed_within_twenty_characters():
-    assert run_name(["512/256", 3e-05], 97) == "512/256 3e-05 #97"
-    long = run_name(["first-last-sampled", 3e-05, "parade-transformer"], 1234)
-    assert len(long) == 20 and long.endswith("… #1234")
-    assert run_name([], 3) == "#3"
+def test_a_run_is_named_by_its_cell_and_seed_in_twenty_characters():
+    assert run_name("TopTwoP 96/48", 2) == "TopTwoP 96/48 #2"
+    assert run_name("PARADE-Transformer 477/477", 1234) == "PARADE…477/477 #1234"
 
 
 @pytest.mark.parametrize(

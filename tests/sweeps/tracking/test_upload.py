@@ -79,7 +79,7 @@ def test_a_trial_arrives_as_one_run_with_everything_in_it(folder, log, uri):
     assert _upload(folder, uri) == 0 == pending(folder)
 
     [run] = _runs(uri)
-    assert (run.info.run_name, run.info.status) == ("48 #1", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("c1 #1", "FINISHED")
     assert run.data.params == {"seed": "1", "model.name": "maxp", "chunking.window": "48"}
     assert run.data.metrics["test/p_5"] == 0.5 and run.data.metrics["hp/window"] == 48
     assert run.data.tags["rank.trial_key"] == "ws/c1-seed1"
@@ -146,7 +146,7 @@ def test_events_that_arrive_during_the_upload_arrive_in_mlflow(folder, log, uri)
     for seed in range(1, 6):
         log.whole(f"c1-seed{seed}", steps=20)
     assert uploader.close(30) == 0
-    assert sorted(run.info.run_name for run in _runs(uri)) == [f"#{n}" for n in range(1, 6)]
+    assert sorted(run.info.run_name for run in _runs(uri)) == [f"c1 #{n}" for n in range(1, 6)]
     losses = [row for row in _stored(uri)["metrics"] if "train/loss" in row]
     assert len(losses) == 5 * 20
 

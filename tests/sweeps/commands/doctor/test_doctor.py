@@ -96,6 +96,12 @@ def test_a_broken_collection_is_one_error_in_the_words_of_the_loader(
     assert text.rstrip().split("\n")[-1].startswith("1 error")
 
 
+def test_collection_and_backbone_that_do_not_exist_are_both_named(doctor, tmp_path):
+    code, text = doctor("--collection", f"{tmp_path}/documents", "--backbone", f"{tmp_path}/bert")
+    assert code == 2 and len(lines_of("error", text)) == 2
+    assert "documents" in text and f"{tmp_path}/bert" in text
+
+
 def test_a_window_that_the_backbone_cannot_read_is_an_error(doctor):
     code, text = doctor("chunking.window=500", "chunking.stride=250")
     assert code == 2

@@ -154,6 +154,17 @@ def test_a_server_that_answers_is_fine_and_one_that_refuses_is_not(tmp_path):
         assert levels(tracking(f"{base}/nowhere")) == ["error"]
 
 
+def test_a_cluster_that_a_sweep_would_not_use_is_named_and_not_examined(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "ray").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+        [found] = cluster(None)
+    assert found.level == "note" and address in found.text
+
+
 @pytest.mark.ray
 def test_the_nodes_of_a_running_cluster_answer_for_themselves(tmp_path, monkeypatch):
     import ray
