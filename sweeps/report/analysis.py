@@ -124,8 +124,11 @@ def interpolated_sentence(analysis: Analysis) -> str:
     text = interpolation_text(sweep, sweep.interpolated)
     if not analysis.interpolated_comparisons:
         return f"{text}."
-    family = analysis.interpolated_comparisons[0].family_size
-    return f"{text}; p corrected over all {family} comparisons of the table."
+    added, others = (
+        c[0].family_size for c in (analysis.interpolated_comparisons, analysis.primary)
+    )
+    first = sweep.first_stage_name
+    return f"{text}; p of {first} and +{first} corrected over {added} comparisons, others {others}."
 
 
 def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:

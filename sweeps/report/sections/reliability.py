@@ -59,9 +59,10 @@ def _seed_variance(analysis: Analysis, reliability: Reliability) -> str:
     parts, primary = reliability.components, analysis.sweep.primary
     if parts is None:
         return ""
+    interval = range_text(parts.seed.low, parts.seed.high, signs=False)
     words = (
-        f"The mean {primary} of a run has a standard deviation of {parts.seed.sd:.3f} over seeds "
-        f"({range_text(parts.seed.low, parts.seed.high, signs=False)}, pooled over systems)"
+        f"Beyond the noise of {parts.num_queries} queries, seeds differ in mean {primary} by an SD "
+        f"of {parts.seed.sd:.3f} ({interval}, pooled over systems)"
     )
     if reliability.homogeneity_p is not None and reliability.homogeneity_p < _ALIKE:
         deviations = {
@@ -73,10 +74,10 @@ def _seed_variance(analysis: Analysis, reliability: Reliability) -> str:
         widest = max(deviations, key=lambda name: deviations[name])
         least = min(deviations, key=lambda name: deviations[name])
         return (
-            f"{words}, unequal between {widest} ({deviations[widest]:.3f}) and {least} "
-            f"({deviations[least]:.3f}; Bartlett p {relation(reliability.homogeneity_p)}). Look at "
-            "every seed: where one system is skewed or collapses, p < .05 comes up to three times "
-            "too often."
+            f"{words}. The table's SDs include it and are unequal: {widest} "
+            f"{deviations[widest]:.3f}, {least} {deviations[least]:.3f} (Bartlett p "
+            f"{relation(reliability.homogeneity_p)}). Look at every seed: where one system is "
+            "skewed or collapses, p < .05 comes up to three times too often."
         )
     S = min(pair.fewest_seeds for pair in analysis.primary)
     residual = 2 * parts.residual.sd**2 / S
@@ -95,14 +96,17 @@ def _detectable(analysis: Analysis, reliability: Reliability) -> str:
     middle = ordered[(len(ordered) - 1) // 2]
     ends = range_text(middle.detectable_low, middle.detectable_high, signs=False)
     number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
-    several = ", median comparison" if len(ordered) > 1 else ""
+    several = "; median comparison" if len(ordered) > 1 else ""
     text = (
-        f"At the SDs observed, a true difference of {number} ({ends}{several}) is found with "
-        f"{100 * POWER:.0f}% power"
+        f"At the SDs observed, a true difference of {number} (95% interval {ends}{several}) "
+        f"is found with {100 * POWER:.0f}% power"
     )
-    if reliability.floor:
+    more = "queries or seeds"
+    if reliability.floor and reliability.floor < middle.detectable:
         text += f"; with any number of seeds, one of {reliability.floor:.3f}"
-    return f"{text}. A smaller one needs more queries or seeds (ranksweep design)."
+    elif reliability.floor:
+        text, more = f"{text}; more seeds would not lower it", "queries"
+    return f"{text}. A smaller one needs more {more} (ranksweep design)."
 
 
 def _choice(analysis: Analysis, reliability: Reliability) -> str:

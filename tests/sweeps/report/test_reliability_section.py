@@ -113,6 +113,19 @@ def test_a_wider_sweep_sees_smaller_differences(tmp_path: Path) -> None:
     assert all(one.detectable_low < one.detectable < one.detectable_high for one in few.limits)
 
 
+def test_more_seeds_are_never_said_to_find_larger_differences_only(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path)
+    trust = assess(analysis)
+    middle = sorted(limit.detectable for limit in trust.limits)[1]
+    assert trust.floor is not None and trust.floor < middle
+    below, above = (
+        _words(analysis, dataclasses.replace(trust, floor=floor))["Detectable difference"]
+        for floor in (trust.floor, 1.01 * middle)
+    )
+    assert "with any number of seeds" in below and "95% interval" in below
+    assert "more seeds would not lower it" in above and "any number" not in above
+
+
 def test_the_choice_on_dev_is_reported_with_its_test_difference(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, effect=0.06)
     _rewrite_dev(folder, "maxp-w64-s48", 0.9)
@@ -188,7 +201,8 @@ def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> No
 def test_a_cell_that_scatters_more_than_the_others_is_named(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4, 5), fates={(2, 2): "collapsed"})
     words = _words(analysis)["Seed variance"]
-    assert "unequal between MaxP 64/48 (0." in words and "skewed or collapses" in words
+    assert words.startswith("Beyond the noise of 200 queries, seeds differ in mean nDCG@10")
+    assert "unequal: MaxP 64/48 0." in words and "skewed or collapses" in words
 
 
 def test_a_test_that_noise_on_single_queries_makes_cautious_is_named(tmp_path: Path) -> None:
