@@ -77,6 +77,7 @@ def _sweep(
     else:
         store = store.of(plan.inputs.collection)
         _check_same_sweep(experiment, store)
+    _check_smoke_test(options, store)
     if options.dry_run:
         _dry_run(plan, store, options)
         return DONE
@@ -100,6 +101,14 @@ def _check_same_sweep(experiment: Experiment, store: Store) -> None:
             f"{shown(stored.question)} and swept {', '.join(stored.swept) or 'nothing'}; this one "
             f"has {shown(experiment.question)} and {', '.join(experiment.swept)}. Give it another "
             "name or another --storage"
+        )
+
+
+def _check_smoke_test(options: Options, store: Store) -> None:
+    """Refuses a smoke test that would replace the description and report of a whole sweep."""
+    if options.smoke_test and (stored := store.described()) and not stored.is_smoke_test:
+        raise BadInput(
+            f"{store.root} holds a sweep that is no smoke test; give --smoke-test another --storage"
         )
 
 
@@ -152,7 +161,7 @@ def _drive(
         if search.over:
             store.drop_checkpoints(set(search.resting()))  # no trial resumes from them
         finished.compare()
-        _print_weights(weights, options)
+        _print_weights(weights, options, search.plan)
         held_back = note_held_back(feed, store)
         report = write_results(search.plan, store, table)
     finally:
@@ -265,10 +274,10 @@ def _weights(plan: Plan, store: Store, options: Options) -> KeptWeights:
     return KeptWeights(store, measure, int(options.weights_gib * GIBIBYTE))
 
 
-def _print_weights(weights: KeptWeights, options: Options) -> None:
-    if weights.num_kept:
+def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
+    if num_kept := weights.num_kept(plan.trials()):
         say(
-            f"weights     of {numbered(weights.num_kept, 'trial')} kept; the winner as a model:\n"
+            f"weights     of {numbered(num_kept, 'trial')} kept; the winner as a model:\n"
             f"            ranksweep export {weights.store.uri} --to FOLDER"
         )
     if weights.over_quota:

@@ -154,7 +154,7 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
     return Sweep(
         folder=folder,
         name=file.sweep,
-        question=file.question,
+        question=f"{file.question} (smoke test)" if file.is_smoke_test else file.question,
         split=file.split,
         measures=file.measures,
         primary=file.primary,

@@ -35,10 +35,9 @@ class KeptWeights:
         self._models: dict[str, dict[int, _Model]] = {}  # {cell: {seed: its model}}
         self._here: dict[str, bool] = {}  # {trial with weights in the storage: may be removed}
 
-    @property
-    def num_kept(self) -> int:
-        """Trials with weights in the storage, of the recorded ones."""
-        return len(self._here)
+    def num_kept(self, trials: Iterable[Trial]) -> int:
+        """The number of trials with weights in the storage, of the recorded ones."""
+        return sum(trial.name in self._here for trial in trials)
 
     def take_in(self, names: Iterable[str]) -> None:
         """Records finished trials, whose results are in the store's folder."""

@@ -70,6 +70,11 @@ class SweepFile:
     interpolate: str = "best"  # the cells with a row "+BM25"
     schema_version: int = 1
 
+    @property
+    def is_smoke_test(self) -> bool:
+        """True for a sweep on little data, which answers nothing."""
+        return "--smoke-test" in self.command.split()
+
     def write(self, folder: Path) -> None:
         """Writes the file atomically."""
         write_json(folder / FILE, self.to_json())

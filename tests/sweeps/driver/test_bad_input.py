@@ -12,6 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeps.driver.command import main
 from sweeps.store.driver_lock import LEASE, only_driver
+from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 from sweeps.window_stride import EXPERIMENT
 
@@ -294,6 +295,18 @@ def test_a_folder_that_is_no_checkpoint_is_refused(refused, tmp_path):
     folder.mkdir()
     message = refused("--backbone", str(folder))
     assert "is no Hugging Face checkpoint (config.json, weights, tokenizer)" in message
+
+
+def test_a_smoke_test_does_not_replace_a_whole_sweep(refused, plan_of, inputs_words, tmp_path):
+    whole, smoke = (str(tmp_path / name) for name in ("whole", "smoke"))
+    for storage, words in ((whole, []), (smoke, ["--smoke-test"])):
+        store = Store(storage, "window_stride/woods")
+        store.open()
+        manifest(plan_of(*words), words).write(store.folder)
+    assert "another --storage" in refused("--smoke-test", "--storage", whole)
+    words = [*inputs_words, "--dry-run", "--storage", smoke]
+    assert main(EXPERIMENT, words, doc=None) == 0
+    assert main(EXPERIMENT, [*words, "--smoke-test"], doc=None) == 0
 
 
 def test_a_second_driver_on_the_same_storage_is_refused(inputs_words, tmp_path, capsys):
