@@ -16,6 +16,7 @@ from sweeps.plan.terminal import (
     terminal_columns,
     wrapped,
 )
+from sweeps.plan.trial_cost import MORE_STEPS, few_steps
 from sweeps.search.search import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
@@ -33,6 +34,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     once = sum(cell.deterministic for cell in plan.cells)
     evaluated = {name: len(evaluated_qrels(plan, name)) for name in SPLITS}
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
+    few = next(filter(None, (few_steps(cell.config, cell.inputs) for cell in plan.cells)), "")
     head = [
         plan.experiment.question,
         "",
@@ -43,6 +45,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens",
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
+        *([f"training    {few}: {MORE_STEPS}"] if few and not plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
         f"trials      {numbered(len(plan.cells), 'cell')} x {numbered(len(plan.seeds), 'seed')}"
         f" = {number}"

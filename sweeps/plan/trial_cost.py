@@ -22,9 +22,13 @@ from rank_core.settings.config import Evaluation, TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
+from sweeps.plan.terminal import numbered
 
 SAMPLE = 2000  # documents read to measure a model's own chunks
 BACKWARD = 2.0  # a backward pass costs about two forward passes
+FEW_STEPS = 10
+"""Optimizer steps below which a trial hardly changes its model."""
+MORE_STEPS = "raise training.num_epochs or lower training.batch_size"
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,19 @@ def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> 
     read = config.training.share_read(chunks.chunks_per_document)
     pairs = documents * read * (1 + BACKWARD) + reads.documents
     return pairs * chunks.tokens_per_document
+
+
+def few_steps(config: TrialConfig, inputs: Inputs) -> str:
+    """`1 step per trial (30 queries, batch 16, 1 epoch)` where there are fewer than `FEW_STEPS`;
+    "" otherwise, without training, or where `training.max_steps` asks for them."""
+    training = config.training
+    if issubclass(model_class(config.model.name), ListRanker) or training.max_steps:
+        return ""
+    queries = min(len(training_queries(part, config)) for part in parts_of(config, inputs))
+    steps = num_training_steps(training, queries)
+    epochs = numbered(training.num_epochs, "epoch")
+    how = f"{queries:,} queries, batch {training.batch_size}, {epochs}"
+    return f"{numbered(steps, 'step')} per trial ({how})" if 0 < steps < FEW_STEPS else ""
 
 
 def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.encoders.backbones import resolve_backbone
-from rank_core.encoders.tiny import NAMES
+from rank_core.encoders.tiny import EMBEDDED, NAMES, SETTINGS
 from rank_core.errors import BadInput
 from rank_core.measure_check import check_measures
 from rank_core.models import check_model
@@ -26,6 +26,7 @@ from sweeps.commands.doctor.services import cluster, tracking
 from sweeps.commands.doctor.texts import similar_queries, texts
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
+from sweeps.plan.trial_cost import MORE_STEPS, few_steps
 from sweeps.store.trial_store import Store
 from sweeps.tracking.uri import check_tracking_uri, default_tracking_uri
 
@@ -70,6 +71,8 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
             raise BadInput(f"a setting is given once, got {name} twice")
         settings[name] = parse_setting(name, value)
     config = TrialConfig().override(settings)
+    if config.model.backbone in EMBEDDED:
+        config = TrialConfig().override({**SETTINGS, **settings})
     check_measures(config.evaluation.measures)
     return config
 
@@ -116,10 +119,16 @@ def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
         "reading run files": run_files(folder) if folder.is_dir() else iter(()),
         "comparing queries of different splits": similar_queries(collection),
         "looking for text outside the windows": coverage(config, inputs),
+        "counting training steps": _training(config, inputs),
     }
     for step, part in parts.items():
         _announce(step)
         yield from part
+
+
+def _training(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
+    if "train" in inputs.collection.splits and (few := few_steps(config, inputs)):
+        yield Finding("warning", f"training: {few}", "next to nothing is learned", MORE_STEPS)
 
 
 def _announce(step: str) -> None:

@@ -41,6 +41,12 @@ def test_a_large_backbone_gets_the_pairs_of_the_paper(plan_of):
     assert grid.baseline["chunking.window"] == 477
 
 
+def test_a_plan_warns_of_trials_with_few_steps(plan_of):
+    assert "1 step per trial (8 queries, batch 16, 1 epoch)" in plan_text(plan_of(), finished=0)
+    for words in ["training.num_epochs=20"], ["training.max_steps=1"], ["--smoke-test"]:
+        assert "per trial (" not in plan_text(plan_of(*words), finished=0)
+
+
 def test_trials_come_seed_by_seed(plan_of):
     plan = plan_of("--seeds", "5,3", "chunking.window=48", "chunking.stride=48,24")
     order = [(trial.seed, trial.cell.label) for trial in plan.trials()]

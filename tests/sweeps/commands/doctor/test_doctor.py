@@ -2,12 +2,14 @@
 
 import os
 import re
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from rank_core.data.load import load_collection
 from sweeps.__main__ import main
+from sweeps.commands.doctor.examination import config_of
 from sweeps.commands.doctor.finding import LEVELS, Finding, finding_text, verdict
 
 SHARED = Path(
@@ -48,8 +50,15 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
     assert "8 test queries: too few" in text and "evaluation.folds=5" in text
     assert "test: 100.0% of relevant documents are among 100 candidates" in text
     assert "no spans.jsonl.gz" in text
+    assert "training: 1 step per trial (8 queries, batch 16, 1 epoch)" in text
     assert "window 40, stride 20" in text and "0.0% of all tokens are never seen" in text
     assert list(tmp_path.iterdir()) == []  # the probe is gone, no database was made
+
+
+def test_an_embedded_backbone_has_the_depth_of_its_trials():
+    for words, depth in ([], 20), (["evaluation.depth=50"], 50):
+        arguments = Namespace(collection=None, fields=None, backbone="tiny", settings=words)
+        assert config_of(arguments).evaluation.depth == depth
 
 
 def test_the_doctor_says_what_it_is_doing_before_each_part(doctor, collection_folder):
