@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.errors import BadInput
 from sweeps.commands.bundle.archive import files_of, write_zip
 from sweeps.commands.bundle.contents import (
@@ -66,6 +67,9 @@ def main(argv: Sequence[str]) -> int:
         given.to.parent.mkdir(parents=True, exist_ok=True)
         write_zip(given.to, folder)
         number = len(files_of(folder))
+    place = folder_and_fields(base_of(collection_of(sweep)))[0]
+    if Path(place).is_absolute():
+        say(f"warning: config.json of every trial names the folder of your documents: {place}")
     judgments = {"include": "with its judgments", "hash": "with the hash of its judgments"}
     say(
         f"bundled     {given.to}: {number} files, {given.to.stat().st_size:,} bytes, "

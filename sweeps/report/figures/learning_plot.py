@@ -153,6 +153,7 @@ def _line(
     axes: Axes, points: list[tuple[int, float]], colour: str, front: int, marker: str | None = None
 ) -> None:
     if points:
+        marker = "." if len(points) == 1 else marker  # a line of one step is invisible
         steps, values = zip(*points, strict=True)
         axes.plot(
             steps, values, color=colour, linewidth=1.1, alpha=0.85, zorder=front, marker=marker

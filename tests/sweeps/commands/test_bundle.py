@@ -30,7 +30,10 @@ FIRSTP, MAXP = (cell for cell, _, _ in CELLS)
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished sweep of version 0.2's layout, over somebody's own collection."""
-    folder = write_ranked_sweep(tmp_path_factory.mktemp("finished") / "woods")
+    folder = write_ranked_sweep(
+        tmp_path_factory.mktemp("finished") / "woods",
+        collection={"name": "/srv/woods|fields(uri=doc_id)", "first_stage": "BM25"},
+    )
     trials = pd.read_parquet(folder / "trials.parquet")
     trials.assign(eval_seconds=1.0).to_parquet(folder / "trials.parquet")
     (folder / "per_query.parquet").unlink()
@@ -111,7 +114,7 @@ def test_an_untouched_bundle_matches_and_is_the_same_bytes_again(
 ) -> None:
     again = made(finished, "--qrels", "include", "--author", "A. Nother", "--license", "CC-BY-4.0")
     assert again.read_bytes() == bundle.read_bytes()
-    capsys.readouterr()
+    assert "folder of your documents: /srv/woods\n" in capsys.readouterr().out
     assert main(["verify", str(bundle)]) == 0
     out = capsys.readouterr().out
     assert "wrong" not in out and "not checked" not in out and "720 per-query values" in out

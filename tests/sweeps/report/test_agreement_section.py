@@ -160,6 +160,7 @@ def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     collection = Collection("made", "0", documents, {"test": split})
     first = write_report(tmp_path, collection=collection).folder / "queries.html"
     page = first.read_text()
+    assert '<div class="queries">' in page and ".queries tr { display: grid" in page, "on a phone"
     assert "<script>" not in page and "&lt;script&gt;alert(1)" in page
     assert "\u202e" not in page and page.count("word") < 10 * 40
     before = first.read_bytes()

@@ -58,6 +58,9 @@ def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) ->
         file.write('{"event": "reported", "st')
     (curve,) = learning_curves(load_sweep(folder))
     assert (curve.cell, curve.seed, curve.loss) == (name, 2, {1: 1.0})
+    shown = learning_plot(analyse(load_sweep(folder)))
+    assert shown is not None
+    assert shown.drawing.figure.axes[0].lines[0].get_marker() == ".", "a single step is seen"
 
 
 def test_a_finished_trial_keeps_its_own_curve_and_of_many_the_first_seeds_are_drawn(
