@@ -159,8 +159,9 @@ def _verdict(
             name = sweep.label(highest.system)
             gain = _gain(analysis, highest)
             return f"{name} is not significantly different from {baseline} {where}: {gain}."
+        extreme = "smallest loss" if highest.delta < 0 else "largest gain"
         return (
-            f"No system is significantly different from {baseline} {where}. The largest gain is "
+            f"No system is significantly different from {baseline} {where}. The {extreme} is "
             f"{_named_gain(analysis, highest)}."
         )
     better = sorted((c for c in significant if c.delta > 0), key=lambda c: -c.delta)
@@ -333,4 +334,5 @@ def _all_finished(analysis: Analysis) -> str:
     rest = sum(len(summary.seeds("stopped")) for summary in analysis.cells)
     why = "stopped by design" if analysis.sweep.search.get("over", True) else "that rest at a rung"
     but = f" but for {rest} {why}" if rest else ""
-    return f"All {count + rest} trials finished{but}; none failed, diverged or collapsed."
+    begun = " that started" if analysis.sweep.stopped else ""
+    return f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."

@@ -29,6 +29,7 @@ from sweeps.report.sections.reliability import TITLE
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.table import latex, markdown, table
 from sweeps.report.terminal import table_text, terminal_text
+from sweeps.store.sweep_file import update_sweep_file
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 COLUMNS = (
@@ -153,6 +154,13 @@ def test_without_a_difference_the_answer_claims_none(tmp_path: Path) -> None:
     analysis, text = _told(write_sweep(tmp_path, effect=0.0, num_queries=40))
     assert all(one.p_both_adjusted > 0.05 for one in analysis.comparisons)
     assert "No system is significantly different from FirstP" in text
+
+
+def test_a_sweep_of_losses_that_ended_early_says_so(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, kinds=FIVE[:3], effect=-0.08, num_queries=10)
+    update_sweep_file(folder, stopped="6 of 21 planned trials did not start")
+    text = " ".join(_told(folder)[1].split())
+    assert "The smallest loss is" in text and "All 9 trials that started finished" in text
 
 
 def test_a_worse_cell_is_called_worse(tmp_path: Path) -> None:
