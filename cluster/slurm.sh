@@ -22,8 +22,8 @@
 # shared cache is prepared once, one on a node's own disk by every node.
 #   export RANKSWEEP_CACHE=$SCRATCH/ranksweep IR_DATASETS_HOME=$SCRATCH/ir_datasets HF_HOME=$SCRATCH/hf
 #
-# All nodes use the virtual environment .venv beside this script's folder, made here if it does not
-# exist. Where compute nodes have no network, make it on the login node first:
+# All nodes use the virtual environment .venv of the folder that the job is submitted from; the job
+# makes it or completes it. Where compute nodes have no network, make it on the login node first:
 #   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e '.[sweep]'
 #
 # Not yet run under Slurm or on two machines. Tests run and interrupt this script with stand-ins for
@@ -47,12 +47,19 @@ if test -z "${SLURM_JOB_ID:-}" || test $# = 0; then
     exit 2
 fi
 cd "$SLURM_SUBMIT_DIR"
+if ! test -f cluster/constraints.txt; then
+    echo "error: $PWD has no cluster/constraints.txt: submit from the root of the checkout" >&2
+    exit 2
+fi
 # On another node a sweep whose driver was killed can be taken over after two minutes (sweeps/store).
 if test -n "${SLURM_RESTART_COUNT:-}"; then sleep 125; fi
 python=$PWD/.venv/bin/python
-if ! test -x "$python"; then
+if ! test -e .venv/bin/ranksweep; then # pip writes it last
     python3 -m venv .venv
-    "$python" -m pip install --quiet --constraint cluster/constraints.txt --editable ".[sweep]"
+    "$python" -m pip install --quiet --constraint cluster/constraints.txt --editable ".[sweep]" || {
+        echo "error: .venv is incomplete; without a network here, make it on the login node" >&2
+        exit 2
+    }
 fi
 cpus=${SLURM_CPUS_PER_TASK:-1}
 export SRUN_CPUS_PER_TASK=$cpus # srun does not inherit it from sbatch

@@ -49,6 +49,9 @@ def slurm(tmp_path):
     drop = 'while [[ "$1" == --* ]]; do shift; done; exec "$@"'
     executable(tmp_path / "bin" / "srun", f"#!/bin/bash\n{drop}\n")
     executable(tmp_path / ".venv" / "bin" / "python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    executable(tmp_path / ".venv" / "bin" / "ranksweep", "")
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "constraints.txt").touch()
     return env
 
 
@@ -121,6 +124,31 @@ def test_a_slurm_job_refuses_nodes_with_other_versions(slurm, tmp_path):
     done = subprocess.run(words, env=slurm, capture_output=True, text=True, timeout=500)
     assert done.returncode == 2
     assert "all nodes must run the same versions" in done.stderr and "3.12.1" in done.stderr
+
+
+def test_a_slurm_job_of_another_folder_makes_no_environment_there(slurm, tmp_path):
+    env = slurm | {"SLURM_SUBMIT_DIR": str(tmp_path / "elsewhere")}
+    (tmp_path / "elsewhere").mkdir()
+    words = ["bash", str(SLURM), "driver.py"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 2 and "submit from the root" in done.stderr
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_slurm_job_completes_an_environment_whose_installation_failed(slurm, tmp_path):
+    log, place = tmp_path / "log", tmp_path / ".venv" / "bin"
+    (place / "ranksweep").unlink()
+    executable(tmp_path / "bin" / "python3", f'#!/bin/bash\necho "python3 $*" >> {log}\n')
+    executable(place / "python", f'#!/bin/bash\necho "$*" >> {log}; exit 1\n')
+    words = ["bash", str(SLURM), "driver.py"]
+    for _ in range(2):  # the second job installs again
+        done = subprocess.run(words, env=slurm, capture_output=True, text=True)
+        assert done.returncode == 2 and "on the login node" in done.stderr
+    lines = log.read_text().splitlines()
+    assert [line.split()[:3] for line in lines] == 2 * [
+        ["python3", "-m", "venv"],
+        ["-m", "pip", "install"],
+    ]
 
 
 @pytest.mark.parametrize("env, words", [({}, ["driver.py"]), ({"SLURM_JOB_ID": "1"}, [])])
