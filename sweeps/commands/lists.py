@@ -92,6 +92,8 @@ def measures(argv: Sequence[str]) -> int:
 
 def settings_page() -> str:
     """docs/settings.md."""
+    from rank_core.encoders import tiny
+
     lines = [
         "# Settings",
         "",
@@ -99,6 +101,11 @@ def settings_page() -> str:
         "`rank_core/settings`. On a command line: `chunking.window=150`, or several values of a "
         "setting that a sweep varies: `chunking.window=75,150`. `ranksweep settings WORD` prints "
         "those with WORD in them.",
+        "",
+        f"The embedded backbones ({', '.join(map('`{}`'.format, tiny.EMBEDDED))}) have other "
+        "defaults, which the plan of a sweep prints: "
+        + ", ".join(f"`{name}={value:g}`" for name, value in tiny.SETTINGS.items())
+        + ".",
     ]
     for section, title in SECTIONS.items():
         lines += ["", f"## {section or 'collection, seed'}", "", f"{title}.", ""]

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from rank_core.encoders import tiny
 from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seconds
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import (
@@ -43,7 +44,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + ", ".join(f"{name} {count:,}" for name, count in queries.items())
         + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
-        f"up to {plan.inputs.backbone.max_input_tokens} tokens",
+        f"up to {plan.inputs.backbone.max_input_tokens} tokens" + _backbone_settings(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *([f"training    {few}: {MORE_STEPS}"] if few and not plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
@@ -56,6 +57,14 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     lines += CAPTION
     lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
+
+
+def _backbone_settings(plan: Plan) -> str:
+    """The settings of the plan's base that an embedded backbone sets in place of the defaults."""
+    base = plan.base.settings()
+    own = tiny.SETTINGS if base["model.backbone"] in tiny.EMBEDDED else {}
+    named = [f"{name}={value:g}" for name, value in own.items() if base[name] == value]
+    return "; its own defaults: " + ", ".join(named) if named else ""
 
 
 def _cell_lines(plan: Plan) -> list[str]:

@@ -23,7 +23,7 @@ from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.plan.terminal import numbered
-from sweeps.search.sampler import Seen, propose, write_study
+from sweeps.search.sampler import AT_RANDOM, Seen, propose, write_study
 from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
 from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patiently
@@ -57,8 +57,9 @@ class ProposingSearch(Search):
             f"search      {search.name}: up to {search.num_configs} configurations of "
             f"{source(plan)}"
         )
-        yield "            proposed by the dev values so far, the first 10 at random;"
-        yield f"            {search.at_once} under way at a time, which fills the slots;"
+        without = search.at_once - 1
+        yield f"            the first {AT_RANDOM + without} at random, later ones by the dev values"
+        yield f"            of all earlier ones but the last {without};"
         yield f"            at most {plan.max_trials} trials, of which these are known:"
 
     @property

@@ -23,6 +23,8 @@ from optuna.trial import TrialState, create_trial
 from rank_core.files import atomic_write
 from sweeps.plan.search_space import Range, Space
 
+AT_RANDOM = 10
+"""The number of ended proposals below which a proposal is drawn at random."""
 Seen = tuple[Mapping[str, Any], float | None, bool]
 """Values of an earlier proposal, its dev value, and True if it has ended."""
 
@@ -59,10 +61,12 @@ def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[s
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     if name == "gp":
-        return optuna.samplers.GPSampler(seed=seed)
+        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
     assert name == "tpe", name
     # Settings interact: the effect of a stride depends on its window.
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+    return optuna.samplers.TPESampler(
+        seed=seed, n_startup_trials=AT_RANDOM, multivariate=True, constant_liar=True
+    )
 
 
 def _study_trial(

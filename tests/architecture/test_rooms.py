@@ -55,6 +55,7 @@ LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
+    ("sweeps.commands.lists", "rank_core.encoders.tiny"): "brings in torch",
     ("sweeps.commands.mlflow_commands", "sweeps.driver.results"): "draws",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
     ("sweeps.driver.prepare", "sweeps.ray_engine.prepare"): "brings in Ray",

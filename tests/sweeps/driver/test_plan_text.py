@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rank_core.data.trec import read_qrels, read_run
+from rank_core.encoders import tiny
 from rank_core.evaluate import mean_values, per_query
 from rank_core.ranking.scorer import evaluated_queries
 from sweeps.driver.plan_text import forecast_text, plan_text
@@ -41,6 +42,15 @@ def test_the_plan_shows_cells_costs_and_what_is_left_out(plan_of):
     assert "tokens/doc: " in text and "max: " in text, "every column is explained"
     [left_out] = (line for line in text.splitlines() if line.startswith("excluded"))
     assert "chunking.window=500, chunking.stride=32: chunking.window <= 96" in left_out
+
+
+def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
+    plan = plan_of(*SMALL)
+    own = {"model.backbone": "tiny", **tiny.SETTINGS, "model.dropout": 0.2}
+    text = plan_text(replace(plan, base=plan.base.override(own)), finished=0)
+    [line] = (line for line in text.splitlines() if line.startswith("backbone"))
+    assert "its own defaults: training.backbone_learning_rate=0.0003" in line
+    assert "model.dropout" not in line
 
 
 def test_the_plan_says_what_is_done_already(plan_of):

@@ -19,6 +19,7 @@ from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.race import RaceSearch
+from sweeps.search.sampler import propose
 from sweeps.search.search import Listed, Search, make_search, search_class
 from sweeps.store.trial_store import Store
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
@@ -115,7 +116,21 @@ def test_proposals_fill_the_slots_and_the_plan_says_so(plan_of, tmp_path, slots,
     plan = replace(plan, search=plan.search.filling(slots, seeds))
     search = Player(tmp_path, plan, good_small_windows).begin()
     assert len(search.ahead) == seeds * (1 + at_once) > slots
-    assert f"{at_once} under way at a time" in "\n".join(search.plan_lines(plan))
+    lines = "\n".join(search.plan_lines(plan))
+    assert f"first {9 + at_once} at random" in lines and f"the last {at_once - 1};" in lines
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp"])
+def test_a_proposal_uses_dev_values_once_ten_have_ended(name):
+    space = Space(({},), {"c": Range(0.0, 1.0, log=False, whole=False)})
+
+    def proposed(number, values):
+        seen = [({"c": i / 10}, float(values[i]), True) for i in range(number)]
+        return next(propose(name, space, seen, seed=1))
+
+    rising, falling = range(10), range(10, 0, -1)
+    assert proposed(9, rising) == proposed(9, falling)
+    assert proposed(10, rising) != proposed(10, falling)
 
 
 def test_infeasible_and_repeated_points_are_never_proposed(plan_of, tmp_path):
