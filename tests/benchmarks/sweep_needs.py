@@ -1,12 +1,13 @@
-"""What a sweep needs: cache of a node, storage, requests, memory and hours, from measured laws.
+"""What a sweep needs: disk, requests, memory, preparation and GPU-hours, from measured laws.
 
 Collections with MS MARCO's shape are prepared at three small sizes, which gives the bytes of the
-cache for each document and for each training query with 100 candidates; a run that is written gives
-the storage of a trial. The hours are those of a bert-base MaxP (150/75, all chunks, one epoch, a
-negative for each relevant document, validated once) at the MFU that
-`tests.benchmarks.modelled_mfu` models for an H100: no GPU was there to measure it. Requests of S3
-are those counted in a sweep on moto's server (`tests/sweeps/store/test_s3_requests.py` bounds them
-by kind); memory is that of
+cache for each document and for each training query with 100 candidates, and the processor time for
+each document; a run that is written gives the storage of a trial. GPU-hours are those of a
+bert-base MaxP (150/75, all chunks, one epoch, a negative for each relevant document, validated
+once), or of the configurations of the sweep in docs/cluster.md, at the MFU that
+`tests.benchmarks.modelled_mfu` models: no GPU was there to measure it. A checkpoint has weights and
+two moments; two are kept while a third is written. Requests of S3 are those counted in a sweep on
+moto's server (`tests/sweeps/store/test_s3_requests.py` bounds them by kind); memory is that of
 `tests.benchmarks.trial_start`, beside a bert-base in fp32 with its gradients and two moments.
 Run:
 python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--json FILE]
@@ -14,14 +15,16 @@ python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--jso
 
 import argparse
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
-from rank_core.chunking.inputs import load_inputs
+from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.data.trec import write_run
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
@@ -31,15 +34,26 @@ from tests.benchmarks.modelled_mfu import LENGTH, model_flops
 from tests.benchmarks.msmarco_shape import Shape, texts_of, write_shape
 from tests.benchmarks.workload import PEAKS, print_table, random_backbone, save
 
-MFU = {"scoring": 0.44, "training": 0.41}  # modelled_mfu: H100, flat rows, 65,536 tokens a call
+MFU = {  # modelled_mfu: flat rows, 65,536 tokens a call
+    "H100": {"scoring": 0.44, "training": 0.41},
+    "A100": {"scoring": 0.51, "training": 0.48},
+}
 PARAMETERS = 110e6
 REQUESTS = 45  # of S3, a trial with its reports and files
 START_MIB = 60  # private memory of a trial beside its model
-CHUNKS = {"chunking.window": 150, "chunking.stride": 75}
+AT_A_TIME = 4  # trials
+DOWNLOADS = 8.9e9  # of MS MARCO, in ir_datasets
+ENVIRONMENT = 5.9e9  # `.[sweep]` with PyPI's CUDA build of torch 2.13: `du -sm .venv`
+MAXP = (("maxp", 150, 75),)  # model, window, stride
+OF_CLUSTER = (
+    ("firstp", 477, 477),
+    *(("maxp", window, stride) for window in (150, 300) for stride in (75, 150)),
+)
+Chunked = tuple[tuple[str, int, int], ...]
 
 
 class Sweep(NamedTuple):
-    """A sweep of MaxP; `documents` are those of the collection."""
+    """A sweep; `documents` are those of the collection."""
 
     name: str
     documents: int
@@ -47,53 +61,82 @@ class Sweep(NamedTuple):
     dev: int
     cells: int = 20
     seeds: int = 5
+    chunked: Chunked = MAXP
+    downloads: float = DOWNLOADS
 
 
 SWEEPS = (
-    Sweep("a company's pages", 100_000, 3_000, 500),
+    Sweep("a company's pages", 100_000, 3_000, 500, downloads=0),
     Sweep("MS MARCO, 30 k queries", 3_213_835, 30_000, 500),
-    Sweep("MS MARCO, all", 3_213_835, 300_000, 5_193),
+    Sweep("MS MARCO, all", 3_213_835, 367_013, 5_193),
+    Sweep("the sweep above", 3_213_835, 367_013, 5_193, cells=5, chunked=OF_CLUSTER),
 )
 TEST, DEPTH = 43, 100
 
 
+class Prepared(NamedTuple):
+    """Bytes of a cache after the preparation, its processor seconds, and encoder tokens of a pair
+    by configurations."""
+
+    size: float
+    seconds: float
+    tokens: dict[Chunked, float]
+
+
 class Laws(NamedTuple):
-    """Bytes of the cache, and encoder tokens of a pair."""
+    """Bytes of the cache, processor seconds, and encoder tokens of a pair."""
 
     per_document: float
     per_query: float  # of training, with its candidates
+    document_seconds: float
     per_candidate: float  # of a run in the storage
-    tokens_per_pair: float
+    tokens_per_pair: dict[Chunked, float]
 
 
 def laws(documents: int, queries: int) -> Laws:
-    """Measured: the cache at a size, with twice the documents, with twice the queries."""
+    """Measured: the preparation at a size, with twice the documents, with twice the queries."""
     shape = Shape(documents, queries, dev=10, candidates=min(100, documents // 2))
-    once = _cache_bytes(shape)
-    with_documents = _cache_bytes(shape._replace(documents=2 * documents))
-    with_queries = _cache_bytes(shape._replace(train=2 * queries))
+    once = _prepared(shape)
+    with_documents = _prepared(shape._replace(documents=2 * documents))
+    with_queries = _prepared(shape._replace(train=2 * queries))
     return Laws(
-        (with_documents[0] - once[0]) / documents,
-        (with_queries[0] - once[0]) / queries,
+        (with_documents.size - once.size) / documents,
+        (with_queries.size - once.size) / queries,
+        (with_documents.seconds - once.seconds) / documents,
         _run_bytes(),
-        with_documents[1],
+        with_documents.tokens,
     )
 
 
-def _cache_bytes(shape: Shape) -> tuple[int, float]:
-    """Bytes of a cache after the preparation, and encoder tokens of a pair."""
+def _prepared(shape: Shape) -> Prepared:
     with tempfile.TemporaryDirectory() as home:
         cache = Path(home) / "cache"
         os.environ["RANKSWEEP_CACHE"] = str(cache)
         collection = str(write_shape(Path(home) / "made", shape))
         texts = list(islice(texts_of(shape, seed=1), 200))
         backbone = str(random_backbone(Path(home) / "backbone", texts, "tiny"))
-        named = {"collection": collection, "model.backbone": backbone, "model.name": "maxp"}
-        config = TrialConfig().override(named | CHUNKS)
+        config = TrialConfig().override({"collection": collection, "model.backbone": backbone})
+        before = _processor_seconds()
         prepare(config)
+        seconds = _processor_seconds() - before
         size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
-        cut = chunk_statistics(config, load_inputs(collection, backbone))
-        return size, cut.tokens_per_document
+        inputs = load_inputs(collection, backbone)
+        tokens = {
+            chunked: fmean(_tokens(config, inputs, *each) for each in chunked)
+            for chunked in (MAXP, OF_CLUSTER)
+        }
+        return Prepared(size, seconds, tokens)
+
+
+def _processor_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _tokens(config: TrialConfig, inputs: Inputs, model: str, window: int, stride: int) -> float:
+    chunking = {"chunking.window": window, "chunking.stride": stride}
+    cut = config.override({"model.name": model, **chunking})
+    return chunk_statistics(cut, inputs).tokens_per_document
 
 
 def _run_bytes() -> float:
@@ -110,31 +153,41 @@ def _run_bytes() -> float:
 
 
 def needs(sweep: Sweep, law: Laws) -> dict[str, str]:
-    """A row of the table."""
+    """The needs of a sweep."""
     trials = sweep.cells * sweep.seeds
     scored = (sweep.dev + TEST) * DEPTH
-    tokens = {
-        "training": 3 * 2 * sweep.train * law.tokens_per_pair,
-        "scoring": scored * law.tokens_per_pair,
+    pairs = {"training": 3 * 2 * sweep.train, "scoring": scored}
+    flops_per_pair = law.tokens_per_pair[sweep.chunked] * model_flops("bert-base", 1) / LENGTH
+    seconds = {
+        gpu: sum(pairs[phase] * flops_per_pair / (mfu[phase] * PEAKS[gpu]) for phase in pairs)
+        for gpu, mfu in MFU.items()
     }
-    per_token = model_flops("bert-base", 1) / LENGTH
-    seconds = sum(tokens[phase] * per_token / (MFU[phase] * PEAKS["H100"]) for phase in MFU)
     cache = law.per_document * sweep.documents + law.per_query * sweep.train
+    preparation = law.document_seconds * sweep.documents
     storage = trials * scored * law.per_candidate
     kept = sweep.cells * PARAMETERS * 4
-    hours = [f"{seconds * -(-trials // gpus) / 3600:,.1f}" for gpus in (8, 64)]
+    checkpoints = 3 * PARAMETERS * 12  # of a running trial
+    disk = ENVIRONMENT + sweep.downloads + cache + storage + kept + AT_A_TIME * checkpoints
+    hours = [f"{seconds['H100'] * -(-trials // gpus) / 3600:,.1f}" for gpus in (4, 8, 64)]
     return {
         "sweep": sweep.name,
         "documents": f"{sweep.documents:,}",
         "queries (train, dev)": f"{sweep.train:,}, {sweep.dev:,}",
         "trials": str(trials),
-        "cache of a node": f"{cache / 1e9:,.1f} GB",
-        "storage": f"{storage / 1e9:.1f} GB",
-        "weights of each cell's best": f"{kept / 1e9:.0f} GB",
-        "S3 requests": f"{trials * REQUESTS:,}",
+        "GPU-hours on H100, A100": ", ".join(
+            f"{trials * each / 3600:,.1f}" for each in seconds.values()
+        ),
+        "a trial on an H100": f"{seconds['H100'] / 60:,.0f} min",
+        "hours on 4, 8, 64 H100": ", ".join(hours),
+        "core-hours of `prepare`": f"{preparation / 3600:.1f}",
         "memory of a process": f"{(PARAMETERS * 16 / 2**20 + START_MIB) / 1024:.1f} GiB",
-        "a trial": f"{seconds / 60:,.0f} min",
-        "hours at 8, 64 H100": ", ".join(hours),
+        "cache of a node": f"{cache / 1e9:,.1f} GB",
+        "downloads": f"{sweep.downloads / 1e9:.1f} GB",
+        "results": f"{storage / 1e9:.1f} GB",
+        "weights of each cell's best": f"{kept / 1e9:.0f} GB",
+        "checkpoints of a running trial": f"{checkpoints / 1e9:.1f} GB",
+        f"all disk, {AT_A_TIME} trials at a time": f"{disk / 1e9:,.0f} GB",
+        "S3 requests": f"{trials * REQUESTS:,}",
     }
 
 
@@ -149,11 +202,15 @@ def main(argv: Sequence[str]) -> None:
     rows = [needs(sweep, law) for sweep in SWEEPS]
     print(
         f"a document {law.per_document:,.0f} bytes, a training query with its candidates "
-        f"{law.per_query:,.0f}, a candidate in a run {law.per_candidate:.1f}; "
-        f"a pair {law.tokens_per_pair:,.0f} encoder tokens\n"
+        f"{law.per_query:,.0f}, a candidate in a run {law.per_candidate:.1f}; prepared in "
+        f"{1e3 * law.document_seconds:.1f} processor-ms a document; "
+        f"a pair {law.tokens_per_pair[MAXP]:,.0f} encoder tokens\n"
     )
-    print_table(rows)
-    save(given.json, {"laws": law._asdict(), "rows": rows})
+    print_table([{"": need} | {row["sweep"]: row[need] for row in rows} for need in rows[0]][1:])
+    save(
+        given.json,
+        {"laws": {**law._asdict(), "tokens_per_pair": law.tokens_per_pair[MAXP]}, "rows": rows},
+    )
 
 
 if __name__ == "__main__":
