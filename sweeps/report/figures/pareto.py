@@ -182,9 +182,11 @@ def _frame(axes: Axes, points: list[_Point]) -> None:
     half = 1.5 * halves[len(halves) // 2] if halves else 0.0
     means = [point.mean for point in points]
     margin = max(half, 0.15 * (max(means) - min(means)), 0.002)
-    low = min(means) - margin
-    # A measure that is never negative has no axis below 0.
-    axes.set_ylim(max(low, 0.0) if min(means) >= 0 else low, max(means) + margin)
+    low, high = min(means) - margin, max(means) + margin
+    # A measure that is never negative has no axis below 0, and most end at 1.
+    axes.set_ylim(
+        max(low, 0.0) if min(means) >= 0 else low, min(high, 1.03) if max(means) <= 1 else high
+    )
 
 
 def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:

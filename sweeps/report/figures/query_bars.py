@@ -35,13 +35,14 @@ def query_bars(analysis: Analysis) -> Shown | None:
     system, baseline = sweep.label(best.system), sweep.label(best.baseline)
     # Thousands of steps would make a page of megabytes and show no more than these.
     place_Q = np.unique(np.linspace(0, len(order) - 1, min(len(order), _DRAWN)).round().astype(int))
-    height_Q = delta_Q[order][place_Q]
+    height_Q = delta_Q[order][np.append(place_Q, place_Q[-1:])]  # the last bar has an end, too
     with style():
         figure = new_figure(WIDTH, 2.4)
         axes = figure.add_subplot()
         for sign, colour in ((1, BLUE), (-1, ORANGE)):
             side_Q = np.where(sign * height_Q > TIE, height_Q, 0.0)
-            axes.fill_between(place_Q + 0.5, side_Q, step="mid", color=colour, linewidth=0)
+            edge_Q = np.append(place_Q, len(order))
+            axes.fill_between(edge_Q, side_Q, step="post", color=colour, linewidth=0)
         axes.axhline(0, color=INK, linewidth=0.8)
         axes.axhline(best.delta, color=INK, linewidth=1, linestyle=(0, (5, 3)))
         axes.annotate(

@@ -124,6 +124,14 @@ def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Pat
     delta = delta - analysis.matrices["nDCG@10"].scores[best.baseline].mean(axis=0)
     largest = analysis.matrices["nDCG@10"].query_ids[int(delta.argmax())]
     assert f"Largest gains: {largest}," in shown.caption
+    (bars, _) = shown.drawing.figure.axes[0].collections
+    edges = bars.get_datalim(shown.drawing.figure.axes[0].transData)
+    assert (edges.x0, edges.x1) == (0, len(delta)), "whole bars at both ends"
+
+
+def test_the_axis_of_costs_ends_near_the_largest_value(tmp_path: Path) -> None:
+    shown = pareto_plot(_analysis(tmp_path, effect=0.9, seed_deviation=0.5))
+    assert shown is not None and shown.drawing.figure.axes[0].get_ylim()[1] <= 1.03
 
 
 def test_one_seed_has_no_bars_and_no_interval_that_decides(tmp_path: Path) -> None:
