@@ -33,6 +33,7 @@ class Snapshot:
     file: SweepFile
     trials: tuple[TrialNow, ...]
     lost_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
+    spent: float  # seconds of the ended attempts of the planned trials
     others: int  # started trials that this plan lacks
     driver: Driver
     writer: Mapping[str, Any]  # the process of the last command; empty if unknown
@@ -81,6 +82,7 @@ def take_snapshot(where: str) -> Snapshot:
         file=file,
         trials=tuple(trials),
         lost_attempts=_lost_attempts(state, trials, planned),
+        spent=sum(started[name].seconds for name in planned & started.keys()),
         others=len(started.keys() - planned),
         driver=driver,
         writer=vars(lease) if lease else command.writer if command else {},

@@ -116,6 +116,12 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         age = duration(max(0.0, now - news.time / 1000))
         yield "last event", f"{age} ago, from {label} seed {news.seed}"
     yield "time", _time(snapshot)
+    if budget := snapshot.file.budget:
+        spent = snapshot.spent * budget["units"] / 3600
+        yield (
+            "budget",
+            f"{spent:.3g} of {budget['hours']:g} {budget['unit']}-hours in ended attempts",
+        )
     yield "MLflow", _mlflow(snapshot)
 
 

@@ -8,6 +8,7 @@ are those of all commands on a sweep, a deadline is the command's own.
 import time
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.forecast.forecast import (
@@ -91,6 +92,11 @@ class Budgeted:
         """Refuses a budget in which no block fits and no command has spent anything."""
         if self.search.ahead and not self._admit(self.search.ahead[0]) and not self._used:
             raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
+
+    def described(self) -> dict[str, Any]:
+        """The budget of `sweep.json`."""
+        known = self.known
+        return {"hours": self.budget.device_hours, "unit": known.unit, "units": known.units}
 
     def next(self) -> Trial | None:
         """The search's next trial, if its block fits."""

@@ -1,5 +1,6 @@
 """A sweep from the command line to the tested table."""
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -148,6 +149,9 @@ def _drive(
         say(f"reused      {numbered(len(adopted), 'trial')} of other sweeps in {store.storage}")
     say("")
     _describe(search, store, argv, options)
+    if isinstance(feed, Budgeted) and feed.budget.device_hours < math.inf:
+        update_sweep_file(store.folder, budget=feed.described())
+        store.push("sweep.json")
     # Also trials of other plans and machines, whose files this command sends to MLflow.
     patient_read(store, lambda: store.pull(finished.names & table.state.trials.keys()))
     name = experiment_name(options, store)

@@ -66,6 +66,7 @@ class SweepFile:
     tracking_uri: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)  # the search
     versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
+    budget: Mapping[str, Any] = field(default_factory=dict)  # hours, their unit, units of a slot
     stopped: str = ""  # the reason for an early end
     interpolate: str = "best"  # the cells with a row "+BM25"
     schema_version: int = 1
@@ -91,7 +92,8 @@ REQUIRED = tuple(item.name for item in fields(SweepFile) if item.default is MISS
                  and item.default_factory is MISSING)  # fmt: skip
 _TEXTS = ("measures", "swept", "deterministic")
 _NUMBERS = ("coverage", "encoder_tokens_per_document")  # of a cell
-_TABLES = ("baselines", "collection", "backbone", "first_stage", "confirms", "search", "versions")
+_TABLES = ("baselines", "collection", "backbone", "first_stage", "confirms", "search", "versions",
+           "budget")  # fmt: skip
 
 
 def read_sweep_file(folder: Path) -> SweepFile:

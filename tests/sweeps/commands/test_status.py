@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import uuid
 from dataclasses import replace
 
@@ -86,6 +87,18 @@ def test_counts_means_and_attempts_are_those_of_the_store_and_the_ledger(begun, 
     # mean of .25 and .75, and their standard deviation .5 / sqrt(2)
     assert line_of(text, "FirstP").split()[2:] == ["2/2", "0.500", ".354"]
     assert "= 4: 2 done, 1 interrupted, 1 waiting; 3 attempts" in text
+
+
+def test_what_a_budget_has_left_counts_lost_attempts(begun, monkeypatch):
+    store, trials, ledger = begun
+    assert "budget" not in seen(store)
+    update_sweep_file(store.folder, budget={"hours": 0.5, "unit": "core", "units": 2.0})
+    now = [time.time_ns()]
+    monkeypatch.setattr("sweeps.store.trial_events.time.time_ns", lambda: now[0])
+    ledger.started(trials[0])
+    now[0] += 90 * 10**9  # 90 s of two cores
+    ledger.failed(trials[0], Failure("node lost", "x"), again=True)
+    assert line_of(seen(store), "budget").split()[1:5] == ["0.05", "of", "0.5", "core-hours"]
 
 
 def test_lost_attempts_are_counted_by_kind_whatever_became_of_the_trial(begun, leave_result):
