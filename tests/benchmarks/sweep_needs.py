@@ -43,7 +43,7 @@ REQUESTS = 45  # of S3, a trial with its reports and files
 START_MIB = 60  # private memory of a trial beside its model
 AT_A_TIME = 4  # trials
 DOWNLOADS = 8.9e9  # of MS MARCO, in ir_datasets
-ENVIRONMENT = 5.9e9  # `.[sweep]` with PyPI's CUDA build of torch 2.13: `du -sm .venv`
+ENVIRONMENT = 6.1e9  # `.[sweep]` with PyPI's CUDA build of torch 2.13: `du -sm .venv`
 MAXP = (("maxp", 150, 75),)  # model, window, stride
 OF_CLUSTER = (
     ("firstp", 477, 477),
