@@ -7,7 +7,7 @@ from string import ascii_lowercase
 
 from rank_core.stats.baselines import letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from sweeps.plan.terminal import shortened
+from sweeps.plan.terminal import WIDTH, shortened
 from sweeps.report.analysis import Analysis, interpolated_sentence
 from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import (
@@ -40,10 +40,7 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     """The table of a sweep, the conclusions, and the path of the page; `uri` is the sweep's, where
     the page is a copy."""
     sweep = analysis.sweep
-    others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
-    lines = [*wrapped(f"{sweep.name}: {sweep.question}"), ""]
-    shown = measure_table(analysis, sweep.primary, others)
-    lines += [*terminal_lines(shown), ""]
+    lines = [*wrapped(f"{sweep.name}: {sweep.question}"), "", *_table_lines(analysis), ""]
     for note in _notes(analysis):
         lines += wrapped(note)
     lines += [""] if lines[-1] else []
@@ -56,12 +53,21 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
 
 def table_text(analysis: Analysis) -> str:
     """The table with its legend alone."""
-    sweep = analysis.sweep
-    others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
-    lines = [*terminal_lines(measure_table(analysis, sweep.primary, others)), ""]
+    lines = [*_table_lines(analysis), ""]
     for sentence in _notes(analysis):
         lines += wrapped(sentence)
     return "\n".join(lines)
+
+
+def _table_lines(analysis: Analysis) -> list[str]:
+    """The table with names of systems as short as the width needs."""
+    sweep, lines = analysis.sweep, list[str]()
+    others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
+    for label in range(20, 9, -1):
+        lines = terminal_lines(measure_table(analysis, sweep.primary, others, label=label))
+        if max(map(len, lines)) <= WIDTH:
+            break
+    return lines
 
 
 def _notes(analysis: Analysis) -> list[str]:

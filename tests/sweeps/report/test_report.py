@@ -226,6 +226,13 @@ def test_the_terminal_gets_no_line_beyond_its_width(damaged: Report) -> None:
     assert damaged.text.endswith(f"Report: {damaged.folder / 'index.html'}\n")
 
 
+def test_names_are_shortened_until_the_table_fits(tmp_path: Path) -> None:
+    kinds = [("A long name of a model", 128, 128), ("A longer name of a model", 128, 64)]
+    sweep = load_sweep(write_sweep(tmp_path, kinds=kinds, num_queries=20))
+    lines = table_text(analyse(replace(sweep, digits=5))).splitlines()
+    assert max(map(len, lines)) <= 80 and any("128/64" in line for line in lines)
+
+
 def test_without_a_finished_baseline_there_is_a_report_and_no_comparison(tmp_path: Path) -> None:
     fates = {(0, seed): "failed" for seed in (1, 2, 3)}
     report = write_report(write_sweep(tmp_path, fates=fates, num_queries=20))
