@@ -65,9 +65,11 @@ def unknown(
         near = nearest(name, known, 1, cutoff=0.6)
         hint = f"; did you mean {near[0]}?" if near else ""
     if len(choices) <= _LISTED:
-        return BadInput(f"unknown {kind} {shown(name)}{hint}; known: {', '.join(choices)}")
+        known_text = " Known" if hint.endswith("?") else "; known"
+        return BadInput(f"unknown {kind} {shown(name)}{hint}{known_text}: {', '.join(choices)}")
     near = [] if renamed else nearest(name, known)
-    words = f"; nearest: {', '.join(near)}" if near else ""
+    end = " Nearest" if hint.endswith("?") else "; nearest"
+    words = f"{end}: {', '.join(near)}" if near else ""
     listing = _LISTINGS.get(kind)
     everything = f"`ranksweep {listing}` lists all" if listing else "there are"
     return BadInput(f"unknown {kind} {shown(name)}{hint}{words}; {everything} {len(choices)}")

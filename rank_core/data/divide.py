@@ -62,7 +62,8 @@ def fold_parts(
 def _require_filled(parts: Mapping[str, Sequence[str]], salt: str, number: int) -> None:
     empty = [name for name, ids in parts.items() if not ids]
     if empty:
+        names = ", ".join(empty[:3]) + ("" if len(empty) < 4 else f" and {len(empty) - 3} more")
         raise BadInput(
-            f"with salt {salt!r}, {', '.join(empty)} got none of the {number} judged queries; give "
-            "it a larger share or use another --salt"
+            f"{number} judged queries are too few: with salt {salt!r}, {names} got none; use "
+            "larger --shares, fewer --folds or another --salt"
         )

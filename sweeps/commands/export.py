@@ -169,6 +169,8 @@ def _cell(
     labels = {cell.label: cell.cell for cell in sweep.cells} | {
         cell.cell: cell.cell for cell in sweep.cells
     }
+    if label == sweep.first_stage_name:
+        raise BadInput(f"{label} has no weights to export; --cell names a trained configuration")
     if label not in labels:
         raise unknown("cell", label, [WINNER, *(cell.label for cell in sweep.cells)])
     if labels[label] not in values:

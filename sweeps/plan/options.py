@@ -296,7 +296,10 @@ def named_collection(name: str | None, fields: str | None) -> str | None:
     if fields is None:
         return absolute_folder(name)
     if name is None:
-        raise BadInput("--fields names columns of a collection's files: it needs --collection DIR")
+        raise BadInput(
+            "--fields names columns of a collection's files: it needs --collection DIR; in a file "
+            'write collection = "DIR|fields(THEIRS=OURS,...)"'
+        )
     parse_fields(fields)
     return absolute_folder(with_fields(name, fields))
 

@@ -55,12 +55,13 @@ def _metadata(facts: CardFacts) -> str:
 def _description(facts: CardFacts) -> str:
     config = facts.config
     kind, cut = model_class(config.model.name), config.chunking
-    windows = "" if kind.first_chunk_only else f", a new one every {cut.stride}"
+    windows = "" if kind.first_chunk_only else f" with stride {cut.stride}"
     most = f", at most {cut.max_chunks} of them" if cut.max_chunks else ""
     return (
         f"{kind.label} ({kind.paper}) over {facts.about['backbone']['name']}. It reranks documents "
-        f"for a query. Of a query it reads {cut.max_query_tokens} tokens; of a document the first "
-        f"{cut.max_document_tokens}, in chunks of {cut.window} tokens{windows}{most}."
+        f"for a query. It reads up to {cut.max_query_tokens} query tokens and the first "
+        f"{cut.max_document_tokens:,} tokens of a document (title, line break, text), in "
+        f"windows of {cut.window} tokens{windows}{most}."
         f"{_mix_text(facts.first_stage)}"
     )
 

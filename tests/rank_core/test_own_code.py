@@ -54,7 +54,7 @@ def test_a_name_is_looked_up_in_the_registry_then_as_a_reference_then_among_entr
     assert path_of("model", "ours", OURS) == OURS["ours"]
     assert path_of("model", "a.b:C", OURS) == "a.b:C"
     assert path_of("model", "mine", OURS) == "w_models:Mine"
-    message = r"unknown model 'min'; did you mean mine\?; known: mine, ours; .* module:name"
+    message = r"unknown model 'min'; did you mean mine\? Known: mine, ours; .* module:name"
     with pytest.raises(BadInput, match=message):
         path_of("model", "min", OURS)
     # Every process knows a name of the package; of another one it needs the module.

@@ -17,7 +17,8 @@ def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             record = _DECODER.decode(line)
         except json.JSONDecodeError as error:
-            raise BadInput(f"{rule}: {error.msg} at character {error.colno}") from None
+            what = error.msg.removesuffix(" at")
+            raise BadInput(f"{rule}: {what} at character {error.colno}") from None
         except (ValueError, RecursionError) as error:  # too large a number or too deep a nesting
             raise BadInput(f"{rule}: {shown(str(error))}") from None
         if not isinstance(record, dict):

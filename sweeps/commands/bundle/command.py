@@ -44,8 +44,10 @@ def main(argv: Sequence[str]) -> int:
     add("--author", action="append", default=[], metavar="NAME", help="whom to cite; repeatable")
     add("--license", default="", metavar="SPDX", help="of your results, such as CC-BY-4.0")
     given = parser.parse_args(argv)
-    if given.to.suffix != ".zip" or given.to.exists():
-        raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
+    if given.to.suffix != ".zip":
+        raise BadInput(f"--to must be a file whose name ends in .zip, got {given.to}")
+    if given.to.exists():
+        raise BadInput(f"--to must be a new file, {given.to} exists")
     check_writable("the folder of --to", given.to.parent)
     with opened(given.sweep, trials=True) as store, tempfile.TemporaryDirectory() as temporary:
         sweep, folder = load_sweep(store.folder), Path(temporary)

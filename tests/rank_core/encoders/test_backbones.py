@@ -82,7 +82,7 @@ def test_the_longest_window_is_accepted_and_one_more_token_is_not(backbone_folde
     [
         (
             {"model.name": "maxP"},
-            r"unknown model 'maxP'; did you mean maxp\?; nearest: maxp, .*lists all",
+            r"unknown model 'maxP'; did you mean maxp\? Nearest: maxp, .*lists all",
         ),
         ({"model.name": "firstp"}, r"stride has no effect with model firstp.*=60, got 30"),
         ({"model.name": "firstp", "chunking.stride": 60, "chunking.max_chunks": 2}, "no effect"),

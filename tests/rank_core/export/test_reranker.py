@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,19 @@ def test_a_query_ranks_texts_by_their_places_or_their_ids(reranker, texts):
     assert reranker.rank(query, []) == reranker.rank(query, {}) == []
     run = reranker.rerank({query_id: dict.fromkeys(some, 0.0)}, queries, documents, depth=99)
     assert run[query_id] == pytest.approx(dict(by_id), abs=1e-6)
+
+
+def test_several_threads_rank_at_once(reranker, texts):
+    queries, documents, _ = texts
+    some = dict(list(documents.items())[:7])
+
+    def rank(query):
+        return dict(reranker.rank(query, some))
+
+    alone = [rank(query) for query in queries.values()] * 5
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(rank, [*queries.values()] * 5))
+    assert [pytest.approx(scores, abs=1e-5) for scores in alone] == together
 
 
 def test_documents_are_read_in_blocks_and_the_depth_is_the_trial_s(

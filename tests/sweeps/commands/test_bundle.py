@@ -361,6 +361,8 @@ def test_a_file_that_is_no_zip_is_refused(
     file.write_bytes(content)
     assert main(["verify", str(file)]) == 2
     assert "must be a zip file" in capsys.readouterr().err
+    assert main(["bundle", str(tmp_path), "--to", str(file)]) == 2
+    assert f"{file} exists" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "none.zip")]) == 2
     assert "does not exist" in capsys.readouterr().err
 

@@ -68,6 +68,7 @@ def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     card = (exported / "README.md").read_text()
     for words in (about["collection"]["content_hash"], about["trial"], about["sweep"], "nDCG@10"):
         assert words in card
+    assert "32 query tokens" in card and "windows of" in card
     assert "| FirstP" in card and "ranksweep export" in card and "Reranker.load" in card
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
 
@@ -123,6 +124,8 @@ def test_a_cell_and_a_seed_can_be_named(finished, refused, tmp_path, capsys):
     assert "training.keep_weights=all" in text
     text = refused("export", finished.folder, "--cell", "MaxP 1/1", "--to", tmp_path / "c")
     assert "unknown cell 'MaxP 1/1'" in text and all(label in text for label in labels)
+    text = refused("export", finished.folder, "--cell", "BM25", "--to", tmp_path / "c")
+    assert "BM25 has no weights" in text
 
 
 def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(

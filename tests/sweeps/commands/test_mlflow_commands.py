@@ -37,7 +37,7 @@ def test_no_command_shows_the_usage_and_fails(capsys):
 def test_an_unknown_command_is_refused_with_the_nearest_one(capsys):
     assert main(["raport", "x"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("error: unknown command 'raport'; did you mean report?; nearest: ")
+    assert message.startswith("error: unknown command 'raport'; did you mean report? Nearest: ")
 
 
 @pytest.mark.parametrize("command", OF_A_SWEEP)

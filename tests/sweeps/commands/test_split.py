@@ -102,7 +102,8 @@ def test_given_test_judgments_stay_together(files, tmp_path):
     [
         (["--shares", "90,10"], "--shares must be 3 numbers above 0, of train, dev, test"),
         (["--shares", "1,1,0"], "--shares must be 3 numbers above 0"),
-        (["--shares", "99999,1,1"], "got none of the 59 judged queries"),
+        (["--shares", "99999,1,1"], "59 judged queries are too few: "),
+        (["--folds", "100"], " more got none; "),
         (["--folds", "2"], "--folds >= 3 must hold"),
         (["--folds", "3", "--shares", "1,1,1"], "--folds divides all queries alike"),
         (["--test", "all.tsv"], "--test judges query 'q1', which --qrels judges as well"),

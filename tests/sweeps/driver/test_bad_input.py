@@ -50,7 +50,7 @@ def _unless_given(inputs_words, words):
 COMMAND_LINES = [
     (
         "chunking.windw=48",
-        ["'chunking.windw'", "did you mean chunking.window?", "nearest: chunking.w"],
+        ["'chunking.windw'", "did you mean chunking.window? Nearest: chunking.w"],
     ),
     ("window=48", ["unknown setting 'window'", "did you mean chunking.window?", "chat.window"]),
     ("windw=48", ["unknown setting 'windw'", "did you mean chunking.window?"]),
@@ -182,7 +182,7 @@ COLLECTIONS = {
     "document without text": (
         "docs.jsonl",
         replace_line(2, '{"doc_id": "d01", "body": "x"}'),
-        ["docs.jsonl:2: ", "doc_id and text", "found doc_id, body"],
+        ["docs.jsonl:2: ", "must have text", "found doc_id, body"],
     ),
     "empty document": (
         "docs.jsonl",

@@ -209,3 +209,8 @@ def test_experiments_have_a_prefix_of_the_flag_the_environment_or_ours(monkeypat
     for wrong in ("", "/team", "team/", "a//b", "../x", "a'b"):
         with pytest.raises(BadInput, match="--experiment-prefix must be letters"):
             parsed("--experiment-prefix", wrong)
+
+
+def test_names_of_fields_need_a_collection_beside_them():
+    with pytest.raises(BadInput, match=r'in a file write collection = "DIR\|fields\(THEIRS=OURS'):
+        parse(["--fields", "a=text"], prog="x.py", description="")

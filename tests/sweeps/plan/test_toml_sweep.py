@@ -105,7 +105,7 @@ WRONG = [
     ("name = \n", r":1: not valid TOML"),
     ('name = "x"\n', r": a sweep must have a question: the question that the sweep answers"),
     (f"{FEW}", r":1: grid, points or ranges must name the swept settings"),
-    (f"{FEW}{GRID}[bsae]\n", r":6: unknown key 'bsae'; did you mean base\?; known: base, baseline"),
+    (f"{FEW}{GRID}[bsae]\n", r":6: unknown key 'bsae'; did you mean base\? Known: base, baseline"),
     (f"{FEW}{GRID}[base]\ntraining.epochs = 2\n", r":7: unknown setting 'training.epochs'"),
     (
         f"{FEW}points = [\n  {{ chunking.max_chunks = 1 }},\n  {{ chunking.max_chunk = 1 }},\n]\n",
@@ -136,7 +136,7 @@ WRONG = [
     ),
     (f'{FEW}[ranges]\nmodel.dropout = "3..1"\n', r":5: lo < hi must hold in a range"),
     (f'{FEW}seeds = "3"\n{GRID}', r":4: seeds must be a number or a list, got '3'"),
-    (f"{FEW}{GRID}[search]\nnumber = 3\n", r":7: unknown key of search 'number'.*known: delta"),
+    (f"{FEW}{GRID}[search]\nnumber = 3\n", r":7: unknown key of search 'number'.*nown: delta"),
     (
         f'{FEW}{GRID}[search]\nnum_configs = "3"\n',
         r":7: num_configs of search must be a whole number, got '3'",
