@@ -173,7 +173,7 @@ def test_no_line_is_wider_than_the_terminal(store, plan_of, monkeypatch, columns
         assert sum("COLLAPSED" in line for line in lines) == 3
         assert "left)" in monitor.out.getvalue()
         named = [line for line in lines if " dev " in line and line.startswith("[")]
-        assert [label[:4] in line and " seed " in line for line in named] == [True] * len(named)
+        assert all(f"] {label[0]}" in line and " seed " in line for line in named)
 
 
 def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, trials, monitor, ends):
