@@ -128,7 +128,8 @@ def interpolated_sentence(analysis: Analysis) -> str:
         c[0].family_size for c in (analysis.interpolated_comparisons, analysis.primary)
     )
     first = sweep.first_stage_name
-    return f"{text}; p of {first} and +{first} corrected over {added} comparisons, others {others}."
+    counts = f"corrected over {added} comparisons, others over {others}"
+    return f"{text}; p of {first} and +{first} {counts}."
 
 
 def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:

@@ -148,7 +148,7 @@ def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: 
     alphas = analysis.sweep.interpolated[1].alphas_text
     notes = " ".join(analysis.notes)
     assert "chosen on dev (FirstP 40 " in notes and alphas in notes
-    assert "p of BM25 and +BM25 corrected over 4 comparisons, others 1" in notes
+    assert "p of BM25 and +BM25 corrected over 4 comparisons, others over 1" in notes
     assert "6 of 6 launched trials used" in notes
 
 
