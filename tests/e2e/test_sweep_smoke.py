@@ -173,7 +173,7 @@ def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_loca
     # Another plan in the same folder: its report is about its own cells, nothing is lost.
     words = "--smoke-test --num-seeds 1 chunking.window=64 chunking.stride=48 --tracking-uri none"
     other = run_local(copy, *words.split())
-    assert "2 cells x 1 seeds = 2, 1 of them done" in other.text
+    assert "2 cells x 1 seed = 2, 1 of them done" in other.text
     assert len(pd.read_parquet(folder / "trials.parquet")) == 10
     assert len(trial_folders(folder)) == 10
     assert "MaxP 64/48" in (folder / "report" / "table.md").read_text()
