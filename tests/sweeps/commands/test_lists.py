@@ -161,7 +161,7 @@ def test_a_long_list_is_cut_to_the_nearest_five():
         setting_type("chunking.windo")
     message = str(error.value)
     assert message.startswith("unknown setting 'chunking.windo'; did you mean chunking.window?")
-    nearest = message.partition("nearest: ")[2].partition(";")[0].split(", ")
+    nearest = message.partition("Nearest: ")[2].partition(";")[0].split(", ")
     assert len(nearest) == 5 and nearest[0] == "chunking.window"
 
 

@@ -240,7 +240,7 @@ def test_tables_of_many_measures_show_the_first_and_say_so(values, tmp_path: Pat
     assert found.sweep.measures == tuple(names[:4])
     assert found.measured.notes == ["Measures not shown (--measures): P@20, P@50 and P@100."]
     assert compared(f"{tmp_path}/all.csv", measures=["P_50"]).sweep.measures == ("P@50",)
-    with pytest.raises(BadInput, match=r"unknown measure of .* 'P@7'.*known: P@1"):
+    with pytest.raises(BadInput, match=r"unknown measure of .* 'P@7'.*Known: P@1"):
         compared(f"{tmp_path}/all.csv", measures=["P@7"])
 
 
