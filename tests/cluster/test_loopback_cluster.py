@@ -240,7 +240,7 @@ def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
     assert len(list(sweep.glob("runs/*-seed*/result.json"))) == 4
     status = cluster.on_head(f"python -m sweeps status {SHARED}/killed/window_stride/python-docs")
     # However the line is broken.
-    assert "has taken everything (http://127.0.0.1:5000)" in " ".join(status.split())
+    assert "up to date (http://127.0.0.1:5000)" in " ".join(status.split())
     fetched = f"{HOME}/fetched"
     cluster.run(
         "ray", "rsync-down", CONFIG, f"{SHARED}/killed/window_stride/python-docs/report/", fetched
