@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-all quick lint docs clean
+.PHONY: quickstart test test-all test-extras quick lint docs clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -27,10 +27,20 @@ test: quick
 	$(PYTEST) -m "chaos and not (long or gpu)"
 
 # An hour: also what is long and rare. With RANKSWEEP_LONG_UNTIL (in seconds since 1970) no long test
-# begins after that time.
+# begins after that time, and no test of the extras in the 8 minutes before it.
 test-all: test
 	$(PYTEST) $(BY_FILE) -rs -m "long and not (ray or cluster or chaos or gpu)"
 	$(PYTEST) -rs -m "long and (ray or cluster or chaos) and not gpu"
+	@if [ $$(date +%s) -gt $$(($${RANKSWEEP_LONG_UNTIL:-9999999999} - 480)) ]; then \
+		echo "no time left for the tests of Lucene and PyTerrier (make test-extras)"; \
+	else $(MAKE) test-extras; fi
+
+# Lucene, PyTerrier, Hugging Face's datasets and ClueWeb's files bring 58 packages: after all other tests.
+test-extras: $(VENV)/.installed-dev
+	$(BIN)/pip install --quiet --editable ".[retrieval,pyterrier,clueweb]"
+	$(PYTEST) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py tests/rank_core/data/test_readers.py \
+		tests/rank_core/data/ir_datasets/test_collection.py tests/rank_core/first_stage/test_lucene.py \
+		tests/rank_core/data/transforms/test_first_stage_transform.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@
 #       --storage "$SCRATCH/rank"                      each trial on 4 GPUs, 4 trials at a time
 #   sbatch --nodes=1 --gpus-per-node=4 --cpus-per-task=32 --mem=128G cluster/slurm.sh \
 #       sweeps/window_stride.py --storage "$SCRATCH/rank"          four trials at a time on a node
-#   sbatch --nodes=1 --gpus-per-node=0 cluster/slurm.sh -m sweeps prepare \
+#   sbatch --nodes=1 --gpus-per-node=0 cluster/slurm.sh sweeps/window_stride.py --prepare \
 #       --collection msmarco-doc --backbone bert-base-uncased      the inputs, in advance
 #   .venv/bin/ranksweep status "$SCRATCH"/rank/window_stride/COLLECTION          its progress
 #

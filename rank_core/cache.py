@@ -15,15 +15,14 @@ from filelock import FileLock, Timeout
 SECONDS_BEFORE_WORD = 5.0
 MESSAGES = {
     "collections": "preparing the collection",
-    "cpu-forms": "measuring this CPU",
     "document-frequencies": "counting document frequencies",
     "document-sources": "reading the documents",
     "first-stage": "ranking candidates with BM25",
     "lucene-index": "indexing the documents",
-    "tiny": "building the backbone",
     "tokens": "tokenising documents and queries",
     "training": "preparing the training pairs",
     "transforms": "preparing the collection",
+    "untrained": "writing the untrained backbone",
 }
 """The log's message for each kind of folder that takes time to build."""
 _log = logging.getLogger(__name__)
@@ -54,15 +53,10 @@ def _locked(path: Path, kind: str) -> Iterator[None]:
         lock.release()
 
 
-def cached_directory(
-    kind: str, key: str, build: Callable[[Path], None], *, resume: bool = False
-) -> Path:
-    """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it does not exist yet.
-
-    The folder appears by one rename under a lock: no reader sees it half built, and the remains of
-    a killed builder are never used. With `resume`, `build` is given the folder of a killed or
-    interrupted builder and must check its files; after an error the folder is removed all the same.
-    """
+def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path:
+    """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it does not exist yet. The folder
+    appears by one rename under a lock: no reader sees it half built, and the remains of a killed
+    builder are never used."""
     home = cache_root() / kind
     final = home / key
     if final.is_dir():
@@ -71,20 +65,15 @@ def cached_directory(
     with _locked(home / f"{key}.lock", kind):
         if final.is_dir():
             return final
-        building = home / f"{key}.building-resumable" if resume else None
         for leftover in home.glob(f"{key}.building-*"):
-            if leftover != building:
-                shutil.rmtree(leftover, ignore_errors=True)
-        if building is None:
-            building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
-        building.mkdir(mode=0o700, exist_ok=True)
+            shutil.rmtree(leftover, ignore_errors=True)
+        building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
         if kind in MESSAGES:
             _log_once(MESSAGES[kind])
         try:
             build(building)
             building.rename(final)
-        except BaseException as error:
-            if not resume or isinstance(error, Exception):
-                shutil.rmtree(building, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
             raise
     return final

@@ -7,8 +7,14 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EISDIR, ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import Any
+
+from rank_core.errors import BadInput
+
+NO_FILE = (ENOENT, EISDIR, ELOOP, ENOTDIR)
+"""Errors of a path that is no file, whatever the state of the storage."""
 
 
 @contextmanager
@@ -41,6 +47,27 @@ def write_json(path: Path, content: Any) -> None:
     """Writes `content` as indented JSON, whole or not at all."""
     with atomic_write(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file. A `BadInput` names one that is none; errors of the storage are passed
+    on."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        raise BadInput(f"{path} {unreadable(path, error)}") from None
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """Why a file cannot be read, as it follows its name in a message."""
+    if isinstance(error, FileNotFoundError):
+        link = "; it is a symbolic link to a missing file" if path.is_symlink() else ""
+        return f"does not exist{link}"
+    if isinstance(error, IsADirectoryError):
+        return "is a folder, not a file"
+    return f"cannot be read: {error.strerror or error}"
 
 
 def file_sha256(path: Path) -> str:

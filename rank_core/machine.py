@@ -25,6 +25,15 @@ def trial_device() -> torch.device:
     return torch.device("cpu")
 
 
+def device_class(device: torch.device) -> str:
+    """The kind of a device: `cpu`, or `cuda` with or without bf16 in hardware. T4 and V100 emulate
+    it, slower than fp32."""
+    if device.type != "cuda":
+        return device.type
+    real = torch.cuda.is_bf16_supported(including_emulation=False)
+    return f"cuda {'with' if real else 'without'} bf16"
+
+
 def begin_on_device(share: float) -> None:
     """Limits this process to `share` of its GPU's memory, if it has a GPU. Raises the GPU's error,
     within a millisecond, if its context is broken, as it then stays until the process ends."""
@@ -39,10 +48,11 @@ def fast_paths() -> bool:
     return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() != "off"
 
 
-def usual_forms() -> bool:
-    """True where `RANKSWEEP_FAST_PATHS` is `usual` or `off`: the CPU's faster form of a computation
-    is not looked for."""
-    return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
+def matrix_units() -> bool:
+    """True on a CPU with matrix units (AMX), which compute bf16 at many times the rate of fp32;
+    not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`."""
+    usual = os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
+    return not usual and "amx_bf16" in cpu_facts()["instructions"].split()
 
 
 @lru_cache(maxsize=1)

@@ -1,10 +1,7 @@
-"""Trial computation of measures before a launch, in a child process because some may crash it."""
+"""Trial computation of measures before a launch, on a toy run."""
 
-import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -21,9 +18,8 @@ _GRADES = frozenset({0, 1, 2})
 def check_measures(names: Sequence[str], judged: Iterable[Qrels] = ()) -> None:
     """Raises `BadInput` for measures that `per_query` could not compute, and for duplicates.
 
-    Each is computed for a toy run in a child process, because tools behind ir_measures may abort.
-    The toy grades include those of `judged`, because some tools accept only certain grades (ERR:
-    at most 4).
+    The grades of the toy run include those of `judged`, because some tools accept only certain
+    grades (ERR: at most 4).
     """
     parsed: dict[Any, str] = {}
     for name in names:
@@ -35,40 +31,17 @@ def check_measures(names: Sequence[str], judged: Iterable[Qrels] = ()) -> None:
     if not unsure:
         return
     grades = {grade for qrels in judged for docs in qrels.values() for grade in docs.values()}
-    for name, reason in _reasons(tuple(unsure), frozenset(_GRADES | grades)).items():
-        if name not in _reasons(tuple(unsure), _GRADES):
-            reason = f"{reason} for grades from {min(grades)} to {max(grades)}"
-        raise refused_measure(name, reason)
+    for name in unsure:
+        if reason := _reason(name, _GRADES):
+            raise refused_measure(name, reason)
+        if reason := _reason(name, _GRADES | grades):
+            raise refused_measure(name, f"{reason} for grades from {min(grades)} to {max(grades)}")
 
 
 @cache
-def _reasons(names: tuple[str, ...], grades: frozenset[int]) -> dict[str, str]:
-    """{measure: why it cannot be computed}. If the child process dies at a measure, another one
-    tries the measures after it."""
-    reasons: dict[str, str] = {}
-    left = list(names)
-    search = os.pathsep.join(filter(None, sys.path))
-    while left:
-        child = subprocess.run(
-            [sys.executable, "-m", "rank_core.measure_check"],
-            input=json.dumps([left, sorted(grades)]),
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": search},
-        )
-        tried = [json.loads(line) for line in child.stdout.splitlines()]
-        reasons |= {name: reason for name, reason in tried if reason}
-        left = left[len(tried) :]
-        if left:
-            words = child.stderr.strip().splitlines() or [f"exit code {child.returncode}"]
-            reasons[left.pop(0)] = f"the tool that computes it crashed ({words[-1]})"
-    return reasons
-
-
-def _try(names: Sequence[str], grades: Iterable[int]) -> None:
-    """Prints, for each measure, why it cannot be computed for a toy run, or an empty reason."""
-    documents = {f"d{grade}": grade for grade in grades}
-    nothing: dict[str, float] = {}
+def _reason(name: str, grades: frozenset[int]) -> str:
+    """Why a measure cannot be computed for a toy run; empty if it can."""
+    documents = {f"d{grade}": grade for grade in sorted(grades)}
     qrels = {
         "graded": documents,
         "missed": {"a": 1},
@@ -76,26 +49,20 @@ def _try(names: Sequence[str], grades: Iterable[int]) -> None:
         "nothing-relevant": {"a": 0},
         "all-relevant": {"a": 1, "b": 1},
     }
-    run = {
+    run: dict[str, dict[str, float]] = {
         "graded": {doc_id: float(-rank) for rank, doc_id in enumerate(["x", *documents, "y"])},
         "missed": {"x": 1.0},
-        "without-candidates": nothing,
+        "without-candidates": {},
         "nothing-relevant": {"x": 1.0, "a": 0.5},
         "all-relevant": {"a": 1.0, "b": 0.5},
     }
-    for name in names:
-        reason = ""
-        try:
-            query_values(qrels, run, name)
-        except subprocess.CalledProcessError as error:
-            reason = f"{error.cmd[0]}, which computes it, failed with exit code {error.returncode}"
-        except ZeroDivisionError:
-            reason = "it is undefined for some queries"
-        except Exception as error:
-            words = " ".join(str(error).split()) or type(error).__name__
-            reason = re.sub(r"Unsupported measures \{.*?\}", "no installed tool computes it", words)
-        print(json.dumps([name, reason]), flush=True)
-
-
-if __name__ == "__main__":
-    _try(*json.loads(sys.stdin.read()))
+    try:
+        query_values(qrels, run, name)
+    except subprocess.CalledProcessError as error:
+        return f"{error.cmd[0]}, which computes it, failed with exit code {error.returncode}"
+    except ZeroDivisionError:
+        return "it is undefined for some queries"
+    except Exception as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        return re.sub(r"Unsupported measures \{.*?\}", "no installed tool computes it", words)
+    return ""

@@ -7,7 +7,8 @@ import shutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -59,12 +60,10 @@ def portable(kind: str, name: str, registry: Mapping[str, str]) -> str:
     return name if _is_ours(path) else path
 
 
-def load(kind: str, path: str) -> Any:
-    """The object at `module:attribute`. Raises `BadInput` if it is missing, or if other processes
-    could not import it."""
+def load(kind: str, path: str, is_one: Callable[[Any], bool] = callable) -> Any:
+    """The object at `module:attribute`. Raises `BadInput` if it is missing, with the names in the
+    module for which `is_one` is true, or if other processes could not import it."""
     module, _, attribute = path.partition(":")
-    if _is_ours(path):
-        return getattr(import_module(module), attribute)
     if module == "__main__":
         script = Path(str(getattr(sys.modules["__main__"], "__file__", "__main__"))).stem
         file = "my_module" if script == "__main__" else script
@@ -74,9 +73,10 @@ def load(kind: str, path: str) -> Any:
         )
     imported = import_own(module, f"{kind} {path}")
     if not hasattr(imported, attribute):
-        public = [name for name in vars(imported) if not name.startswith("_")]
+        public = [n for n, o in vars(imported).items() if n[0] != "_" and is_one(o)] or ["none"]
         raise BadInput(f"{kind} {path}: {unknown(f'name in {module}', attribute, public)}")
-    source_hash(path)
+    if not _is_ours(path):
+        source_hash(path)
     return getattr(imported, attribute)
 
 
@@ -91,14 +91,33 @@ def import_own(module: str, what: str) -> ModuleType:
                 f"{what}: no module {absent}; install it, or put it into the working directory, "
                 "beside the sweep's file or on PYTHONPATH"
             ) from None
-        if isinstance(error, SyntaxError):
-            place = f"{error.filename}:{error.lineno}"
-        else:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{last.filename}:{last.lineno}"
-        raise BadInput(
-            f"{what}: {module} cannot be imported: {place}: {type(error).__name__}: {error}"
-        ) from error
+        if _is_ours(module):
+            raise
+        raise BadInput(f"{what}: {module} cannot be imported: {_raised(error)}") from error
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """A block that calls a user's code: what it raises, also by `sys.exit`, becomes a `BadInput`
+    with the last line of theirs."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{what} failed: {_raised(error)}") from error
+
+
+def _raised(error: BaseException) -> str:
+    """`FILE:LINE: KIND: MESSAGE`, at the last line outside libraries."""
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}"
+    else:
+        calls = traceback.extract_tb(error.__traceback__)
+        own = [call for call in calls if not _is_installed(Path(call.filename).resolve())]
+        last = (own or calls)[-1]
+        place = f"{last.filename}:{last.lineno}"
+    return f"{place}: {type(error).__name__}: {error}"
 
 
 @cache

@@ -14,23 +14,22 @@ def reported(
     what: str,
     *,
     total: int | None = None,
-    first: int = 0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
     """The items, with a progress line: rewritten in place at a terminal, a new line every half
     minute elsewhere. Steps shorter than that print nothing.
 
-    `total` is their number where they have no length; `first` of them were done before.
+    `total` is their number where they have no length.
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
     at_terminal = sys.stderr.isatty()
     between = TERMINAL_SECONDS if at_terminal else FILE_SECONDS
     start = last = clock()
-    for done, item in enumerate(items, start=first):
-        if done > first and clock() - last >= between:
+    for done, item in enumerate(items):
+        if done and clock() - last >= between:
             last = clock()
-            _write(f"{what}: {_state(done, total, (last - start) / (done - first))}", at_terminal)
+            _write(f"{what}: {_state(done, total, (last - start) / done)}", at_terminal)
         yield item
     if last > start:
         _write(f"{what}: done after {clock() - start:.0f} s", at_terminal)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import unknown
 from rank_core.stats.compare import Comparison
 from sweeps.commands.compare.command import sources_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
@@ -22,14 +22,14 @@ from sweeps.report.figures.figures import figures
 from sweeps.report.html import table_part
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
+from sweeps.report.next_step import next_step
 from sweeps.report.reliability import assess
 from sweeps.report.results import paper_table
 from sweeps.report.sections.results import page_table
 from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import table_text
-from sweeps.store.opened_sweep import opened
 from sweeps.store.scores import TEXTS
-from sweeps.store.sweep_file import ROPE
+from sweeps.store.sweep_file import ROPE, opened
 
 _TESTED = tuple(f.name for f in fields(Comparison) if f.name not in ("measure", "system"))
 
@@ -78,7 +78,9 @@ class TestedTable:
         return {figure.drawing.name: figure.drawing.figure for figure in drawn}
 
     def _repr_html_(self) -> str:
-        return table_part(page_table(self._analysis), conclusions(self._analysis))
+        step = next_step(self._analysis)
+        sentences = [*conclusions(self._analysis), *(step.lines if step else [])]
+        return table_part(page_table(self._analysis), sentences)
 
     def __repr__(self) -> str:
         return self._text
@@ -141,8 +143,8 @@ def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     """The sweep in a folder or under a URI. `interpolate` names the systems with a row "+BM25":
     best, all or none; empty: as in the sweep's command. Raises `BadInput` without a sweep or a
     finished trial."""
-    with opened(str(where), trials=interpolate == "all") as store:
-        sweep = with_interpolated(load_sweep(store.folder), interpolate)
+    with opened(str(where)) as records:
+        sweep = with_interpolated(load_sweep(records.folder), interpolate)
         record_access(sweep, f"sweeps.load({str(where)!r})")
     return LoadedSweep(analyse(sweep))
 
@@ -186,8 +188,6 @@ def compare(
         if isinstance(systems, pd.DataFrame)
         else {name: _sources(sources) for name, sources in systems.items()}
     )
-    if len(runs) < 2:
-        raise BadInput(f"a comparison needs two systems or more, got {', '.join(runs) or 'one'}")
     return ComparedSystems(
         compare_runs(
             runs,

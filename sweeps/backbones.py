@@ -3,7 +3,8 @@
 Paper: Zhang, Yates & Lin 2021, Table 2, and Boytsov et al. 2022, Table 5 (BERT, RoBERTa, ALBERT,
 ELECTRA; with and without MS MARCO).
 Cells: FirstP and the model of the settings over each backbone; name several with
-`model.backbone=a,b`. With the embedded backbone: pre-fine-tuned (`tiny`) and not (`tiny-raw`).
+`model.backbone=a,b`. With the shipped backbone: pre-fine-tuned (`tiny-docs`) and random
+(`tiny-docs-untrained`).
 Size: 2 cells a backbone x 3 seeds.
 Expected: the backbone matters more than the aggregation; without pre-fine-tuning little is learnt
 from a few hundred queries.
@@ -12,6 +13,7 @@ from a few hundred queries.
 import sys
 
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.shipped import SHIPPED
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows
@@ -22,12 +24,11 @@ PAPER = (
     "google/electra-base-discriminator",
     "microsoft/deberta-v3-base",
 )
-EMBEDDED = ("tiny", "tiny-raw")
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     """Every backbone under both models."""
-    families = (PAPER, EMBEDDED, (base.model.backbone,))
+    families = (PAPER, SHIPPED, (base.model.backbone,))
     names = next(family for family in families if base.model.backbone in family)
     models = ("firstp", base.model.name if base.model.name != "firstp" else "maxp")
     points = [{"model.name": model, "model.backbone": name} for name in names for model in models]

@@ -7,9 +7,7 @@ the candidates (chance); the baseline is BM25, the first stage. The
 embedded collection is built this way; make one from any passage collection with
 `--collection 'NAME|far-relevant'`, for example of `python-docs-passages`.
 Size: 10 cells; deterministic ones run once, the others with 3 seeds.
-Expected: FirstP at chance before and after; chunked models above BM25 once fine-tuned. Of the
-embedded backbones only `--backbone tiny-words training.backbone_learning_rate=1e-4` reaches that,
-not significantly (over 279 test queries of an earlier `python-docs`).
+Expected: FirstP at chance before and after; chunked models above BM25 once fine-tuned.
 """
 
 import sys

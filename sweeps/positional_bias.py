@@ -29,13 +29,12 @@ from sweeps.positions.analysis import (
     split_of,
 )
 from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
-from sweeps.positions.page import Described, write_analysis
-from sweeps.positions.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
+from sweeps.positions.rsv import ChunkScorer, RelevantPair, word_chunks
 
 SMOKE_PAIRS = 20
 LIMITS = {
     **{"window": (1, 10**6), "bins": (1, 1000), "first": (1, 10**6), "max_pairs": (0, 10**9)},
-    **{"judge_window": (1, 10**6), "judge_pairs": (1, 10**6)},
+    **{"judge_window": (1, 10**6), "judge_pairs": (1, 10**6), "least_grade": (1, 10**9)},
 }
 """{flag: its least and its greatest value}"""
 
@@ -49,12 +48,8 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("ranksweep run positional_bias", __doc__)
     add = parser.add_argument
-    add(
-        "--collection",
-        required=True,
-        metavar="NAME|DIR",
-        help="a name, a folder or an expression such as 'python-docs|debias(splits=all)'",
-    )
+    named = "a name, a folder or an expression such as 'python-docs|debias(splits=all)'"
+    add("--collection", required=True, metavar="NAME|DIR", help=named)
     add("--split", default="", help="train, dev or test; default: the first of them")
     add("--passages", type=Path, metavar="FILE", help="JSON lines of {query_id, text}: relevant")
     add("--least-grade", type=int, default=1, help="of a relevant document (default: 1)")
@@ -70,12 +65,7 @@ def _parser() -> Parser:
     add("--judge-pairs", type=int, default=50, help="relevant documents to grade (default: 50)")
     add("--judge-window", type=int, default=300, help="words of a graded chunk (default: 300)")
     add("--smoke-test", action="store_true", help=f"{SMOKE_PAIRS} relevant documents alone")
-    add(
-        "--storage",
-        metavar="DIR",
-        default="results",
-        help="folder of the results (default: results)",
-    )
+    add("--storage", metavar="DIR", default="results", help="of results (default: results)")
     add("--out", type=Path, metavar="DIR", help="default: STORAGE/positional_bias/COLLECTION-SPLIT")
     return parser
 
@@ -107,18 +97,21 @@ def _analyse(given: argparse.Namespace) -> int:
     settings = Settings(window=given.window, num_bins=given.bins, first=given.first)
     result = analyse(
         collection,
+        split,
         pairs,
         settings,
         passages=passages,
         scorers=_scorers(given),
         judged=_judge(given, pairs, folder),
+        facts={"judge": given.judge_model} if given.judge_url else {},
     )
-    facts = {"judge": given.judge_model} if given.judge_url else {}
-    about = Described(collection.name, collection.content_hash, split, len(pairs), facts)
-    page = write_analysis(folder, result, settings, about)
+    from sweeps.positions.page import write_analysis
+
+    page = write_analysis(folder, result)
     for name, value in result.summary.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         print(f"{name:<62} {shown:>10}")
+    print(result.answer)
     print(f"Page: {page}")
     return 0
 
@@ -127,13 +120,15 @@ def _scorers(given: argparse.Namespace) -> dict[str, ChunkScorer]:
     if not given.backbone:
         return {}
     from rank_core.encoders.backbones import resolve_backbone
-    from sweeps.positions.embeddings import mean_pooled
+    from sweeps.positions.embeddings import cosine_scorer
 
     backbone = resolve_backbone(given.backbone)
-    return {f"cosine, {backbone.name}": cosine_scorer(mean_pooled(backbone))}
+    return {f"cosine, {backbone.name}": cosine_scorer(backbone)}
 
 
-def _judge(given: argparse.Namespace, pairs: Sequence[Pair], folder: Path) -> list[JudgedChunk]:
+def _judge(
+    given: argparse.Namespace, pairs: Sequence[RelevantPair], folder: Path
+) -> list[JudgedChunk]:
     if not given.judge_url:
         return []
     from rank_core.llm.chat import ChatClient, ChatModel

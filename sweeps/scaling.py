@@ -34,7 +34,7 @@ from rank_core.trial.own_names import own_paths, portable_config
 from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.make_plan import base_config
-from sweeps.plan.options import Options, parse
+from sweeps.plan.options import Options, check_gpus, parse
 from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import Resources, connect, disconnect, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
@@ -66,7 +66,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--num-workers", metavar="1,2,4", help="default: 1, 2, 4, ... as far as the cluster goes")
     add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
-    add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
+    add("--backbone", metavar="ID|DIR", help="tiny-docs, a Hugging Face id or a folder")
     add("--model", metavar="NAME", help="an entry of MODELS (default maxp)")
     add("--profile", metavar="NAME", help="settings of a paper")
     add("--seeds", metavar="N", default="1", help="the one seed of all trainings (default 1)")
@@ -84,6 +84,7 @@ def _scale(given: argparse.Namespace) -> int:
     folder = Path(given.storage) / "scaling"
     check_writable("--storage", folder)
     numbers = _numbers(given.num_workers)
+    check_gpus(options.gpus_per_worker, num_workers=max(numbers, default=2))
     config = _configuration(options, most=max(numbers, default=1))
     try:
         connect(1, travelling(own_paths(config)))
@@ -164,16 +165,10 @@ def _numbers(given: str | None) -> list[int]:
     """The numbers of workers of the flag, rising; empty for as many as the cluster has."""
     if given is None:
         return []
-    try:
-        numbers = sorted({int(part) for part in given.split(",")})
-    except ValueError:
-        raise BadInput(
-            f"--num-workers must be whole numbers such as 1,2,4, got {given!r}"
-        ) from None
-    if numbers[0] != 1:
-        raise BadInput(
-            f"--num-workers must begin with 1, because speed-up is over one worker, got {given}"
-        )
+    parts = [part.strip() for part in given.split(",")]
+    numbers = sorted({int(part) for part in parts if part.isdecimal()})
+    if not all(part.isdecimal() for part in parts) or numbers[0] != 1:
+        raise BadInput(f"--num-workers must be whole numbers from 1 on, as 1,2,4, got {given!r}")
     return numbers
 
 

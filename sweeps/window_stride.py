@@ -36,7 +36,6 @@ EXPERIMENT = Experiment(
     swept=("chunking.window", "chunking.stride"),
     grid=grid,
     label=model_and_windows,
-    settings={"model.backbone": "tiny-docs"},
 )
 
 if __name__ == "__main__":

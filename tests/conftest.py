@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -39,12 +40,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def own_machine(tmp_path_factory: pytest.TempPathFactory):
     """An empty cache, one thread and the usual forms, so that numbers do not depend on the machine
-    or its load."""
+    or its load. `RANKSWEEP_FAST_PATHS=off` stays: so `doctor --gpu` finds out what is wrong."""
     import torch
+
+    from rank_core.machine import fast_paths
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RANKSWEEP_CACHE", str(tmp_path_factory.mktemp("ranksweep-cache")))
-        patch.setenv("RANKSWEEP_FAST_PATHS", "usual")
+        if fast_paths():
+            patch.setenv("RANKSWEEP_FAST_PATHS", "usual")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("TOKENIZERS_PARALLELISM", "false")
         torch.set_num_threads(1)
@@ -72,6 +76,22 @@ def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("backbone")
     make_backbone(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reranker_folder(backbone_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same checkpoint with a ranking head."""
+    import torch
+    from safetensors.torch import save_file
+
+    from rank_core.encoders.shipped import RANKING_HEAD
+
+    folder = tmp_path_factory.mktemp("reranker") / "r"
+    shutil.copytree(backbone_folder, folder)
+    size = json.loads((folder / "config.json").read_text())["hidden_size"]
+    weight = torch.randn(1, size, generator=torch.Generator().manual_seed(1))
+    save_file({"weight": weight, "bias": torch.zeros(1)}, folder / RANKING_HEAD)
     return folder
 
 

@@ -11,7 +11,9 @@ def s3_bucket() -> Iterator[pytest.MonkeyPatch]:
     """The environment of this process names the server while the block runs."""
     import boto3
     from moto.server import ThreadedMotoServer
+    from s3fs import S3FileSystem
 
+    S3FileSystem.clear_instance_cache()  # clients of an earlier server
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -18,7 +18,7 @@ SEED = re.compile(r"(.*)-seed(\d+)")  # a trial's name
 
 def cell_trials(init_from: str) -> dict[int, Path]:
     """{seed: folder} of the trials of the cell named by `training.init_from`, in the form
-    `runs/<cell>` without `-seed<n>`; empty if it names a trial or a file.
+    `trials/<cell>` without `-seed<n>`; empty if it names a trial or a file.
 
     A chained trial is identified by the cell's name, so each folder must have a trial of that cell;
     raises `BadInput` otherwise.
@@ -68,19 +68,40 @@ def weights_file(init_from: str, seed: int) -> Path:
     return path
 
 
-def save_weights(folder: Path, weights: Mapping[str, "Tensor"]) -> None:
-    """Writes `weights.safetensors` to a folder, atomically."""
+BASE = "base"
+"""The key of an adapter's metadata with the content hash of the encoder that it is for."""
+
+
+def save_weights(folder: Path, weights: Mapping[str, "Tensor"], base: str = "") -> None:
+    """Writes `weights.safetensors` to a folder, atomically; `base` is the content hash of the
+    encoder that adapters are for."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: w.detach().cpu().contiguous() for name, w in weights.items()}
     # Written as bytes, because the library creates files that other users cannot read.
     with atomic_write(folder / WEIGHTS) as unfinished:
-        unfinished.write_bytes(save(tensors))
+        unfinished.write_bytes(save(tensors, {BASE: base} if base else None))
 
 
-def load_weights(model: "nn.Module", path: Path) -> tuple[str, ...]:
-    """Copies the weights in `path` into the model; returns the names of those copied.
+def require_base(path: Path, base: str) -> None:
+    """Raises `BadInput` for adapters of another encoder than that with content hash `base`."""
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        own = (file.metadata() or {}).get(BASE, base)
+    if own != base:
+        raise BadInput(
+            f"{path} holds adapters (training.lora_rank) of another backbone: of content {own}, "
+            f"this one's is {base}"
+        )
+
+
+def load_weights(
+    model: "nn.Module", path: Path, own: "Mapping[str, Tensor] | None" = None
+) -> tuple[str, ...]:
+    """Copies the weights in `path` into the model; returns the names of those copied. `own` are the
+    model's weights that are wanted, all by default.
 
     The encoder must be the same: raises `BadInput` unless all of its parameters are there with the
     same shapes. Heads and aggregators are copied if name and shape agree; otherwise they keep their
@@ -94,7 +115,7 @@ def load_weights(model: "nn.Module", path: Path) -> tuple[str, ...]:
         saved = load_file(path)
     except (SafetensorError, OSError) as error:
         raise BadInput(f"{path} has no safetensors weights: {error}") from None
-    own = model.state_dict()
+    own = model.state_dict() if own is None else own
     for name, weight in own.items():
         if name.startswith(ENCODER) and (name not in saved or saved[name].shape != weight.shape):
             other = f"of shape {tuple(saved[name].shape)}" if name in saved else "missing"

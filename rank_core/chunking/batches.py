@@ -68,14 +68,16 @@ class ChunkBatch(NamedTuple):
 
     inputs: EncoderInput
     counts: tuple[int, ...]  # chunks of each document, on the host
+    passages: tuple[Any, ...] = ()
+    """Where the model still selects from the chunks: what it reads of each document."""
 
     def to(self, device: torch.device) -> "ChunkBatch":
         """The batch on a device."""
-        return ChunkBatch(self.inputs.to(device), self.counts)
+        return self._replace(inputs=self.inputs.to(device))
 
     def pinned(self) -> "ChunkBatch":
         """The batch in page-locked memory, for asynchronous copies to a GPU."""
-        return ChunkBatch(self.inputs.pinned(), self.counts)
+        return self._replace(inputs=self.inputs.pinned())
 
 
 class Chunk(NamedTuple):
@@ -108,7 +110,12 @@ class PairEncoder:
         return self.tokens[doc_id][: self.chunking.max_document_tokens]
 
     def rows(self, query: NDArray[np.int32], texts: Sequence[NDArray[np.int32]]) -> list[Chunk]:
-        """The encoder inputs of a document that is split into `texts`."""
+        """The encoder inputs of a document that is split into `texts`. All tokens of a reranker's
+        own layout but the last of each part count as of query or text."""
+        if (own := self.backbone.own_layout) is not None:
+            query = np.concatenate([own.prefix[1:], query, own.middle[:-1]]).astype(np.int32)
+            end = np.asarray(own.suffix[:-1], dtype=np.int32)
+            texts = [np.concatenate([text, end]) for text in texts] if len(end) else texts
         return [Chunk(query, text) for text in texts]
 
     def spans_of(self, doc_id: str, num_tokens: int) -> tuple[Span, ...]:
@@ -127,14 +134,15 @@ class PairEncoder:
         input_ids = np.full(shape, self.backbone.pad_id, dtype=np.int64)
         mask = np.zeros(shape, dtype=np.int64)
         segments = np.zeros(shape, dtype=np.int64)
+        prefix, middle, suffix = self.backbone.layout
         for row, (query, text) in enumerate(chunks):
             start = len(query) + 2
             end = start + len(text)
-            input_ids[row, 0] = self.backbone.cls_id
+            input_ids[row, 0] = prefix[0]
             input_ids[row, 1 : start - 1] = query
-            input_ids[row, start - 1] = self.backbone.sep_id
+            input_ids[row, start - 1] = middle[-1]
             input_ids[row, start:end] = text
-            input_ids[row, end] = self.backbone.sep_id
+            input_ids[row, end] = suffix[-1]
             mask[row, : end + 1] = 1
             segments[row, start : end + 1] = 1
         first: dict[bytes, int] = {}

@@ -1,62 +1,39 @@
-"""A collection's documents as token ids, tokenised once and memory-mapped by every trial.
-
-Opening takes milliseconds and no memory per document; all processes of a machine share the pages.
-Token ids below 65,536 are stored in two bytes.
-"""
+"""A collection's documents as token ids, tokenised once and memory-mapped by every trial. Token ids
+below 65,536 are stored in two bytes."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from rank_core.cache import cached_directory
-from rank_core.data.disk.build import build_store, open_store_files
-from rank_core.data.disk.rows import IdIndex
+from rank_core.data.disk.table import Rows, Stored, TableWriter, batches
+from rank_core.progress import reported
 
 TOKENS = "tokens"
-STORE_VERSION = 2
+STORE_VERSION = 3
 
 
-class TokenStore(Mapping[str, NDArray[np.int32]]):
+class TokenStore(Stored[NDArray[np.int32]]):
     """{doc_id: int32 token ids of the whole document, without special tokens}, read-only and in the
-    collection's order. It is pickled as its folder."""
+    collection's order."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        ids, self._tokens = open_store_files(folder, TOKENS)
-        self._index = IdIndex(folder, ids)
+    @cached_property
+    def _tokens(self) -> Rows:
+        return self.table.column(TOKENS)
 
-    def __reduce__(self) -> tuple[type["TokenStore"], tuple[Path]]:
-        return TokenStore, (self.folder,)
-
-    def __getitem__(self, doc_id: str) -> NDArray[np.int32]:
-        tokens = self._tokens[self._index.row(doc_id)]
+    def value(self, row: int) -> NDArray[np.int32]:
+        """The tokens of a row."""
+        tokens = self._tokens[row]
         if tokens.dtype != np.int32:
             tokens = tokens.astype(np.int32)
             tokens.flags.writeable = False  # like the memory-mapped ones
         return tokens
-
-    def __contains__(self, doc_id: object) -> bool:
-        return self._index.find(doc_id) >= 0
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def rows(self, doc_ids: Sequence[str]) -> NDArray[np.int32]:
-        """The row numbers of documents; -1 for unknown ones."""
-        return np.array([self._index.find(doc_id) for doc_id in doc_ids], dtype=np.int32)
-
-    def ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
-        """The doc_ids of row numbers, in store order."""
-        return [self._index.id_of(row) for row in rows.tolist()]
 
     def lengths(self) -> NDArray[np.int64]:
         """The number of tokens of every document, in store order."""
@@ -66,22 +43,22 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
 def open_token_store(
     documents: Mapping[str, str], *, content_hash: str, tokenizer: Any, what: str = "documents"
 ) -> TokenStore:
-    """The token store of `documents`, built on first use; `content_hash` names their contents. A
-    killed build is resumed by the next call. Tokenisation uses all cores."""
+    """The token store of `documents`, built on first use; `content_hash` names their contents.
+    Tokenisation uses all cores."""
     text = json.dumps([STORE_VERSION, content_hash, tokenizer_hash(tokenizer)])
-    key = hashlib.sha256(text.encode()).hexdigest()[:16]
     dtype = _smallest_type(tokenizer)
 
-    def encode(texts: list[str]) -> tuple[NDArray[Any], list[int]]:
-        rows = tokenize(tokenizer, texts)
-        # An id too large for the type raises OverflowError here.
-        return np.fromiter(chain.from_iterable(rows), dtype=np.dtype(dtype)), [*map(len, rows)]
-
     def build(folder: Path) -> None:
-        total, step = len(documents), f"token store: {what}"
-        build_store(folder, TOKENS, dtype, documents.items, encode, what=step, total=total)
+        pairs = reported(documents.items(), f"token store: {what}", total=len(documents))
+        with TableWriter(folder, **{TOKENS: dtype}) as table:
+            for batch in batches(pairs):
+                rows = tokenize(tokenizer, [text for _, text in batch])
+                # An id too large for the type raises OverflowError here.
+                arrays = [np.fromiter(row, dtype=dtype, count=len(row)) for row in rows]
+                table.append([doc_id for doc_id, _ in batch], **{TOKENS: arrays})
 
-    return TokenStore(cached_directory("tokens", key, build, resume=True))
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return TokenStore(cached_directory("tokens", key, build))
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
@@ -104,7 +81,7 @@ def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     )["input_ids"]
 
 
-def _smallest_type(tokenizer: Any) -> DTypeLike:
+def _smallest_type(tokenizer: Any) -> np.dtype[Any]:
     """The smallest type that holds every id of the vocabulary, whose ids may have gaps."""
     largest = max(tokenizer.get_vocab().values(), default=0)
-    return np.uint16 if largest <= np.iinfo(np.uint16).max else np.int32
+    return np.dtype(np.uint16 if largest <= np.iinfo(np.uint16).max else np.int32)

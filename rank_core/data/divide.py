@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from rank_core.errors import BadInput
 
 SALT = "ranksweep"
+FEW_QUERIES = 50
+"""Queries of dev or test below which real differences are rarely found."""
 
 
 def query_share(text: str, salt: str = SALT) -> float:
@@ -42,6 +44,8 @@ def fold_parts(
     """The splits per fold: tested on the fold, validated on the next, trained on the others."""
     if num_folds < 3:
         raise BadInput(f"--folds >= 3 must hold (test, dev, the others train), got {num_folds}")
+    if num_folds > len(queries):
+        raise BadInput(f"--folds <= {len(queries)} judged queries must hold, got {num_folds}")
     folds = list(
         divided(queries, {f"fold{n}": 1.0 for n in range(1, num_folds + 1)}, salt).values()
     )

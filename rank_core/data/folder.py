@@ -13,8 +13,7 @@ import functools
 import hashlib
 import json
 import os
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -27,18 +26,16 @@ from rank_core.data.readers.records import (
     TREC,
     Fields,
     judgment_rows,
-    qrels_of,
     queries_of,
-    query_rows,
     table_files,
 )
 from rank_core.data.readers.records import documents as read_documents
-from rank_core.data.trec import iter_run, open_content, read_lines, read_run, write_run
+from rank_core.data.trec import gathered_qrels, iter_run, open_content, read_lines, write_run
 from rank_core.errors import BadInput, shown
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
@@ -118,10 +115,10 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     contents = {str(path.relative_to(files.folder)): path for path in files.paths()}
     fields = dict(files.fields)
     judged = {name: _read_judged(split, documents, fields) for name, split in files.splits}
-    _refuse_shared_queries(files)
+    _refuse_shared_queries(judged, files)
     runs = {name: split.run for name, split in files.splits if split.run is not None}
     candidates = {
-        name: _candidates(path, dict(files.splits)[name].queries, documents, fields)
+        name: _candidates(path, queries_of(dict(files.splits)[name].queries, fields), documents)
         for name, path in runs.items()
     }
     without = {name: queries for name, (queries, _) in judged.items() if name not in runs}
@@ -165,7 +162,6 @@ def _own_files(folder: Path) -> _Files:
             _refuse_several(f"{folder / name}: a split", f"file of {stem}", matches)
             tables.append(matches[0] if matches else folder)
         runs = sorted([*folder.glob(f"{name}/*.run"), *folder.glob(f"{name}/*.run.gz")])
-        runs = [path for path in runs if _is_there(path)]
         _refuse_several(f"{folder / name}: a split", "run file", runs)
         splits.append((name, _SplitFiles(tables[0], tables[1], runs[0] if runs else None)))
     if missing:
@@ -197,25 +193,8 @@ def _beir_files(folder: Path, corpus: list[Path]) -> _Files:
 
 def _tables(folder: Path, stem: str, kinds: tuple[str, ...]) -> list[Path]:
     """The tables called `stem`: files of the given kinds, or a folder of files."""
-    files = [path for kind in kinds if _is_there(path := folder / f"{stem}{kind}")]
+    files = [path for kind in kinds if (path := folder / f"{stem}{kind}").is_file()]
     return [*files, folder / stem] if (folder / stem).is_dir() else files
-
-
-def _is_there(path: Path) -> bool:
-    """True for a readable file; raises `BadInput` for other things of this name."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        if path.is_symlink():
-            target = path.readlink()
-            raise BadInput(f"{path} is a symbolic link to a missing file ({target})") from None
-        return False
-    except OSError as error:  # such as a loop of links, or no permission
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
-        raise BadInput(f"{path} is {what}, not a file")
-    return True
 
 
 def _refuse_several(owner: str, kind: str, paths: list[Path]) -> None:
@@ -228,16 +207,17 @@ def _read_judged(
     split: _SplitFiles, documents: Mapping[str, str], fields: Fields
 ) -> tuple[dict[str, str], Qrels]:
     """The judged queries, in file order, and their judgments."""
-    queries, qrels = queries_of(split.queries, fields), qrels_of(split.qrels, fields)
+    queries = queries_of(split.queries, fields)
     if not queries:
         raise BadInput(f"{split.queries} has no queries")
 
-    def named(column: int) -> Iterator[tuple[str, str]]:
-        return ((row[0], row[column]) for row in judgment_rows(split.qrels, fields))
+    def known() -> Iterator[tuple[str, str, str, str]]:
+        for place, query_id, doc_id, relevance in judgment_rows(split.qrels, fields):
+            _require_known(place, "query", query_id, queries, split.queries.name)
+            _require_known(place, "document", doc_id, documents, "the documents")
+            yield place, query_id, doc_id, relevance
 
-    _require_known("query", qrels, queries, lambda: named(1), source=split.queries.name)
-    judged_ids = (doc_id for judged in qrels.values() for doc_id in judged)
-    _require_known("document", judged_ids, documents, lambda: named(2), source="the documents")
+    qrels = gathered_qrels(known())
     if not any(relevance > 0 for judged in qrels.values() for relevance in judged.values()):
         raise BadInput(f"{split.qrels} has no relevant document (relevance above 0)")
     judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
@@ -245,78 +225,43 @@ def _read_judged(
 
 
 def _candidates(
-    path: Path, queries_path: Path, documents: DocumentStore, fields: Fields
+    path: Path, queries: Mapping[str, str], documents: DocumentStore
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """The queries of a run file with their candidates; raises `BadInput` for unknown ids."""
-    queries, empty = queries_of(queries_path, fields), True
-
-    def named(column: int) -> Iterator[tuple[str, str]]:
-        return ((f"{path}:{n}", line.split()[column]) for n, line in read_lines(path))
-
+    empty = True
     for query_id, ranked in reported(iter_run(path), str(path), total=len(queries)):
         empty = False
-        if query_id not in queries or (documents.rows(list(ranked)) < 0).any():
-            run = read_run(path)
-            _require_known("query", run, queries, lambda: named(0), source=queries_path.name)
-            names = (doc_id for of_query in run.values() for doc_id in of_query)
-            _require_known("document", names, documents, lambda: named(2), source="the documents")
+        if query_id not in queries or (documents.rows(ranked) < 0).any():
+            for number, line in read_lines(path):
+                place, (query_id, _, doc_id, *_) = f"{path}:{number}", line.split()
+                _require_known(place, "query", query_id, queries, "the queries")
+                _require_known(place, "document", doc_id, documents, "the documents")
         yield query_id, ranked
     if empty:
         raise BadInput(f"{path} has no lines; without the file, BM25 is the first stage")
 
 
-def _require_known(
-    kind: str,
-    names: Iterable[str],
-    known: Mapping[str, str],
-    rows: Callable[[], Iterable[tuple[str, str]]],
-    *,
-    source: str,
+def _require_known(place: str, kind: str, name: str, known: Mapping[str, str], source: str) -> None:
+    if name not in known:
+        raise BadInput(
+            f"{place}: unknown {kind} {shown(name)}, which is not in {source}; is this file of "
+            "another collection or split?"
+        )
+
+
+def _refuse_shared_queries(
+    judged: Mapping[str, tuple[dict[str, str], Qrels]], files: _Files
 ) -> None:
-    """Raises `BadInput` for the first row (place, name) whose name `known` lacks."""
-    distinct = dict.fromkeys(names)
-    strange = [name for name in distinct if name not in known]
-    if not strange:
-        return
-    place, name = next(item for item in rows() if item[1] not in known)
-    message = f"{place}: unknown {kind} {shown(name)}, which is not in {source}"
-    if len(distinct) > 1 and 2 * len(strange) > len(distinct):
-        message += (
-            f"; {len(strange)} of {len(distinct)} are unknown: is this file of another collection "
-            "or split?"
-        )
-    else:
-        message += f"; remove the line, or add the {kind}"
-    raise BadInput(message)
-
-
-def _refuse_shared_queries(files: _Files) -> None:
-    """Raises `BadInput` for a query in two splits, as it could be trained on and tested. In BEIR's
-    layout the judgments decide which queries are in a split."""
-    owners: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {}
-    shared = len({split.queries for _, split in files.splits}) < len(files.splits)
-    for _, split in files.splits:
-        rows = functools.partial(_queries_at, split, dict(files.fields), judged=shared)
-        for query_id in dict.fromkeys(query_id for _, query_id in rows()):
+    """Raises `BadInput` for a judged query of two splits: it could be trained on and tested."""
+    owners: dict[str, Path] = {}
+    for name, split in files.splits:
+        for query_id in judged[name][1]:
             if query_id in owners:
-                places = [
-                    next(place for place, name in queries() if name == query_id)
-                    for queries in (rows, owners[query_id])
-                ]
                 raise BadInput(
-                    f"{places[0]}: query {query_id!r} is also in {places[1]}; a query may be in "
-                    "only one split"
+                    f"{split.qrels}: query {query_id!r} is also in {owners[query_id]}; a query may "
+                    "be in only one split"
                 )
-            owners[query_id] = rows
-
-
-def _queries_at(split: _SplitFiles, fields: Fields, *, judged: bool) -> Iterator[tuple[str, str]]:
-    if judged:
-        yield from (
-            (place, query_id) for place, query_id, _, _ in judgment_rows(split.qrels, fields)
-        )
-    else:
-        yield from ((place, query_id) for place, query_id, _ in query_rows(split.queries, fields))
+            owners[query_id] = split.qrels
 
 
 def bm25_runs(

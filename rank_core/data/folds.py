@@ -1,10 +1,7 @@
 """Cross-validation folds: which queries of a pool are trained on, validated on and tested."""
 
-import json
 from collections.abc import Collection as SizedIterable
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 from rank_core.errors import BadInput, unknown
 
@@ -41,43 +38,6 @@ def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str])
         "test": folds[chosen],
     }
     return _of_pool(members, pool, f"fold {chosen}")
-
-
-def read_fold_file(path: Path, chosen: str, pool: SizedIterable[str]) -> FoldSplits:
-    """The splits of one fold in a file of Capreolus' format.
-
-    `{"s1": {"train_qids": [..], "predict": {"dev": [..], "test": [..]}}, ..}`; ids may be numbers.
-    Raises `BadInput` for a missing or invalid file.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(
-            f"{path} does not exist; it should be a fold file of Capreolus' format"
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is no valid JSON: {error}") from None
-    if not isinstance(content, dict) or chosen not in content:
-        raise unknown(f"fold of {path}", chosen, content if isinstance(content, dict) else ())
-    fold = content[chosen]
-    try:
-        members = {
-            "train": _ids(fold["train_qids"]),
-            "dev": _ids(fold["predict"]["dev"]),
-            "test": _ids(fold["predict"]["test"]),
-        }
-    except (KeyError, TypeError):
-        raise BadInput(
-            f"{path}: fold {chosen!r} must have train_qids, predict.dev and predict.test, each a "
-            "list of ids"
-        ) from None
-    return _of_pool(members, pool, f"{path}, fold {chosen}")
-
-
-def _ids(listed: Any) -> set[str]:
-    if not isinstance(listed, list):
-        raise TypeError
-    return {str(query_id) for query_id in listed}
 
 
 def _of_pool(members: Mapping[str, set[str]], pool: SizedIterable[str], where: str) -> FoldSplits:

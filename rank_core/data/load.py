@@ -44,10 +44,10 @@ def load_collection(name: str) -> Collection:
     """The collection of a registered name or else of a folder, a user's function
     (`module:function`, or an entry point) or an ir_datasets id. Raises `BadInput` for others.
 
-    A name may include a fold (`robust04-title/fold2`, `robust04-title@folds.json#s1`) or a length
-    (`needle-4096`). `ir:ID` is always an ir_datasets id; a plain ID is one if no folder has that
-    name. Transforms follow a bar, `python-docs|debias(seed=2)`, as do a folder's own names of
-    fields, `DIR|fields(uri=doc_id,body=text)`.
+    A name may include a fold (`robust04-title/fold2`) or a length (`needle-4096`). `ir:ID` is
+    always an ir_datasets id; a plain ID is one if no folder has that name. Transforms follow a bar,
+    `python-docs|debias(seed=2)`, as do a folder's own names of fields,
+    `DIR|fields(uri=doc_id,body=text)`.
     """
     base, steps = parse_collection_expression(name)
     if steps:

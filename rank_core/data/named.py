@@ -8,7 +8,7 @@ POOL = "pool"
 
 
 @dataclass(frozen=True)
-class Part:
+class DatasetPart:
     """The judged queries of an ir_datasets id."""
 
     dataset_id: str
@@ -26,14 +26,14 @@ class Part:
 class Recipe:
     """The parts of each split, or of a pool that is divided into folds."""
 
-    splits: Mapping[str, tuple[Part, ...]]
+    splits: Mapping[str, tuple[DatasetPart, ...]]
     folds: Literal["huston-croft", "round-robin"] = "round-robin"
     # For collections of many millions of pages: only candidates and relevant documents are stored,
     # and a run file is needed unless the dataset has ranked documents.
     ranked_only: bool = False
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[DatasetPart]:
         """All parts, of all splits."""
         return [part for parts in self.splits.values() for part in parts]
 
@@ -45,15 +45,17 @@ class Recipe:
 
 def splits(
     train: str | None = None, dev: str | None = None, test: str | None = None
-) -> dict[str, tuple[Part, ...]]:
+) -> dict[str, tuple[DatasetPart, ...]]:
     """The given splits, each of one id."""
     ids = {"train": train, "dev": dev, "test": test}
-    return {name: (Part(dataset_id),) for name, dataset_id in ids.items() if dataset_id}
+    return {name: (DatasetPart(dataset_id),) for name, dataset_id in ids.items() if dataset_id}
 
 
-def pool(dataset_ids: Iterable[str], query_field: str | None = None) -> dict[str, tuple[Part, ...]]:
+def pool(
+    dataset_ids: Iterable[str], query_field: str | None = None
+) -> dict[str, tuple[DatasetPart, ...]]:
     """A pool of the queries of several ids."""
-    return {POOL: tuple(Part(dataset_id, query_field) for dataset_id in dataset_ids)}
+    return {POOL: tuple(DatasetPart(dataset_id, query_field) for dataset_id in dataset_ids)}
 
 
 # MS MARCO documents. The text is title and body (version 2: title, headings and body); candidates
@@ -62,14 +64,16 @@ def pool(dataset_ids: Iterable[str], query_field: str | None = None) -> dict[str
 _V1, _V2 = "msmarco-document", "msmarco-document-v2"
 _DOCUMENTS = splits(train=f"{_V1}/train", dev=f"{_V1}/dev")
 _DL19, _DL20 = "trec-dl-2019/judged", "trec-dl-2020/judged"
-_HARD = Part(f"{_V1}/trec-dl-hard", candidates=(f"{_V1}/trec-dl-2019", f"{_V1}/trec-dl-2020"))
+_HARD = DatasetPart(
+    f"{_V1}/trec-dl-hard", candidates=(f"{_V1}/trec-dl-2019", f"{_V1}/trec-dl-2020")
+)
 _V2_TESTS = {f"dl{year}": f"{_V2}/trec-dl-20{year}/judged" for year in (21, 22, 23)}
 
 
 # MS MARCO passages. The official thousand passages per query have no order, so BM25 ranks. An index
 # of all 8.8 million passages needs some 10 GB of memory to build; a run file avoids that.
-def _passages(name: str, prefix: str = "") -> tuple[Part, ...]:
-    return (Part(f"msmarco-passage/{name}", prefix=prefix, candidates=()),)
+def _passages(name: str, prefix: str = "") -> tuple[DatasetPart, ...]:
+    return (DatasetPart(f"msmarco-passage/{name}", prefix=prefix, candidates=()),)
 
 
 _PASSAGES = {"train": _passages("train/judged"), "dev": _passages("dev/small")}
@@ -118,7 +122,12 @@ NAMED: dict[str, Recipe] = {
     "msmarco-doc-dl20": Recipe(_DOCUMENTS | splits(test=f"{_V1}/{_DL20}")),
     "msmarco-doc-dl19-20": Recipe(
         _DOCUMENTS
-        | {"test": (Part(f"{_V1}/{_DL19}", prefix="dl19/"), Part(f"{_V1}/{_DL20}", prefix="dl20/"))}
+        | {
+            "test": (
+                DatasetPart(f"{_V1}/{_DL19}", prefix="dl19/"),
+                DatasetPart(f"{_V1}/{_DL20}", prefix="dl20/"),
+            )
+        }
     ),
     "msmarco-doc-hard": Recipe(_DOCUMENTS | {"test": (_HARD,)}),
     **{
@@ -126,7 +135,7 @@ NAMED: dict[str, Recipe] = {
         for year, id_ in _V2_TESTS.items()
     },
     "msmarco-doc-v2-dl21-23": Recipe(
-        {"test": tuple(Part(id_, prefix=f"{year}/") for year, id_ in _V2_TESTS.items())},
+        {"test": tuple(DatasetPart(id_, prefix=f"{year}/") for year, id_ in _V2_TESTS.items())},
         ranked_only=True,
     ),
     "msmarco-passage": Recipe(_PASSAGES | {"test": _passages(_DL19)}),

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
+from numbers import Integral, Real
 from typing import Any
 
 from rank_core.data.folder import SPLITS, bm25_runs
 from rank_core.data.trec import in_rank_order, read_run
 from rank_core.errors import BadInput, shown
-from rank_core.own_code import load
+from rank_core.own_code import guarded, load
 from rank_core.records import Collection, Split
 
 
@@ -25,14 +27,16 @@ def load_own(path: str) -> Collection:
     function: Callable[[], Any] = load("collection", path)
     if not callable(function):
         raise BadInput(f"collection {path} must be a function, got {shown(function)}")
-    collection = function()
-    if not isinstance(collection, Collection):
-        kind = type(collection).__name__
-        raise BadInput(f"collection {path} must return a rank_core.records.Collection, got {kind}")
-    if not isinstance(collection.name, str) or not collection.name.strip():
-        raise BadInput(f"collection {path} must have a name, got {shown(collection.name)}")
-    _check(f"collection {path}", collection)
-    content_hash = collection.content_hash or _content_hash(collection)
+    what = f"collection {path}"
+    with guarded(what):  # also its mappings, which may be theirs
+        collection = function()
+        if not isinstance(collection, Collection):
+            kind = type(collection).__name__
+            raise BadInput(f"{what} must return a rank_core.records.Collection, got {kind}")
+        if not isinstance(collection.name, str) or not collection.name.strip():
+            raise BadInput(f"{what} must have a name, got {shown(collection.name)}")
+        _check(what, collection)
+        content_hash = collection.content_hash or _content_hash(collection)
     ranked_here = not any(split.candidates for split in collection.splits.values())
     return replace(
         collection,
@@ -47,29 +51,38 @@ def _check(what: str, collection: Collection) -> None:
         raise BadInput(
             f"{what} must have the splits {', '.join(SPLITS)}, got {', '.join(collection.splits)}"
         )
+    _texts(f"{what}: documents", collection.documents)
     owners: dict[str, str] = {}
     for name, split in collection.splits.items():
-        queries, where = split.queries, f"{what}, {name}"
-        _known(f"{where}: the judgments' queries", split.qrels, queries)
-        _known(f"{where}: the candidates' queries", split.candidates, queries)
-        for kind, table in (("judged", split.qrels), ("candidate", split.candidates)):
-            documents = {doc_id for of_query in table.values() for doc_id in of_query}
-            _known(f"{where}: {kind} documents", documents, collection.documents)
+        where = f"{what}, {name}"
+        _texts(f"{where}: queries", split.queries)
+        for kind, table in (("qrels", split.qrels), ("candidates", split.candidates)):
+            number = Integral if kind == "qrels" else Real
+            for query_id, of_query in table.items():
+                for doc_id, value in of_query.items():
+                    known = query_id in split.queries and doc_id in collection.documents
+                    if not (known and isinstance(value, number)):
+                        raise BadInput(
+                            f"{where}: {kind} must be {{query_id: {{doc_id: number}}}} of its "
+                            f"queries and documents; got {shown({query_id: {doc_id: value}})}"
+                        )
         if not any(grade > 0 for judged in split.qrels.values() for grade in judged.values()):
             raise BadInput(f"{where} has no relevant document (relevance above 0)")
-        for query_id in queries:
-            if query_id in owners:
+        for query_id in split.queries:
+            if owners.setdefault(query_id, name) != name:
                 raise BadInput(
                     f"{what}: query {shown(query_id)} is in {owners[query_id]} and {name}; a query "
                     "may be in only one split"
                 )
-            owners[query_id] = name
 
 
-def _known(what: str, names: Iterable[str], known: Mapping[str, Any]) -> None:
-    strange = [name for name in names if name not in known]
-    if strange:
-        raise BadInput(f"{what} must be in the collection; {shown(strange[0])} is not")
+def _texts(what: str, texts: Mapping[Any, Any]) -> None:
+    """Raises `BadInput` unless ids and texts are texts. Of documents that are read from disk, the
+    first alone is looked at."""
+    looked_at = texts.items() if isinstance(texts, dict) else islice(texts.items(), 1)
+    for name, text in looked_at:
+        if not (isinstance(name, str) and isinstance(text, str)):
+            raise BadInput(f"{what} must be {{id: text}}, both str; got {shown({name: text})}")
 
 
 def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
@@ -96,5 +109,7 @@ def _content_hash(collection: Collection) -> str:
         digest.update(json.dumps(document).encode())
     for name, split in sorted(collection.splits.items()):
         content = [name, dict(split.queries), split.qrels, split.candidates]
-        digest.update(json.dumps(content, sort_keys=True).encode())
+        # A number of NumPy has `item`.
+        text = json.dumps(content, sort_keys=True, default=lambda number: number.item())
+        digest.update(text.encode())
     return digest.hexdigest()[:16]

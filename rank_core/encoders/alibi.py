@@ -184,7 +184,8 @@ def distance_bias(num_heads: int, length: int, device: torch.device) -> Tensor:
     """bias_hLL = -slope_h |i - j|, added to attention scores."""
     place_L = torch.arange(length, device=device)
     distance_LL = (place_L[:, None] - place_L).abs().float()
-    return -torch.tensor(slopes(num_heads), device=device)[:, None, None] * distance_LL
+    slope_h = torch.tensor(slopes(num_heads)).to(device, non_blocking=True)
+    return -slope_h[:, None, None] * distance_LL
 
 
 def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncoder:

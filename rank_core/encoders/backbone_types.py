@@ -6,7 +6,7 @@ instead of positions (ALiBi), whose checkpoints say "bert".
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rank_core.errors import BadInput, unknown
 
@@ -18,6 +18,15 @@ NO_TABLE = 32_768
 
 MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
+
+
+class RowLayout(NamedTuple):
+    """The tokens of a row before the query, between query and text, and behind the text; none is
+    empty."""
+
+    prefix: tuple[int, ...]
+    middle: tuple[int, ...]
+    suffix: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -34,10 +43,17 @@ class Backbone:
     sep_id: int
     pad_id: int
     pooling: str  # default row pooling, one of POOLINGS
+    trained_head: str = ""  # what the checkpoint has beside the encoder to score or classify
+    own_layout: RowLayout | None = None  # of a reranker; None: [CLS] query [SEP] text [SEP]
 
     def max_window(self, max_query_tokens: int) -> int:
         """The longest chunk that fits with the longest query: [CLS] query [SEP] chunk [SEP]."""
-        return self.max_input_tokens - max_query_tokens - 3
+        return self.max_input_tokens - max_query_tokens - sum(map(len, self.layout))
+
+    @property
+    def layout(self) -> RowLayout:
+        """The tokens around query and text."""
+        return self.own_layout or RowLayout((self.cls_id,), (self.sep_id,), (self.sep_id,))
 
     def row_pooling(self, asked: str) -> str:
         """The row pooling `asked` by `model.pool`, the encoder's own if empty; raises `BadInput`
@@ -68,6 +84,14 @@ class BackboneType:
     fixed: tuple[str, ...] = ()  # parameters that are not trained
 
 
+DECODER = BackboneType(
+    "table",
+    ("attention_dropout",),
+    pooling="last",
+    marks="bos-eos",
+    attention="sdpa",
+    causal=True,
+)
 TYPES: dict[str, BackboneType] = {
     "albert": BackboneType("table", MASKED, segments=True, pooler=True),
     "bert": BackboneType("table", MASKED, segments=True, pooler=True),
@@ -94,17 +118,13 @@ TYPES: dict[str, BackboneType] = {
         attention="eager",
         loader="LongT5EncoderModel",
     ),
+    "gemma": DECODER,
+    "mistral": DECODER,
     "modernbert": BackboneType("table", MODERN, attention="sdpa"),
     "mosaic-bert": BackboneType("none", (), segments=True, loader="AlibiEncoder"),
     "mpnet": BackboneType("after-padding", MASKED, attention="eager", pooler=True),
-    "qwen3": BackboneType(
-        "table",
-        ("attention_dropout",),
-        pooling="last",
-        marks="bos-eos",
-        attention="sdpa",
-        causal=True,
-    ),
+    "qwen2": DECODER,
+    "qwen3": DECODER,
     "roberta": BackboneType("after-padding", MASKED, segments=True, pooler=True),
     "roformer": BackboneType(
         "table", MASKED, segments=True, attention="eager", fixed=("encoder.embed_positions.weight",)

@@ -1,29 +1,37 @@
-"""Pretrained encoders: their files, properties and loading. A backbone is `tiny`, a folder with a
-Hugging Face checkpoint, or a Hugging Face id."""
+"""Pretrained encoders: their files, properties and loading. A backbone is `tiny-docs`, a folder
+with a Hugging Face checkpoint, or a Hugging Face id."""
 
 import contextlib
 import copy
 import hashlib
-from collections.abc import Iterator
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors import safe_open
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
-from rank_core.encoders import tiny
 from rank_core.encoders.alibi import AlibiConfig, load_alibi
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import (
     Backbone,
+    Marks,
+    RowLayout,
     backbone_type,
     kind_of,
     marks_of,
     max_input_tokens,
 )
+from rank_core.encoders.decoder_rerankers import LogitScore, logit_score
+from rank_core.encoders.shipped import SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 
 VOCABULARY_FILES = (
@@ -36,8 +44,16 @@ VOCABULARY_FILES = (
     "tokenizer.model",
 )
 HUB_TIMEOUT = 5  # seconds
-CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 PICKLED = "pytorch_model*.bin"
+WEIGHTS_FILE = "model.safetensors"
+LAYOUT_FILE = "row_layout.json"
+"""The tokens around query and text with which an exported encoder was trained."""
+EXPORT_FILE, ENCODER_FOLDER = "ranker.json", "encoder"
+"""A file of an exported model, and its folder with encoder, tokenizer and, where chunks are scored,
+the head. At the top of an export transformers would read the encoder and draw a head at random."""
+HEADS = ("classifier", "pre_classifier", "classification_head", "score")
+"""First words in the names of heads that score or classify a text."""
 
 
 @lru_cache(maxsize=16)
@@ -45,9 +61,14 @@ def resolve_backbone(name: str) -> Backbone:
     """The backbone called `name`. An embedded one is built on first use; a Hugging Face id is
     downloaded. Raises `BadInput` if it cannot be had or cannot be a backbone."""
     folder = _folder(name)
-    config = _config(name, folder)
+    config = load_config(name, folder)
     kind = backbone_type(name, config)
-    marks = marks_of(name, kind, load_tokenizer(folder))
+    tokenizer = load_tokenizer(folder)
+    marks = marks_of(name, kind, tokenizer)
+    trained_head = _trained_head(config, _parameters(name, folder))
+    score = logit_score(name, folder, tokenizer) if kind.causal else None
+    if score is not None:
+        trained_head = trained_head or "of its output matrix"
     if kind.positions == "after-padding" and marks.pad_id != config.pad_token_id:
         raise BadInput(
             f"backbone {name}: config and tokenizer disagree about the padding token "
@@ -65,7 +86,63 @@ def resolve_backbone(name: str) -> Backbone:
         sep_id=marks.sep_id,
         pad_id=marks.pad_id,
         pooling=kind.pooling,
+        trained_head=trained_head,
+        own_layout=_own_layout(folder, marks, tokenizer, trained_head, score),
     )
+
+
+def _own_layout(
+    folder: Path, marks: Marks, tokenizer: Any, trained_head: str, score: LogitScore | None
+) -> RowLayout | None:
+    """The tokens around query and text with which a checkpoint was trained, if known: those of an
+    exported model, a decoder's template, or two separators where a reranker's tokenizer writes them
+    in a pair (RoBERTa's family)."""
+    if (folder / LAYOUT_FILE).exists():
+        parts = json.loads((folder / LAYOUT_FILE).read_text(encoding="utf-8"))
+        return RowLayout(**{name: tuple(ids) for name, ids in parts.items()})
+    if score is not None:
+        return score.layout
+    if trained_head and tokenizer.num_special_tokens_to_add(pair=True) == 4:
+        return RowLayout((marks.cls_id,), (marks.sep_id, marks.sep_id), (marks.sep_id,))
+    return None
+
+
+def _trained_head(config: Any, parameters: Iterable[str]) -> str:
+    for architecture in config.architectures or ():
+        if architecture.endswith("ForSequenceClassification"):
+            return str(architecture)
+    return next((name for name in sorted(parameters) if name.partition(".")[0] in HEADS), "")
+
+
+def _parameters(name: str, folder: Path) -> set[str]:
+    """The names of a checkpoint's parameters. Raises `BadInput` for absent or damaged weights."""
+    path, parameters = folder / WEIGHTS_FILE, set[str]()
+    try:
+        if path.exists():
+            paths = [path]
+        elif (path := folder / f"{WEIGHTS_FILE}.index.json").exists():
+            shards = json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()
+            paths = [folder / shard for shard in sorted(set(shards))]
+        else:
+            paths = sorted(folder.glob(PICKLED))
+        for path in paths:
+            if path.suffix == ".safetensors":
+                with safe_open(path, "pt") as file:
+                    parameters |= set(file.keys())
+            else:
+                parameters |= set(torch.load(path, map_location="meta", weights_only=True))
+    except Exception as error:  # of any kind, from a damaged pickle
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"backbone {name}: the weights in {path} cannot be read ({reason}); copy or download "
+            "the checkpoint again"
+        ) from None
+    if not parameters:
+        raise BadInput(
+            f"backbone {name} has no weights: {folder} needs {WEIGHTS_FILE} (or its parts with "
+            f"{WEIGHTS_FILE}.index.json, or {PICKLED})"
+        )
+    return parameters
 
 
 @lru_cache(maxsize=4)
@@ -80,11 +157,27 @@ def load_tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
+def tokenizer_hash(backbone: Backbone) -> str:
+    """The identity of a tokenizer: of what decides which tokens a text is, not of how rows are made
+    of them."""
+    whole = json.loads(load_tokenizer(backbone.folder).backend_tokenizer.to_str())
+    parts = {name: whole.get(name) for name in ("normalizer", "pre_tokenizer", "model")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def license_of(backbone: Backbone) -> str:
+    """The licence in the metadata of a checkpoint's card; "" without one."""
+    card = backbone.folder / "README.md"
+    found = re.search(r"^license: *(\S+)$", card.read_text(), re.M) if card.exists() else None
+    return found[1] if found else ""
+
+
 def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
     `BadInput` for missing weights."""
+    _require_memory(backbone)
     # A copy, because transformers writes the attention implementation into it.
-    config = copy.deepcopy(_config(backbone.name, backbone.folder))
+    config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     kind = backbone_type(backbone.name, config)
     if kind.loader == "AlibiEncoder":
         return load_alibi(backbone.folder, AlibiConfig.of(kind_of(config), config), dropout)
@@ -94,7 +187,7 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     extra = {"add_pooling_layer": False} if kind.pooler else {}
     loader = _loader(kind.loader)
     attention = "sdpa" if kind.attention == "plain" else kind.attention
-    with _quietly():
+    with quietly():
         model, report = loader.from_pretrained(
             backbone.folder,
             config=config,
@@ -117,8 +210,29 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     return model
 
 
+def _require_memory(backbone: Backbone) -> None:
+    """Raises `BadInput` for weights that do not fit into this machine's memory in fp32."""
+    number = num_parameters(backbone.folder)
+    needed, memory = 4 * number, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise BadInput(
+            f"backbone {backbone.name} has {number:,} parameters, {needed / 2**30:.0f} GiB in "
+            f"fp32; this machine has {memory / 2**30:.0f} GiB of memory"
+        )
+
+
+def num_parameters(folder: Path) -> int:
+    """The number of weights in a checkpoint's safetensors files, by their headers; 0 for pickled
+    weights."""
+    number = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            number += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())
+    return number
+
+
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without transformers' progress bars and its tables of unused heads."""
     logging = transformers.utils.logging
     logging.disable_progress_bar()
@@ -144,7 +258,8 @@ def _loader(name: str) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _config(name: str, folder: Path) -> Any:
+def load_config(name: str, folder: Path) -> Any:
+    """The configuration of a checkpoint; raises `BadInput` for a folder without one."""
     try:
         return AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
@@ -155,15 +270,15 @@ def _config(name: str, folder: Path) -> Any:
 
 
 def _folder(name: str) -> Path:
-    if name in tiny.SHIPPED:
-        return tiny.SHIPPED[name]
-    if name in tiny.NAMES:
-        return tiny.tiny_folder(name)
+    if name in SHIPPED:
+        return shipped_folder(name)
+    if (Path(name) / EXPORT_FILE).is_file():
+        return (Path(name) / ENCODER_FOLDER).resolve()
     if Path(name).is_dir():
         return Path(name).resolve()
     if name.startswith((".", "/", "~")):
         raise BadInput(
-            f"there is no folder {name}; a backbone is `tiny`, a folder or a Hugging Face id"
+            f"there is no folder {name}; a backbone is `tiny-docs`, a folder or a Hugging Face id"
         )
     return _from_hub(name)
 
@@ -180,13 +295,15 @@ def _from_hub(name: str) -> Path:
         files = [file.rfilename for file in info.siblings or ()]
         # Old repositories have only pickled weights, which transformers loads as data.
         weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED,)
-        return Path(snapshot_download(name, allow_patterns=[*CHECKPOINT_FILES, *weights]))
+        return Path(
+            snapshot_download(name, allow_patterns=[*CHECKPOINT_FILES, "README.md", *weights])
+        )
     except Exception as error:  # whatever it is, the remedy is the same
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(
             f"backbone {name!r} is not a folder, is not in the Hugging Face cache, and could not "
             f"be downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
-            "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny"
+            "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny-docs"
         ) from None
 
 
@@ -198,7 +315,9 @@ def _cached_snapshot(name: str) -> Path | None:
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
     except HFValidationError as error:
-        raise BadInput(f"a backbone is `tiny`, a folder or a Hugging Face id: {error}") from None
+        raise BadInput(
+            f"a backbone is `tiny-docs`, a folder or a Hugging Face id: {error}"
+        ) from None
     except OSError:
         return None
 

@@ -37,13 +37,6 @@ class RowwiseBigBird(BigBirdModel):
                 attention.__class__ = _RowAttention
                 attention.start(self.config)
 
-    def random_blocks_in_evaluation(self, wanted: bool) -> None:
-        """Uses the random blocks of training in evaluation (True, the default), or block 0 as in
-        transformers (False)."""
-        layers: Any = self.encoder.layer
-        for layer in layers:
-            layer.attention.self.zero_blocks = not wanted
-
     def forward(
         self,
         input_ids: Tensor,
@@ -117,7 +110,6 @@ class _RowAttention(BigBirdBlockSparseAttention):
     def start(self, config: BigBirdConfig) -> None:
         """Sets the state other than parameters."""
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-        self.zero_blocks = False
         self.maps: dict[int, list[Any]] = {}
 
     def forward(  # type: ignore[override]
@@ -128,7 +120,7 @@ class _RowAttention(BigBirdBlockSparseAttention):
         if hidden.shape[1] // self.block_size <= 5 + 2 * self.num_random_blocks:
             return self._full(hidden, to_mask), None
         was_training, numpy_state = self.training, np.random.get_state()
-        self.training = was_training or not self.zero_blocks
+        self.training = True
         try:  # the parent seeds numpy's global stream and uses `training` only to choose blocks
             context, _weights = super().forward(
                 hidden, band, from_mask, to_mask, from_blocked, to_blocked
@@ -162,8 +154,6 @@ class _RowAttention(BigBirdBlockSparseAttention):
         self, **sizes: Any
     ) -> list[Any]:
         """The parent's blocks of a length, cached: drawing takes longer than the attention."""
-        if not self.training:
-            return super()._bigbird_block_rand_mask_with_head(**sizes)
         length = sizes["from_seq_length"]
         if length not in self.maps:
             self.maps[length] = super()._bigbird_block_rand_mask_with_head(**sizes)

@@ -8,8 +8,7 @@ tests.benchmarks.launches`). If torch can compile, the steps after attention are
 sums, norms and GELU become three kernels. Otherwise the log says why, once;
 TORCHDYNAMO_DISABLE=1 disables it.
 
-[CLS] has 16 bits like all tokens: fp32 changed neither ties nor ranks (`python -m
-tests.benchmarks.ties`). Heads and scores are fp32.
+[CLS] has 16 bits like all tokens: fp32 changed neither ties nor ranks. Heads and scores are fp32.
 
 Results equal those of transformers up to rounding. Gradients go to the encoder's fp32 parameters.
 Disabled by `RANKSWEEP_FAST_PATHS=off`.
@@ -31,6 +30,7 @@ from torch.utils.checkpoint import checkpoint
 from rank_core.encoders.cls_only import SAME_LAYERS, gives_cls_alone
 from rank_core.encoders.flat_attention import Ends, Reach, attention_row_by_row, flash_attention
 from rank_core.encoders.flat_rows import FlatRows
+from rank_core.encoders.lora import has_adapters
 from rank_core.machine import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ Finish = Callable[[Tensor, Tensor, Weights, Constants], Tensor]
 def is_bert(encoder: nn.Module) -> bool:
     """True for bidirectional encoders with BERT's layers."""
     config: Any = encoder.config
-    return config.model_type in SAME_LAYERS and not config.is_decoder
+    own_weights = config.model_type in SAME_LAYERS and not config.is_decoder
+    return own_weights and not has_adapters(encoder)
 
 
 @contextlib.contextmanager

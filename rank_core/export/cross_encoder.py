@@ -1,10 +1,11 @@
 """The files by which sentence-transformers (5.4 and later) loads an exported model as its
 `CrossEncoder`: a transformer, the pooling of a row, and the head as a linear layer.
 
-That holds for models whose score is the head's of one row [CLS] query [SEP] text [SEP], over an
-encoder of transformers without changes. Both give the same score for the same tokens. A
-`CrossEncoder` limits the whole row: beside a shorter query it reads a few more tokens of a long
-document.
+That holds for models with the head's score of each row [CLS] query [SEP] chunk [SEP], over an
+encoder of transformers without changes: FirstP and LongP score one row, for others `serving.json`
+says how a document is cut and the scores are put together. Both give the same score for the same
+tokens. A `CrossEncoder` limits the whole row: beside a shorter query it reads a few more tokens of
+a long text.
 
 https://sbert.net/docs/cross_encoder/usage/custom_models.html
 """
@@ -16,16 +17,17 @@ from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
-from rank_core.chunking.batches import NUM_SPECIAL
 from rank_core.encoders.backbone_types import TYPES, Backbone
+from rank_core.encoders.backbones import ENCODER_FOLDER
+from rank_core.export.serving import AGGREGATIONS
 from rank_core.files import write_json
-from rank_core.models.ranker import Ranker
+from rank_core.models.passage_scores import FirstP
+from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.settings.config import TrialConfig
 
-ONE_ROW = ("firstp", "longp")
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
 MODULES = (
-    ("", "sentence_transformers.base.modules.transformer.Transformer"),
+    (ENCODER_FOLDER, "sentence_transformers.base.modules.transformer.Transformer"),
     ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
     ("2_Dense", "sentence_transformers.base.modules.dense.Dense"),
 )
@@ -33,22 +35,26 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
-    """True for a cross-encoder of one row as sentence-transformers defines it. Longformer and
-    BigBird have their own attention here, and ALiBi encoders are not of transformers."""
+    """True for a cross-encoder of rows as sentence-transformers defines it. Longformer and BigBird
+    have their own attention here, and ALiBi encoders are not of transformers."""
     plain = TYPES[backbone.kind].loader == "AutoModel"
-    return config.model.name in ONE_ROW and not config.model.quirks and plain
+    if config.model.name not in AGGREGATIONS or config.model.quirks or not plain:
+        return False
+    own_head = uses_checkpoint_head(FirstP, backbone, config.model.head)
+    return not own_head and len(backbone.layout.suffix) == 1
 
 
-def row_tokens(config: TrialConfig) -> int:
+def row_tokens(config: TrialConfig, backbone: Backbone) -> int:
     """The tokens of a full row."""
-    return config.chunking.max_query_tokens + config.chunking.window + NUM_SPECIAL
+    special = sum(map(len, backbone.layout))
+    return config.chunking.max_query_tokens + config.chunking.window + special
 
 
 def write_cross_encoder(
     folder: Path, config: TrialConfig, backbone: Backbone, model: Ranker
 ) -> None:
-    """Writes tokenizer, modules and head beside the encoder."""
-    _tokenizer(config, backbone).save_pretrained(folder)
+    """Writes modules and head, and the tokenizer beside the encoder."""
+    _tokenizer(config, backbone).save_pretrained(folder / ENCODER_FOLDER)
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": kind}
         for i, (path, kind) in enumerate(MODULES)
@@ -62,7 +68,7 @@ def write_cross_encoder(
         # Otherwise it would be initialised, with a warning, and never used.
         "model_kwargs": {"add_pooling_layer": False} if TYPES[backbone.kind].pooler else {},
     }
-    write_json(folder / "sentence_bert_config.json", transformer)
+    write_json(folder / ENCODER_FOLDER / "sentence_bert_config.json", transformer)
     whole = {"model_type": "CrossEncoder", "activation_fn": IDENTITY, "prompts": {}}
     write_json(folder / "config_sentence_transformers.json", whole)
     size = int(model.head.in_features)
@@ -91,9 +97,9 @@ def _tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
     text = 1 if backbone.num_segments > 1 else 0
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"{first} $A {end}",
-        pair=f"{first} $A {end} $B:{text} {end}:{text}",
+        pair=f"{first} $A {' '.join([end] * len(backbone.layout.middle))} $B:{text} {end}:{text}",
         special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
     )
-    tokenizer.model_max_length = row_tokens(config)
+    tokenizer.model_max_length = row_tokens(config, backbone)
     tokenizer.padding_side = "right"
     return tokenizer

@@ -1,16 +1,19 @@
 """The folder of an exported model.
 
-    config.json, model.safetensors, tokenizer*   the encoder, as Hugging Face saves it
+    encoder/                                     the encoder and tokenizer of Hugging Face
     ranker.safetensors                           head, aggregator and all other trained weights
-    ranker.json                                  every setting, and the model's origin
+    ranker.json                                  every setting, the model's origin, and the SHA-256
+                                                 of itself and of every file but the card
     aggregator/, interaction/, selector_backbone/   further encoders, if any
     frequencies.safetensors                      document frequencies of words, if blocks need them
     code/                                        the source of a model from outside the package
+    serving.json                                 how documents are cut and chunk scores put together
     README.md                                    the model card
 
 `read_model` needs no file but these.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -26,20 +29,29 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rank_core.checkpoints.weights import ENCODER
+from rank_core.checkpoints.weights import ENCODER, require_base
 from rank_core.chunking.inputs import FURTHER_ENCODERS, load_inputs
+from rank_core.data.transforms.expression import with_folder
 from rank_core.encoders.alibi import AlibiEncoder
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import (
     CHECKPOINT_FILES,
+    ENCODER_FOLDER,
+    LAYOUT_FILE,
     PICKLED,
     load_encoder,
     load_tokenizer,
     resolve_backbone,
 )
-from rank_core.errors import BadInput
+from rank_core.encoders.backbones import EXPORT_FILE as FILE
+from rank_core.encoders.lora import merge_adapters
+from rank_core.encoders.published_heads import PublishedHead, save_classifier
+from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.errors import BadInput, shown
 from rank_core.export.cross_encoder import is_cross_encoder, write_cross_encoder
-from rank_core.files import new_folder, write_json
+from rank_core.export.serving import AGGREGATIONS, served_model, serving_setting
+from rank_core.export.serving import FILE as SERVING
+from rank_core.files import file_sha256, new_folder, write_json
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.key_blocks.block_scores import BLOCK_SCORES, DocumentFrequencies
@@ -50,12 +62,11 @@ from rank_core.ranking.final_runs import Interpolation
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 
-FILE, REST, FREQUENCIES, CARD = (
-    *("ranker.json", "ranker.safetensors"),
-    *("frequencies.safetensors", "README.md"),
-)
+REST, FREQUENCIES, CARD = "ranker.safetensors", "frequencies.safetensors", "README.md"
 CODE = "code"
-PLAIN, FORMAT = 1, 2  # formats: of a model alone, and of one interpolated with the first stage
+MERGED = {name: value for name, value in TrialConfig().settings().items() if ".lora_" in name}
+"""An exported encoder has no adapters any more."""
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -74,23 +85,28 @@ class ExportedModel:
 def write_model(
     folder: Path,
     config: TrialConfig,
-    weights: Path,
+    weights: Path | None,
     *,
     interpolation: Mapping[str, float] | None = None,
     first_stage: FirstStageMix | None = None,
     about: Mapping[str, Any] | None = None,
+    measured: Mapping[str, Any] | None = None,
     card: str = "",
 ) -> None:
     """Write the model of a finished trial, whole or not at all: its settings, its
-    `weights.safetensors`, the `interpolation` of Birch, and the weight of the `first_stage` of an
-    interpolated system. Raises `BadInput` if the folder is not empty or the weights are of another
-    model.
+    `weights.safetensors` (None: the checkpoint as it is), the `interpolation` of Birch, the weight
+    of the `first_stage` of an interpolated system, and what was `measured`, for `serving.json`.
+    Raises `BadInput` if the folder is not empty or the weights are of another model.
     """
     require_new(folder)
     backbone = resolve_backbone(config.model.backbone)
-    model = trained_model(config, backbone, weights)
+    if weights is None:
+        model = build_model(config, backbone, init_seed=0)
+    else:
+        model = trained_model(config, backbone, weights)
     with new_folder(folder) as unfinished:
-        _write_encoder(model.encoder, backbone, unfinished)
+        (unfinished / ENCODER_FOLDER).mkdir()
+        _write_encoder(model, backbone, unfinished / ENCODER_FOLDER)
         settings = config.settings() | _write_further_encoders(config, unfinished)
         rest = {k: v for k, v in model.state_dict().items() if not k.startswith(ENCODER)}
         save_file({k: v.contiguous() for k, v in rest.items()}, unfinished / REST)
@@ -100,30 +116,39 @@ def write_model(
         if is_cross_encoder(config, backbone) and not first_stage:
             write_cross_encoder(unfinished, config, backbone, model)
         else:
-            load_tokenizer(backbone.folder).save_pretrained(unfinished)
+            load_tokenizer(backbone.folder).save_pretrained(unfinished / ENCODER_FOLDER)
+        if config.model.name in AGGREGATIONS:
+            if isinstance(model.head, nn.Linear):  # a sweep may start from it
+                save_file(model.head.state_dict(), unfinished / ENCODER_FOLDER / RANKING_HEAD)
+            setting = serving_setting(config, served_model(backbone), first_stage)
+            write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
         own = config.model.name if is_reference(config.model.name) else ""
         if own:
             write_source(own, unfinished / CODE)
-        (unfinished / CARD).write_text(card, encoding="utf-8")
+        files = sorted(path for path in unfinished.rglob("*") if path.is_file())
         content = {
-            "format": FORMAT if first_stage else PLAIN,
-            "settings": settings | {"model.backbone": "."},
+            "format": FORMAT,
+            "settings": settings
+            | {"collection": collection_name(config.collection), "model.backbone": ENCODER_FOLDER}
+            | MERGED,
             "interpolation": dict(interpolation) if interpolation else None,
             **({"first_stage": asdict(first_stage)} if first_stage else {}),
             "about": dict(about or {}),
             **({"code": source_hash(own)} if own else {}),
+            "files": {str(path.relative_to(unfinished)): file_sha256(path) for path in files},
         }
-        write_json(unfinished / FILE, content)
+        write_json(unfinished / FILE, content | {"sha256": _digest(content)})
+        (unfinished / CARD).write_text(card, encoding="utf-8")
         for path in unfinished.rglob("*.safetensors"):  # the library hides them from other users
             path.chmod((unfinished / CARD).stat().st_mode)
 
 
 def read_model(folder: Path | str) -> ExportedModel:
-    """The model in a folder. Raises `BadInput` if there is none, if a later version wrote it, or if
-    this process cannot import its class."""
+    """The model in a folder. Raises `BadInput` if there is none, if a file of it has changed, if
+    another version wrote it, or if this process cannot import its class."""
     folder = Path(folder).absolute()
     config, content = _read_settings(folder)
-    backbone = resolve_backbone(str(folder))
+    backbone = resolve_backbone(config.model.backbone)
     model = build_model(config, backbone, init_seed=0)
     _load_rest(model, folder / REST)
     interpolation, first_stage = content.get("interpolation"), content.get("first_stage")
@@ -144,22 +169,55 @@ def read_settings(folder: Path | str) -> TrialConfig:
 
 
 def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
-    require_model(folder)
-    try:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        written, settings = int(content["format"]), dict(content["settings"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{folder / FILE} must be unchanged: {error!r}") from None
-    if written > FORMAT:
-        raise BadInput(
-            f"{folder / FILE}: must have a format up to {FORMAT}, got {written}: it was written by "
-            "a later version of ranksweep; install that one"
-        )
+    content = _read_unchanged(folder)
+    settings = dict(content["settings"])
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
     settings |= {name: place for name, place in places.items() if settings[name]}
     if "code" in content:
         _check_code(settings["model.name"], content["code"], folder / CODE)
-    return TrialConfig().override(settings | {"model.backbone": str(folder)}), content
+    backbone = str(folder / ENCODER_FOLDER)
+    return TrialConfig().override(settings | {"model.backbone": backbone}), content
+
+
+def _read_unchanged(folder: Path) -> dict[str, Any]:
+    """The content of `ranker.json`, after a comparison of itself and all files with their
+    hashes."""
+    require_model(folder)
+    try:
+        content = dict(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        written, digest = content["format"], content.pop("sha256", "")
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        raise _changed(folder / FILE, type(error).__name__) from None
+    if written != FORMAT:
+        raise BadInput(
+            f"{folder / FILE} must have format {FORMAT}, got {shown(written)}: it was written by "
+            "another version of ranksweep; load it with that one, or export the model again"
+        )
+    if digest != _digest(content):
+        raise _changed(folder / FILE, "another SHA-256")
+    for name, stated in content["files"].items():
+        if not (folder / name).is_file():
+            raise _changed(folder / name, "it is missing")
+        if file_sha256(folder / name) != stated:
+            raise _changed(folder / name, "another SHA-256")
+    return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _changed(path: Path, found: str) -> BadInput:
+    return BadInput(
+        f"{path} must be as `ranksweep export` wrote it ({found}): the folder is damaged or was "
+        "edited; export the model again, or copy it again from where it is whole"
+    )
+
+
+def collection_name(collection: str) -> str:
+    """The collection as a name for other machines: the last part of an absolute path."""
+    base = Path(collection.partition("|")[0].strip())
+    return with_folder(collection, base.name) if base.is_absolute() else collection
 
 
 def _check_code(name: str, code: str, folder: Path) -> None:
@@ -193,9 +251,11 @@ def require_new(folder: Path) -> None:
 
 
 def trained_model(config: TrialConfig, backbone: Backbone, weights: Path) -> Ranker:
-    """The ranker of a trial with its kept weights, which must be complete."""
+    """The ranker of a trial with its kept weights, which must be complete; adapters are merged."""
     model = build_model(config, backbone, init_seed=0)
-    _load(model, load_file(weights), weights, expected=set(model.state_dict()))
+    require_base(weights, backbone.content_hash)
+    _load(model, load_file(weights), weights, expected=set(model.learned_state()))
+    merge_adapters(model.encoder)
     return model
 
 
@@ -217,7 +277,11 @@ def _load(model: Ranker, weights: Mapping[str, Tensor], path: Path, *, expected:
         model.load_state_dict(dict(weights), strict=False)
 
 
-def _write_encoder(encoder: nn.Module, backbone: Backbone, folder: Path) -> None:
+def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
+    encoder = model.encoder
+    if isinstance(model.head, PublishedHead):
+        save_classifier(backbone, encoder, model.head, folder)
+        return
     if isinstance(encoder, nn.Embedding):  # of a model that reads the word table alone
         whole = load_encoder(backbone, 0.0)
         with torch.no_grad():
@@ -229,6 +293,8 @@ def _write_encoder(encoder: nn.Module, backbone: Backbone, folder: Path) -> None
         return
     assert isinstance(encoder, transformers.PreTrainedModel)
     encoder.save_pretrained(folder)
+    if backbone.own_layout is not None:
+        write_json(folder / LAYOUT_FILE, backbone.own_layout._asdict())
 
 
 def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]:

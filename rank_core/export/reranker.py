@@ -1,7 +1,9 @@
 """An exported model that ranks documents: texts in, ranked lists out, with the same computation as
 in its trial."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,11 +13,14 @@ from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import tokenize
-from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_model
+from rank_core.export.serving import served_config
 from rank_core.machine import trial_device
+from rank_core.models import check_model
 from rank_core.models.birch import Birch
+from rank_core.models.build import build_model
 from rank_core.models.key_blocks.block_scores import KnownFrequencies
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
@@ -56,6 +61,33 @@ class Reranker:
         chosen = trial_device() if device is None else torch.device(device)
         return cls(read_model(folder), chosen, precision)
 
+    @classmethod
+    def serve(
+        cls,
+        model: str,
+        setting: Path | str,
+        *,
+        device: str | torch.device | None = None,
+        precision: str = "",
+    ) -> "Reranker":
+        """A published reranker (a folder or a Hugging Face id) as `serving.json` says. Raises
+        `BadInput` for a file of another tokenizer."""
+        config, first_stage = served_config(model, setting)
+        backbone = resolve_backbone(model)
+        check_model(config, backbone)
+        ranker = build_model(config, backbone, init_seed=0).eval()
+        exported = ExportedModel(ranker, config, backbone, first_stage=first_stage)
+        chosen = trial_device() if device is None else torch.device(device)
+        return cls(exported, chosen, precision)
+
+    @property
+    def description(self) -> str:
+        """The system in a line: its trial, and its test beside the first stage."""
+        return str(self.about.get("description") or self.config.model.name)
+
+    def __repr__(self) -> str:
+        return f"<Reranker: {self.description}>"
+
     @property
     def needs_first_stage(self) -> bool:
         """True where the system's scores include the first stage's: Birch, "+BM25"."""
@@ -74,7 +106,7 @@ class Reranker:
         same form, for a system that `needs_first_stage`. Raises `BadInput` where such a system has
         no scores: the model alone is another system.
         """
-        if isinstance(documents, str) or not isinstance(query, str):
+        if isinstance(documents, str) or not isinstance(documents, Iterable):
             raise BadInput("rank needs one query and several documents: a list or {doc_id: text}")
         if self.needs_first_stage and first_stage is None:
             raise BadInput(
@@ -89,6 +121,12 @@ class Reranker:
                 f"first_stage must have a score for each of the {len(texts)} documents, got "
                 f"{len(scores)}"
             )
+        for doc_id, score in scores.items():
+            if not isinstance(score, Real) or not math.isfinite(score):
+                raise BadInput(
+                    f"first_stage must have finite numbers, got {shown(score)} of document "
+                    f"{shown(doc_id)}"
+                )
         run: Run = {"": dict(sorted(scores.items(), key=lambda item: -item[1]))}
         [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
         ids: list[str | int] = [*ranked] if named else [int(place) for place in ranked]
@@ -116,6 +154,7 @@ class Reranker:
                 raise BadInput(
                     f"every query of the run must have a text; {shown(query_id)} has none"
                 )
+            _check_text("query", query_id, queries[query_id])
         reranked: Run = {}
         for some in _blocks(run, depth):
             scored = self._rerank(some, queries, documents, depth)
@@ -182,5 +221,20 @@ def _texts(run: Run, documents: Mapping[str, str]) -> dict[str, str]:
                     f"every document of the run must have a text; {shown(doc_id)} of query "
                     f"{shown(query_id)} has none"
                 )
+            _check_text("document", doc_id, documents[doc_id])
             texts[doc_id] = documents[doc_id]
     return texts
+
+
+def _check_text(kind: str, name: str, text: object) -> None:
+    """Raises `BadInput` for what a tokenizer cannot read."""
+    what = f"{kind} {shown(name)}".removesuffix(" ''")  # `rank` has one query without a name
+    if not isinstance(text, str):
+        raise BadInput(f"{what} must be a text, got {shown(text)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"{what} must be valid Unicode; it has half of a surrogate pair at character "
+            f"{error.start}"
+        ) from None

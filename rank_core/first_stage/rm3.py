@@ -29,14 +29,15 @@ def expanded(
     """{term: weight} of a query's terms and of those from its top documents.
 
     `query` and `documents` are term counts, for documents only of terms that may expand a query;
-    `scores` are the documents'. Both parts are normalised to sum 1 and mixed.
+    `scores` are the documents'. Both parts are normalised to sum 1 and mixed; the query's weight is
+    the same where no term expands it, so that its BM25 scores shrink (weight 0 would rank nothing).
     """
     model: Weights = {}
     for counts, score in zip(documents, scores, strict=True):
         for term, share in _shares(_largest(counts, settings.fb_terms)).items():
             model[term] = model.get(term, 0.0) + share * score
     model, own = _shares(_largest(model, settings.fb_terms)), _shares(query)
-    kept = settings.original_weight if model else 1.0
+    kept = settings.original_weight or float(not model)
     mixed = {term: kept * share for term, share in own.items()}
     for term, share in model.items():
         mixed[term] = mixed.get(term, 0.0) + (1 - kept) * share

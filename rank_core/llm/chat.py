@@ -15,7 +15,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -39,65 +38,49 @@ class ChatModel:
     base_url: str  # https://api.openai.com/v1, http://127.0.0.1:8000; without a path, /v1
     model: str  # name on the server
     key_variable: str = ""  # environment variable with the API key; empty: no key is sent
-    timeout: float = 120.0  # seconds without a byte from the server
-    max_retries: int = 6
     requests_per_minute: float = 0.0  # 0: no limit
-    max_output_tokens: int = 1024  # 0: the server's own limit (openai only)
     input_price: float = 0.0  # per million tokens, any currency; 0: free
     output_price: float = 0.0  # per million tokens
+    timeout: float = 120.0  # seconds without a byte from the server
+    max_retries: int = 6
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise unknown("protocol", self.protocol, PROTOCOLS)
-        _check_url(self.base_url)
+        # Neither a URL with a password nor the value of key_variable, perhaps a key, is shown.
+        host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
+        if not re.fullmatch(rf"https?://{host}(/[!-~]*)?", self.base_url, re.ASCII) or re.search(
+            r"[@?#]", self.base_url
+        ):
+            raise BadInput(
+                "base_url must be http(s)://host[:port][/path] without user, password or query; "
+                "put the key into the environment"
+            )
         if not self.model:
             raise BadInput("model must name the chat model, got an empty name")
-        # The value is not shown, because it may be the key itself.
         if not re.fullmatch(r"([A-Z_][A-Z0-9_]*)?", self.key_variable):
             raise BadInput(
                 "key_variable must be the name of an environment variable in capitals, such as "
                 "OPENAI_API_KEY, never the key itself"
             )
-        least_output = 0 if self.protocol == "openai" else 1
-        for name, least in (
-            ("max_retries", 0),
-            ("requests_per_minute", 0),
-            ("max_output_tokens", least_output),
-            ("input_price", 0),
-            ("output_price", 0),
-        ):
+        for name in ("requests_per_minute", "input_price", "output_price"):
             value = getattr(self, name)
-            if not least <= value < math.inf:
-                raise BadInput(f"{name} >= {least} must hold and be finite, got {name}={value}")
-        if not 0 < self.timeout < math.inf:
-            raise BadInput(f"timeout > 0 must hold and be finite, got timeout={self.timeout}")
+            if not 0 <= value < math.inf:
+                raise BadInput(f"{name} >= 0 must hold and be finite, got {name}={value}")
 
     def cost(self, input_tokens: int, output_tokens: int) -> float:
         """The price of an answer, in the currency of the prices."""
         return (input_tokens * self.input_price + output_tokens * self.output_price) / 1e6
 
 
-def _check_url(url: str) -> None:
-    if re.search(r"[@?#]", url):
-        raise BadInput(
-            "base_url must have no user, password, query or fragment (put the key into the "
-            "environment), got one of @ ? #"  # not shown: it may be a password
-        )
-    host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
-    if not re.fullmatch(rf"https?://{host}(/[!-~]*)?", url, re.ASCII):
-        raise BadInput(f"base_url must be http(s)://host[:port][/path], got {url!r}")
-
-
 def _openai_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": config.model, "temperature": 0}
-    if config.max_output_tokens:
-        body["max_tokens"] = config.max_output_tokens
+    body = {"model": config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
     return body | {"messages": [message._asdict() for message in messages]}
 
 
 def _anthropic_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
     # System turns are separate from the messages here.
-    body = {"model": config.model, "temperature": 0, "max_tokens": config.max_output_tokens}
+    body = {"model": config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
     system = "\n\n".join(m.content for m in messages if m.role == "system")
     chat = [message._asdict() for message in messages if message.role != "system"]
     return body | ({"system": system} if system else {}) | {"messages": chat}
@@ -144,12 +127,11 @@ def message_text(content: Any) -> str:
     return "".join(part["text"] for part in content if part["type"] == "text")
 
 
+MAX_OUTPUT_TOKENS = 1024
 FIRST_WAIT = 1.0  # seconds before the first retry, doubled for each further one
 LONGEST_BACK_OFF = 60.0  # seconds
 LONGEST_RETRY_AFTER = 900.0  # seconds; longer waits are refused
 SHORTEST_SECRET = 8  # characters
-
-__all__ = ["ChatClient", "ChatModel", "Message", "NoAnswer"]
 
 _log = logging.getLogger(__name__)
 
@@ -164,13 +146,6 @@ class _Reply(NamedTuple):
     status: int
     text: str
     retry_after: float = 0.0  # seconds
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Ignores redirects, which would send the key to another host and turn POST into GET."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Returns the redirect as an ordinary reply."""
 
 
 class ChatClient:
@@ -192,7 +167,6 @@ class ChatClient:
         # A separate generator: waiting must not affect other random streams.
         self._jitter = random.Random()
         self._next_start = -math.inf
-        self._opener = urllib.request.build_opener(_NoRedirect)
         _key(config.key_variable)  # raises for a missing key before any request
 
     def ask(self, messages: Sequence[Message]) -> Answer:
@@ -248,14 +222,13 @@ class ChatClient:
         for name, value in (self._protocol.headers | {"Content-Type": "application/json"}).items():
             request.add_header(name, value)
         if key := _key(self.config.key_variable):
-            # Unredirected: not sent on if a proxy redirects.
+            # Unredirected: not sent on to another host.
             header, prefix = self._protocol.key_header, self._protocol.key_prefix
             request.add_unredirected_header(header, prefix + key)
         try:
-            with self._opener.open(request, timeout=self.config.timeout) as response:
+            with urllib.request.urlopen(request, timeout=self.config.timeout) as response:
                 text = self._redact(response.read())
-                status = 0 if _cut_off(text) else response.status
-                return _Reply(status, text or "(an empty reply)")
+                return _Reply(response.status if text else 0, text or "(an empty reply)")
         except urllib.error.HTTPError as error:
             with error:
                 wait = _seconds(error.headers.get("Retry-After"))
@@ -328,24 +301,10 @@ def _is_transient(reply: _Reply) -> bool:
     return reply.status in (0, 408, 425, 429) or reply.status >= 500
 
 
-def _cut_off(text: str) -> bool:
-    """True if a reply of unknown length is incomplete."""
-    try:
-        json.loads(text)
-    except ValueError:
-        return text.lstrip()[:1] in ("", "{")
-    return False
-
-
 def _seconds(retry_after: str | None) -> float:
-    """The seconds of a Retry-After header, given as a number or a date; 0 for neither."""
+    """The seconds of a Retry-After header; 0 where it has none."""
     text = (retry_after or "").strip()
-    if re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII):
-        return float(text)
-    try:
-        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return 0.0
+    return float(text) if re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII) else 0.0
 
 
 def _server_message(text: str) -> str:
@@ -358,6 +317,4 @@ def _server_message(text: str) -> str:
         if isinstance(parsed, dict) and parsed.get(name):
             parsed = parsed[name]
     shown = parsed if isinstance(parsed, str) else json.dumps(parsed)
-    # Some servers repeat the key with asterisks in it.
-    shown = re.sub(r"\bsk-[\w*.-]+", "[key]", " ".join(shown.split()))
-    return shown[:300] or "(empty)"
+    return " ".join(shown.split())[:300] or "(empty)"

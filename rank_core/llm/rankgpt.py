@@ -159,30 +159,22 @@ def rerank_with_llm(
     chosen = {query_id: list(candidates.get(query_id, ()))[:depth] for query_id in queries}
     # Checked before the first request costs money.
     for query_id, doc_ids in chosen.items():
-        missing = [doc_id for doc_id in doc_ids if doc_id not in documents]
-        if missing:
+        if missing := [doc_id for doc_id in doc_ids if doc_id not in documents]:
             raise BadInput(
                 f"{len(missing)} candidates of query {query_id} have no text: "
                 f"{', '.join(missing[:5])}"
             )
-    return _ranked(queries, documents, chosen, chat, settings, ledger)
 
+    def ranked() -> Iterator[tuple[str, dict[str, float]]]:
+        for query_id, doc_ids in chosen.items():
+            order = rank_list(
+                queries[query_id],
+                [documents[doc_id] for doc_id in doc_ids],
+                chat=chat,
+                settings=settings,
+                ledger=ledger,
+                query_id=query_id,
+            )
+            yield query_id, {doc_ids[i]: float(len(order) - rank) for rank, i in enumerate(order)}
 
-def _ranked(
-    queries: Mapping[str, str],
-    documents: Mapping[str, str],
-    chosen: Mapping[str, list[str]],
-    chat: ChatClient,
-    settings: ListRanking | None,
-    ledger: Ledger | None,
-) -> Iterator[tuple[str, dict[str, float]]]:
-    for query_id, doc_ids in chosen.items():
-        order = rank_list(
-            queries[query_id],
-            [documents[doc_id] for doc_id in doc_ids],
-            chat=chat,
-            settings=settings,
-            ledger=ledger,
-            query_id=query_id,
-        )
-        yield query_id, {doc_ids[i]: float(len(order) - rank) for rank, i in enumerate(order)}
+    return ranked()

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rank_core.chunking.chunks import chunk_spans
-from rank_core.encoders.backbone_types import Backbone
-from rank_core.errors import BadInput
+from rank_core.encoders.backbone_types import TYPES, Backbone
+from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
 from rank_core.own_code import load, path_of
 from rank_core.settings.config import Chat, Model, Setting, TrialConfig, declared_settings
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rank_core.models.ranker import Ranker
 
 MODELS: dict[str, str] = {
-    "bm25": "rank_core.models.list_rankers:FirstStage",
+    "bm25": "rank_core.models.list_rankers:FirstStageRun",
     "bm25-rm3": "rank_core.models.list_rankers:Bm25Rm3",
     "random": "rank_core.models.list_rankers:RandomOrder",
     "rankgpt": "rank_core.models.list_rankers:RankGPT",
@@ -37,18 +37,18 @@ MODELS: dict[str, str] = {
     "parade-transformer-l3": "rank_core.models.parade:ParadeTransformerL3",
     "parade-transformer-pretrained": "rank_core.models.parade:ParadePretrained",
     "parade-transformer-query": "rank_core.models.parade:ParadeWithQuery",
-    "parade-late-interaction": "rank_core.models.late_interaction:LateInteraction",
-    "longp": "rank_core.models.longp:LongP",
+    "parade-late-interaction": "rank_core.models.parade:LateInteraction",
+    "longp": "rank_core.models.passage_scores:LongP",
     "bi-encoder": "rank_core.models.bi_encoder:BiEncoder",
     "mores": "rank_core.models.mores:Mores",
     "cedr-knrm": "rank_core.models.interaction.cedr:CedrKnrm",
     "cedr-drmm": "rank_core.models.interaction.cedr:CedrDrmm",
     "cedr-pacrr": "rank_core.models.interaction.cedr:CedrPacrr",
-    "neural-model1": "rank_core.models.interaction.neural_model1:NeuralModel1",
-    "tk": "rank_core.models.interaction.tk:TK",
-    "tkl": "rank_core.models.interaction.tk:TKL",
-    "co-pacrr": "rank_core.models.interaction.co_pacrr:CoPacrr",
-    "deeprank": "rank_core.models.interaction.deeprank:DeepRank",
+    "neural-model1": "rank_core.models.interaction.cedr:NeuralModel1",
+    "tk": "rank_core.models.interaction.word_vectors:TK",
+    "tkl": "rank_core.models.interaction.word_vectors:TKL",
+    "co-pacrr": "rank_core.models.interaction.word_vectors:CoPacrr",
+    "deeprank": "rank_core.models.interaction.word_vectors:DeepRank",
     "keyb": "rank_core.models.key_blocks.keyb:KeyB",
     "keyb-parade": "rank_core.models.key_blocks.keyb:KeyBParade",
     "idcm": "rank_core.models.key_blocks.idcm:Idcm",
@@ -66,7 +66,7 @@ def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
     """The class of the model called `name`, or at `module:Class`. Raises `BadInput` for an unknown
     name and for a class without a label, paper or family."""
     path = path_of("model", name, MODELS)
-    model: type[Ranker] | type[ListRanker] = load("model", path)
+    model: type[Ranker] | type[ListRanker] = load("model", path, _is_model)
     if name not in MODELS:
         _check_own(path, model)
     kind = path.partition(":")[2]
@@ -82,11 +82,16 @@ def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
 
 def _check_own(path: str, model: object) -> None:
     """Rejects a user's class that is no ranker, or has the label of another in tables."""
-    ranker = import_module("rank_core.models.ranker").Ranker
-    if not isinstance(model, type) or not issubclass(model, (ranker, ListRanker)):
+    if not _is_model(model):
         raise BadInput(f"model {path} must be a subclass of Ranker or ListRanker, got {model!r}")
     if "label" not in vars(model) and hasattr(model, "label"):
         raise BadInput(f"model {path} must define its own label; it inherits {model.label!r}")
+
+
+def _is_model(value: object) -> bool:
+    """True for a class that ranks; false for the two base classes."""
+    bases = (import_module("rank_core.models.ranker").Ranker, ListRanker)
+    return isinstance(value, type) and issubclass(value, bases) and value not in bases
 
 
 def check_model(config: TrialConfig, backbone: Backbone) -> None:
@@ -97,10 +102,15 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     if issubclass(model, ListRanker):
         return
     _check_keeps(config)
+    _check_head(config, backbone, model)
+    _check_adapters(config, backbone, model)
     check_training(
         config.training, config.model.name, one_chunk_is_firstp=model.one_chunk_is_firstp
     )
     backbone.row_pooling(config.model.pool)
+    for quirk in config.model.quirks:
+        if quirk not in model.QUIRKS:
+            raise unknown(f"quirk of model {config.model.name}", quirk, model.QUIRKS)
     model.check(config, backbone)
     if not model.overlapping_chunks and chunking.stride != chunking.window:
         raise BadInput(
@@ -121,8 +131,13 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
             f"model {config.model.name} reads at most {model.max_chunks} chunks per document, got "
             f"up to {most}; lower chunking.max_chunks or raise chunking.stride"
         )
-    if not model.first_chunk_only or config.training.unit == "passage":
-        return
+    if model.first_chunk_only and config.training.unit != "passage":
+        _check_first_chunk(config)
+
+
+def _check_first_chunk(config: TrialConfig) -> None:
+    """Rejects settings of further chunks."""
+    chunking = config.chunking
     if chunking.stride != chunking.window:
         raise BadInput(
             f"chunking.stride has no effect with model {config.model.name}, which reads the first "
@@ -133,6 +148,35 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
             "chunking.max_chunks and chunking.overflow have no effect with model "
             f"{config.model.name}, which reads the first chunk only; leave them at their defaults"
         )
+
+
+def _check_head(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") -> None:
+    """Rejects heads that cannot be used, and another pooling than a trained head's."""
+    module = import_module("rank_core.models.ranker")
+    if not module.uses_checkpoint_head(model, backbone, config.model.head):
+        return
+    own = module.head_pooling(backbone)
+    if config.model.pool not in ("", own):
+        raise BadInput(
+            f"model.pool must be {own}, which the trained head of backbone {backbone.name} reads, "
+            f"got {config.model.pool}; or draw a new one with model.head=new"
+        )
+
+
+def _check_adapters(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") -> None:
+    """Rejects adapters where they are not installed, and where no encoder takes them."""
+    if not config.training.lora_rank:
+        return
+    import_module("rank_core.encoders.lora").require_peft()
+    if TYPES[backbone.kind].loader == "AlibiEncoder":
+        problem = f"backbone {backbone.name} is computed by ranksweep's own code"
+    elif model.family == "word vectors":
+        problem = f"model {config.model.name} has no encoder"
+    elif "stage" in model.options:
+        problem = f"model {config.model.name} is trained in stages"
+    else:
+        return
+    raise BadInput(f"training.lora_rank has no effect here: {problem}")
 
 
 def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
@@ -149,7 +193,7 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
         "chunking.overflow": first_only or not chunking.max_chunks,
         "training.interaction_learning_rate": "interaction" not in kind.options,
         "training.margin": not training.loss.endswith("-margin"),
-        "training.teacher": training.loss != "margin-mse",
+        "training.teacher": not training.teacher,
         "training.passage_keep": not passages,
         "training.chunk_dropout": passages,
         "evaluation.batch_tokens": lists,
@@ -160,7 +204,7 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
     def is_ignored(setting: Setting) -> bool:
         section, _, leaf = setting.name.rpartition(".")
         if section == "model" and setting.added:
-            return leaf not in kind.options
+            return leaf not in _options(kind)
         if section == "training" and untrained and leaf not in WITHOUT_TRAINING:
             return True
         return ignored.get(setting.name, False) or sections.get(section, False)
@@ -168,11 +212,16 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
     return tuple(setting.name for setting in declared_settings() if is_ignored(setting))
 
 
+def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
+    """The optional settings of `Model` that a system uses; every trained model has a head."""
+    return kind.options if issubclass(kind, ListRanker) else (*kind.options, "head")
+
+
 def _check_options(config: TrialConfig) -> None:
     """Rejects optional settings that the model does not use."""
     if config.chat != Chat() and config.model.name != "rankgpt":
         raise BadInput(f"chat.* is for rankgpt, it has no effect with {config.model.name}")
-    used = model_class(config.model.name).options
+    used = _options(model_class(config.model.name))
     if config.training.interaction_learning_rate and "interaction" not in used:
         raise BadInput(
             f"training.interaction_learning_rate has no effect with model {config.model.name}, "

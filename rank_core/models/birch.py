@@ -76,7 +76,8 @@ class Birch(ChunkScores):
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """The weighted mean over the best sentences' scores."""
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
-        weight_K = score_BK.new_tensor(self.WEIGHTS)[: score_BK.shape[1]]
+        weight_K = torch.tensor(self.WEIGHTS[: score_BK.shape[1]], dtype=score_BK.dtype)
+        weight_K = weight_K.to(score_BK.device, non_blocking=True)
         return (score_BK * weight_K).sum(1) / (real_BK * weight_K).sum(1)
 
     def best(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:

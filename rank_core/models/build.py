@@ -8,10 +8,11 @@ from safetensors.torch import load_file
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.cls_only import only_cls
-from rank_core.encoders.tiny import RANKING_HEAD
+from rank_core.encoders.lora import add_adapters
+from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
-from rank_core.models.ranker import Ranker
+from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.settings.config import TrialConfig
 
 
@@ -23,12 +24,23 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
         encoder = load_encoder(backbone, config.model.dropout)
         kind = model_class(config.model.name)
         assert issubclass(kind, Ranker)
-        if not kind.reads_tokens and backbone.row_pooling(config.model.pool) == "cls":
+        training = config.training
+        adapted = training.lora_rank and training.num_epochs
+        cls_alone = not kind.reads_tokens and backbone.row_pooling(config.model.pool) == "cls"
+        if cls_alone and not adapted:
             only_cls(encoder)
         model = kind(encoder, backbone, config.model)
+        if adapted:  # after the model, which may have copied layers of the encoder
+            add_adapters(
+                encoder,
+                training.lora_rank,
+                alpha=training.lora_alpha or 2 * training.lora_rank,
+                dropout=training.lora_dropout,
+                targets=training.lora_targets,
+            )
     # A backbone trained on passage ranking (MS MARCO) comes with its head, as in the papers. A head
     # of another shape starts at random.
-    if (backbone.folder / RANKING_HEAD).exists():
+    if config.model.head != "new" and (backbone.folder / RANKING_HEAD).exists():
         trained = load_file(backbone.folder / RANKING_HEAD)
         own = model.head.state_dict()
         if {n: w.shape for n, w in own.items()} == {n: w.shape for n, w in trained.items()}:
@@ -41,8 +53,11 @@ def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
     kind = model_class(config.model.name)
     if issubclass(kind, ListRanker):
         return kind.deterministic
-    if config.training.num_epochs or config.training.init_from:
+    if config.training.num_epochs or config.training.init_from or kind.reads_by_seed:
         return False
+    ours = kind.__module__.startswith("rank_core.")
+    if ours and uses_checkpoint_head(kind, backbone, config.model.head):
+        return True  # every weight is the checkpoint's, which may be large
     first, second = (build_model(config, backbone, init_seed=seed).state_dict() for seed in (1, 2))
     return all(torch.equal(first[name], second[name]) for name in first)
 

@@ -44,7 +44,7 @@ class ListRanker(ABC):
         return dict(list(candidates.get(query_id, {}).items())[: self.config.evaluation.depth])
 
 
-class FirstStage(ListRanker):
+class FirstStageRun(ListRanker):
     """The candidates in their own order (BM25 in most collections)."""
 
     label = "BM25"

@@ -1,19 +1,21 @@
 """PARADE: chunk vectors are aggregated into a document vector, which is scored (Li et al. 2020,
-section 3; AvgP over [CLS] and pretrained aggregators: Boytsov et al. 2022)."""
+section 3; AvgP over [CLS] and pretrained aggregators: Boytsov et al. 2022). With late interaction
+(LATEIR, Boytsov et al. 2025) query and chunks are encoded separately, so that documents could be
+encoded in advance."""
 
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import ChunkBatch
+from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
 from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import poolings
 from rank_core.models.poolings import at_least_fp32, row_vectors
 from rank_core.models.ranker import Ranker, pad_chunks
-from rank_core.models.readers import UNMASKED, EqualChunks, check_quirks, first_rows
+from rank_core.models.readers import UNMASKED, ApartPairs, EqualChunks, first_rows
 from rank_core.models.vector_encoders import (
     RANDOM_POSITIONS,
     Part,
@@ -45,12 +47,6 @@ class Parade(Ranker):
     family = "PARADE"
     options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
     QUIRKS: ClassVar[tuple[str, ...]] = (UNMASKED,)
-
-    @classmethod
-    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects quirks that the variant does not have."""
-        super().check(config, backbone)
-        check_quirks(config, cls.QUIRKS)
 
 
 class ParadeAvg(Parade):
@@ -149,7 +145,7 @@ class ParadeTransformer(Parade):
     """score = head(output at C) of a random transformer over [C, SEP, cls_1 .. cls_n, SEP] (Li et
     al. 2020).
 
-    This is RAND-L2 of Boytsov et al. 2022 as intended: 2 layers, 4 heads (their later code has the
+    This is RAND-L2 of Boytsov et al. 2025 as intended: 2 layers, 4 heads (their code has the
     backbone's number), C and SEP initialised as the embeddings of [CLS] and [SEP], embedded
     positions and segments (0, 0, 1 .. 1, 0), padding masked. The last SEP follows a document's own
     last chunk. C is at position 0.
@@ -307,3 +303,69 @@ class ParadeWithQuery(ParadePretrained):
             return self.score(
                 read_first(self.aggregator, self.special_2H, parts, in_place=self.in_place)
             )
+
+
+class LateInteraction(SecondEncoder):
+    """An interaction encoder (`model.interaction`) over [C, SEP, query, SEP, chunk, SEP] gives a
+    vector per chunk; an aggregator (`model.aggregator`) over [C, SEP, vectors, SEP] gives the
+    score.
+
+    Query and chunk are the backbone's outputs over their rows, including [CLS] and both [SEP], as
+    in FlexNeuART. A linear map adapts sizes that differ, at both encoders. The whole interaction
+    input has segment 0. The paper uses MiniLM-L-2 for the interaction and MiniLM-L-6 for the
+    aggregator.
+    """
+
+    label = "PARADE-LateInteraction"
+    paper = "Boytsov et al. 2025"
+    pair_encoder = ApartPairs
+    by_chunks = False
+    reads_tokens = True
+    options = ("aggregator", "interaction", "quirks")
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        self.in_place = UNMASKED in settings.quirks
+        self.interaction = self.body("interaction", settings)
+        self.aggregator = self.body("aggregator", settings)
+        self.token_projection = projection(self.head.in_features, input_size(self.interaction))
+        self.interaction_special_2H = random_special(self.interaction)
+        self.chunk_projection = projection(
+            output_size(self.interaction), input_size(self.aggregator)
+        )
+        self.special_2H = random_special(self.aggregator)
+        self.head = self.head_over(self.aggregator)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects inputs that do not fit the positions of either encoder."""
+        super().check(config, backbone)
+        chunking = config.chunking
+        places = 4 + 2 * NUM_SPECIAL + chunking.max_query_tokens + chunking.window
+        cls.refuse_longer(config, "interaction", places, "query and chunk")
+        places = 3 + len(document_spans("", chunking.max_document_tokens, chunking))
+        cls.refuse_longer(config, "aggregator", places, "the chunks of a document")
+
+    def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B of documents, each a query row followed by chunk rows."""
+        x_CLH = self.token_projection(self.hidden(batch.inputs))
+        mask_CL = batch.inputs.attention_mask_CL.bool()
+        firsts = first_rows(batch.counts)
+        query_of = [row for row, n in zip(firsts, batch.counts, strict=True) for _ in range(n - 1)]
+        chunks = sorted(set(range(len(x_CLH))) - set(firsts))
+        parts = []
+        for rows in (query_of, chunks):
+            row_C = torch.tensor(rows).to(x_CLH.device, non_blocking=True)
+            counts = tuple(len(batch.inputs.sizes[row]) for row in rows)
+            width = max(counts)
+            parts.append(Part(x_CLH[row_C, :width], mask_CL[row_C, :width], 0, counts))
+        x_CH = read_first(
+            self.interaction, self.interaction_special_2H, parts, in_place=self.in_place
+        )
+        return self.aggregate(*pad_chunks(x_CH, [n - 1 for n in batch.counts]))
+
+    def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B from the interaction's vectors, in fp32."""
+        with torch.autocast(x_BPH.device.type, enabled=False):
+            part = Part(self.chunk_projection(at_least_fp32(x_BPH)), mask_BP, segment=1)
+            return self.score(read_first(self.aggregator, self.special_2H, [part]))

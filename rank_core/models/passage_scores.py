@@ -1,5 +1,5 @@
-"""FirstP, MaxP, SumP, AvgP, KMaxAvgP, RandP: a score per chunk, pooled (Dai & Callan 2019, section
-3). Training is end to end as in Boytsov et al. 2022: MaxP's gradient reaches the best chunk
+"""FirstP, LongP, MaxP, SumP, AvgP, KMaxAvgP, RandP: a score per chunk, pooled (Dai & Callan 2019,
+section 3). Training is end to end as in Boytsov et al. 2022: MaxP's gradient reaches the best chunk
 only."""
 
 from dataclasses import dataclass
@@ -16,7 +16,12 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
-from rank_core.models.readers import PADDED_ROWS, UNMASKED, check_quirks
+from rank_core.models.readers import (
+    PADDED_ROWS,
+    UNMASKED,
+    WholeDocuments,
+    require_whole_documents,
+)
 from rank_core.seeding import generator
 from rank_core.settings.config import Model, TrialConfig
 
@@ -26,6 +31,7 @@ class ChunkScores(Ranker):
 
     paper = "Dai & Callan 2019"
     family = "passage scores"
+    scores_chunks = True
     options: ClassVar[tuple[str, ...]] = ("pool",)
     pool_scores: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
 
@@ -40,31 +46,38 @@ class FirstP(ChunkScores):
     label = "FirstP"
     first_chunk_only = True
     options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
+    QUIRKS: ClassVar[tuple[str, ...]] = (PADDED_ROWS,)
     pool_scores = staticmethod(poolings.first)
 
+
+class LongP(FirstP):
+    """score = head(vector of the whole document), for long-context encoders (Longformer, BigBird,
+    ModernBERT, ALiBi encoders, decoders)."""
+
+    label = "LongP"
+    paper = "Boytsov et al. 2022"
+    family = "long context"
+    pair_encoder = WholeDocuments
+    options = ("pool",)
+    QUIRKS = ()
+
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Accepts the quirk that rows are padded in place."""
-        super().check(config, backbone)
-        check_quirks(config, (PADDED_ROWS,))
+        """Rejects windows other than the whole document, and passage training."""
+        require_whole_documents(config)
+        if config.training.unit == "passage":
+            raise BadInput(
+                f"training.unit=passage has no effect with model {config.model.name}, which reads "
+                "the document as a single passage"
+            )
 
 
-class ComparedChunks(ChunkScores):
-    """Pooled chunk scores, among which padding may count by a quirk."""
-
-    options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
-
-    @classmethod
-    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Accepts the quirk that padding chunks are not masked."""
-        super().check(config, backbone)
-        check_quirks(config, (UNMASKED,))
-
-
-class MaxP(ComparedChunks):
+class MaxP(ChunkScores):
     """score = max_p head(cls_p): the score of the best chunk (Dai & Callan 2019)."""
 
     label = "MaxP"
+    options = ("pool", "quirks")
+    QUIRKS = (UNMASKED,)
     chunks_that_learn = 1
     pool_scores = staticmethod(poolings.masked_max)
 
@@ -85,11 +98,12 @@ class AddedScores(ChunkScores):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects probabilities unless passages are trained alone, because losses need logits."""
+        """Rejects probabilities where documents are trained, because losses need logits."""
         super().check(config, backbone)
         if config.model.chunk_scores not in ("", "probability"):
             raise unknown("model.chunk_scores", config.model.chunk_scores, ("probability",))
-        if config.model.chunk_scores and config.training.unit != "passage":
+        trained = config.training.num_epochs and config.training.unit != "passage"
+        if config.model.chunk_scores and trained:
             raise BadInput(
                 "model.chunk_scores=probability needs passages that are trained alone: set "
                 f"training.unit=passage, got {config.training.unit}"
@@ -103,11 +117,12 @@ class AddedScores(ChunkScores):
         return self.pool_scores(score_BP, mask_BP)
 
 
-class SumP(AddedScores, ComparedChunks):
+class SumP(AddedScores):
     """score = sum_p head(cls_p): the sum of the chunk scores (Dai & Callan 2019)."""
 
     label = "SumP"
     options = ("pool", "quirks", "chunk_scores")
+    QUIRKS = (UNMASKED,)
     pool_scores = staticmethod(poolings.masked_sum)
 
 
@@ -160,6 +175,7 @@ class RandP(ChunkScores):
 
     label = "RandP"
     paper = "Li et al. 2023"
+    reads_by_seed = True
     pool_scores = staticmethod(poolings.first)
 
     @classmethod

@@ -4,8 +4,8 @@ Shapes: B documents, P chunks of the longest document, C chunks of all documents
 size.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,17 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.decoder_rerankers import score_row
+from rank_core.encoders.lora import ADAPTER, has_adapters
 from rank_core.encoders.packed import flat_states, packs, products
+from rank_core.encoders.published_heads import (
+    decoder_score,
+    head_pooling,
+    head_problem,
+    load_head,
+)
+from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors
 from rank_core.models.readers import padded_in_place, pads_in_place
 from rank_core.settings.config import Model, TrialConfig
@@ -44,14 +54,28 @@ class Ranker(nn.Module):
     chunks_that_learn: int = 0
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
     options: ClassVar[tuple[str, ...]] = ()  # optional settings of `Model` that it uses
+    QUIRKS: ClassVar[tuple[str, ...]] = ()  # values of `model.quirks`, where that is an option
+    reads_by_seed: ClassVar[bool] = False  # the seed decides what is read, trained or not
+    # A chunk's score is the head's of its vector: the trained head of a checkpoint fits.
+    scores_chunks: ClassVar[bool] = False
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__()
         self.encoder = encoder
         self.pooling = backbone.row_pooling(settings.pool)
         self.dropout = nn.Dropout(settings.dropout)
-        self.head = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
+        self.head: Any = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
         nn.init.xavier_uniform_(self.head.weight)
+        if not uses_checkpoint_head(type(self), backbone, settings.head):
+            return
+        self.pooling = head_pooling(backbone)
+        if (score := decoder_score(backbone)) is not None:
+            with torch.no_grad():
+                self.head.weight.copy_(score_row(backbone.folder, score))
+                self.head.bias.zero_()
+        else:
+            self.dropout = nn.Dropout(0.0)  # the head has its own
+            self.head = load_head(backbone, settings.dropout)
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
@@ -113,9 +137,45 @@ class Ranker(nn.Module):
             groups[roles.get(name.partition(".")[0], "aggregator")].append(parameter)
         return groups
 
+    def learned_state(self) -> dict[str, Tensor]:
+        """{name: weight} of all that training may change: all weights, but with adapters none of
+        the encoder's own."""
+        state: dict[str, Tensor] = self.state_dict()
+        if has_adapters(self.encoder):
+            return {n: w for n, w in state.items() if ADAPTER in n or not n.startswith("encoder.")}
+        return state
+
+    def load_learned(self, state: Mapping[str, Tensor]) -> None:
+        """Copies a `learned_state` into the model."""
+        if state.keys() != self.learned_state().keys():
+            raise ValueError("the weights are of another model")
+        self.load_state_dict(dict(state), strict=False)
+
     def trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(name, parameter) of all parameters that training changes."""
         return ((name, p) for name, p in self.named_parameters() if p.requires_grad)
+
+
+def uses_checkpoint_head(kind: type[Ranker], backbone: Backbone, asked: str) -> bool:
+    """True if a model starts with the trained head of a checkpoint: by default wherever it scores
+    chunks. Raises `BadInput` where that head is asked for, or fits the model, and cannot be
+    used."""
+    fits = bool(backbone.trained_head) and kind.scores_chunks
+    if asked == "new" or not (fits or asked == "checkpoint"):
+        return False
+    if not kind.scores_chunks:
+        problem = f"model {kind.label} combines vectors of chunks, it does not score them"
+    elif not backbone.trained_head:
+        if (backbone.folder / RANKING_HEAD).exists():
+            return False  # `build_model` loads it
+        problem = "it has none"
+    elif not (problem := head_problem(backbone.name, backbone.folder)):
+        return True
+    has = f" ({backbone.trained_head})" if backbone.trained_head else ""
+    raise BadInput(
+        f"the trained head of backbone {backbone.name}{has} cannot be used: {problem}. With "
+        "model.head=new a new head is drawn, which ranks at random until it is trained"
+    )
 
 
 def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:

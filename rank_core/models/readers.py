@@ -13,7 +13,7 @@ from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEnco
 from rank_core.chunking.chunks import Span, chunk_spans, document_spans
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.flat_rows import flat_rows
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.settings.config import Model, TrialConfig
 
 
@@ -102,13 +102,6 @@ PADDED_ROWS = "padded-rows"
 document of max_document_tokens, so that text and last [SEP] have the same positions in all rows."""
 
 PADDING = -1  # token id of padding in chunks, until `layout`
-
-
-def check_quirks(config: TrialConfig, known: tuple[str, ...]) -> None:
-    """Raises `BadInput` for quirks that the model does not have."""
-    for quirk in config.model.quirks:
-        if quirk not in known:
-            raise unknown(f"quirk of model {config.model.name}", quirk, known)
 
 
 def pads_in_place(settings: Model) -> bool:

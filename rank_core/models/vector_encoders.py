@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import Backbone, kind_of
-from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.encoders.flat_rows import rows_of_lengths
 from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.errors import BadInput
@@ -102,15 +102,6 @@ def random_special(body: nn.Module, number: int = 2) -> nn.Parameter:
     """C and SEP (2, H), or C alone (1, H), drawn from N(0, 1) / sqrt(H)."""
     size = input_size(body)
     return nn.Parameter(torch.randn(number, size) / size**0.5)
-
-
-def own_special(setting: str, name: str) -> nn.Parameter:
-    """C and SEP (2, H), copied from the embeddings of [CLS] and [SEP] of the encoder `name`."""
-    backbone = vector_reader(setting, name)
-    words: Any = load_encoder(backbone, 0.0).get_input_embeddings()  # type: ignore[operator]
-    tokenizer: Any = load_tokenizer(backbone.folder)
-    ids = [tokenizer.cls_token_id, tokenizer.sep_token_id]
-    return nn.Parameter(words.weight[ids].detach().clone())
 
 
 def projection(from_size: int, to_size: int) -> nn.Module:

@@ -53,7 +53,9 @@ def write_chunk_scores(workdir: Path, scorer: Scorer, read: Mapping[str, KeptSco
     """
     pairs = scorer.pairs
     ends = CoarserEnds(**{field.name: getattr(pairs, field.name) for field in fields(pairs)})
-    further = {split: scorer.chunk_scores(split, ends) for split in read}
+    # A model as it is is scored with every stride that is asked for.
+    trained = scorer.config.training.num_epochs
+    further = {split: scorer.chunk_scores(split, ends) if trained else {} for split in read}
     if distributed.world()[0] != 0:
         return
     import pyarrow as pa

@@ -37,6 +37,8 @@ __all__ = [
 
 NUMERICS_VERSION = 4
 """Incremented when the same settings give other numbers on purpose (CHANGELOG.md)."""
+MODEL_NUMERICS = {"bm25-rm3": 5, "cedr-pacrr": 5, "co-pacrr": 5}
+"""The next version, of the models that alone give other numbers: trials of the rest stay."""
 
 NO_PART_OF_A_CELL = (
     "training.micro_batch_tokens",
@@ -58,14 +60,17 @@ OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
 
 
+HEADS = ("auto", "checkpoint", "new")
+
+
 @dataclass(frozen=True)
 class Model:
     """The ranker: a model of the zoo and its backbone."""
 
     name: str = setting("maxp", "the ranking system: `ranksweep models` lists them", hf="model")
     backbone: str = setting(
-        "tiny",
-        "`tiny`, `tiny-docs`, a Hugging Face id, or a local folder",
+        "tiny-docs",
+        "`tiny-docs` (shipped), a Hugging Face id, or a local folder",
         hf="model_name_or_path model_name",
     )
     dropout: float = setting(
@@ -91,8 +96,14 @@ class Model:
     quirks: tuple[str, ...] = added(
         (), "deviations of a reference implementation to reproduce, by name"
     )
+    head: str = added(
+        "auto",
+        "`auto`: the trained head of a published reranker where the model scores chunks, a new one "
+        "elsewhere; `checkpoint`: refused without a trained head; `new`: always drawn",
+    )
 
     def __post_init__(self) -> None:
+        choice("model.head", self.head, HEADS)
         require(
             0 <= self.dropout < 1,
             f"0 <= model.dropout < 1 must hold, got model.dropout={self.dropout}",
@@ -261,7 +272,8 @@ class TrialConfig:
         inputs = {"collection": collection_hash, "model.backbone": backbone_hash}
         settings = self._naming() | inputs | dict(contents or {})
         del settings["seed"]
-        return _hash([NUMERICS_VERSION, settings])
+        version = max(NUMERICS_VERSION, MODEL_NUMERICS.get(self.model.name, 0))
+        return _hash([version, settings])
 
     def training_hash(
         self, *, backbone_hash: str, contents: Mapping[str, str] | None = None

@@ -13,8 +13,12 @@ LOSS_NAMES = (
     "listwise-softmax",
     "listwise-margin",
     "margin-mse",
+    "teacher-ranknet",
+    "teacher-listnet",
+    "teacher-kl",
     "lambda",
 )
+TEACHER_LOSSES = ("margin-mse", "teacher-ranknet", "teacher-listnet", "teacher-kl")
 SCHEDULES = (
     "constant",
     "linear",
@@ -83,7 +87,11 @@ class Training:
     loss: str = added("pairwise-margin", "training loss: " + ", ".join(LOSS_NAMES))
     negatives: int = added(1, "negatives per group", hf="num_negatives train_group_size")
     margin: float = setting(1.0, "margin of the margin losses")
-    teacher: str = added("", "run file with the teacher's scores, for margin-mse")
+    teacher: str = added(
+        "",
+        f"run file with a teacher's scores, for the losses {', '.join(TEACHER_LOSSES)} and for the "
+        "filters of negatives",
+    )
     unit: str = added("document", "unit of training: document, or passage (each chunk alone)")
     passage_keep: float = added(
         0.1, "unit=passage: fraction of the passages after the first that is used"
@@ -98,13 +106,23 @@ class Training:
         0, "number of candidates that negatives are sampled from; 0: evaluation.depth"
     )
     negatives_below: int = added(0, "number of top candidates excluded from the negatives")
+    negatives_share: float = added(
+        0.0,
+        "drops candidates that the teacher scores above this share of a relevant document's score, "
+        "such as 0.95, as they may be relevant; 0: none",
+    )
+    negatives_margin: float = added(
+        0.0,
+        "drops candidates that the teacher does not score lower than a relevant document by this "
+        "margin; 0: none",
+    )
     negatives_from: tuple[str, ...] = added(
         (), "run files that replace the candidates, one per epoch"
     )
     init_from: str = added(
         "",
         "folder of a finished trial, or its weights.safetensors, to start from; or a cell "
-        "(runs/CELL, without -seedN): each trial starts from the one with its own seed",
+        "(trials/CELL, without -seedN): each trial starts from the one with its own seed",
     )
     keep_weights: str = added(
         "best",
@@ -139,6 +157,19 @@ class Training:
         "makes repeated runs on a GPU bit-equal, but slower; on a CPU they always are",
         hf="full_determinism",
     )
+    lora_rank: int = added(
+        0,
+        "rank of LoRA adapters, trained at the backbone's learning rate (about ten times the usual "
+        "one) while the encoder is frozen; 0: the whole encoder is trained",
+        hf="lora_r",
+    )
+    lora_alpha: float = added(0.0, "scale of the adapters, alpha / rank; 0: twice the rank")
+    lora_dropout: float = added(0.0, "dropout probability of the adapters' inputs")
+    lora_targets: tuple[str, ...] = added(
+        (),
+        "linear layers with adapters, by the last part of their names; empty: all",
+        hf="lora_target_modules",
+    )
     paired_seeds: bool = setting(
         False, "uses the same order and negatives for a seed in every cell"
     )
@@ -154,7 +185,12 @@ class Training:
             "training",
             self,
             "num_epochs epoch_steps max_steps micro_batch_tokens interaction_learning_rate "
-            "weight_decay depth negatives_below gradient_clip validate_every patience",
+            "weight_decay depth negatives_below negatives_margin gradient_clip validate_every "
+            "patience lora_rank lora_alpha",
+        )
+        require(
+            0 <= self.lora_dropout < 1,
+            f"0 <= training.lora_dropout < 1 must hold, got {self.lora_dropout}",
         )
         require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
         require(
@@ -169,12 +205,21 @@ class Training:
             0 <= self.chunk_dropout < 1,
             f"0 <= training.chunk_dropout < 1 must hold, got {self.chunk_dropout}",
         )
+        require(
+            0 <= self.negatives_share <= 1,
+            f"0 <= training.negatives_share <= 1 must hold, got {self.negatives_share}",
+        )
         choice("training.loss", self.loss, LOSS_NAMES)
         choice("training.schedule", self.schedule, SCHEDULES)
         choice("training.unit", self.unit, UNITS)
         choice("training.labels", self.labels, LABELS)
         choice("training.keep_weights", self.keep_weights, KEEP_WEIGHTS)
         choice("training.precision", self.precision, PRECISIONS)
+
+    @property
+    def filters_negatives(self) -> bool:
+        """True if a teacher's scores decide which candidates may be negatives."""
+        return bool(self.negatives_share or self.negatives_margin)
 
     def share_read(self, num_chunks: float) -> float:
         """The mean fraction of a document's chunks that one training step reads."""
@@ -184,11 +229,15 @@ class Training:
 
 def check_training(training: Training, model: str, *, one_chunk_is_firstp: bool) -> None:
     """Raises `BadInput` for settings that contradict each other or would have no effect."""
-    if training.loss == "margin-mse" and not training.teacher:
-        raise BadInput("training.loss=margin-mse needs training.teacher, a teacher's run file")
-    if training.teacher and training.loss != "margin-mse":
+    by_teacher = training.loss in TEACHER_LOSSES
+    if (by_teacher or training.filters_negatives) and not training.teacher:
+        name = f"loss={training.loss}" if by_teacher else "negatives_share or negatives_margin"
+        raise BadInput(f"training.{name} needs training.teacher, a teacher's run file")
+    if training.teacher and not (by_teacher or training.filters_negatives):
         raise BadInput(
-            f"training.teacher needs training.loss=margin-mse, got training.loss={training.loss}"
+            f"training.teacher has no effect with training.loss={training.loss}; losses with a "
+            f"teacher: {', '.join(TEACHER_LOSSES)}; filters: training.negatives_share, "
+            "training.negatives_margin"
         )
     if training.unit == "passage" and training.chunk_dropout:
         raise BadInput(
@@ -202,6 +251,13 @@ def check_training(training: Training, model: str, *, one_chunk_is_firstp: bool)
         )
     if training.unit == "document" and training.passage_keep != Training().passage_keep:
         raise BadInput("training.passage_keep needs training.unit=passage")
+    if not training.lora_rank and (
+        training.lora_alpha or training.lora_dropout or training.lora_targets
+    ):
+        raise BadInput(
+            "training.lora_alpha, lora_dropout and lora_targets have no effect without "
+            "training.lora_rank"
+        )
     if training.reset_optimizer and training.schedule == "inverse-epoch":
         raise BadInput(
             "training.schedule=inverse-epoch decays over all epochs and cannot be combined with "

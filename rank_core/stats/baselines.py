@@ -15,6 +15,9 @@ from rank_core.stats.matrix import ScoreMatrix
 Slot = str | Mapping[str, str]
 """A baseline for all, or {system: its own baseline}; systems that are not named have none."""
 
+ByLetter = dict[str, list[Comparison]]
+"""{letter of a slot: its comparisons}, in the order of the slots."""
+
 
 def compare_with(
     matrix: ScoreMatrix,
@@ -24,15 +27,15 @@ def compare_with(
     alpha: float = 0.05,
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
-) -> list[list[Comparison]]:
-    """The comparisons of every slot, in the order of the slots and of the matrix. A cell that is
-    its own baseline is excluded."""
+) -> ByLetter:
+    """The comparisons of every slot, in the order of the matrix. A cell that is its own baseline is
+    excluded."""
     if not baselines:
         raise BadInput("at least one baseline must be given")
     for slot in baselines:
         _check(slot, matrix)
-    return [
-        compare_pairs(
+    return {
+        letter: compare_pairs(
             matrix,
             [
                 (cell, baseline)
@@ -44,8 +47,8 @@ def compare_with(
             paired_seeds=paired_seeds,
             deterministic=deterministic,
         )
-        for slot in baselines
-    ]
+        for letter, slot in zip(ascii_lowercase, baselines, strict=False)
+    }
 
 
 def baseline_of(cell: str, slot: Slot) -> str | None:
@@ -55,11 +58,13 @@ def baseline_of(cell: str, slot: Slot) -> str | None:
 
 
 def of_system(
-    comparisons: Sequence[Sequence[Comparison]], system: str
+    comparisons: ByLetter, system: str
 ) -> tuple[Comparison | None, tuple[Comparison, ...]]:
     """A system's comparison in the first slot, if it has one, and those in all later slots. They
     are `comparison` and `others` of a `ResultCell`, for comparisons of one measure."""
-    first, *later = [next((c for c in slot if c.system == system), None) for slot in comparisons]
+    first, *later = [
+        next((c for c in slot if c.system == system), None) for slot in comparisons.values()
+    ] or [None]
     return first, tuple(comparison for comparison in later if comparison is not None)
 
 

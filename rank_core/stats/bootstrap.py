@@ -6,7 +6,7 @@ the data. Relative and average gains, which have no closed form, use it. Tests o
 not, because few seeds make the resampled seed variance too small by (S - 1) / S.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,36 +27,6 @@ class CrossedWeights:
     seeds: Mapping[str, Floats]  # {cell: (B, S)}
 
 
-def seed_weights(
-    seeds: Mapping[str, Sequence[int]],
-    *,
-    rng: np.random.Generator,
-    num_replicates: int = NUM_REPLICATES,
-    paired_seeds: bool = False,
-    stretched: bool = False,
-) -> dict[str, Floats]:
-    """Resampling weights of every cell's seeds, (B, S); shared by all cells when seeds are paired,
-    except cells of one run. `stretched` widens them by sqrt(S / (S - 1)), which restores the seed
-    variance that n-from-n resampling loses; a weight may then be negative.
-    """
-    if num_replicates < 1:
-        raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
-    if paired_seeds and len({tuple(own) for own in seeds.values() if len(own) > 1}) > 1:
-        raise BadInput("paired seeds need the same seeds in every cell")
-    weights: dict[str, Floats] = {}
-    shared: dict[int, Floats] = {}
-    for cell, own in seeds.items():
-        S = len(own)
-        if paired_seeds and S in shared:
-            weights[cell] = shared[S]
-            continue
-        weight_BS = _resampled(S, num_replicates, rng)
-        if stretched and S > 1:
-            weight_BS = 1 / S + (weight_BS - 1 / S) * np.sqrt(S / (S - 1))
-        weights[cell] = shared[S] = weight_BS
-    return weights
-
-
 def crossed_weights(
     matrix: ScoreMatrix,
     *,
@@ -65,15 +35,28 @@ def crossed_weights(
     paired_seeds: bool = False,
     stretched: bool = False,
 ) -> CrossedWeights:
-    """Weights for one matrix; reuse them for another measure of the same runs and queries."""
-    seeds = seed_weights(
-        matrix.seeds,
-        rng=rng,
-        num_replicates=num_replicates,
-        paired_seeds=paired_seeds,
-        stretched=stretched,
-    )
-    return CrossedWeights(_resampled(len(matrix.query_ids), num_replicates, rng), seeds)
+    """Weights for one matrix; reuse them for another measure of the same runs and queries.
+
+    Paired seeds have the same weights in all cells, except cells of one run. `stretched` widens the
+    weights of seeds by sqrt(S / (S - 1)), which restores the seed variance that n-from-n resampling
+    loses; a weight may then be negative.
+    """
+    if num_replicates < 1:
+        raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
+    if paired_seeds and len({tuple(own) for own in matrix.seeds.values() if len(own) > 1}) > 1:
+        raise BadInput("paired seeds need the same seeds in every cell")
+    weights: dict[str, Floats] = {}
+    shared: dict[int, Floats] = {}
+    for cell, own in matrix.seeds.items():
+        S = len(own)
+        if paired_seeds and S in shared:
+            weights[cell] = shared[S]
+            continue
+        weight_BS = _resampled(S, num_replicates, rng)
+        if stretched and S > 1:
+            weight_BS = 1 / S + (weight_BS - 1 / S) * np.sqrt(S / (S - 1))
+        weights[cell] = shared[S] = weight_BS
+    return CrossedWeights(_resampled(len(matrix.query_ids), num_replicates, rng), weights)
 
 
 def replicated_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) -> Floats:

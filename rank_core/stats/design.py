@@ -18,8 +18,7 @@ from scipy import optimize, stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.power import check_probability
-from rank_core.stats.scopes import LEAST_SEEDS, Floats, infer
+from rank_core.stats.scopes import LEAST_SEEDS, Floats, check_probability, infer
 from rank_core.stats.variance import sweep_components
 
 MOST_SEEDS = 10_000

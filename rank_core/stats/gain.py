@@ -22,8 +22,7 @@ from rank_core.stats.bootstrap import (
     replicated_means,
 )
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.power import check_probability
-from rank_core.stats.scopes import Floats
+from rank_core.stats.scopes import Floats, check_probability
 
 _DIGITS = 12
 """Significant digits kept: the last ones of a matrix product depend on the number of threads."""

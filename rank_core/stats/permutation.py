@@ -44,7 +44,6 @@ def randomised_tukey(
     *,
     rng: np.random.Generator,
     num_permutations: int = NUM_PERMUTATIONS,
-    threads: int | None = None,
 ) -> list[Permuted]:
     """All pairs of cells, adjusted by the largest range of permuted means (Carterette 2012). Unlike
     `scipy.stats.tukey_hsd`, which takes the queries of two systems for unrelated samples."""
@@ -58,7 +57,7 @@ def randomised_tukey(
     observed_P[observed_P <= ROUNDING * np.abs(score_QK).max()] = 0.0
     bar_P = observed_P * (1 - _CLOSE)
     alone_P, beaten_P = np.zeros(len(pairs)), np.zeros(len(pairs))
-    for sum_BK in permuted_sums(score_QK, rng=rng, total=num_permutations, threads=threads):
+    for sum_BK in permuted_sums(score_QK, rng=rng, total=num_permutations):
         mean_BK = sum_BK / len(score_QK)
         alone_P += (np.abs(mean_BK[:, first] - mean_BK[:, second]) >= bar_P).sum(axis=0)
         beaten_P += (np.ptp(mean_BK, axis=1)[:, None] >= bar_P).sum(axis=0)
@@ -75,19 +74,15 @@ def randomised_tukey(
     ]
 
 
-def permuted_sums(
-    score_QK: Floats, *, rng: np.random.Generator, total: int, threads: int | None = None
-) -> Iterator[Floats]:
+def permuted_sums(score_QK: Floats, *, rng: np.random.Generator, total: int) -> Iterator[Floats]:
     """Sums over queries of `total` permuted copies of the table, in blocks (B, K) of permutations.
 
-    A block has a seed of its own, so the number of threads, by default that of the processors,
-    changes no value.
+    A block has a seed of its own, so the number of threads, that of the processors, changes no
+    value.
     """
     if total < 1:
         raise BadInput(f"num_permutations >= 1 must hold, got {total}")
-    if threads is not None and threads < 1:
-        raise BadInput(f"threads >= 1 must hold, got {threads}")
-    threads = min(_processors(), _MOST_THREADS) if threads is None else threads
+    threads = min(_processors(), _MOST_THREADS)
     size = max(1, _PIECE // score_QK.size)
     sizes = [min(size, total - start) for start in range(0, total, size)]
     entropy = rng.integers(0, 2**63, size=2).tolist()

@@ -289,3 +289,25 @@ def _checked(score_SQ: Floats) -> Floats:
     if not np.isfinite(score_SQ).all():
         raise BadInput("scores must be finite, got NaN or infinity")
     return score_SQ
+
+
+def equivalence_p(test: ScopeTest, *, margin: float) -> float:
+    """p of two one-sided tests (TOST, scope `both`) that |delta| < margin; that a difference is not
+    significant shows no equality. Below alpha exactly when the two-sided interval of level
+    1 - 2 alpha is within the margin; NaN for one seed."""
+    if not margin > 0:
+        raise BadInput(f"margin > 0 must hold, got margin={margin}")
+    return max(_tail(margin - test.delta, test), _tail(margin + test.delta, test))
+
+
+def _tail(gap: float, test: ScopeTest) -> float:
+    """P(T se > gap); without variance the distribution is a point at 0."""
+    if test.se_both == 0:
+        return 1.0 if gap < 0 else 0.0 if gap > 0 else 0.5
+    return float(stats.t.sf(gap / test.se_both, test.df_both))
+
+
+def check_probability(name: str, value: float) -> None:
+    """Refuse a value that is not strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise BadInput(f"0 < {name} < 1 must hold, got {name}={value}")

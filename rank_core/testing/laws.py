@@ -13,10 +13,10 @@ from transformers import BertConfig, BertModel
 
 from rank_core.chunking.batches import Chunk, ChunkBatch, PairEncoder
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.tiny import train_tokenizer
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work, score_documents
-from rank_core.settings.config import Chunking, Model, TrialConfig
+from rank_core.settings.config import Chunking, Model, TrialConfig, parse_setting
+from rank_core.testing.tokenizer import train_tokenizer
 
 WORDS = (
     "amber birch cedar delta ember flint grove heron ivory jade kelp larch maple north otter "
@@ -58,9 +58,13 @@ def make_backbone(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def config_of(name: str, backbone: Backbone, chunking: Chunking = CHUNKING) -> TrialConfig:
-    """The settings of a model over a backbone."""
-    return TrialConfig(model=Model(name, backbone=str(backbone.folder)), chunking=chunking)
+def config_of(state: str, backbone: Backbone, chunking: Chunking = CHUNKING) -> TrialConfig:
+    """The settings of a model over a backbone. A state is its name, then settings of its own:
+    `idcm stage=student`."""
+    name, *words = state.split()
+    config = TrialConfig(model=Model(name, backbone=str(backbone.folder)), chunking=chunking)
+    pairs = (f"model.{word}".split("=") for word in words)
+    return config.override({setting: parse_setting(setting, text) for setting, text in pairs})
 
 
 def chunks_of(*texts: Tokens) -> list[Chunk]:

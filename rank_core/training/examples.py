@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +20,8 @@ from rank_core.cache import cached_directory
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.inputs import Inputs, content_hashes
 from rank_core.chunking.token_store import TokenStore
-from rank_core.data.disk.rows import Rows, RowsWriter, num_rows
-from rank_core.data.disk.run_store import RunStore
+from rank_core.data.disk.split_store import RunStore
+from rank_core.data.disk.table import MappedTable, Rows, TableWriter
 from rank_core.data.named_files import named_run
 from rank_core.errors import BadInput
 from rank_core.progress import reported
@@ -31,13 +30,13 @@ from rank_core.records import Collection, Split
 from rank_core.seeding import generator
 from rank_core.settings.config import Training, TrialConfig
 
-ROWS_VERSION = 1  # incremented when the same settings give other rows on purpose
+ROWS_VERSION = 2  # incremented when the same settings give other rows on purpose
 
 
 class DocIds(Sequence[str]):
     """The doc_ids of rows of a token store, looked up on access."""
 
-    def __init__(self, tokens: TokenStore, rows: NDArray[np.int32]) -> None:
+    def __init__(self, tokens: TokenStore, rows: NDArray[np.integer[Any]]) -> None:
         self._tokens, self._rows = tokens, rows
 
     def __getitem__(self, index: Any) -> Any:
@@ -86,22 +85,22 @@ class TrainingQueries(Sequence[TrainingQuery]):
         self, folder: Path, tokens: TokenStore, queries: Mapping[str, NDArray[np.int32]], limit: int
     ) -> None:
         self._tokens, self._queries, self._limit = tokens, queries, limit
-        rows = partial(_rows, folder)
-        self._ids, self._positives = rows("ids", np.uint8), rows("positives", np.int32)
-        self._grades, lists = rows("grades", np.int32), sorted(folder.glob("negatives*.bin"))
-        self._negatives = [rows(path.stem, np.int32) for path in lists]
+        self._table = table = MappedTable(folder)
+        self._positives, self._grades = table.column("positives"), table.column("grades")
+        lists = sorted(folder.glob("negatives*.offsets"))
+        self._negatives = [table.column(path.stem) for path in lists]
         self._scored: tuple[Rows, Rows] | None = None
-        if (folder / "scores.bin").exists():
-            self._scored = rows("scored", np.int32), rows("scores", np.float64)
+        if (folder / "scores.offsets").exists():
+            self._scored = table.column("scored"), table.column("scores")
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._table)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         i = range(len(self))[index]
-        query_id, teacher = self._ids[i].tobytes().decode(), None
+        query_id, teacher = self._table.id_of(i), None
         if self._scored is not None:
             names, scores = DocIds(self._tokens, self._scored[0][i]), self._scored[1][i]
             teacher = dict(zip(names, scores.tolist(), strict=True))
@@ -115,10 +114,6 @@ class TrainingQueries(Sequence[TrainingQuery]):
         )
 
 
-def _rows(folder: Path, name: str, dtype: DTypeLike) -> Rows:
-    return Rows(folder, name, dtype, num_rows(folder, name))
-
-
 def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
     """The training queries of a trial, by id. Their rows are built once per machine for all trials
     with the same collection and sampling settings."""
@@ -126,7 +121,9 @@ def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
     depth = training.depth or config.evaluation.depth
     hashes = content_hashes(config)
     files = [hashes.get(f"training.{name}") for name in ("negatives_from", "teacher")]
-    names = [training.labels, depth, training.negatives_below, *files]
+    names: list[Any] = [training.labels, depth, training.negatives_below, *files]
+    if training.filters_negatives:
+        names += [training.negatives_share, training.negatives_margin]
     text = json.dumps([ROWS_VERSION, collection.content_hash, *names], sort_keys=True)
     folder = cached_directory(
         "training",
@@ -144,8 +141,8 @@ def write_training_rows(
     not relevant, as row numbers of the token store.
 
     Relevant are documents judged relevant, or with `training.labels=first-stage` the top candidate,
-    whatever its judgment. With a teacher, only documents that it has scored are used. Raises
-    `BadInput` if no query remains.
+    whatever its judgment. With a teacher, only documents that it has scored are used, and with a
+    filter no candidate that it scores above the limit. Raises `BadInput` if no query remains.
     """
     split = collection.splits["train"]
     lists = [dict(named_run(name)) for name in training.negatives_from] or [split.candidates]
@@ -154,37 +151,34 @@ def write_training_rows(
     row_types: dict[str, DTypeLike] = dict.fromkeys(["positives", "grades", *names], np.int32)
     if teacher is not None:
         row_types |= {"scored": np.int32, "scores": np.float64}
-    row_types["ids"] = np.uint8
-    writers = {name: RowsWriter(folder, name, dtype, 0) for name, dtype in row_types.items()}
-    usable = 0
-    for query_id in reported(sorted(split.queries), "training queries"):
-        known = None
-        if teacher is not None:
-            known = _values_of(tokens, teacher.get(query_id, {}), query_id)
-        grades = _grades(split, query_id, training.labels)
-        positive = {doc_id: grade for doc_id, grade in grades.items() if grade > 0}
-        relevant = _values_of(tokens, positive, query_id)
-        row: dict[str, NDArray[Any]] = {"ids": np.frombuffer(query_id.encode(), dtype=np.uint8)}
-        row["positives"], row["grades"] = _known(relevant, known)
-        judged = relevant.rows
-        for name, run in zip(names, lists, strict=True):
-            if isinstance(run, RunStore) and run.documents is collection.documents:
-                ranked = run.rows_of(query_id)  # the token store is in the order of the documents
-            else:
-                ranked = _values_of(tokens, run.get(query_id, {}), query_id).rows
-            ranked = ranked[training.negatives_below : depth]
-            others = ranked[~np.isin(ranked, judged)]
-            row[name] = others if known is None else others[np.isin(others, known.rows)]
-        if known is not None:
-            row["scored"], row["scores"] = known
-        if len(row["positives"]) and all(len(row[name]) for name in names):
-            usable += 1
-            for name, writer in writers.items():
-                values = row[name].astype(row_types[name])
-                writer.append(values, [len(values)])
-    for writer in writers.values():
-        writer.close()
-    if not usable:
+    with TableWriter(folder, **row_types) as table:
+        for query_id in reported(sorted(split.queries), "training queries"):
+            known = None
+            if teacher is not None:
+                known = _values_of(tokens, teacher.get(query_id, {}), query_id)
+            grades = _grades(split, query_id, training.labels)
+            positive = {doc_id: grade for doc_id, grade in grades.items() if grade > 0}
+            relevant = _values_of(tokens, positive, query_id)
+            row: dict[str, NDArray[Any]] = {}
+            row["positives"], row["grades"] = _known(relevant, known)
+            ranked: NDArray[np.integer[Any]]
+            for name, run in zip(names, lists, strict=True):
+                if isinstance(run, RunStore) and run.documents is collection.documents:
+                    ranked = run.rows_of(query_id)  # the token store has the documents' order
+                else:
+                    ranked = _values_of(tokens, run.get(query_id, {}), query_id).rows
+                ranked = ranked[training.negatives_below : depth]
+                others = ranked[~np.isin(ranked, relevant.rows)]
+                if known is not None:
+                    most = _most(known, row["positives"], training)
+                    others = others[np.isin(others, known.rows[known.values <= most])]
+                row[name] = others
+            if known is not None:
+                row["scored"], row["scores"] = known
+            if len(row["positives"]) and all(len(row[name]) for name in names):
+                columns = {name: [row[name].astype(row_types[name])] for name in row_types}
+                table.append([query_id], **columns)
+    if not len(MappedTable(folder)):
         scored = " that the teacher has scored" if teacher is not None else ""
         raise BadInput(
             "training needs a query with a relevant document and a candidate that is not relevant"
@@ -195,8 +189,19 @@ def write_training_rows(
 class _Valued(NamedTuple):
     """Row numbers of documents, with a value of each."""
 
-    rows: NDArray[np.int32]
+    rows: NDArray[np.integer[Any]]
     values: NDArray[Any]
+
+
+def _most(known: _Valued, positives: NDArray[Any], training: Training) -> float:
+    """The highest score of the teacher for a negative, below its lowest for a relevant document by
+    `negatives_margin` and by a share of 1 - `negatives_share` of it (de Souza Moreira et al.
+    2024)."""
+    lowest = float(known.values[np.isin(known.rows, positives)].min(initial=np.inf))
+    share = 1 - training.negatives_share if training.negatives_share else 0.0
+    if not training.filters_negatives or lowest == np.inf:
+        return np.inf
+    return lowest - max(training.negatives_margin, share * abs(lowest))
 
 
 def _grades(split: Split, query_id: str, labels: str) -> Mapping[str, int]:

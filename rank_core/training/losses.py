@@ -66,9 +66,30 @@ def listwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOT
 
 def margin_mse(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
     """sum over pairs of (gap - the teacher's gap)^2 (Hofstätter et al. 2020)."""
-    if targets.teacher_NG is None:
-        raise BadInput("training.loss=margin-mse needs training.teacher, a teacher's run file")
-    return (_gap(score_NG) - _gap(targets.teacher_NG)).square().sum()
+    return (_gap(score_NG) - _gap(_teacher(training, targets))).square().sum()
+
+
+def teacher_ranknet(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """sum over pairs that the teacher orders, better before worse, of -log sigmoid(better - worse)
+    (permutation distillation, Sun et al. 2023, equation 2)."""
+    teacher_NG = _teacher(training, targets)
+    ordered_NGG = teacher_NG[:, :, None] > teacher_NG[:, None]
+    gap_NGG = score_NG[:, :, None] - score_NG[:, None]
+    return (ordered_NGG * softplus(-gap_NGG)).sum()
+
+
+def teacher_listnet(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """sum over groups of the cross-entropy of softmax(scores) with softmax(-place), the places of
+    the teacher's order from 0 on (ListNet's top-one probabilities, Cao et al. 2007)."""
+    order_NG = _teacher(training, targets).argsort(dim=1, descending=True, stable=True)
+    place_NG = order_NG.argsort(dim=1).to(score_NG.dtype)
+    return -((-place_NG).softmax(1) * score_NG.log_softmax(1)).sum()
+
+
+def teacher_kl(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """sum over groups of KL(softmax(the teacher's scores) || softmax(scores))."""
+    log_NG = _teacher(training, targets).to(score_NG.dtype).log_softmax(1)
+    return (log_NG.exp() * (log_NG - score_NG.log_softmax(1))).sum()
 
 
 def lambda_loss(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
@@ -102,6 +123,9 @@ LOSSES: dict[str, Loss] = {
     "listwise-softmax": listwise_softmax,
     "listwise-margin": listwise_margin,
     "margin-mse": margin_mse,
+    "teacher-ranknet": teacher_ranknet,
+    "teacher-listnet": teacher_listnet,
+    "teacher-kl": teacher_kl,
     "lambda": lambda_loss,
 }
 
@@ -111,6 +135,15 @@ def loss_of(training: Training) -> Loss:
     if training.loss not in LOSSES:
         raise unknown("training.loss", training.loss, LOSSES)
     return LOSSES[training.loss]
+
+
+def _teacher(training: Training, targets: Targets) -> Tensor:
+    """teacher_NG; raises `BadInput` without one."""
+    if targets.teacher_NG is None:
+        raise BadInput(
+            f"training.loss={training.loss} needs training.teacher, a teacher's run file"
+        )
+    return targets.teacher_NG
 
 
 def _gap(score_NG: Tensor) -> Tensor:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from rank_core.encoders.cpu.forms import form
 from rank_core.errors import BadInput, OutOfMemory
-from rank_core.machine import is_out_of_memory
+from rank_core.machine import device_class, is_out_of_memory, matrix_units
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Training
 
@@ -143,10 +142,8 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
     units for it, else fp32."""
     if precision == "auto":
         if device.type != "cuda":
-            return torch.bfloat16 if form("precision auto") == "bf16" else None
-        # T4 and V100 emulate bf16, slower than fp32.
-        real = torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if real else torch.float16
+            return torch.bfloat16 if matrix_units() else None
+        return torch.bfloat16 if device_class(device) == "cuda with bf16" else torch.float16
     if precision == "fp16" and device.type == "cpu":
         raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")
     return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]

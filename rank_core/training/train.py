@@ -79,14 +79,6 @@ def validation_interval(training: Training, num_queries: int) -> int:
     return training.validate_every or max(1, groups // training.batch_size)
 
 
-def step_after_epochs(training: Training, num_queries: int, epochs: int) -> int:
-    """The step of the first validation at or after the end of `epochs` epochs. It may be beyond the
-    trial's end."""
-    epoch = max(1, epoch_groups(training, num_queries) // training.batch_size)
-    interval = validation_interval(training, num_queries)
-    return -(-epochs * epoch // interval) * interval
-
-
 @dataclass
 class LoopState:
     """The state between two steps, apart from weights, settings and seeds."""

@@ -7,10 +7,7 @@ judged queries of all splits are dealt by their ids.
 
 import hashlib
 import json
-import re
-from collections.abc import Sequence
 from functools import lru_cache
-from itertools import combinations
 from pathlib import Path
 
 from rank_core.checkpoints.weights import cell_trials
@@ -33,7 +30,6 @@ KEEPING = {
     "training.keep_run": True,
     "evaluation.keep_chunk_scores": True,
 }
-_WORD = re.compile(r"\w+")
 
 
 def parts_of(config: TrialConfig, inputs: Inputs) -> tuple[Inputs, ...]:
@@ -106,34 +102,10 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
     return dealt
 
 
-def near_duplicates(parts: Sequence[Inputs]) -> str:
-    """A line about tested queries of different folds with the same set of words; empty if there are
-    none."""
-    queries_of: dict[frozenset[str], list[tuple[int, str]]] = {}
-    for fold, part in enumerate(parts, start=1):
-        for query_id, text in part.collection.splits["test"].queries.items():
-            words = frozenset(_WORD.findall(text.casefold()))
-            queries_of.setdefault(words, []).append((fold, query_id))
-    pairs = [
-        (first, second)
-        for alike in queries_of.values()
-        for first, second in combinations(alike, 2)
-        if first[0] != second[0]
-    ]
-    if not pairs:
-        return ""
-    (fold, query_id), (other_fold, other_id) = pairs[0]
-    return (
-        f"{len(pairs)} pair(s) of queries in different folds have the same words, such as "
-        f"{query_id} (fold {fold}) and {other_id} (fold {other_fold}): when one is tested, the "
-        "other is trained on"
-    )
-
-
 def _queries_of(collection_name: str) -> str:
     """The collection of the queries: the base collection, or the pool of a fold."""
     base = base_of(collection_name)
-    pool = re.split("[/@]", base)[0]
+    pool = base.partition("/")[0]
     return pool if pool in NAMED and NAMED[pool].is_pool else base
 
 
@@ -142,8 +114,6 @@ def _published(base_name: str, num_folds: int) -> list[Collection]:
     name = _queries_of(base_name)
     if name not in NAMED or not NAMED[name].is_pool:
         return []
-    if "@" in base_name:
-        raise BadInput(f"{base_name} is a single fold; with evaluation.folds, name the pool {name}")
     if num_folds != NUM_FOLDS:
         raise BadInput(
             f"{name} has {NUM_FOLDS} published folds; evaluation.folds={NUM_FOLDS} must hold, got "

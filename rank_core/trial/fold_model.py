@@ -13,9 +13,10 @@ import torch
 
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Best
-from rank_core.checkpoints.weights import load_weights, save_weights, weights_file
+from rank_core.checkpoints.weights import load_weights, require_base, save_weights, weights_file
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.trec import write_run
+from rank_core.encoders.lora import thin_base
 from rank_core.machine import make_deterministic, trial_device
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
@@ -33,7 +34,6 @@ from rank_core.training.train import (
     initial_state,
     no_pause,
     num_training_steps,
-    step_after_epochs,
     train,
 )
 from rank_core.trial.trial_result import ModelResult, Progress, is_constant
@@ -60,6 +60,7 @@ class FoldModel:
         self.config, self.streams = config, streams
         self.autocast = autocast_type(config.training.precision, device)
         self.model = _start(config, inputs, streams).to(device)
+        thin_base(self.model.encoder, self.autocast)
         self.scorer = Scorer(config, inputs, self.model, self.autocast)
         self.loop = initial_state(self.model, config.training, self.autocast)
         self.best, self.work = _Best(), Work()
@@ -98,7 +99,7 @@ class FoldModel:
     def _result(self, workdir: Path) -> ModelResult:
         before, scorer, best = time.perf_counter(), self.scorer, self.best
         assert best.weights is not None and best.run is not None
-        self.model.load_state_dict(best.weights)
+        self.model.load_learned(best.weights)
         _save_for_later(workdir, scorer, best.weights)
         ties_before = scorer.work.ties
         final = final_runs(scorer, best.run)
@@ -125,7 +126,7 @@ class FoldModel:
         """
         best, loop = self.best, self.loop
         tensors = {
-            "weights": self.model.state_dict(),
+            "weights": self.model.learned_state(),
             "optimizer": loop.optimizer.state_dict(),
             "scaler": loop.scaler.state_dict(),
         }
@@ -142,7 +143,7 @@ class FoldModel:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores a `state`: its tensors by name, the plain values as `shared` and `own`."""
         shared, own = state["shared"], state["own"]
-        self.model.load_state_dict(state["weights"])
+        self.model.load_learned(state["weights"])
         self.loop.optimizer.load_state_dict(state["optimizer"])
         self.loop.scaler.load_state_dict(state["scaler"])
         self.loop.step, self.loop.tokens = shared["step"], own["tokens"]
@@ -159,13 +160,6 @@ def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
     return num_training_steps(config.training, _num_examples(config, inputs))
 
 
-def pause_step(config: TrialConfig, inputs: Inputs, epochs: int) -> int | None:
-    """The step after which a trial has trained and validated `epochs` epochs; None at its end."""
-    number = _num_examples(config, inputs)
-    step = step_after_epochs(config.training, number, epochs)
-    return step if step < num_training_steps(config.training, number) else None
-
-
 def _num_examples(config: TrialConfig, inputs: Inputs) -> int:
     return len(training_queries(inputs, config))
 
@@ -173,7 +167,9 @@ def _num_examples(config: TrialConfig, inputs: Inputs) -> int:
 def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
     model = build_model(config, inputs.backbone, init_seed=streams.init)
     if config.training.init_from:
-        load_weights(model, weights_file(config.training.init_from, config.seed))
+        path = weights_file(config.training.init_from, config.seed)
+        require_base(path, inputs.backbone.content_hash)
+        load_weights(model, path, model.learned_state())
     return model
 
 
@@ -186,7 +182,7 @@ def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
     if value > best.value:
         best.value, best.step, best.run, best.waited = value, step, scorer.whole("dev", share), 0
         best.kept = scorer.kept.get("dev")
-        best.weights = {k: v.detach().clone() for k, v in scorer.model.state_dict().items()}
+        best.weights = {k: v.detach().clone() for k, v in scorer.model.learned_state().items()}
     return dev
 
 
@@ -198,6 +194,7 @@ def _save_for_later(workdir: Path, scorer: Scorer, weights: dict[str, torch.Tens
         return
     workdir.mkdir(parents=True, exist_ok=True)
     if config.training.keep_weights != "none" and not config.evaluation.folds:
-        save_weights(workdir, weights)
+        base = scorer.inputs.backbone.content_hash if config.training.lora_rank else ""
+        save_weights(workdir, weights, base)
     if run is not None:
         write_run(workdir / "train.run.gz", run, tag=config.model.name)

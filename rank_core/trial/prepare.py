@@ -12,7 +12,7 @@ def prepare(config: TrialConfig) -> None:
     """Builds the collection, the tokens of documents and queries, and the training rows, unless the
     cache has them. Long steps report progress on standard error.
 
-    A killed preparation resumes where it was. Memory is bounded by a batch of documents, 12 bytes
+    A killed preparation begins its file again. Memory is bounded by a batch of documents, 12 bytes
     per candidate and, without a run file, the BM25 index.
     """
     kind = model_class(config.model.name)

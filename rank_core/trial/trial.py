@@ -9,7 +9,7 @@ from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs
 from rank_core.data.trec import in_rank_order
 from rank_core.evaluate import mean_values, untied
-from rank_core.machine import peak_memory, reset_peak_memory, trial_device
+from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import check_model, model_class
 from rank_core.models.build import list_ranker
 from rank_core.models.list_rankers import ListRanker
@@ -29,7 +29,7 @@ from rank_core.trial.trial_result import (
     values_of,
     write_trial,
 )
-from rank_core.trial.trial_state import TrialState, trial_versions
+from rank_core.trial.trial_state import TrialState
 
 __all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]
 
@@ -142,7 +142,7 @@ def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> T
         padding_share=padding,
         training_padding_share=training_padding,
         ties=int(distributed.sum_numbers([sum(model.ties for model in models)])[0]),
-        versions=trial_versions(),
+        versions=versions(),
     )
 
 

@@ -5,24 +5,29 @@ Seeds, order and dropout are not part of it: they are functions of (seed, step, 
 """
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import torch
+
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of
-from rank_core.encoders.cpu.forms import unusual_forms
-from rank_core.machine import versions
+from rank_core.machine import device_class, trial_device, versions
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import per_query_table
 from rank_core.settings.config import TrialConfig
+from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import CurvePoint, no_pause
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial_result import ModelResult, Progress
 
-FORMAT = 3  # incremented when older checkpoints can no longer be read
+logger = logging.getLogger(__name__)
+
+FORMAT = 4  # incremented when older checkpoints can no longer be read
 PLACE = ("device", "threads")  # versions that may change when a trial moves to another machine
 
 
@@ -80,23 +85,24 @@ class TrialState:
             self._checkpoints.finish()
 
     def _restore(self, checkpoints: Checkpoints) -> None:
-        """Reads the last checkpoint of this trial that every worker can read."""
-        rank = distributed.world()[0]
-        for name in distributed.gather(checkpoints.names())[0]:
-            content = checkpoints.load(name)
-            facts = json.loads(content.pop("facts")) if content else {}
-            if not all(distributed.gather(facts.get("identity") == self._identity)):
-                continue
-            assert content is not None
-            own = facts["workers"][rank]
-            self.progress = [_progress(saved) for saved in facts["progress"]]
-            self.models = [
-                self._result(number, shared, own["models"][number])
-                for number, shared in enumerate(facts["models"])
-            ]
-            if "model" in facts:
-                self._in_training = content | {"shared": facts["model"], "own": own["model"]}
+        """Reads the checkpoint, if every worker can read it and it is of this trial as it would run
+        here; otherwise the log says why the trial starts anew."""
+        content = checkpoints.load()
+        facts = json.loads(content.pop("facts")) if content else {}
+        if not all(distributed.gather(facts.get("identity") == self._identity)):
+            if facts and distributed.world()[0] == 0:
+                unlike = _unlike(facts["identity"], self._identity)
+                logger.warning("the trial starts anew, its checkpoint differs: %s", unlike)
             return
+        assert content is not None
+        own = facts["workers"][distributed.world()[0]]
+        self.progress = [_progress(saved) for saved in facts["progress"]]
+        self.models = [
+            self._result(number, shared, own["models"][number])
+            for number, shared in enumerate(facts["models"])
+        ]
+        if "model" in facts:
+            self._in_training = content | {"shared": facts["model"], "own": own["model"]}
 
     def _result(self, number: int, shared: dict[str, Any], own: dict[str, Any]) -> ModelResult:
         collection, evaluation = self._parts[number].collection, self._config.evaluation
@@ -114,21 +120,26 @@ class TrialState:
 
 
 def _identity(config: TrialConfig, inputs: Inputs) -> dict[str, Any]:
-    """The facts that must agree for a resumed trial to end as if undisturbed."""
-    own = {name: text for name, text in trial_versions().items() if name not in PLACE}
-    return {
-        "format": FORMAT,
-        "cell": cell_of(config, inputs),
-        "seed": config.seed,
-        "workers": distributed.world()[1],
-        "versions": own if distributed.world()[1] == 1 else distributed.gather(own),
-    }
+    """The facts that must agree for a resumed trial to end as if undisturbed. Between GPUs with and
+    without bf16, and between them and CPUs, products and precision `auto` differ."""
+    own = {name: text for name, text in versions().items() if name not in PLACE}
+    device = trial_device()
+    own["device class"] = device_class(device)
+    own["precision"] = str(autocast_type(config.training.precision, device) or torch.float32)
+    facts = {"format": FORMAT, "cell": cell_of(config, inputs), "seed": config.seed}
+    return facts | {"workers": distributed.gather(own)}
 
 
-def trial_versions() -> dict[str, str]:
-    """{name: version} of what a trial's numbers may depend on apart from its settings, including
-    the forms of computations on its CPU."""
-    return versions() | unusual_forms()
+def _unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The facts in which two identities differ."""
+    old, new = (
+        {name: value for name, value in facts.items() if name != "workers"}
+        | {name: value for own in facts["workers"] for name, value in own.items()}
+        | {"workers": len(facts["workers"])}
+        for facts in (before, now)
+    )
+    names = [name for name in old | new if old.get(name) != new.get(name)]
+    return "; ".join(f"{name} was {old.get(name)}, now {new.get(name)}" for name in names)
 
 
 def _facts(

@@ -30,5 +30,5 @@ def main(argv: Sequence[str]) -> int:
             shutil.copytree(package, unfinished / package.name, ignore=IGNORED)
     names = ", ".join(sorted(path.name for path in (folder / "cluster").iterdir()))
     print(f"{folder / 'cluster'}: {names}")
-    print(f"Next: cd {folder}, then follow the header of your file", file=sys.stderr)
+    print(f"Follow the header of your file in {folder}", file=sys.stderr)
     return 0

@@ -1,9 +1,9 @@
-"""`ranksweep derive DIR`: finished trials interpolated with the first stage, and other
-aggregations, fewer chunks and coarser strides of kept chunk scores. It loads no model."""
+"""`ranksweep derive DIR`: other aggregations, fewer chunks and coarser strides of the chunk scores
+that finished trials kept. It loads no model."""
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -14,29 +14,36 @@ import pandas as pd
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import per_query
+from rank_core.files import atomic_write
 from rank_core.models import POOLING
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run, read_chunks
-from rank_core.ranking.interpolation import DEFAULT, NORMALISATIONS
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrix
-from sweeps.commands.derived_table import (
-    Derived,
-    DerivedRow,
-    derived_label,
-    derived_text,
-    write_derived,
-)
+from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.report.interpolation import interpolate_cells, why_not
-from sweeps.report.load import Interpolated, Sweep, load_sweep
-from sweeps.store.checksums import read_checked
-from sweeps.store.opened_sweep import opened
-from sweeps.store.storage_retry import answered
-from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED
+from sweeps.plan.experiment import model_and_windows
+from sweeps.plan.terminal import say, shortened
+from sweeps.report.load import Sweep, load_sweep
+from sweeps.report.notation import (
+    TWO_RUNS_WORDS,
+    decisive_p,
+    has_two_runs,
+    level_text,
+    short_interval,
+    short_signed,
+)
+from sweeps.report.table import Table, TableCell, csv_text, markdown, table, terminal_lines, wrapped
+from sweeps.store.sweep_file import find_sweep, opened, send
 from sweeps.store.trial_status import USED
+
+MARK = "inference-only"
+_LABEL = 34
+_OWN = "cell label kind model k window stride max_chunks seeds".split()
+_TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
+FILES = ("derived.md", "derived.csv")
 
 
 class Asked(NamedTuple):
@@ -58,210 +65,156 @@ class Asked(NamedTuple):
 
 
 @dataclass
-class _Cell:
+class DerivedCell:
     """A trained cell and the systems derived from its trials."""
 
     cell: str
-    seeds: tuple[int, ...]  # that kept their chunk scores, or all with a result
+    label: str
+    seeds: tuple[int, ...]  # that kept their chunk scores
     trained: TrialConfig
-    interpolated: Interpolated | None = None
-    configs: dict[Asked, TrialConfig] = field(default_factory=dict)
-    reasons: dict[Asked, str] = field(default_factory=dict)  # why a system is not derived
+    configs: dict[str, TrialConfig] = field(default_factory=dict)  # {derived system: its settings}
+    reasons: list[str] = field(default_factory=list)  # why systems are not derived
     tables: list[pd.DataFrame] = field(default_factory=list)  # per query, of all these systems
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """{derived system: its label}."""
-        own = {row.cell: row.label for row in (self.interpolated,) if row}
-        return own | {name: derived_label(c) for name, c in self.configs_by_name.items()}
+
+@dataclass(frozen=True)
+class Derived:
+    """All cells, and the comparisons of every derived system with its trained cell."""
+
+    sweep: Sweep
+    cells: list[DerivedCell]
+    comparisons: dict[tuple[str, str], Comparison]  # {(system, measure)}
+    means: dict[tuple[str, str], float]  # over seeds and queries
 
     @property
-    def configs_by_name(self) -> dict[str, TrialConfig]:
-        """{system derived from chunk scores: its settings}."""
-        return {self.key(system): config for system, config in self.configs.items()}
-
-    def key(self, system: Asked) -> str:
-        """The derived system's name beside those of cells."""
-        return f"{self.cell} {' '.join(map(str, system))}"
+    def rows(self) -> list[tuple[DerivedCell, str, str]]:
+        """(cell, system, label): each trained cell before its derived systems."""
+        return [
+            (cell, name, label)
+            for cell in self.cells
+            for name, label in [
+                (cell.cell, cell.label),
+                *((name, _label(config)) for name, config in cell.configs.items()),
+            ]
+        ]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Interpolate a sweep's finished trials with the first stage (alpha x model + (1 - alpha) x
-    first stage; alpha of each trial chosen on dev) and aggregate kept chunk scores in other ways.
-    Print the table and write derived.csv and derived.md into DIR/report or --out."""
+    """Aggregate the kept chunk scores of a sweep's finished trials in other ways, print the table
+    and write derived.csv and derived.md into DIR/report or --out."""
     given = _parser().parse_args(argv)
     systems = _asked(given)
-    with opened(given.sweep, trials=True) as store:
-        out = given.out or store.folder / "report"
+    with opened(given.sweep) as records:
+        out = given.out or records.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        named = given.normalise or given.aggregators or given.strides or given.max_chunks
-        derived = derive(store.folder, systems, given.normalise, every=not named)
-        markdown, table = write_derived(derived, out)
+        derived = derive(records.folder, systems)
+        out.mkdir(parents=True, exist_ok=True)
+        drawn = markdown(derived_table(derived, derived.sweep.measures)) + _left_out(derived)
+        for name, text in zip(FILES, (drawn, _csv(derived)), strict=True):
+            with atomic_write(out / name) as unfinished:
+                unfinished.write_text(text, encoding="utf-8")
         if not given.out:
-            changed = [*(f"report/{path.name}" for path in (markdown, table)), INTERPOLATED]
-            answered(store, lambda: store.push(*changed))
-    print(derived_text(derived), end="")
-    print(f"Tables: {given.out or f'{store.uri}/report'}/{markdown.name}, {table.name}")
+            send(records, *(f"report/{name}" for name in FILES))
+    others = [measure for measure in derived.sweep.measures if measure != derived.sweep.primary]
+    shown = derived_table(derived, [derived.sweep.primary, *others[:1]], short=True)
+    say("\n".join([*terminal_lines(shown), "", *wrapped(shown.caption)]))
+    for line in _left_out(derived).splitlines():
+        say("\n".join(wrapped(line)))
+    say(f"Tables: {given.out or f'{records.uri}/report'}/{', '.join(FILES)}")
     return 0
 
 
-def derive(
-    folder: Path, systems: Sequence[Asked], normalise: str = "", *, every: bool = False
-) -> Derived:
-    """The trained cells and the systems derived from each: those in `asked` from its chunk scores,
-    and its interpolation with the first stage, normalised by `normalise`; with `every`, all systems
-    whose files exist."""
-    sweep = load_sweep(folder)
+def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
+    """The trained cells that kept chunk scores, and the systems derived from each."""
+    sweep, records = load_sweep(folder), find_sweep(str(folder))
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
-    if every and (folder / FIRST_STAGE).is_dir():
-        normalise = DEFAULT
-    used = _used_seeds(sweep)
-    kept = _seeds_that_kept(sweep, used, needed=not (every and normalise)) if systems else {}
-    mixed = {row.of: row for row in interpolate_cells(sweep, used, normalise)} if normalise else {}
-    cells = [
-        _derived_cell(sweep, cell, kept.get(cell, seeds), systems if cell in kept else (), qrels)
-        for cell, seeds in used.items()
-        if cell in kept or cell in mixed
-    ]
-    if not cells:
-        raise BadInput(f"no cell of {folder} can be interpolated with its first stage")
-    for system in systems if kept and not mixed else ():
-        reasons = [cell.reasons.get(system) for cell in cells if cell.cell in kept]
-        if all(reasons):
-            raise BadInput(str(reasons[-1]))
-    for cell in cells:
-        if interpolated := mixed.get(cell.cell):
-            cell.interpolated = interpolated
-            own = interpolated.scores["seed"].isin(cell.seeds) | interpolated.deterministic
-            cell.tables.append(interpolated.scores[own])
-    compared = {(c.system, c.measure): c for c in _comparisons(sweep, cells)}
-    tables = pd.concat([table for cell in cells for table in cell.tables])
-    means = tables.groupby(["cell", "measure"])["value"].mean()
-    values = {(str(c), str(m)): float(v) for (c, m), v in means.items()}
-    rows = [
-        DerivedRow(
-            cell=cell.cell,
-            label=label,
-            derived=name != cell.cell,
-            config=cell.configs_by_name.get(name, cell.trained),
-            seeds=cell.seeds,
-            means={measure: values[name, measure] for measure in sweep.measures},
-            comparisons={m: compared[name, m] for m in sweep.measures if name != cell.cell},
-            interpolated=mixed.get(cell.cell) if name.endswith(FIRST_STAGE) else None,
+    used = sweep.trials[sweep.trials["status"].isin(USED)]
+    seeds: dict[str, tuple[int, ...]] = {}
+    for cell, seed in zip(used["cell"], map(int, used["seed"]), strict=True):
+        if CHUNK_SCORES in records.result(f"{cell}-seed{seed}").files:
+            seeds[cell] = (*seeds.get(cell, ()), seed)
+    if not seeds:
+        raise BadInput(
+            f"a trial of the sweep must have kept its chunk scores; none of the {len(used)} "
+            f"finished trials in {folder} has. Run the sweep in another --storage with "
+            "evaluation.keep_chunk_scores=true (finished trials do not run again)"
         )
-        for cell in cells
-        for name, label in ((cell.cell, sweep.label(cell.cell)), *cell.labels.items())
-    ]
-    apart = [cell for cell in sweep.cells if normalise and cell.cell in used and why_not(cell)]
-    left_out = [f"{sweep.label(cell.cell)}: it {why_not(cell)}." for cell in apart]
-    return Derived(sweep, tuple(rows), (*_left_out(sweep, cells), *left_out))
+    cells = [_derived_cell(sweep, cell, own, systems, qrels) for cell, own in seeds.items()]
+    if not any(cell.configs for cell in cells):
+        raise BadInput(cells[-1].reasons[-1])
+    table = pd.concat([table for cell in cells for table in cell.tables])
+    means = table.groupby(["cell", "measure"])["value"].mean()
+    return Derived(
+        sweep,
+        cells,
+        {(pair.system, pair.measure): pair for pair in _comparisons(sweep, cells, table)},
+        {(str(cell), str(measure)): float(mean) for (cell, measure), mean in means.items()},
+    )
 
 
 def _derived_cell(
     sweep: Sweep, cell: str, seeds: tuple[int, ...], systems: Sequence[Asked], qrels: Qrels
-) -> _Cell:
+) -> DerivedCell:
     scores = sweep.scores
-    derived = _Cell(cell, seeds, _config(sweep, cell, seeds[0]))
+    records = find_sweep(str(sweep.folder))
+    settings = json.loads(records.read(f"{cell}-seed{seeds[0]}", "config.json"))
+    derived = DerivedCell(cell, sweep.label(cell), seeds, TrialConfig().override(settings))
     derived.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
+    if derived.trained.model.name == "firstp":
+        derived.reasons.append("a FirstP trial reads and keeps only the first chunk")
+        return derived
     for system in systems:
-        if derived.trained.model.name == "firstp":
-            derived.reasons[system] = "a FirstP trial reads and keeps only the first chunk"
-            continue
         try:
             config = derived_config(derived.trained, system.settings())
         except BadInput as error:
-            derived.reasons[system] = str(error)
+            derived.reasons.append(str(error))
             continue
         known = [_explicit(other) for other in (derived.trained, *derived.configs.values())]
         if _explicit(config) not in known:
-            derived.configs[system] = config
+            derived.configs[f"{cell} {' '.join(map(str, system))}"] = config
     for seed in seeds if derived.configs else ():
-        folder = _folder(sweep, cell, seed)
-        read_checked(folder, CHUNK_SCORES)
-        kept = read_chunks(folder, sweep.split)
-        for system, config in list(derived.configs.items()):
+        trial = f"{cell}-seed{seed}"
+        records.read(trial, CHUNK_SCORES)  # checks it
+        kept = read_chunks(records.trial_folder(trial), sweep.split)
+        for name, config in list(derived.configs.items()):
             try:
-                run = derived_run(kept, config)
+                values = per_query(qrels, derived_run(kept, config), sweep.measures)
             except BadInput as error:
-                derived.reasons[system] = str(error)
-                del derived.configs[system]
+                derived.reasons.append(str(error))
+                del derived.configs[name]
                 continue
-            values = per_query(qrels, run, sweep.measures)
-            table = values.assign(cell=derived.key(system), seed=seed, split=sweep.split)
-            derived.tables.append(table)
+            derived.tables.append(values.assign(cell=name, seed=seed, split=sweep.split))
     return derived
 
 
-def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
+def _comparisons(
+    sweep: Sweep, cells: Sequence[DerivedCell], table: pd.DataFrame
+) -> list[Comparison]:
     """The comparisons of every derived system with its trained cell. Both have the same weights, so
     their seeds are paired."""
-    table = pd.concat([table for cell in cells for table in cell.tables])
-    pairs = [(name, cell.cell) for cell in cells for name in cell.labels]
-    names = [name for cell in cells for name in (cell.cell, *cell.labels)]
-    fixed = [
-        name
-        for cell in cells
-        for name in (cell.cell, *cell.labels)
-        if cell.cell in sweep.deterministic
-        or (cell.interpolated and cell.interpolated.deterministic and name.endswith(FIRST_STAGE))
-    ]
-    derived = [name for cell in cells for name in cell.labels]
+    derived = [name for cell in cells for name in cell.configs]
     return [
         comparison
         for measure in sweep.measures
         for comparison in compare_pairs(
-            score_matrix(table, measure=measure, cells=names, may_agree=derived),
-            pairs,
+            score_matrix(
+                table,
+                measure=measure,
+                cells=[name for cell in cells for name in (cell.cell, *cell.configs)],
+                may_agree=derived,
+            ),
+            [(name, cell.cell) for cell in cells for name in cell.configs],
             correction=sweep.correction,
             alpha=sweep.alpha,
             paired_seeds=True,
-            deterministic=fixed,
+            deterministic=[
+                name
+                for cell in cells
+                for name in (cell.cell, *cell.configs)
+                if cell.cell in sweep.deterministic
+            ],
         )
     ]
-
-
-def _left_out(sweep: Sweep, cells: Sequence[_Cell]) -> list[str]:
-    return [
-        f"{sweep.label(cell.cell)}: {reason}."
-        for cell in cells
-        for reason in dict.fromkeys(cell.reasons.values())
-    ]
-
-
-def _used_seeds(sweep: Sweep) -> dict[str, tuple[int, ...]]:
-    """{cell: its seeds with a result}, without cells that have none."""
-    used = sweep.trials[sweep.trials["status"].isin(USED)]
-    seeds: dict[str, tuple[int, ...]] = {}
-    for cell, seed in zip(used["cell"], map(int, used["seed"]), strict=True):
-        seeds[cell] = (*seeds.get(cell, ()), seed)
-    return seeds
-
-
-def _seeds_that_kept(
-    sweep: Sweep, used: Mapping[str, tuple[int, ...]], *, needed: bool
-) -> dict[str, tuple[int, ...]]:
-    """{cell: its seeds with kept chunk scores}; `BadInput` if `needed` and none has any."""
-    kept = {
-        cell: tuple(s for s in seeds if (_folder(sweep, cell, s) / CHUNK_SCORES).is_file())
-        for cell, seeds in used.items()
-    }
-    if needed and not any(kept.values()):
-        raise BadInput(
-            "a trial of the sweep must have kept its chunk scores; none of the "
-            f"{sum(map(len, used.values()))} finished trials in {sweep.folder} has. Run the sweep "
-            "in another --storage with evaluation.keep_chunk_scores=true (finished trials do not "
-            "run again)"
-        )
-    return {cell: seeds for cell, seeds in kept.items() if seeds}
-
-
-def _folder(sweep: Sweep, cell: str, seed: int) -> Path:
-    return sweep.folder / "runs" / f"{cell}-seed{seed}"
-
-
-def _config(sweep: Sweep, cell: str, seed: int) -> TrialConfig:
-    settings = json.loads(read_checked(_folder(sweep, cell, seed), "config.json"))
-    return TrialConfig().override(settings)
 
 
 def _explicit(config: TrialConfig) -> TrialConfig:
@@ -271,14 +224,89 @@ def _explicit(config: TrialConfig) -> TrialConfig:
     return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
 
 
+def _label(config: TrialConfig) -> str:
+    """`KMaxAvgP 150/75, k 3, 4 chunks`."""
+    parts = [model_and_windows(config)]
+    if config.model.name == "kmax-avgp":
+        parts.append(f"k {config.model.k or KMaxAvgP.DEFAULT_K}")
+    if count := config.chunking.max_chunks:
+        parts.append(f"{count} chunk{'s' if count > 1 else ''}")
+    return ", ".join(parts)
+
+
+def derived_table(derived: Derived, measures: Sequence[str], *, short: bool = False) -> Table:
+    """Every row with these measures, each tested; a `short` table tests the first one alone, and
+    has no intervals."""
+    sweep = derived.sweep
+    heading = ["system", ""]
+    for measure in measures:
+        tested = ["diff", "p"] if short else ["diff", f"{level_text(sweep.alpha)} interval", "p"]
+        heading += [measure, *tested * (not short or measure == measures[0])]
+    rows = []
+    for cell, name, label in derived.rows:
+        is_derived = name != cell.cell
+        shown = shortened(f"{'  ' * is_derived}{label}", _LABEL) if short else label
+        kind = MARK if is_derived else "trained"
+        line: list[str | TableCell] = [shown, TableCell(kind, face="tied" * is_derived)]
+        for measure in measures:
+            line.append(f"{derived.means[name, measure]:.3f}")
+            test = derived.comparisons.get((name, measure))
+            tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
+            if not short:
+                tested.insert(1, short_interval(test) if test else "")
+            line += tested if not short or measure == measures[0] else []
+        rows.append(line)
+    return table(heading, rows, "ll".ljust(len(heading), "r"), caption=_caption(derived))
+
+
+def _caption(derived: Derived) -> str:
+    """Rows, seeds and test."""
+    sweep = derived.sweep
+    seeds = sorted({len(cell.seeds) for cell in derived.cells})
+    over = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
+    if len(seeds) > 1:
+        over = f"{seeds[0]} to {seeds[-1]} seeds"
+    family = sum(len(cell.configs) for cell in derived.cells)
+    two = f" {TWO_RUNS_WORDS}" if any(map(has_two_runs, derived.comparisons.values())) else ""
+    return (
+        f"{sweep.name} on {sweep.split_text}, means over {over}. {MARK}: the weights of the "
+        "trained cell above, another aggregation of its chunk scores; a model trained with that "
+        "aggregation would have other weights. diff and p: against that cell, queries and seeds as "
+        "random effects, each run paired with itself; "
+        f"{CORRECTION_NAMES[sweep.correction]} over {family}.{two}"
+    )
+
+
+def _left_out(derived: Derived) -> str:
+    return "".join(
+        f"\nNot derived from {cell.label}: {reason}.\n"
+        for cell in derived.cells
+        for reason in dict.fromkeys(cell.reasons)
+    )
+
+
+def _csv(derived: Derived) -> str:
+    """The rows as CSV, unrounded, a line for each system and measure."""
+    rows = []
+    for cell, name, label in derived.rows:
+        config = cell.configs.get(name, cell.trained)
+        model, chunking = config.model, config.chunking
+        own = [cell.cell, label, MARK if name != cell.cell else "trained", model.name, model.k]
+        own += [chunking.window, chunking.stride, chunking.max_chunks]
+        own.append(" ".join(map(str, cell.seeds)))
+        for measure in derived.sweep.measures:
+            comparison = derived.comparisons.get((name, measure))
+            tested = [getattr(comparison, column, None) for column in _TESTED]
+            rows.append([*own, measure, derived.means[name, measure], *tested])
+    return csv_text([*_OWN, "measure", "mean", *_TESTED], rows)
+
+
 def _asked(given: argparse.Namespace) -> list[Asked]:
     """Every aggregation with every stride and number of chunks. FirstP depends on neither: it is
     derived once, and beside others only by name. Flags are checked before a file is opened."""
     cut = bool(given.strides or given.max_chunks)
-    if given.normalise and not (cut or given.aggregators):
-        return []
-    names = given.aggregators or (name for name in POOLING if name != "firstp" or not cut)
-    for name in given.aggregators:
+    names = given.aggregators or [name for name in POOLING if name != "firstp" or not cut]
+    for name in names:
         if name not in POOLING:
             raise unknown("aggregation of chunk scores", name, POOLING)
     for flag in ("k", "strides", "max_chunks"):
@@ -307,13 +335,6 @@ def _parser() -> Parser:
         help=f"of {', '.join(POOLING)}; default: all that the other flags change",
     )
     add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
-    add(
-        "--normalise",
-        choices=NORMALISATIONS,
-        default="",
-        help="interpolate with the first stage, with this normalisation of scores within a query "
-        f"(default {DEFAULT}); without the other flags, only that",
-    )
     add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
     add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's stride")
     return parser

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import compare
@@ -33,14 +31,15 @@ from rank_core.stats.variance import SweepComponents, sweep_components
 from sweeps.commands.compare.command import SOURCES, query_sets_of, systems_of
 from sweeps.commands.compare.runs import compare_runs
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.options import NOT_CONFIRMED, SEARCH
-from sweeps.report.figures.figure import INK, ORANGE, PAPER, WIDTH, draw, new_figure, style
+from sweeps.plan.flags import MODES, SEARCH
+from sweeps.plan.flags import SEEDS as SEED_FLAGS
+from sweeps.plan.next_command import changed, confirming
+from sweeps.plan.terminal import say
+from sweeps.report.figures.figure import INK, WIDTH, draw, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
-from sweeps.store.opened_sweep import opened
-from sweeps.store.sweep_file import FILE, command_in, read_sweep_file
-from sweeps.store.trial_events import read_history
+from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened, read_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
 
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -51,8 +50,19 @@ _SHARES = (1 / 4, 1 / 2, 1, 2, 4)
 _PARTS = (1, 2, 4)
 """The shares of the queries that a design may score."""
 _SAMPLE = "evaluation.max_test_queries"
-_SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)?=")
 _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
+
+
+NUMBERS = {
+    "sd-query": "instead of a pilot: the SD over queries of the true difference of two systems",
+    "sd-seed": "that of a system's mean over training runs",
+    "sd-residual": "that between training runs on one query, beyond the two above",
+    "seed-correlation": "with --paired-seeds and given deviations: of the means of paired runs",
+    "gpu-hours": "budget (core-hours without a GPU): the best designs for it",
+    "seconds-per-seed": "of a device, to train one seed",
+    "seconds-per-query": "of a device, to score a test query",
+}
+"""{flag with a number: its help}."""
 
 
 @dataclass(frozen=True)
@@ -89,53 +99,39 @@ class DesignPlan:
 
 def main(argv: Sequence[str]) -> int:
     """Plan seeds and queries from the variances of a pilot, or from given standard deviations."""
-    parser = _parser()
-    given = parser.parse_args(argv)
+    given = _parser().parse_args(argv)
     if given.out is not None:
-        _check_plot(given.out)
+        if given.out.suffix.lower() not in FORMATS:
+            raise BadInput(f"--out must end in {' or '.join(FORMATS)}, got {given.out.name}")
+        check_writable("the folder of --out", given.out.parent)
     if given.gpu_hours is not None and not 0 < given.gpu_hours < math.inf:
         raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
-    family = 1 if given.family is None else given.family
-    goal = Goal(given.delta, alpha=given.alpha or 0.05, power=given.power, family_size=family)
-    budget = math.inf if given.gpu_hours is None else given.gpu_hours
-    sizes = {"num_configurations": given.family and given.family + 1, "budget": budget}
     variances = _given_variances(given)
-    if variances is not None:
-        costs = _costs(None, given.seconds_per_seed, given.seconds_per_query)
-        planned = plan(variances, goal, num_queries=given.queries, costs=costs, **sizes)
+    if variances is None:
+        planned = _of_pilot(given)
     else:
-        sweep, directory = _pilot(given)
-        baseline = given.baseline or sweep.baseline
-        if given.family is None:
-            goal = replace(goal, family_size=_family(sweep, baseline))
-        planned = pilot_plan(
-            sweep,
-            goal if given.alpha is not None else replace(goal, alpha=sweep.alpha),
-            baseline=baseline,
-            paired_seeds=given.paired_seeds,
+        planned = plan(
+            variances,
+            _goal(given, alpha=0.05, family=1),
             num_queries=given.queries,
-            costs=_costs(sweep, given.seconds_per_seed, given.seconds_per_query),
-            directory=directory,
-            **sizes,
+            costs=_costs(None, given.seconds_per_seed, given.seconds_per_query),
+            **_sizes(given),
         )
     if given.gpu_hours is not None and planned.costs is None:
         raise BadInput(_no_costs(planned))
-    print(design_text(planned), end="")
+    say(design_text(planned), end="")
     if given.out is not None:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         draw_plan(planned, given.out)
-        print(f"Power: {given.out}")
+        say(f"Power: {given.out}")
     return 0
 
 
 def _parser() -> Parser:
     parser = Parser("ranksweep design", main.__doc__, epilog=SOURCES)
     add = parser.add_argument
-    add(
-        "pilot",
-        nargs="*",
-        metavar="PILOT",
-        help="the folder or URI of one sweep, or systems, given as to compare",
-    )
+    help_ = "the folder or URI of one sweep, or systems, given as to compare"
+    add("pilot", nargs="*", metavar="PILOT", help=help_)
     add("--delta", type=float, required=True, help="the true difference to find, such as .01")
     add("--alpha", type=float, help="default: the pilot's, or .05")
     add("--power", type=float, default=0.8, help="default: %(default)s")
@@ -146,54 +142,55 @@ def _parser() -> Parser:
     add("--measure", metavar="MEASURE", help="default: the pilot's primary, or first, one")
     add("--qrels", action="append", default=[], metavar="FILE", help="judgments of runs")
     add("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
-    add(
-        "--sd-query",
-        type=float,
-        metavar="SD",
-        help="instead of a pilot: the standard deviation "
-        "over queries of the true difference of two systems",
-    )
-    add("--sd-seed", type=float, metavar="SD", help="that of a system's mean over training runs")
-    add(
-        "--sd-residual",
-        type=float,
-        metavar="SD",
-        help="that between training runs on one query, beyond the two above",
-    )
-    add(
-        "--seed-correlation",
-        type=float,
-        default=0.0,
-        metavar="R",
-        help="with --paired-seeds and "
-        "given deviations: of the means of paired runs (default: %(default)s)",
-    )
-    add(
-        "--gpu-hours",
-        type=float,
-        metavar="H",
-        help="budget (core-hours without a GPU): the best designs for it",
-    )
-    add("--seconds-per-seed", type=float, metavar="S", help="of a device, to train one seed")
-    add("--seconds-per-query", type=float, metavar="S", help="of a device, to score a test query")
+    for name, text in NUMBERS.items():
+        add(f"--{name}", type=float, help=text, metavar="X")
     add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
-    return parser  # fmt: skip
+    return parser
+
+
+def _goal(given: argparse.Namespace, *, alpha: float, family: int) -> Goal:
+    """What to find, with these values where none are given."""
+    family = family if given.family is None else given.family
+    alpha = alpha if given.alpha is None else given.alpha
+    return Goal(given.delta, alpha=alpha, power=given.power, family_size=family)
+
+
+def _sizes(given: argparse.Namespace) -> dict[str, Any]:
+    """The configurations and the budget that are given."""
+    budget = math.inf if given.gpu_hours is None else given.gpu_hours
+    return {"num_configurations": given.family and given.family + 1, "budget": budget}
 
 
 def _given_variances(given: argparse.Namespace) -> Variances | None:
     """The standard deviations of the command line; None where a pilot has them."""
     values = {"--sd-query": given.sd_query, "--sd-seed": given.sd_seed}
-    values |= {"--sd-residual": given.sd_residual, "--queries": given.queries}
-    missing = [name for name, value in values.items() if value is None]
-    if given.pilot and len({"--sd-query", "--sd-seed", "--sd-residual"} & {*missing}) == 3:
+    values |= {"--sd-residual": given.sd_residual}
+    if given.pilot and not any(value is not None for value in values.values()):
         return None
+    missing = [name for name, value in (values | {"--queries": given.queries}).items()
+               if value is None]  # fmt: skip
     if missing or given.pilot:
         raise BadInput(
-            f"a plan needs a PILOT, or all of {', '.join(values)} without one; "
+            f"a plan needs a PILOT, or all of {', '.join(values)}, --queries without one; "
             f"{f'missing: {missing[0]}' if missing else f'got {given.pilot[0]} as well'}"
         )
     variances = Variances(given.sd_query, given.sd_seed, given.sd_residual)
-    return variances.pairing(given.seed_correlation) if given.paired_seeds else variances
+    return variances.pairing(given.seed_correlation or 0.0) if given.paired_seeds else variances
+
+
+def _of_pilot(given: argparse.Namespace) -> DesignPlan:
+    sweep, directory = _pilot(given)
+    baseline = _baseline(sweep, given.baseline)
+    return pilot_plan(
+        sweep,
+        _goal(given, alpha=sweep.alpha, family=_family(sweep, baseline)),
+        baseline=baseline,
+        paired_seeds=given.paired_seeds,
+        num_queries=given.queries,
+        costs=_costs(sweep, given.seconds_per_seed, given.seconds_per_query),
+        directory=directory,
+        **_sizes(given),
+    )
 
 
 def _pilot(given: argparse.Namespace) -> tuple[Sweep, str]:
@@ -205,11 +202,21 @@ def _pilot(given: argparse.Namespace) -> tuple[Sweep, str]:
         return compare_runs(
             systems, sets or None, measures=measures, tracking_uri=given.tracking_uri
         ).sweep, ""
-    with opened(given.pilot[0]) as store:
-        sweep, directory = load_sweep(store.folder), read_sweep_file(store.folder).directory
+    with opened(given.pilot[0]) as records:
+        sweep, directory = load_sweep(records.folder), read_sweep_file(records.folder).directory
     if measures and given.measure not in sweep.measures:
         raise unknown("measure", given.measure, sweep.measures)
     return replace(sweep, primary=given.measure or sweep.primary), directory
+
+
+def _baseline(sweep: Sweep, given: str | None) -> str:
+    """The cell that a label or a cell's name means; by default the pilot's baseline."""
+    cell_of = {cell.label: cell.cell for cell in sweep.cells}
+    if given in cell_of.values() or not given:
+        return given or sweep.baseline
+    if given not in cell_of:
+        raise unknown("baseline", given, cell_of)
+    return cell_of[given]
 
 
 def _is_sweep(source: str) -> bool:
@@ -292,10 +299,8 @@ def plan(
         raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
     if num_queries < 2:
         raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
-    Q, most = num_queries, available or num_queries
-    limits: dict[str, Any] = {
-        "alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size,
-    }  # fmt: skip
+    Q, most, K = num_queries, available or num_queries, num_configurations or 2
+    limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size}
     least = floor(variances, num_queries=Q, **limits)
     seeds = seeds_needed(variances, goal, num_queries=Q)
     queries = {S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)}
@@ -305,8 +310,9 @@ def plan(
         enough = seeds_needed(variances, goal, num_queries=more)
         if enough < math.inf:
             queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
-    K = num_configurations or 2
-    designs = [] if costs is None else _designs(variances, goal, K, (Q, most), costs, budget)
+    designs = () if costs is None else _designs(variances, goal, K, (Q, most), costs, budget)
+    reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
+    sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
     return DesignPlan(
         goal=goal,
         variances=variances,
@@ -315,22 +321,20 @@ def plan(
         seeds=seeds,
         queries=queries,
         floor=least,
-        power=power_grid(
-            variances, goal, SEEDS, sorted({max(2, round(share * Q)) for share in _SHARES})
-        ),
+        power=power_grid(variances, goal, SEEDS, sizes),
         detectable={
             S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
         },
         costs=costs,
         budget=budget,
-        designs=tuple(designs),
-        recommended=_recommended([d for d in designs if d.num_configurations <= K], goal),
+        designs=designs,
+        recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
 
 
 def _designs(
     variances: Variances, goal: Goal, K: int, queries: tuple[int, int], costs: Costs, budget: float
-) -> list[Design]:
+) -> tuple[Design, ...]:
     """The best design for K configurations, for half and twice as many, and for two; `queries` are
     the number in the comparison and of all judged ones."""
     planned, available = queries
@@ -347,13 +351,7 @@ def _designs(
         )
         for number in sorted({2, max(2, K // 2), K, 2 * K})
     ]
-    return [design for design in designs if design is not None]
-
-
-def _recommended(designs: Sequence[Design], goal: Goal) -> Design | None:
-    """The design with most configurations that reaches the goal."""
-    reached = [design for design in designs if design.power >= goal.power]
-    return max(reached, key=lambda design: design.num_configurations, default=None)
+    return tuple(design for design in designs if design is not None)
 
 
 def _command(
@@ -363,26 +361,21 @@ def _command(
     them, or its winner and baseline trained again."""
     confirmation = design.num_configurations == 2 < num_cells
     drawn = not confirmation and design.num_configurations < num_cells
-    old = ["seeds", "num_seeds", "max_gpu_hours", "deadline"]
-    old += NOT_CONFIRMED if confirmation else SEARCH if drawn else ()
-    parser = argparse.ArgumentParser(add_help=False)
-    for name in old:
-        parser.add_argument(f"--{name.replace('_', '-')}")
-    for flag in ("--dry-run", "--smoke-test"):
-        parser.add_argument(flag, action="store_true")
-    _, words = parser.parse_known_args(shlex.split(sweep.command))
+    more = ["--num-seeds", str(design.num_seeds)]
+    if math.isfinite(planned.budget):
+        more += ["--max-gpu-hours", f"{planned.budget:g}"]
     if confirmation:
-        words = [word for word in words if not _SETTING.match(word)] + ["--confirm"]
-    elif design.num_queries != planned.num_queries:
+        command = changed(sweep.command, without=["max_gpu_hours"])
+        return command_in(directory, confirming(command, add=more))
+    if drawn:
+        more = ["--search", "random", "--num-configs", str(design.num_configurations - 1), *more]
+    old = {*SEED_FLAGS, "max_gpu_hours", "deadline", *MODES, *(SEARCH if drawn else ())}
+    words = shlex.split(changed(sweep.command, without=old))
+    if design.num_queries != planned.num_queries:
         words = [word for word in words if not word.startswith(f"{_SAMPLE}=")]
         if design.num_queries < planned.available:
             words.append(f"{_SAMPLE}={design.num_queries}")
-    if drawn:
-        words += ["--search", "random", "--num-configs", str(design.num_configurations - 1)]
-    words += ["--num-seeds", str(design.num_seeds)]
-    if math.isfinite(planned.budget):
-        words += ["--max-gpu-hours", f"{planned.budget:g}"]
-    return command_in(directory, shlex.join(words))
+    return command_in(directory, shlex.join([*words, *more]))
 
 
 def power_grid(
@@ -397,162 +390,82 @@ def power_grid(
 
 
 def design_text(planned: DesignPlan) -> str:
-    """The plan as text."""
-    lines = [
-        *(line for text in _origin(planned) for line in wrapped(text)),
-        "",
-        *_variance_lines(planned),
-        "",
-        *_goal_lines(planned),
-        "",
-        *_power_lines(planned),
-        "",
-        *_design_lines(planned),
-        "",
-    ]
-    return "\n".join(lines)
+    """The plan as text: what it rests on, the counts, and one table."""
+    lines = [line for text in _origin(planned) for line in wrapped(text)]
+    lines += ["", *_goal_lines(planned), ""]
+    lines += _design_table(planned) if _has_budget(planned) else _power_table(planned)
+    return "\n".join([*lines, "", *_recommendation(planned), ""])
+
+
+def _has_budget(planned: DesignPlan) -> bool:
+    return math.isfinite(planned.budget)
 
 
 def draw_plan(planned: DesignPlan, path: Path) -> None:
-    """Contours of the power: over configurations and seeds where there is a budget, else over
-    queries and seeds."""
-    _check_plot(path)
+    """Contours of the power over queries and seeds, at round levels and at the goal's."""
+    goal, Q, seeds = planned.goal, planned.num_queries, range(SEEDS[0], SEEDS[-1] + 1)
+    queries = sorted({max(2, round(float(size))) for size in np.geomspace(Q / 5, 5 * Q, 25)})
+    power = power_grid(planned.variances, goal, seeds, queries)
+    area = queries, list(seeds), np.array([[power[S, size] for size in queries] for S in seeds])
     with style():
         figure = new_figure(WIDTH, 3.8)
         axes = figure.add_subplot()
-        what = (_draw_budget if math.isfinite(planned.budget) else _draw_sizes)(axes, planned)
+        # Up to 1 of 1.6: lines and numbers must be legible on the darkest.
+        axes.contourf(*area, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6)
+        levels = sorted({0.5, 0.9, 0.95} - {goal.power})
+        for drawn in (
+            axes.contour(*area, levels=levels, colors=INK, linewidths=0.7),
+            axes.contour(*area, levels=[goal.power], colors=INK, linewidths=2.2),
+        ):
+            axes.clabel(drawn, fmt=lambda level: f"{100 * level:g}%", fontsize=8)
+        axes.axvline(Q, color=INK, linewidth=0.8, linestyle=(0, (5, 3)))
+        axes.set_xscale("log")
+        ticks = sorted({size for _, size in planned.power})
+        axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel("queries")
         axes.set_yticks(SEEDS)
         axes.set_ylabel("seeds per system")
         axes.set_title(
-            f"Power to find {planned.goal.delta:g}"
+            f"Power to find {goal.delta:g}"
             f"{f' in {planned.pilot.primary}' if planned.pilot else ''}"
             f"{', paired seeds' if planned.variances.paired else ''} "
-            f"(alpha {planned.goal.alpha:g}, {what})",
+            f"(alpha {goal.alpha:g}, family of {goal.family_size})",
             fontsize=9,
             loc="left",
         )
         drawing = draw(figure, name="power", description="contours of the power")
-    if path.suffix.lower() == ".svg":
-        path.write_text(drawing.svg, encoding="utf-8")
-    else:
-        path.write_bytes(drawing.png)
-
-
-def _draw_sizes(axes: Axes, planned: DesignPlan) -> str:
-    Q = planned.num_queries
-    queries = sorted({max(2, round(float(size))) for size in np.geomspace(Q / 5, 5 * Q, 25)})
-    seeds = range(SEEDS[0], SEEDS[-1] + 1)
-    power = power_grid(planned.variances, planned.goal, seeds, queries)
-    _contours(axes, planned.goal, queries, [[power[S, size] for size in queries] for S in seeds])
-    axes.axvline(Q, color=INK, linewidth=0.8, linestyle=(0, (5, 3)))
-    axes.set_xscale("log")
-    ticks = sorted({size for _, size in planned.power})
-    axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
-    axes.minorticks_off()
-    axes.set_xlabel("queries")
-    return f"family of {planned.goal.family_size}"
-
-
-def _draw_budget(axes: Axes, planned: DesignPlan) -> str:
-    """Power over configurations and seeds, the designs within the budget, and the recommended
-    design."""
-    assert planned.costs is not None
-    design, Q = planned.recommended, planned.available
-    if design is not None:
-        Q = design.num_queries
-    widest = max([4, *(design.num_configurations for design in planned.designs)])
-    configurations = sorted({round(float(size)) for size in np.linspace(2, widest, 12)})
-    power_SK = [
-        [
-            planned_power(
-                planned.variances,
-                replace(planned.goal, family_size=K - 1),
-                num_seeds=S,
-                num_queries=Q,
-            )
-            for K in configurations
-        ]
-        for S in range(SEEDS[0], SEEDS[-1] + 1)
-    ]
-    _contours(axes, planned.goal, configurations, power_SK)
-    hours = (planned.costs.training + Q * planned.costs.query) / 3600  # of one seed
-    if hours > 0:
-        curve = np.linspace(2, widest, 200)
-        affordable = np.clip(planned.budget / hours / curve, SEEDS[0], SEEDS[-1])
-        axes.fill_between(
-            curve, affordable, SEEDS[-1], facecolor=PAPER, alpha=0.6, hatch="///", linewidth=0
-        )
-        axes.plot(curve, affordable, color=ORANGE, linewidth=2)
-    if design is not None:
-        height = min(design.num_seeds, SEEDS[-1])
-        axes.plot(design.num_configurations, height, "o", color=ORANGE, clip_on=False, zorder=5)
-    axes.set_xlabel(f"configurations; hatched: above {planned.budget:g} {planned.costs.unit}-hours")
-    return f"{Q:,} queries"
-
-
-def _contours(
-    axes: Axes, goal: Goal, x_values: Sequence[int], power_SX: Sequence[Sequence[float]]
-) -> None:
-    """Power over seeds and a second number, at round levels and at the goal's."""
-    area = (list(x_values), list(range(SEEDS[0], SEEDS[-1] + 1)), np.array(power_SX))
-    # Up to 1 of 1.6: lines and numbers must be legible on the darkest.
-    axes.contourf(*area, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6)
-    levels = sorted({0.5, 0.9, 0.95} - {goal.power})
-    others = axes.contour(*area, levels=levels, colors=INK, linewidths=0.7)
-    wanted = axes.contour(*area, levels=[goal.power], colors=INK, linewidths=2.2)
-    for lines in (others, wanted):
-        axes.clabel(lines, fmt=lambda level: f"{100 * level:g}%", fontsize=8)
+    is_svg = path.suffix.lower() == ".svg"
+    path.write_bytes(drawing.svg.encode() if is_svg else drawing.png)
 
 
 def _origin(planned: DesignPlan) -> list[str]:
-    sweep = planned.pilot
+    """What the plan rests on, and the standard deviations."""
+    sweep, variances = planned.pilot, planned.variances
+    pairs = ", of paired differences / sqrt(2)" if variances.paired else ""
+    deviations = (
+        f"{variances.seed:.4f} between training runs{pairs}, {variances.residual:.4f} between runs "
+        f"on one query, {variances.difference:.4f} of systems' differences per query."
+    )
     if sweep is None or planned.components is None:
-        return ["Standard deviations as given."]
+        return [f"Standard deviations as given: {deviations}"]
     parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
-    named = "" if sweep.third_party else f" {sweep.name}"
     lines = [
-        f"Pilot{named}: {sweep.primary} on {sweep.split_text}, {parts.num_queries} queries, "
-        f"{parts.num_cells} systems, {sweep.trials['status'].isin(USED).sum()} training runs; "
-        f"baseline {sweep.label(parts.baseline)}."
+        f"Pilot{'' if sweep.third_party else f' {sweep.name}'}: {sweep.primary} on "
+        f"{sweep.split_text}, {parts.num_queries} queries, {parts.num_cells} systems, "
+        f"{sweep.trials['status'].isin(USED).sum()} training runs; baseline "
+        f"{sweep.label(parts.baseline)}.",
+        f"Standard deviations planned on: {deviations} The first is the pilot's one-sided upper "
+        f"{100 * ASSURANCE:g}% limit; its own is {parts.seed.sd:.4f}, which half of all pilots "
+        "underestimate.",
     ]
     if count := int(collapsed.sum()):
-        lines.append(
-            f"{count} collapsed trial{'s' if count > 1 else ''} of the pilot count in its seed "
-            "variance: the plan expects the same share."
-        )
-    if sweep.paired_seeds and not planned.variances.paired:
-        lines.append(
-            "The pilot pairs its seeds; the plan is for unpaired seeds and thus conservative "
-            "(--paired-seeds)."
-        )
+        trials = f"{count} collapsed trial{'s' * (count > 1)}"
+        lines.append(f"{trials} of the pilot count in its seed variance.")
+    if sweep.paired_seeds and not variances.paired:
+        words = "The pilot pairs its seeds; the plan is for unpaired seeds and thus conservative"
+        lines.append(f"{words} (--paired-seeds).")
     return lines
-
-
-def _variance_lines(planned: DesignPlan) -> list[str]:
-    variances, parts = planned.variances, planned.components
-    pairs = ", of paired differences / sqrt(2)" if variances.paired else ""
-    names = (
-        f"between training runs (seed{pairs})",
-        "between runs on one query (residual)",
-        "of systems' differences per query",
-    )
-    used = [f"{sd:.4f}" for sd in (variances.seed, variances.residual, variances.difference)]
-    if parts is None:
-        given = zip(names, used, strict=True)
-        return terminal_lines(table(("standard deviation", "planned on"), given))
-    rows = [
-        (name, f"{part.sd:.4f}", f"{part.low:.4f} to {part.high:.4f}", plan_on)
-        for name, part, plan_on in zip(
-            names, (parts.seed, parts.residual, parts.difference), used, strict=True
-        )
-    ]
-    return [
-        *terminal_lines(table(("standard deviation", "pilot", "95% interval", "planned on"), rows)),
-        *wrapped(
-            f"The plan takes the seed SD at the pilot's one-sided upper {100 * ASSURANCE:g}% "
-            "limit: half of all pilots underestimate the SD itself, one in five even this limit."
-        ),
-    ]
 
 
 def _goal_lines(planned: DesignPlan) -> list[str]:
@@ -570,24 +483,41 @@ def _goal_lines(planned: DesignPlan) -> list[str]:
     return lines
 
 
-def _design_lines(planned: DesignPlan) -> list[str]:
-    """The designs, what they cost, and the command of the recommended one."""
-    goal, costs, best = planned.goal, planned.costs, planned.recommended
-    if costs is None:
-        why = _no_costs(planned)
-        return wrapped(f"{why[0].upper()}{why[1:]}.")
-    limit = f" for {planned.budget:g} {costs.unit}-hours" if math.isfinite(planned.budget) else ""
+def _power_table(planned: DesignPlan) -> list[str]:
+    """Power by seeds and queries, and the smallest difference that so many seeds find."""
+    power = planned.power
+    queries = sorted({Q for _, Q in power})
+    heading = ["seeds", *(f"{Q:,} queries" if Q == queries[0] else f"{Q:,}" for Q in queries)]
+    rows = [
+        (str(S), *(f"{100 * power[S, Q]:.0f}%" for Q in queries), f"{planned.detectable[S]:.4f}")
+        for S in SEEDS
+    ]
     words = (
-        f"Designs to find {goal.delta:g} with {100 * goal.power:g}% power{limit}. A seed takes "
-        f"{costs.training:,.4g} {costs.unit}-seconds of training and {costs.query:.3g} for each "
-        f"test query, {costs.source}."
+        "Power by seeds per system and queries. Detectable: the difference found with "
+        f"{100 * planned.goal.power:g}% power on {planned.num_queries:,} queries."
+    )
+    if any(power[S, Q] > power[S, more] + 0.005 for S in SEEDS for Q, more in pairwise(queries)):
+        words += (
+            " With few seeds power can fall as queries increase: seeds then dominate the variance, "
+            "which leaves the test fewer degrees of freedom."
+        )
+    return [*wrapped(words), *terminal_lines(table([*heading, "detectable"], rows))]
+
+
+def _design_table(planned: DesignPlan) -> list[str]:
+    """The designs within the budget."""
+    goal, costs = planned.goal, planned.costs
+    assert costs is not None
+    words = (
+        f"Designs to find {goal.delta:g} with {100 * goal.power:g}% power for {planned.budget:g} "
+        f"{costs.unit}-hours. A seed takes {costs.training:,.4g} {costs.unit}-seconds of training "
+        f"and {costs.query:.3g} for each test query, {costs.source}."
     )
     if not planned.designs:
-        why = "Three seeds exceed it." if limit else "No number of seeds is enough."
-        return wrapped(f"{words} {why}")
+        return wrapped(f"{words} Three seeds exceed it.")
     rows = [
         (
-            f"{design.num_configurations}{' *' if design == best else ''}",
+            f"{design.num_configurations}{' *' if design == planned.recommended else ''}",
             f"{design.num_seeds:,}",
             f"{design.num_queries:,}",
             f"{design.cost:,.3g}",
@@ -597,29 +527,33 @@ def _design_lines(planned: DesignPlan) -> list[str]:
         for design in planned.designs
     ]
     heading = ("configurations", "seeds", "queries", f"{costs.unit}-hours", "power", "detectable")
-    lines = [
-        *wrapped(words),
-        *terminal_lines(table(heading, rows)),
-        *wrapped(
-            "Each configuration but one is compared with the baseline, and alpha is shared by all "
-            "comparisons (Holm)."
-        ),
-    ]
-    if best is None:
+    shared = "Each configuration but one is compared with the baseline; all share alpha (Holm)."
+    return [*wrapped(words), *terminal_lines(table(heading, rows)), *wrapped(shared)]
+
+
+def _recommendation(planned: DesignPlan) -> list[str]:
+    """The design with most configurations that reaches the goal, its cost and its command."""
+    goal, costs, best = planned.goal, planned.costs, planned.recommended
+    if costs is None:
+        why = _no_costs(planned)
+        return wrapped(f"{why[0].upper()}{why[1:]}.")
+    if best is None and planned.designs:
         least = min(_detectable(planned, design) for design in planned.designs)
-        return lines + wrapped(
+        return wrapped(
             f"None of them reaches {100 * goal.power:g}% power: on at most {planned.available:,} "
             f"queries they detect differences of {least:.4f} at best."
         )
+    if best is None:
+        return [] if _has_budget(planned) else ["No number of seeds is enough."]
     flags = f"--num-seeds {best.num_seeds}"
-    if limit:
-        flags += f" --max-gpu-hours {planned.budget:g}"
-    lines += ["", "* recommended:", planned.command or f"any sweep with {flags}"]
+    flags += f" --max-gpu-hours {planned.budget:g}" if _has_budget(planned) else ""
+    words = (
+        f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
+        f"{best.num_queries:,} queries, {best.cost:,.3g} {costs.unit}-hours ({costs.source}):"
+    )
+    lines = [*wrapped(words), planned.command or f"any sweep with {flags}"]
     if planned.command and "--confirm" not in shlex.split(planned.command):
-        lines += wrapped(
-            "The command reuses finished trials of the pilot with the same settings and seeds, so "
-            "it may cost less."
-        )
+        lines += wrapped("It reuses finished trials of the pilot with the same settings and seeds.")
     return lines
 
 
@@ -643,45 +577,16 @@ def _detectable(planned: DesignPlan, design: Design) -> float:
     )
 
 
-def _power_lines(planned: DesignPlan) -> list[str]:
-    """Power by seeds and queries, and the smallest difference that so many seeds find."""
-    queries = sorted({Q for _, Q in planned.power})
-    heading = ["seeds", *(f"{Q:,} queries" if Q == queries[0] else f"{Q:,}" for Q in queries)]
-    rows = [
-        (
-            str(S),
-            *(f"{100 * planned.power[S, Q]:.0f}%" for Q in queries),
-            f"{planned.detectable[S]:.4f}",
-        )
-        for S in SEEDS
-    ]
-    words = (
-        f"Power by seeds per system and queries. Detectable: the difference found with "
-        f"{100 * planned.goal.power:g}% power on {planned.num_queries:,} queries"
-        f"{', at the SDs planned on; reports use those observed' if planned.pilot else ''}."
-    )
-    if any(
-        planned.power[S, Q] > planned.power[S, more] + 0.005
-        for S in SEEDS
-        for Q, more in pairwise(queries)
-    ):
-        words += (
-            " With few seeds power can fall as queries increase: seeds then dominate the variance, "
-            "which leaves the test fewer degrees of freedom."
-        )
-    return [*wrapped(words), *terminal_lines(table([*heading, "detectable"], rows))]
-
-
 def _costs(sweep: Sweep | None, training: float | None, query: float | None) -> Costs | None:
     """The costs of the flags, else those of the pilot's trials."""
-    for name, value in (("--seconds-per-seed", training), ("--seconds-per-query", query)):
-        if value is not None and not (math.isfinite(value) and value >= 0):
-            raise BadInput(f"{name} >= 0 must hold, got {value}")
-    if training is not None and query is not None:
-        return Costs(training, query)
-    if training is not None or query is not None:
+    if training is None and query is None:
+        return None if sweep is None else _measured_costs(sweep)
+    if training is None or query is None:
         raise BadInput("--seconds-per-seed and --seconds-per-query need each other")
-    return None if sweep is None else _measured_costs(sweep)
+    for name, value in (("--seconds-per-seed", training), ("--seconds-per-query", query)):
+        if not 0 <= value < math.inf:
+            raise BadInput(f"{name} >= 0 must hold, got {value}")
+    return Costs(training, query)
 
 
 def _measured_costs(sweep: Sweep) -> Costs | None:
@@ -693,8 +598,8 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     rows = sweep.trials[sweep.trials["status"].isin(USED)]
     training, query = [], []
     for row in rows.to_dict("records"):
-        trial = sweep.folder / "runs" / f"{row['cell']}-seed{row['seed']}"
-        validations = sum(news.dev is not None for news in read_history(trial)) or 1
+        history = find_sweep(str(sweep.folder)).history(f"{row['cell']}-seed{row['seed']}")
+        validations = sum(news["dev"] is not None for news in history) or 1
         # Test and every validation score their queries equally deep.
         query.append(row["eval_seconds"] / (num_test + validations * num_dev))
         training.append(row["train_seconds"] + validations * num_dev * query[-1])
@@ -718,11 +623,3 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
 
 def _count(number: float) -> str:
     return "no number is enough" if math.isinf(number) else f"{int(number):,}"
-
-
-def _check_plot(path: Path) -> None:
-    if path.suffix.lower() not in FORMATS:
-        raise BadInput(f"a plot's name must end in {' or '.join(FORMATS)}, got {path.name}")
-    if not path.parent.is_dir():
-        raise BadInput(f"the folder of a plot must exist, found no {path.parent}")
-    check_writable("the folder of a plot", path.parent)

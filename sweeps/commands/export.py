@@ -12,25 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.checkpoints.weights import WEIGHTS
-from rank_core.encoders.backbones import resolve_backbone
+from rank_core.encoders.backbones import license_of, resolve_backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.export.cross_encoder import is_cross_encoder
-from rank_core.export.folder import require_new, write_model
+from rank_core.export.folder import collection_name, require_new, write_model
+from rank_core.files import file_sha256
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.interpolation import Inputs, trial_table, why_not, with_interpolated
-from sweeps.report.load import Sweep, load_sweep
+from sweeps.report.conclusions import beside_first_stage, no_champion
+from sweeps.report.interpolation import MixtureInputs, trial_table, why_not, with_interpolated
+from sweeps.report.load import Serving, Sweep, load_sweep
 from sweeps.report.model_card import CardFacts, model_card
 from sweeps.report.search import left_after
-from sweeps.store.checksums import read_checked, read_result
-from sweeps.store.opened_sweep import opened
-from sweeps.store.sweep_file import read_sweep_file
-from sweeps.store.trial_store import Store, is_trained
+from sweeps.store.kept_weights import is_trained
+from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
+from sweeps.store.sweep_file import opened, read_sweep_file
 from sweeps.tracking.registered_model import Registered, register_model
 from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
 
@@ -48,11 +49,12 @@ class Chosen:
     why: str  # the reason for this trial
     mix: FirstStageMix | None = None  # of a system "+BM25"
     test: Mapping[str, float] = field(default_factory=dict)  # means of such a system
+    trained_as: str = ""  # the cell of its trial, if another one's chunk scores are aggregated
 
     @property
     def name(self) -> str:
-        """Its folder under `runs/`."""
-        return f"{self.cell}-seed{self.seed}"
+        """Its folder in the storage."""
+        return f"{self.trained_as or self.cell}-seed{self.seed}"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -61,23 +63,25 @@ def main(argv: Sequence[str]) -> int:
     the best configuration on dev; of a confirmation, the confirmed one. The seed is the best on dev
     that has kept its weights. --cell "LABEL +BM25" adds the weight of the first stage.
 
-    --register logs the model in MLflow and registers it; a confirmed winner whose gain is above 0
-    becomes the champion. `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the
-    folder."""
+    --register logs the model in MLflow and registers it; a confirmed winner that is significantly
+    better than the baseline and above the first stage becomes the champion.
+    `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the folder."""
     given = _parser().parse_args(argv)
     if given.to is None and not given.register:
         raise BadInput("an export needs --to FOLDER, --register NAME, or both")
+    if given.force and not given.register:
+        raise BadInput("--force sets the alias of a registered model: give --register NAME too")
     if given.to is not None:
         require_new(given.to)
         check_writable("--to", given.to)
     command = shlex.join(["ranksweep", "export", *argv])
-    with opened(given.sweep) as store:
-        uri = given.tracking_uri or default_tracking_uri(store)
+    with opened(given.sweep) as records:
+        uri = given.tracking_uri or default_tracking_uri(records)
         if given.register:
             check_tracking_uri(uri)
             check_database(uri)
-        analysis = _analysis(store, given.cell)
-        chosen = _chosen(store, analysis.sweep, given.cell, given.seed)
+        analysis = _analysis(records, given.cell)
+        chosen = _chosen(records, analysis.sweep, given.cell, given.seed)
         if chosen.mix and given.register:
             raise BadInput(
                 "--register accepts a model alone: a registered model has no scores of the first "
@@ -86,11 +90,13 @@ def main(argv: Sequence[str]) -> int:
         kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
         with kept as parent:
             folder = Path(parent) / (given.to.name if given.to else "model")
-            about = _write(store, analysis, chosen, folder, redact_text(command))
+            about = _write(records, analysis, chosen, folder, redact_text(command))
             if given.to is not None:
                 say(f"exported    {about['label']}, seed {chosen.seed}, {chosen.why}: {folder}")
+            if beside := beside_first_stage(analysis, about["label"]):
+                say(f"measured    {beside} ({_means(analysis, about['label'])})")
             if given.register:
-                say(_register(store, analysis, chosen, folder, about, given.register, uri))
+                say(_register(records, analysis, chosen, folder, about, given, uri))
     return 0
 
 
@@ -102,34 +108,69 @@ def _parser() -> argparse.ArgumentParser:
     add("--cell", default=WINNER, metavar="LABEL", help="winner (default), or a label of the table")
     add("--seed", type=int, metavar="N", help="default: the best on dev")
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
+    add("--force", action="store_true", help="alias champion whatever the test says")
     add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
     return parser
 
 
-def _analysis(store: Store, cell: str) -> Analysis:
-    """The tested table. Where a row "+BM25" is exported it has the report's such rows, or all of
-    them if the report lacks this row."""
-    sweep = load_sweep(store.folder)
+def _analysis(records: Records, cell: str) -> Analysis:
+    """The report's table; where a row "+BM25" is exported that it lacks, with this row."""
+    sweep = load_sweep(records.folder)
+    reported = with_interpolated(sweep)
     if not cell.endswith(f" +{sweep.first_stage_name}"):
-        return analyse(sweep)
-    reported = with_interpolated(sweep, "best")
-    if cell.startswith(WINNER) or cell in [row.label for row in reported.interpolated]:
         return analyse(reported)
-    store.pull(store.finished())
+    for rows in ("", "best"):
+        reported = with_interpolated(sweep, rows)
+        of_winner = cell.startswith(WINNER) and reported.interpolated
+        if of_winner or cell in [row.label for row in reported.interpolated]:
+            return analyse(reported)
     return analyse(with_interpolated(sweep, "all"))
 
 
-def _chosen(store: Store, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
+def _means(analysis: Analysis, label: str) -> str:
+    """`nDCG@10 0.488 on test, mean of 5 seeds`."""
+    primary = analysis.sweep.primary
+    row = next(r for r in [*analysis.cells, *analysis.interpolated] if r.cell.label == label)
+    seeds = numbered(row.num_used, "seed")
+    return f"{primary} {row.mean(primary):.3f} on {analysis.sweep.split}, mean of {seeds}"
+
+
+def _served(sweep: Sweep, serving: Serving, cell: str) -> Chosen:
+    """The aggregation to export: of a model that nothing has trained."""
+    labels: dict[str, tuple[str, float | None]] = {c.label: (c.cell, None) for c in sweep.cells}
+    for mixed in sweep.interpolated:
+        labels[mixed.label] = mixed.of, next(iter(mixed.alphas.values()))[0]
+    labels[WINNER] = serving.best, serving.alpha
+    if cell not in labels:
+        raise unknown("cell", cell, [*labels])
+    name, alpha = labels[cell]
+    trial, _ = serving.of[name]
+    row = next(row for row in serving.rows if row["label"] == sweep.label(name))
+    value = "" if alpha is None else "_interpolated"
+    return Chosen(
+        name,
+        int(sweep.trials.loc[sweep.trials["cell"] == name, "seed"].iloc[0]),
+        row[f"dev{value}"],
+        "the best on dev" if cell == WINNER else "as requested",
+        None if alpha is None else FirstStageMix(alpha, DEFAULT, sweep.first_stage_name),
+        {sweep.primary: row[f"test{value}"]},
+        trial,
+    )
+
+
+def _chosen(records: Records, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
     """The trial to export. Raises `BadInput` with the command to run where there is none."""
+    if sweep.serving:
+        return _served(sweep, sweep.serving, cell)
     model = cell.removesuffix(f" +{sweep.first_stage_name}")
     dev = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
     values: dict[str, dict[int, float]] = {}
     for (name, number), value in dev.items():
         values.setdefault(str(name), {})[int(number)] = float(value)
-    trained = {name: seeds for name, seeds in values.items() if _is_trained(store, name, seeds)}
+    trained = {name: seeds for name, seeds in values.items() if _is_trained(records, name, seeds)}
     name = _cell(sweep, model, values, trained)
-    here = store.with_weights()
-    kept = {n: v for n, v in trained[name].items() if f"{name}-seed{n}" in here}
+    states = (records.origin or records).states(f"{name}-seed{n}" for n in trained[name])
+    kept = {n: v for n, v in trained[name].items() if WEIGHTS in states[f"{name}-seed{n}"].files}
     if not kept or (seed is not None and seed not in kept):
         raise _no_weights(sweep, name, sorted(kept), seed)
     best = max(kept, key=lambda number: (kept[number], -number)) if seed is None else seed
@@ -144,7 +185,7 @@ def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
     cell = next(cell for cell in sweep.cells if cell.cell == chosen.cell)
     if reason := why_not(cell):
         raise BadInput(f"{sweep.label(chosen.cell)} is not interpolated: it {reason}")
-    inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
     table = trial_table(chosen.name, inputs)
     means = table.groupby(["split", "measure"], observed=True)["value"].mean()
     mix = FirstStageMix(float(table["alpha"].iloc[0]), DEFAULT, sweep.first_stage_name)
@@ -180,14 +221,12 @@ def _cell(
     return labels[label]
 
 
-def _is_trained(store: Store, cell: str, seeds: Mapping[int, float]) -> bool:
-    return is_trained(_config(store, f"{cell}-seed{next(iter(seeds))}"))
+def _is_trained(records: Records, cell: str, seeds: Mapping[int, float]) -> bool:
+    return is_trained(_config(records, f"{cell}-seed{next(iter(seeds))}"))
 
 
-def _config(store: Store, name: str) -> TrialConfig:
-    store.pull({name})
-    content = read_checked(store.folder / "runs" / name, "config.json")
-    return TrialConfig().override(json.loads(content))
+def _config(records: Records, name: str) -> TrialConfig:
+    return TrialConfig().override(json.loads(records.read(name, "config.json")))
 
 
 def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
@@ -203,20 +242,23 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
 
 
 def _write(
-    store: Store, analysis: Analysis, chosen: Chosen, folder: Path, command: str
+    records: Records, analysis: Analysis, chosen: Chosen, folder: Path, command: str
 ) -> dict[str, Any]:
     """Write the folder and return the origin of the model as stated in it."""
-    sweep, config = analysis.sweep, _config(store, chosen.name)
-    weights = store.pull_file(f"runs/{chosen.name}/{WEIGHTS}")
-    if damaged := store.damage(chosen.name):
-        raise BadInput(
-            f"{store.uri}/runs/{chosen.name}: {damaged}; the sweep's command runs it again"
-        )
-    run = store.folder / "runs" / chosen.name
-    facts = read_result(run).facts
+    sweep, config = analysis.sweep, _config(records, chosen.name)
+    run, weights = records.trial_folder(chosen.name), None
+    if sweep.serving:
+        config = TrialConfig().override(sweep.serving.of[chosen.cell][1])
+    else:
+        weights = _kept_weights(records, chosen.name, run)
+    facts = records.result(chosen.name).facts
     label = sweep.label(chosen.cell)
+    label = f"{label} +{chosen.mix.first_stage}" if chosen.mix else label
+    beside = beside_first_stage(analysis, label)
+    description = f"{label}, seed {chosen.seed}, from {sweep.name} over {sweep.collection['name']}"
     about = {
-        "label": f"{label} +{chosen.mix.first_stage}" if chosen.mix else label,
+        "label": label,
+        "description": ", ".join(filter(None, [description, _means(analysis, label), beside])),
         "sweep": sweep.name,
         "trial": chosen.name,
         "cell": chosen.cell,
@@ -225,15 +267,18 @@ def _write(
         "primary": sweep.primary,
         "dev": chosen.dev,
         "test": dict(chosen.test) or facts["test"],
-        "confirms": dict(sweep.confirms or {}),
+        "confirms": {
+            k: v for k, v in (sweep.confirms or {}).items() if isinstance(v, str | int | float)
+        },
         "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
         "backbone": dict(sweep.backbone),
         "versions": facts["versions"],
-        "command": sweep.command,
+        "command": _portable(sweep.command, config),
     }
     backbone = resolve_backbone(config.model.backbone)
     plain = is_cross_encoder(config, backbone) and chosen.mix is None
-    card = CardFacts(config, about, plain, command, chosen.mix)
+    own = license_of(backbone)
+    card = CardFacts(config, about, plain, _portable(command, config), chosen.mix, own)
     noted = run / INTERPOLATION
     write_model(
         folder,
@@ -242,41 +287,81 @@ def _write(
         interpolation=json.loads(noted.read_text()) if noted.exists() else None,
         first_stage=chosen.mix,
         about=about,
+        measured=_measured(analysis, label),
         card=model_card(analysis, card),
     )
     return about
 
 
+def _measured(analysis: Analysis, label: str) -> Mapping[str, Any]:
+    """What `serving.json` says of a system's test; of a row that was not tested, its mean."""
+    sweep = analysis.sweep
+    if sweep.serving and label == f"{sweep.label(sweep.serving.best)}{sweep.serving.mixed}":
+        return dict(sweep.serving.setting["measured"])
+    row = next(r for r in [*analysis.cells, *analysis.interpolated] if r.cell.label == label)
+    compared = [*analysis.primary, *analysis.interpolated_comparisons]
+    over = {
+        sweep.label(c.baseline): {"gain": c.delta, "low": c.ci_low, "high": c.ci_high}
+        for c in compared
+        if c.system == row.cell.cell and c.measure == sweep.primary
+    }
+    return {
+        "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
+        "measure": sweep.primary,
+        "split": sweep.split,
+        "mean": row.mean(sweep.primary),
+        "seeds": row.num_used,
+        "level": 1 - sweep.alpha,
+        "over": over,
+    }
+
+
+def _kept_weights(records: Records, name: str, run: Path) -> Path:
+    """The weights that a trial kept. Raises `DamagedTrial` for changed ones."""
+    weights = (records.origin or records).storage.fetch(f"{TRIALS}/{name}/{WEIGHTS}", run)
+    known = records.result(name).files.get(WEIGHTS, {})
+    if file_sha256(weights) != known.get("sha256"):
+        raise DamagedTrial(name, WEIGHTS, CHANGED)
+    return weights
+
+
+def _portable(command: str, config: TrialConfig) -> str:
+    """A command with the name of the collection for its place on this machine."""
+    return command.replace(config.collection, collection_name(config.collection))
+
+
 def _register(
-    store: Store,
+    records: Records,
     analysis: Analysis,
     chosen: Chosen,
     folder: Path,
     about: Mapping[str, Any],
-    name: str,
+    given: argparse.Namespace,
     uri: str,
 ) -> str:
     """Register the model and return a line about it."""
-    sweep = analysis.sweep
-    gain = next((c.delta for c in analysis.primary if c.system == chosen.cell), None)
-    confirmed = (sweep.confirms or {}).get("cell") == chosen.cell
-    version = register_model(
-        folder,
-        Registered(
-            name=name,
-            tracking_uri=uri,
-            experiment=read_sweep_file(store.folder).experiment or f"rank/{sweep.name}",
-            trial=chosen.name,
-            family=model_class(_config(store, chosen.name).model.name).label,
-            tags={key: str(about[key]) for key in ("sweep", "cell", "seed")},
-            champion=confirmed and gain is not None and gain > 0,
-        ),
-    )
+    sweep, name = analysis.sweep, given.register
+    why_not = no_champion(analysis, chosen.cell)
+    try:
+        version = register_model(
+            folder,
+            Registered(
+                name=name,
+                tracking_uri=uri,
+                experiment=read_sweep_file(records).experiment or sweep.name,
+                trial=chosen.name,
+                family=model_class(_config(records, chosen.name).model.name).label,
+                tags={key: str(about[key]) for key in ("sweep", "cell", "seed")},
+                champion=given.force or not why_not,
+            ),
+        )
+    except BadInput:
+        raise
+    except Exception as error:  # of any kind, from MLflow, its database or the network
+        reason = " ".join(redact_text(str(error)).split())[:300]  # a cut secret has no form
+        raise BadInput(f"the model was not registered: MLflow at {uri}: {reason}") from None
     text = f"registered  {name} version {version} in {redact_text(uri)}"
-    if not sweep.confirms:
-        return f"{text}; export the confirmation (--confirm) to make a champion"
-    if not confirmed:
-        return f"{text}; no champion, because it is not the confirmed winner"
-    if gain is None or gain <= 0:
-        return f"{text}; no champion, because its gain was not confirmed ({gain or 0:+.3f})"
-    return f"{text}, alias champion: models:/{name}@champion"
+    if why_not and not given.force:
+        return f"{text}; no alias champion (--force sets it), because {why_not}"
+    forced = f", by --force although {why_not}" if why_not else ""
+    return f"{text}, alias champion{forced}: models:/{name}@champion"

@@ -92,7 +92,7 @@ def measures(argv: Sequence[str]) -> int:
 
 def settings_page() -> str:
     """docs/settings.md."""
-    from rank_core.encoders import tiny
+    from rank_core.encoders.shipped import SETTINGS, SHIPPED
 
     lines = [
         "# Settings",
@@ -102,9 +102,9 @@ def settings_page() -> str:
         "setting that a sweep varies: `chunking.window=75,150`. `ranksweep settings WORD` prints "
         "those with WORD in them.",
         "",
-        f"The embedded backbones ({', '.join(map('`{}`'.format, tiny.EMBEDDED))}) have other "
+        f"The embedded backbones ({', '.join(map('`{}`'.format, SHIPPED))}) have other "
         "defaults, which the plan of a sweep prints: "
-        + ", ".join(f"`{name}={value:g}`" for name, value in tiny.SETTINGS.items())
+        + ", ".join(f"`{name}={value:g}`" for name, value in SETTINGS.items())
         + ".",
     ]
     for section, title in SECTIONS.items():
@@ -125,12 +125,10 @@ def settings_page() -> str:
 
 def _setting_row(setting: Setting) -> Row:
     default = setting.default
-    default = list(default) if isinstance(default, tuple) else default
-    kind = KINDS.get(setting.kind, "list of texts")
     return {
         "name": setting.name,
-        "type": kind,
-        "default": default,
+        "type": KINDS.get(setting.kind, "list of texts"),
+        "default": list(default) if isinstance(default, tuple) else default,
         "text": setting.text,
         "hugging_face": list(setting.aliases),
     }

@@ -32,31 +32,26 @@ PAPER, VALUE = 24, 20  # most columns
 
 
 @dataclass(frozen=True)
-class Entry:
+class ZooEntry:
     """A system of the zoo."""
 
     name: str
     family: str
     paper: str
-    parameters: int | None  # None: no trained weights
-    tokens_per_document: int | None  # encoder tokens of the longest document
     options: tuple[str, ...]
-    refused: str  # why it cannot use the backbone; empty where it can
+    parameters: int | None = None  # None: no trained weights
+    tokens_per_document: int | None = None  # encoder tokens of the longest document
+    refused: str = ""  # why it cannot use the backbone; empty where it can
 
 
 def main(argv: Sequence[str]) -> int:
     """List every ranking system, or the settings of a paper beside their source."""
     parser = Parser("ranksweep models", main.__doc__)
-    parser.add_argument(
-        "--backbone", default="tiny", metavar="ID|DIR", help="measure over it (default %(default)s)"
-    )
-    parser.add_argument(
-        "--profile", metavar="NAME", help="print a paper's settings: " + ", ".join(PROFILES)
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, with families and settings of each model"
-    )
-    parser.add_argument("--markdown", action="store_true", help="print docs/models.md")
+    add = parser.add_argument
+    add("--backbone", default="tiny-docs", metavar="ID|DIR", help="of sizes (default %(default)s)")
+    add("--profile", metavar="NAME", help=f"print a paper's settings: {', '.join(PROFILES)}")
+    add("--json", action="store_true", help="print JSON, with families and settings of each model")
+    add("--markdown", action="store_true", help="print docs/models.md")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         print(models_page(), end="")
@@ -80,21 +75,21 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def zoo_entry(name: str, backbone: Backbone) -> Entry:
+def zoo_entry(name: str, backbone: Backbone) -> ZooEntry:
     """The system `name` over a backbone, with windows that it accepts."""
     kind = model_class(name)
     if issubclass(kind, ListRanker):
-        return Entry(name, kind.family, kind.paper, None, None, _options(name, kind), "")
+        return ZooEntry(name, kind.family, kind.paper, _options(name, kind))
     config = TrialConfig().override({"model.name": name, "model.backbone": backbone.name})
     config = config.override(suited(config, backbone))
     try:
         check_model(config, backbone)
     except BadInput as error:
-        return Entry(name, kind.family, kind.paper, None, None, kind.options, str(error))
+        return ZooEntry(name, kind.family, kind.paper, kind.options, refused=str(error))
     model = build_model(config, backbone, init_seed=0)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     tokens = _tokens(kind, config, backbone)
-    return Entry(name, kind.family, kind.paper, parameters, tokens, kind.options, "")
+    return ZooEntry(name, kind.family, kind.paper, kind.options, parameters, tokens)
 
 
 def _tokens(kind: type[Ranker], config: TrialConfig, backbone: Backbone) -> int:
@@ -138,17 +133,12 @@ def _beside(stated: Stated) -> list[tuple[str, str, str]]:
     ]
 
 
-def _table(entries: Sequence[Entry]) -> str:
+def _table(entries: Sequence[ZooEntry]) -> str:
     rows: list[tuple[str, ...]] = [HEADINGS]
     for entry in entries:
         sizes = (entry.parameters, entry.tokens_per_document)
-        rows.append(
-            (
-                entry.name,
-                shortened(entry.paper, PAPER),
-                *("-" if size is None else f"{size:,}" for size in sizes),
-            )
-        )
+        shown = ("-" if size is None else f"{size:,}" for size in sizes)
+        rows.append((entry.name, shortened(entry.paper, PAPER), *shown))
     return "\n".join(columns(rows, "llrr"))
 
 

@@ -5,45 +5,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.plan.command_line import INTERPOLATE, Parser, check_writable
+from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
-from sweeps.store.opened_sweep import opened
-from sweeps.store.storage_retry import answered
-from sweeps.store.sweep_file import INTERPOLATED
+from sweeps.store.sweep_file import INTERPOLATED, opened, send
 
 
 def main(argv: Sequence[str]) -> int:
     """Write the report of a finished or running sweep and print its table and verdict; exit code
     0."""
     parser = Parser("ranksweep report", main.__doc__)
-    parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
-    parser.add_argument(
-        "--published",
-        action="store_true",
-        help="add published values of the same collection, measure and system; they are not tested",
-    )
-    parser.add_argument(
-        "--interpolate",
-        choices=INTERPOLATE,
-        default="",
-        help="the systems with a row interpolated with the first stage: the baseline and the best "
-        "on dev, all, or none (default: those of the sweep's command)",
-    )
+    add = parser.add_argument
+    add("sweep", metavar="DIR", help="the folder or URI of one sweep")
+    add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
+    published = "add published values of the same collection, measure and system; not tested"
+    add("--published", action="store_true", help=published)
+    rows = "the systems with a row interpolated with the first stage: the baseline and the best "
+    rows += "on dev, all, or none (default: those of the sweep's command)"
+    add("--interpolate", choices=INTERPOLATE, default="", help=rows)
     command = shlex.join(["python", "-m", "sweeps", "report", *argv])
     arguments = parser.parse_args(argv)
-    with opened(arguments.sweep, trials=True) as store:
-        out = arguments.out or store.folder / "report"
+    with opened(arguments.sweep) as records:
+        out = arguments.out or records.folder / "report"
         check_writable("--out (default DIR/report)", out)
         report = write_report(
-            store.folder,
+            records.folder,
             command,
-            uri="" if arguments.out else store.uri,
+            uri="" if arguments.out else records.uri,
             out=out,
             with_published=arguments.published,
             interpolate=arguments.interpolate,
         )
         changed = (*(() if arguments.out else ("report",)), INTERPOLATED, ACCESS_FILE)
-        answered(store, lambda: store.push(*changed))
-    print(report.text, end="")
+        send(records, *changed)
+    say(report.text, end="")
     return 0

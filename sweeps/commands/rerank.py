@@ -10,7 +10,7 @@ from rank_core.errors import BadInput, unknown
 from sweeps.driver.rerank import rerank_run
 from sweeps.engine.rerank import RerankJob
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.options import ENGINES, named_collection
+from sweeps.plan.options import ENGINES, check_gpus, named_collection
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,16 +25,8 @@ def main(argv: Sequence[str]) -> int:
     add("--run", required=True, metavar="FILE|ir:ID", help="the first stage's run")
     add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
     add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")
-    add(
-        "--depth",
-        type=int,
-        default=0,
-        metavar="N",
-        help="candidates of a query (default: the trial's)",
-    )
-    add(
-        "--shard-queries", type=int, default=50, metavar="N", help="queries of a shard (default 50)"
-    )
+    add("--depth", type=int, default=0, metavar="N", help="of a query (default: the trial's)")
+    add("--shard-queries", type=int, default=50, metavar="N", help="of a shard (default 50)")
     add("--engine", default="", metavar="NAME", help="ray or local; default: ray within a cluster")
     add("--cpus-per-worker", type=int, default=1, metavar="N", help="threads (default 1)")
     add("--gpus-per-worker", type=float, metavar="X", help="default 1 where there are GPUs, else 0")
@@ -42,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
     for flag in ("shard_queries", "cpus_per_worker"):
         if vars(given)[flag] < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {vars(given)[flag]}")
+    check_gpus(given.gpus_per_worker, num_workers=1)
     if given.depth < 0:
         raise BadInput(f"--depth >= 0 must hold, got {given.depth}")
     if given.engine not in ("", *ENGINES):
@@ -59,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         depth=given.depth,
         shard_queries=given.shard_queries,
         threads=given.cpus_per_worker,
-        gpu_share=min(1.0, given.gpus_per_worker or 1.0),
+        gpu_share=given.gpus_per_worker or 1.0,
     )
     rerank_run(job, engine=given.engine, gpus=given.gpus_per_worker)
     return 0

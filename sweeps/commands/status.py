@@ -4,7 +4,6 @@ import shutil
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from statistics import fmean
 
 from rank_core.errors import BadInput
@@ -12,17 +11,15 @@ from sweeps.commands.snapshot import DAMAGED, Snapshot, take_snapshot
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
 from sweeps.plan.command_line import Parser
 from sweeps.plan.live_text import LiveText, is_live_terminal
+from sweeps.plan.next_command import ours, resumed
 from sweeps.plan.terminal import WIDTH, duration, numbered, say
 from sweeps.store.failures import counted
-from sweeps.store.sweep_file import NoSweep, command_in
+from sweeps.store.sweep_file import NoSweep, command_in, find_sweep
 from sweeps.store.trial_status import LOST, USED, TrialStatus
 
-SETTLED = (
-    *USED,
-    TrialStatus.DIVERGED,
-    TrialStatus.STOPPED,
-)  # trials that the same command does not repeat
+SETTLED = (*USED, TrialStatus.DIVERGED, TrialStatus.STOPPED)  # the same command repeats none
 WATCH_SECONDS = 5.0
+WAIT_SECONDS = 1800.0  # for a sweep to begin
 SILENT_SECONDS = 180.0  # longer than between two reports of trials or to notice Ray's end
 FIELD = 12  # width of the first column of the upper part
 
@@ -31,26 +28,22 @@ def main(argv: Sequence[str]) -> int:
     """Print the progress of a running, killed or finished sweep; changes nothing."""
     parser = Parser("ranksweep status", main.__doc__)
     parser.add_argument("folder", metavar="DIR", help="a sweep's folder or URI (s3://...)")
-    parser.add_argument(
-        "--watch",
-        metavar="SECONDS",
-        type=float,
-        nargs="?",
-        const=WATCH_SECONDS,
-        help="wait for the sweep to begin, and repeat until no command drives it (default: every "
-        "%(const)g seconds)",
-    )
+    watch = "wait half an hour for the sweep to begin, and repeat until no command drives it "
+    watch += "(default: every %(const)g seconds)"
+    add = parser.add_argument
+    add("--watch", metavar="SECONDS", type=float, nargs="?", const=WATCH_SECONDS, help=watch)
     arguments = parser.parse_args(argv)
     if arguments.watch is not None and not 0 < arguments.watch < float("inf"):
         raise BadInput(f"--watch must be seconds above 0, got {arguments.watch:g}")
     if arguments.watch is not None:
         _wait_for_sweep(arguments.folder, arguments.watch)
     live = LiveText() if is_live_terminal() else None
+    records = find_sweep(arguments.folder)
     try:
         while True:
             width, height = shutil.get_terminal_size((WIDTH, 24))
-            snapshot = take_snapshot(arguments.folder)
-            again = arguments.watch is not None and snapshot.driver == "alive"
+            snapshot = take_snapshot(arguments.folder, records)
+            again = arguments.watch is not None and snapshot.driver is not None
             room = height if live and again else None
             text = status_text(snapshot, now=time.time(), width=max(WIDTH, width), height=room)
             if live and again:
@@ -58,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
             else:
                 if live:
                     live.close(keep=False)
-                print(text, flush=True)
+                say(text)
             if not again:
                 return 0
             time.sleep(arguments.watch)
@@ -68,15 +61,20 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _wait_for_sweep(folder: str, seconds: float) -> None:
-    """Returns once a sweep has begun in the folder; looks every `seconds`."""
-    waiting = False
+    """Returns once a sweep has begun in the folder; looks every `seconds`, for half an hour, as the
+    name may be wrong."""
+    waited = 0.0
     while True:
-        with suppress(NoSweep):
+        try:
             take_snapshot(folder)
             return
-        if not waiting:
-            say(f"waiting for a sweep to begin in {folder}")
-        waiting = True
+        except NoSweep as error:
+            if waited >= WAIT_SECONDS:
+                raise BadInput(f"{error}; none began in {duration(waited)}") from None
+        if not waited:
+            most = duration(WAIT_SECONDS)
+            say(f"waiting for a sweep to begin in {folder}, for {most} at most")
+        waited += seconds
         time.sleep(seconds)
 
 
@@ -104,44 +102,43 @@ def status_text(snapshot: Snapshot, *, now: float, width: int, height: int | Non
 
 def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     yield "driver", _driver(snapshot, now)
-    if snapshot.driver != "alive" and snapshot.file.stopped:
+    if snapshot.driver is None and snapshot.file.stopped:
         yield "stopped", snapshot.file.stopped
     yield "trials", _counts(snapshot)
     if snapshot.lost_attempts:
         number = numbered(sum(snapshot.lost_attempts.values()), "attempt")
         yield "lost", f"{number}: {counted(snapshot.lost_attempts)}"
-    if snapshot.news:
+    if snapshot.news and snapshot.news.time:
         news = snapshot.news
         label = _labels(snapshot).get(news.cell, news.cell)
-        age = duration(max(0.0, now - news.time / 1000))
+        age = duration(max(0.0, now - news.time))
         yield "last event", f"{age} ago, from {label} seed {news.seed}"
     yield "time", _time(snapshot)
     if budget := snapshot.file.budget:
         spent = snapshot.spent * budget["units"] / 3600
-        yield (
-            "budget",
-            f"{spent:.3g} of {budget['hours']:g} {budget['unit']}-hours in ended attempts",
-        )
-    yield "MLflow", _mlflow(snapshot)
+        hours = f"{budget['hours']:g} {budget['unit']}-hours"
+        yield "budget", f"{spent:.3g} of {hours} in ended attempts"
+    uri = snapshot.file.tracking_uri
+    yield "MLflow", "off" if uri == "none" else uri
 
 
 def _driver(snapshot: Snapshot, now: float) -> str:
-    if snapshot.driver == "gone":
+    if snapshot.driver is None:
         stopped = snapshot.file.stopped
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
         return "none: the sweep has ended" if ended else "none: the sweep is incomplete"
-    writer = snapshot.writer
-    state = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
-    if snapshot.started is not None:
-        state += f", for {duration(now - snapshot.started)}"
+    driver = snapshot.driver
+    state = f"running, process {driver.pid} on {driver.host}, for {duration(now - driver.since)}"
     silent = _silence(snapshot, now)
     return f"{state}; silent for {duration(silent)}" if silent else state
 
 
 def _silence(snapshot: Snapshot, now: float) -> float:
     """Seconds since a running driver recorded anything; 0 below `SILENT_SECONDS`."""
-    last = max(snapshot.news.time / 1000 if snapshot.news else 0.0, snapshot.started or 0.0)
-    return now - last if snapshot.driver == "alive" and 0 < last < now - SILENT_SECONDS else 0.0
+    if snapshot.driver is None or snapshot.news is None:
+        return 0.0
+    silent = now - max(snapshot.news.time, snapshot.driver.since)
+    return silent if silent > SILENT_SECONDS else 0.0
 
 
 def _counts(snapshot: Snapshot) -> str:
@@ -164,7 +161,7 @@ def _time(snapshot: Snapshot) -> str:
     text = f"{duration(spent)} in finished trials"
     if left == 0:
         return text
-    if snapshot.driver != "alive":
+    if snapshot.driver is None:
         return f"{text}; about {duration(left)} left, one at a time"
     at_a_time = max(1, sum(trial.status == "running" for trial in snapshot.trials))
     return f"{text}; about {duration(left / at_a_time)} left, {at_a_time} at a time"
@@ -179,31 +176,18 @@ def _seconds_left(snapshot: Snapshot) -> float | None:
             seconds.setdefault(trial.cell, []).append(trial.seconds)
     if not seconds:
         return None
-    tokens = {
-        cell.cell: float(cell.encoder_tokens_per_document or 1) for cell in snapshot.file.cells
-    }
+    tokens = {c.cell: float(c.encoder_tokens_per_document or 1) for c in snapshot.file.cells}
     rate = sum(fmean(seconds[cell]) for cell in seconds) / sum(tokens[cell] for cell in seconds)
     left = 0.0
     for trial in snapshot.trials:
         # A failed trial is tried again by the next command, not by this one.
-        ended = (*SETTLED, "failed") if snapshot.driver == "alive" else SETTLED
+        ended = (*SETTLED, "failed") if snapshot.driver else SETTLED
         if trial.status in ended:
             continue
         total = fmean(seconds[trial.cell]) if trial.cell in seconds else rate * tokens[trial.cell]
         done = trial.step / trial.num_steps if trial.step and trial.num_steps else 0.0
         left += total * (1 - done)
     return left
-
-
-def _mlflow(snapshot: Snapshot) -> str:
-    uri = snapshot.file.tracking_uri
-    if uri == "none":
-        return "off"
-    if snapshot.pending is None:
-        return f"unknown on this machine ({uri})"
-    if snapshot.pending == 0:
-        return f"up to date ({uri})"
-    return f"{numbered(snapshot.pending, 'event')} not sent yet ({uri}), safe in events.jsonl"
 
 
 def _losses(snapshot: Snapshot, width: int) -> Iterator[str]:
@@ -229,18 +213,17 @@ def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         yield "report", snapshot.report
     if snapshot.failures and any(trial.status == "failed" for trial in snapshot.trials):
         yield "tracebacks", snapshot.failures
-    if snapshot.driver == "alive":
+    if snapshot.driver:
         silent = "read the driver's output; Ctrl-C loses nothing, the same command resumes"
         yield "next", silent if _silence(snapshot, now) else "nothing: the sweep is running"
         return
     # A budget removes trials from the plan.
     unfinished = any(trial.status not in SETTLED for trial in snapshot.trials)
     if unfinished or snapshot.file.stopped:
-        yield "resume", command_in(snapshot.file.directory, snapshot.file.command)
-    elif snapshot.pending:
-        yield "send", f"ranksweep sync {snapshot.where}"
+        command = resumed(snapshot.file.command, stopped=bool(snapshot.file.stopped))
+        yield "resume", command_in(snapshot.file.directory, command)
     elif not snapshot.report:
-        yield "aggregate", f"ranksweep report {snapshot.where}"
+        yield "aggregate", ours("report", snapshot.where)
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:

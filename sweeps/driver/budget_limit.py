@@ -6,7 +6,7 @@ are those of all commands on a sweep, a deadline is the command's own.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -26,45 +26,45 @@ from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration, say
 from sweeps.search.feed import Feed
 from sweeps.search.search import Block, Search
+from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import update_sweep_file
-from sweeps.store.trial_status import USED, TrialStatus
-from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import TrialTable
+from sweeps.store.trial_status import USED
 
-_TIMES = ("seconds", "start", "end")
 LEAST = TrialEstimate(1e-3, tokens=0.0, peak_bytes=0)
 """The estimate of trials without computation."""
 
 
-def within_budget(search: Search, options: Options, table: TrialTable) -> "Search | Budgeted":
-    """The search, limited to a budget if there is one, less the time of its trials in the table.
-    Raises `BadInput` where no block fits."""
+def within_budget(
+    search: Search, options: Options, states: Mapping[str, State]
+) -> "Search | Budgeted":
+    """The search, limited to a budget if there is one, less the time of its trials so far. Raises
+    `BadInput` where no block fits."""
     if not options.budget.limited or search.over:
         return search
     say("measuring the cost of a trial on this device")
-    known, trials, store = forecast(search.plan, options), table.state.trials, search.store
-    names = {trial.name for trial in search.wanted} & trials.keys()
-    spent = sum(trials[name].seconds for name in names)
-    real = real_seconds(search.wanted, store.finished(), store, known)
+    known = forecast(search.plan, options)
+    own = [states[trial.name] for trial in search.wanted if trial.name in states]
+    spent = sum(state.seconds for state in own)
+    real = real_seconds(own, known)
     feed = Budgeted(search, options.budget, known, spent=spent, real=real)
     feed.require_first_block()
     return feed
 
 
-def note_held_back(feed: Feed, store: Store) -> str:
-    """Remove held back trials from `sweep.json`, so that the report is complete; return their
+def note_held_back(feed: Feed, records: Records) -> str:
+    """Removes held back trials from `sweep.json`, so that the report is complete; returns their
     number and the reason, "" if there are none."""
     if not isinstance(feed, Budgeted) or not feed.held_back:
         return ""
-    search, ahead = feed.search, {trial.job for trial in feed.search.ahead}
-    started = {trial.name for trial in search.wanted if trial.job not in ahead}
+    search, ahead = feed.search, {trial.name for trial in feed.search.ahead}
+    started = {trial.name for trial in search.wanted if trial.name not in ahead}
     most = "" if search.decision.final or search.plan.search.kind.proposes else "up to "
     planned = search.plan.max_trials
     stopped = (
         f"{most}{planned - len(started)} of {planned} planned trials did not start: "
         f"{feed.held_back}; the same command with a larger budget resumes"
     )
-    update_sweep_file(store.folder, stopped=stopped, **search.begun())
+    update_sweep_file(records, stopped=stopped, **search.begun())
     return stopped
 
 
@@ -105,7 +105,7 @@ class Budgeted:
             if self._admit(trial):
                 if self.search.ended_elsewhere(trial):
                     continue
-                self._running[trial.job] = (self._estimate(trial), self.clock())
+                self._running[trial.name] = (self._estimate(trial), self.clock())
                 self.search.launch(trial)
                 return trial
             if not self.held_back:
@@ -123,7 +123,7 @@ class Budgeted:
         ahead = self.search.ahead
         if not self.held_back:
             return ahead
-        return tuple(trial for trial in ahead if trial.job in self._admitted)
+        return tuple(trial for trial in ahead if trial.name in self._admitted)
 
     @property
     def wanted(self) -> Sequence[Trial]:
@@ -132,30 +132,30 @@ class Budgeted:
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts the trial's time."""
-        estimate, start = self._running.pop(trial.job)
+        estimate, start = self._running.pop(trial.name)
         seconds = self.clock() - start
         self._used += seconds
-        if status in USED or (trial.epochs and status == TrialStatus.STOPPED):
+        if status in USED:
             self._real.append((estimate, seconds))
         self.search.ended(trial, status)
 
     def _admit(self, trial: Trial) -> bool:
         """True if a trial and its block may start."""
-        if trial.job in self._admitted:
+        if trial.name in self._admitted:
             return True
         block = self.search.block(trial)
         if block is None:
             return False
         self.held_back = self._reason(block)
         if not self.held_back:
-            self._admitted |= {started.job for started in block.trials}
+            self._admitted |= {started.name for started in block.trials}
         return not self.held_back
 
     def _reason(self, block: Block) -> str:
         """The reason why a block would exceed the budget, by the upper end of its estimate; "" if
         it fits."""
-        waiting = [trial for trial in self.search.ahead if trial.job in self._admitted]
-        new = [trial for trial in block.trials if trial.job not in self._admitted]
+        waiting = [trial for trial in self.search.ahead if trial.name in self._admitted]
+        new = [trial for trial in block.trials if trial.name not in self._admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
         trust, now = calibrate(self._real), self.clock()
         high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
@@ -188,12 +188,10 @@ class Budgeted:
         )
 
     def _estimate(self, trial: Trial) -> TrialEstimate:
-        """The rest of the trial; for an unmeasured cell, the mean of the measured ones."""
+        """The whole trial; for an unmeasured cell, the mean of the measured ones."""
         trials = self.known.trials
-        estimate = trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
-        return estimate.part(self.search.left(trial), ends=not trial.epochs)
+        return trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
 
 
 def _mean(measured: Sequence[TrialEstimate]) -> TrialEstimate:
-    sums = {name: fmean(getattr(estimate, name) for estimate in measured) for name in _TIMES}
-    return TrialEstimate(tokens=0.0, peak_bytes=0, **sums)
+    return TrialEstimate(fmean(one.seconds for one in measured), tokens=0.0, peak_bytes=0)

@@ -8,7 +8,7 @@ from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.options import Options, Preset, parse
 from sweeps.plan.secrets import refuse_secrets
-from sweeps.plan.terminal import print_error
+from sweeps.plan.terminal import print_error, visible
 
 ENGINE_LOST = 1
 
@@ -19,6 +19,7 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
         news = record.levelno <= logging.INFO
+        text = visible(text)
         return text if news else f"{record.levelname.lower()}: {text}"
 
 

@@ -4,30 +4,24 @@ A winner is chosen together with its runs, so their test values are optimistic e
 was used. New runs of the same two cells have no such selection bias.
 """
 
-import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
-from rank_core.files import write_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_options import SEARCHES
-from sweeps.report.load import FILES, Sweep, load_sweep
+from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.search import left_after
-from sweeps.store.checksums import read_checked
-from sweeps.store.scores import pull_dataset
+from sweeps.report.summary import best_on_dev
+from sweeps.store.records import Records
+from sweeps.store.sweep_file import described, local_copy, read_sweep_file, sweep_on, sweeps_in
 from sweeps.store.trial_status import USED, TrialStatus
-from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import read_state
-
-FILE = "shortlist.json"
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,8 @@ class Frozen:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The trials of a confirmation, stored before a launch and never changed."""
+    """The choice that a confirmation tests: `confirms` of its `sweep.json`, which is written before
+    a launch."""
 
     sweep: str
     primary: str
@@ -53,11 +48,13 @@ class Shortlist:
     used_seeds: tuple[int, ...]  # by any trial of the first sweep
     fresh_seeds: tuple[int, ...]  # of the command that froze it
 
-    @property
-    def hash(self) -> str:
-        """The hash of the fields above, 12 hex digits."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+    @classmethod
+    def of(cls, confirms: Mapping[str, Any]) -> "Shortlist":
+        """The choice as it is stored."""
+        stored = {item.name: confirms[item.name] for item in fields(cls)}
+        stored |= {name: Frozen(**stored[name]) for name in ("winner", "baseline")}
+        stored |= {name: tuple(stored[name]) for name in ("used_seeds", "fresh_seeds")}
+        return cls(**stored)
 
     @property
     def base(self) -> TrialConfig:
@@ -94,15 +91,7 @@ class Shortlist:
                 f"{self.baseline.label} with fresh seeds?"
             ),
             grid=lambda base, backbone: grid,
-            confirms={
-                "sweep": self.sweep,
-                "cell": self.winner.cell,
-                "label": self.winner.label,
-                "dev_mean": self.dev_mean,
-                "num_candidates": self.num_candidates,
-                "naive_gain": self.naive_gain,
-                "shortlist": self.hash,
-            },
+            confirms=asdict(self) | {"cell": self.winner.cell, "label": self.winner.label},
         )
 
     def check(self, plan: Plan) -> None:
@@ -121,58 +110,67 @@ def confirmation_name(sweep: str) -> str:
     return f"{sweep}-confirm"
 
 
-def confirmation_stores(experiment: Store, options: Options) -> tuple[Store, Store]:
-    """The stores of the finished sweep (on the command's collection, else on the only one) and of
-    its confirmation."""
-    first = experiment
-    if options.collection:
-        first = experiment.of(load_collection(options.collection))
-    elif collections := experiment.collections():
+def confirmation_records(
+    experiment: Records, options: Options, own: str | None = None
+) -> tuple[Records, Records]:
+    """The finished sweep (on the command's collection or the sweep's `own`, else on the only one)
+    and its confirmation."""
+    first, name = experiment, options.collection or own
+    if name:
+        first = sweep_on(experiment, load_collection(name))
+    elif collections := sweeps_in(experiment):
         if len(collections) > 1:
             raise BadInput(
                 f"--confirm needs --collection where there are several, found in "
-                f"{experiment.root}: {', '.join(collections)}"
+                f"{experiment.uri}: {', '.join(collections)}"
             )
-        first = Store(experiment.storage, f"{experiment.sweep}/{collections[0]}")
+        first = Records(experiment.storage, f"{experiment.sweep}/{collections[0]}")
     name = first.sweep.removeprefix(experiment.sweep)
-    return first, Store(experiment.storage, confirmation_name(experiment.sweep) + name)
+    return first, Records(experiment.storage, confirmation_name(experiment.sweep) + name)
 
 
-def find_shortlist(first: Store, confirmation: Store, options: Options) -> Shortlist:
-    """The frozen shortlist, or a new one from the finished sweep, which is not written yet."""
-    path = confirmation.pull_file(FILE)
-    if path.exists():
-        return read_shortlist(path)
+def find_shortlist(first: Records, confirmation: Records, options: Options) -> Shortlist:
+    """The choice of a confirmation that has begun, or a new one from the finished sweep."""
+    if begun := described(confirmation):
+        return Shortlist.of(begun.confirms)
     chosen = choose(first)
     return replace(chosen, fresh_seeds=chosen.seeds(options))
 
 
-def choose(store: Store) -> Shortlist:
+def choose(records: Records) -> Shortlist:
     """The cell with the highest mean of the primary measure on dev, over its seeds, and the
-    baseline, which is no candidate."""
-    sweep = _finished_sweep(store)
+    baseline. Raises `BadInput` where the baseline itself is the best."""
+    copy = _finished_copy(records)
+    sweep = load_sweep(copy.folder)
+    _check_finished(sweep)
     dev = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
     candidates = [c.cell for c in sweep.cells if c.cell in dev.index and c.cell != sweep.baseline]
     if not candidates:
         raise BadInput(
             f"a confirmation needs a finished cell beside the baseline, with {sweep.primary} on "
-            f"dev; {store.folder} has none"
+            f"dev; {records.uri} has none"
         )
     stayed = [cell for cell in candidates if cell not in left_after(sweep)] or candidates
     winner = max(stayed, key=lambda cell: float(dev[cell]))
+    if best_on_dev(sweep) == sweep.baseline:
+        raise BadInput(
+            f"the winner is the baseline; nothing to confirm: {sweep.label(sweep.baseline)} has "
+            f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, the best other system, "
+            f"{sweep.label(winner)}, {dev[winner]:.3f}. `ranksweep export DIR` saves the baseline"
+        )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
     mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
     # With the seeds of trials whose plans `sweep.json` no longer describes.
-    launched = (trial.seed for trial in read_state(store).trials.values() if trial.attempts)
-    used = {*sweep.seeds, *launched}
+    launched = [s for s in copy.states(read_sweep_file(copy).trials).values() if s.num_attempts]
+    used = {*sweep.seeds, *(state.seed for state in launched)}
     # With a budget the report may have fewer seeds than the search was to run.
     number = max(len(sweep.seeds), sweep.search.get("num_seeds", 0))
     return Shortlist(
         sweep=sweep.name,
         primary=sweep.primary,
-        winner=_frozen(store, sweep, winner),
-        baseline=_frozen(store, sweep, sweep.baseline),
+        winner=_frozen(copy, sweep, winner),
+        baseline=_frozen(copy, sweep, sweep.baseline),
         dev_mean=float(dev[winner]),
         num_candidates=max(len(candidates), len(sweep.search.get("standings", ()))),
         naive_gain=float(mean[winner] - mean[sweep.baseline]),
@@ -181,20 +179,17 @@ def choose(store: Store) -> Shortlist:
     )
 
 
-def _finished_sweep(store: Store) -> Sweep:
-    """The first sweep; every seed of its baseline must have ended, at least one with scores."""
-    if not store.is_local:
-        store.folder.mkdir(parents=True, exist_ok=True)
-        pull_dataset(store)
-        for name in FILES:
-            store.pull_file(name)
-    missing = [name for name in FILES if not (store.folder / name).exists()]
-    if missing:
+def _finished_copy(records: Records) -> Records:
+    if described(records) is None:
         raise BadInput(
-            f"--confirm needs a finished sweep, whose folder holds {', '.join(FILES)}; "
-            f"{store.root} has no {', '.join(missing)}. Run the sweep without --confirm first"
+            f"--confirm needs a finished sweep in {records.uri}. Run the sweep without --confirm "
+            "first"
         )
-    sweep = load_sweep(store.folder)
+    return local_copy(records, read_sweep_file(records))
+
+
+def _check_finished(sweep: Sweep) -> None:
+    """Every seed of the baseline must have ended, at least one with scores."""
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]
     status = dict(zip(trials["seed"], map(TrialStatus, trials["status"]), strict=True))
     open_seeds = [s for s in sweep.seeds if status.get(s, TrialStatus.PLANNED).waits]
@@ -205,54 +200,22 @@ def _finished_sweep(store: Store) -> Sweep:
             f"has {state}"
         )
     search = str(sweep.search.get("name"))
-    if search in SEARCHES and SEARCHES[search].pauses and not sweep.search["over"]:
+    if search in SEARCHES and SEARCHES[search].stops and not sweep.search["over"]:
         raise BadInput(
             f"--confirm needs a {search} that has ended; {sweep.name} has candidates left. "
             "Resume it with its own command, with a larger budget if it had one"
         )
-    return sweep
 
 
-def _frozen(store: Store, sweep: Sweep, cell: str) -> Frozen:
+def _frozen(records: Records, sweep: Sweep, cell: str) -> Frozen:
     """A cell with the settings of its first trial with scores."""
     used = sweep.trials[(sweep.trials["cell"] == cell) & sweep.trials["status"].isin(USED)]
     name = f"{cell}-seed{used['seed'].iloc[0]}"
-    store.pull({name})
-    settings = json.loads(read_checked(store.folder / "runs" / name, "config.json"))
+    settings = json.loads(records.read(name, "config.json"))
     # A confirmation keeps its winner's weights in any case.
     del settings["seed"]
     settings.pop("training.keep_weights", None)
     return Frozen(cell, sweep.label(cell), settings)
-
-
-def freeze(store: Store, shortlist: Shortlist) -> None:
-    """Write the shortlist into the confirmation's folder; an existing one is never replaced."""
-    path = store.folder / FILE
-    if not path.exists():
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(path, asdict(shortlist) | {"hash": shortlist.hash, "frozen_at": now})
-        store.push(FILE)
-    elif read_shortlist(path).hash != shortlist.hash:
-        raise BadInput(
-            f"a shortlist is frozen once, and another command has just written {path}; start again"
-        )
-
-
-def read_shortlist(path: Path) -> Shortlist:
-    """A frozen shortlist, which must be unchanged."""
-    try:
-        stored = json.loads(path.read_text())
-        hash_then, _ = stored.pop("hash"), stored.pop("frozen_at")
-        stored |= {name: Frozen(**stored[name]) for name in ("winner", "baseline")}
-        stored |= {name: tuple(stored[name]) for name in ("used_seeds", "fresh_seeds")}
-        shortlist = Shortlist(**stored)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: must hold an unchanged shortlist; {error!r}") from None
-    if shortlist.hash != hash_then:
-        raise BadInput(
-            f"{path}: must be unchanged (hash {hash_then}), got contents of hash {shortlist.hash}"
-        )
-    return shortlist
 
 
 def _joined(seeds: Any) -> str:

@@ -4,8 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from rank_core.encoders import tiny
-from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seconds
+from rank_core.encoders.shipped import SETTINGS, SHIPPED
+from rank_core.models import model_class
+from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import (
     clock,
@@ -17,7 +19,7 @@ from sweeps.plan.terminal import (
     terminal_columns,
     wrapped,
 )
-from sweeps.plan.trial_cost import MORE_STEPS, few_steps
+from sweeps.plan.trial_cost import few_steps
 from sweeps.search.search import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
@@ -35,7 +37,8 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     once = sum(cell.deterministic for cell in plan.cells)
     evaluated = {name: len(evaluated_qrels(plan, name)) for name in SPLITS}
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
-    few = next(filter(None, (few_steps(cell.config, cell.inputs) for cell in plan.cells)), "")
+    steps = (few_steps(cell.config, cell.inputs) for cell in plan.cells)
+    few = ": ".join(next((found for found in steps if any(found)), ()))
     head = [
         plan.experiment.question,
         "",
@@ -44,9 +47,11 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + ", ".join(f"{name} {count:,}" for name, count in queries.items())
         + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
-        f"up to {plan.inputs.backbone.max_input_tokens} tokens" + _backbone_settings(plan),
+        f"up to {plan.inputs.backbone.max_input_tokens} tokens"
+        + _backbone_settings(plan)
+        + _trained_head(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
-        *([f"training    {few}: {MORE_STEPS}"] if few and not plan.reduced else []),
+        *([f"training    {few}"] if few and not plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
         f"trials      {numbered(len(plan.cells), 'cell')} x {numbered(len(plan.seeds), 'seed')}"
         f" = {number}"
@@ -62,9 +67,27 @@ def plan_text(plan: Plan, *, finished: int) -> str:
 def _backbone_settings(plan: Plan) -> str:
     """The settings of the plan's base that an embedded backbone sets in place of the defaults."""
     base = plan.base.settings()
-    own = tiny.SETTINGS if base["model.backbone"] in tiny.EMBEDDED else {}
+    own = SETTINGS if base["model.backbone"] in SHIPPED else {}
     named = [f"{name}={value:g}" for name, value in own.items() if base[name] == value]
     return "; its own defaults: " + ", ".join(named) if named else ""
+
+
+def _trained_head(plan: Plan) -> str:
+    """What becomes of the head of a published reranker."""
+    backbone = plan.inputs.backbone
+    if not backbone.trained_head:
+        return ""
+    rankers = {
+        kind.label: uses_checkpoint_head(kind, backbone, cell.config.model.head)
+        for cell in plan.cells
+        if issubclass(kind := model_class(cell.config.model.name), Ranker)
+    }
+    users, others = (
+        ", ".join(k for k, uses in rankers.items() if uses is of) for of in (True, False)
+    )
+    parts = [f"scores the chunks of {users}"] * bool(users)
+    parts += [f"is not used by {others}, whose heads are new"] * bool(others)
+    return f"; its trained head ({backbone.trained_head}) {' and '.join(parts)}"
 
 
 def _cell_lines(plan: Plan) -> list[str]:
@@ -87,14 +110,12 @@ def _cell_lines(plan: Plan) -> list[str]:
     return columns(rows, "lrrrrrl")
 
 
-def forecast_text(missing: Sequence[Trial], forecast: Forecast, calibration: Calibration) -> str:
-    """The trials still to run, by cell and in total."""
+def forecast_text(
+    missing: Sequence[Trial], forecast: Forecast, calibration: Calibration, *, stops: bool = False
+) -> str:
+    """The trials still to run, by cell and in total; at most, for a search that `stops` some."""
     number = Counter(trial.cell.cell for trial in missing)
-    trials_of = dict.fromkeys(number, 0.0)  # of trials that pause, the parts
-    for trial in missing:
-        trials_of[trial.cell.cell] += trial.share
-    # Of a search that stops trials, the most that can run; eliminations are not known yet.
-    title = "to run, at most" if any(trial.epochs for trial in missing) else "to run"
+    title = "to run, at most" if stops else "to run"
     rows = [(title, "trials", "tokens", "a trial (95%)", f"{forecast.unit}-hours", "memory")]
     for cell in {trial.cell.cell: trial.cell for trial in missing}.values():
         label = shortened(cell.label, terminal_columns() - 60)
@@ -107,28 +128,20 @@ def forecast_text(missing: Sequence[Trial], forecast: Forecast, calibration: Cal
             (
                 label,
                 times,
-                count(trials_of[cell.cell] * measured.tokens),
+                count(number[cell.cell] * measured.tokens),
                 f"{clock(middle)} ({clock(low)}-{clock(high)})",
-                f"{trials_of[cell.cell] * middle * forecast.units / 3600:.3g}",
+                f"{number[cell.cell] * middle * forecast.units / 3600:.3g}",
                 f"{measured.peak_bytes / 2**20:,.0f} MiB",
             )
         )
     return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, forecast, calibration)])
 
 
-MUCH = 0.2  # of the time, for validation
-FEWER = "(evaluation.max_dev_queries or training.validate_every lowers it)"
-
-
 def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibration) -> list[str]:
     measured = [trial for trial in missing if trial.cell.cell in forecast.trials]
     trials = [forecast.trials[trial.cell.cell] for trial in measured]
-    tokens = sum(
-        estimate.tokens * trial.share for trial, estimate in zip(measured, trials, strict=True)
-    )
-    seconds = [
-        estimate.seconds * trial.share for trial, estimate in zip(measured, trials, strict=True)
-    ]
+    tokens = sum(estimate.tokens for estimate in trials)
+    seconds = [estimate.seconds for estimate in trials]
     wall = calibration.interval(wall_seconds(seconds, forecast.slots))
     low, middle, high = (amount + forecast.start_seconds for amount in wall)
     lows, hours, highs = (
@@ -142,21 +155,7 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         f"measured    {forecast.num_measured} of {numbered(forecast.num_kinds, 'kind')} of trial, "
         f"a batch of each, in {duration(forecast.seconds)}",
     ]
-    validation = sum(e.validation * t.share for t, e in zip(measured, trials, strict=True))
-    if validation:
-        lines.append(f"validation  {validation / sum(seconds):.0%} of the time, on dev")
-        if validation > MUCH * sum(seconds):
-            lines.append(f"            {FEWER}")
     if calibration.num_trials:
         by = numbered(calibration.num_trials, "finished trial")
         lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")
-    peak = max((trial.peak_bytes for trial in trials), default=0)
-    share = gpu_share(peak, forecast.device_bytes)
-    if share < min(1.0, forecast.units):
-        gpus = math.floor(share * 1e4) / 1e4  # which is as fine as Ray counts
-        lines += [
-            f"GPU share   a trial needs at least {peak / 2**30:.1f} GiB of "
-            f"{forecast.device_bytes / 2**30:.0f}: --gpus-per-worker {gpus:g} runs",
-            f"            {round(1 / share)} on a GPU, faster only if one leaves it idle",
-        ]
     return lines

@@ -1,71 +1,72 @@
 """A sweep from the command line to the tested table."""
 
 import math
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from rank_core.errors import BadInput, shown
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
-from sweeps.driver.confirmation import Shortlist, confirmation_stores, find_shortlist, freeze
+from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
-from sweeps.driver.results import log_results, write_results
-from sweeps.driver.webhook import announced, check_webhook
+from sweeps.driver.prepare import prepare_machines
+from sweeps.driver.results import write_results
 from sweeps.engine import EngineLost, local
-from sweeps.engine.progress import Monitor
+from sweeps.engine.drive import Drive
+from sweeps.engine.progress import Screen
 from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.make_plan import make_plan, own_code
+from sweeps.plan.next_command import ours
 from sweeps.plan.options import BOOTSTRAP, Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import numbered, say
-from sweeps.search.search import Known, Search, make_search, search_class
-from sweeps.store.checksums import read_result
-from sweeps.store.driver_lock import only_driver
-from sweeps.store.kept_weights import KeptWeights
+from sweeps.search.search import Search, make_search
+from sweeps.store.driver import only_driver
+from sweeps.store.kept_weights import KeptWeights, lacking
 from sweeps.store.plan_description import manifest, write_description
-from sweeps.store.storage_retry import answered, patient_read
-from sweeps.store.sweep_file import FIRST_STAGE, update_sweep_file
+from sweeps.store.records import Records, State
+from sweeps.store.storage import Storage, StorageAway
+from sweeps.store.sweep_file import described, sweep_on, update_sweep_file
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import TrialTable
-from sweeps.tracking.uploader import Uploader
+from sweeps.tracking.names import experiment_id
+from sweeps.tracking.thread import MlflowThread
 from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
 
 DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS = 60.0
-Means = Mapping[str, Mapping[str, float]]  # {split: {measure: mean}}
 
 
 def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
     """Plans and runs a sweep; returns the exit code. A confirmation is a sweep over the frozen pair
     of a finished one."""
-    store = Store(options.storage, experiment.name)
-    _check_storage(store, options)
-    check_webhook()
-    if not options.confirm:
-        return _sweep(experiment, options, argv, store)
-    first, store = confirmation_stores(store, options)
-    shortlist = find_shortlist(first, store, options)
-    options = replace(options, seeds=shortlist.seeds(options))
-    return _sweep(shortlist.experiment(experiment), options, argv, store, shortlist)
+    records = Records(Storage(options.storage), experiment.name)
+    _check_storage(records, options)
+    try:
+        if not options.confirm:
+            return _sweep(experiment, options, argv, records)
+        own = experiment.settings.get("collection")
+        first, records = confirmation_records(records, options, own)
+        shortlist = find_shortlist(first, records, options)
+        options = replace(options, seeds=shortlist.seeds(options))
+        return _sweep(shortlist.experiment(experiment), options, argv, records, shortlist)
+    except StorageAway as error:
+        raise EngineLost(str(error)) from None
 
 
 def _sweep(
     experiment: Experiment,
     options: Options,
     argv: list[str],
-    store: Store,
+    records: Records,
     shortlist: Shortlist | None = None,
 ) -> int:
-    """`store` is the confirmation's own, or the experiment's."""
+    """`records` are the confirmation's own, or the experiment's."""
     uri = options.tracking_uri
-    tracking_uri = default_tracking_uri(store) if uri is None else uri
+    tracking_uri = default_tracking_uri(records) if uri is None else uri
     check_tracking_uri(tracking_uri)
     if uri is not None:
         check_database(tracking_uri)
@@ -76,213 +77,195 @@ def _sweep(
     if shortlist:
         shortlist.check(plan)
     else:
-        store = store.of(plan.inputs.collection)
-        _check_same_sweep(experiment, store)
-    _check_smoke_test(options, store)
+        records = sweep_on(records, plan.inputs.collection)
+        _check_same_sweep(experiment, options, records)
     if options.dry_run:
-        _dry_run(plan, store, options)
+        _dry_run(plan, records, options)
         return DONE
-    answered(store, store.open)
-    with only_driver(store):
-        store.drop_arrivals()
-        if shortlist:
-            freeze(store, shortlist)
-        table = TrialTable(store)
-        with table.kept():
-            drive = partial(_drive, plan, store, table, options, argv, tracking_uri)
-            return announced(store, table, drive)
+    if options.prepare:
+        prepare_machines(plan, options)
+        return DONE
+    records.storage.open()
+    with only_driver(records):
+        return _drive(plan, records, options, argv, tracking_uri)
 
 
-def _check_same_sweep(experiment: Experiment, store: Store) -> None:
-    """Refuses a folder that holds another sweep of the same name."""
-    stored = store.described()
-    if stored and (stored.question, stored.swept) != (experiment.question, experiment.swept):
-        raise BadInput(
-            f"{store.root} holds another sweep called {experiment.name}, with the question "
-            f"{shown(stored.question)} and swept {', '.join(stored.swept) or 'nothing'}; this one "
-            f"has {shown(experiment.question)} and {', '.join(experiment.swept)}. Give it another "
-            "name or another --storage"
-        )
-
-
-def _check_smoke_test(options: Options, store: Store) -> None:
-    """Refuses a smoke test that would replace the description and report of a whole sweep."""
-    if options.smoke_test and (stored := store.described()) and not stored.is_smoke_test:
-        raise BadInput(
-            f"{store.root} holds a sweep that is no smoke test; give --smoke-test another --storage"
-        )
-
-
-def _check_storage(store: Store, options: Options) -> None:
-    """Refuse an unusable storage before planning, which may take long."""
-    if store.is_memory and options.engine != "local":
+def _check_storage(records: Records, options: Options) -> None:
+    """Refuses an unusable storage before planning, which may take long."""
+    if records.storage.is_memory and options.engine != "local":
         raise BadInput(
             "--storage must be where every process of a trial can write; memory:// is the memory "
             "of one process. Give a folder, a URI such as s3://bucket/path, or --engine local"
         )
-    if not store.is_local:
-        answered(store, store.collections)
+    records.storage.answered(lambda: records.storage.folders(records.sweep))
+
+
+def _check_same_sweep(experiment: Experiment, options: Options, records: Records) -> None:
+    """Refuses a folder that holds another sweep of the same name, and a smoke test that would
+    replace the description and report of a whole sweep."""
+    stored = described(records)
+    if stored is None:
+        return
+    if (stored.question, stored.swept) != (experiment.question, experiment.swept):
+        raise BadInput(
+            f"{records.uri} holds another sweep called {experiment.name}, with the question "
+            f"{shown(stored.question)} and swept {', '.join(stored.swept) or 'nothing'}; this one "
+            f"has {shown(experiment.question)} and {', '.join(experiment.swept)}. Give it another "
+            "name or another --storage"
+        )
+    if options.smoke_test and not stored.is_smoke_test:
+        raise BadInput(
+            f"{records.uri} holds a sweep that is no smoke test; give --smoke-test another "
+            "--storage"
+        )
 
 
 def _drive(
-    plan: Plan,
-    store: Store,
-    table: TrialTable,
-    options: Options,
-    argv: list[str],
-    tracking_uri: str,
+    plan: Plan, records: Records, options: Options, argv: list[str], tracking_uri: str
 ) -> int:
     """Runs the sweep as its only driver; returns the exit code."""
-    table.begin(plan)
-    finished = Finished(store)
-    store.drop_checkpoints(finished.names)
-    weights = _weights(plan, store, options)
-    finished.run_again(_incomplete(plan, finished.names, weights, options))
-    search = make_search(plan, _known_status(table, finished), store)
+    known = Known(plan, records)
+    weights = KeptWeights(
+        records, plan.base.evaluation.measures[0], int(options.weights_gib * GIBIBYTE)
+    )
+    known.run_again(_incomplete(plan, known.states, weights, options))
+    search = make_search(plan, known.status, records)
     plan = search.plan
-    finished.check(trial.name for trial in plan.trials())
-    adopted = finished.adopt(plan.trials())
-    feed = within_budget(search, options, table)
-    done = plan.num_trials - len(table.plan(plan, finished.names, search.resting()))
-    say(plan_text(plan, finished=done))
-    if adopted:
-        say(f"reused      {numbered(len(adopted), 'trial')} of other sweeps in {store.storage}")
+    known.look(trial.name for trial in plan.trials())
+    feed = within_budget(search, options, known.states)
+    ended = [trial for trial in plan.trials() if known.over(trial)]
+    records.drop_checkpoints(trial.name for trial in ended)
+    say(plan_text(plan, finished=len(ended)))
+    reused = [trial for trial in ended if not known.states[trial.name].attempts]
+    if reused:
+        say(
+            f"reused      {numbered(len(reused), 'trial')} of other sweeps in {records.storage.uri}"
+        )
     say("")
-    _describe(search, store, argv, options)
+    _describe(search, records, argv, options)
     if isinstance(feed, Budgeted) and feed.budget.device_hours < math.inf:
-        update_sweep_file(store.folder, budget=feed.described())
-        store.push("sweep.json")
-    # Also trials of other plans and machines, whose files this command sends to MLflow.
-    patient_read(store, lambda: store.pull(finished.names & table.state.trials.keys()))
-    name = experiment_name(options, store)
-    uploader = Uploader(store.folder, tracking_uri, name)
-    uploader.start()
+        update_sweep_file(records, budget=feed.described())
+    mlflow = MlflowThread(records, tracking_uri, experiment_name(options, records))
+    mlflow.start()
     try:
         if not feed.over:
-            _launch(search, feed, store, table, options, weights)
+            weights.take_in(known.states.values())
+            weights.prune()
+            _launch(Drive(records, mlflow, feed, _screen(feed, plan, known, options), weights),
+                    options)  # fmt: skip
         elif search.over:
             say("nothing to launch: all trials have ended")
+        states = records.states(trial.name for trial in search.plan.trials())
         if search.over:
-            store.drop_checkpoints(set(search.resting()))  # no trial resumes from them
-        finished.compare()
+            stopped = [s.name for s in states.values() if s.status is TrialStatus.STOPPED]
+            records.drop_checkpoints(stopped)
+        known.compare(states)
         _print_weights(weights, options, search.plan)
-        held_back = note_held_back(feed, store)
-        report = write_results(search.plan, store, table)
+        held_back = note_held_back(feed, records)
+        report = write_results(search.plan, records)
     finally:
-        pending = uploader.close(DRAIN_SECONDS)
-    if pending:
-        why = f" ({uploader.trouble})" if uploader.trouble else ""
+        lacking = mlflow.close(DRAIN_SECONDS)
+    if lacking:
+        why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
-            f"warning: MLflow has not received {numbered(pending, 'event')}{why}; they are safe in "
-            f"{table.log.path}. Send them later: ranksweep sync {store.uri}"
+            f"warning: MLflow lacks {numbered(lacking, 'trial')}{why}. Send them later: "
+            f"{ours('sync', records.uri)}"
         )
-    elif report:
-        log_results(store, table.state.trials, tracking_uri, name)
     say(report.text if report else "no report: no trial has finished")
-    return _ending(search, table, held_back)
+    return _ending(search, states, held_back)
 
 
-def _describe(search: Search, store: Store, argv: list[str], options: Options) -> None:
+def _describe(search: Search, records: Records, argv: list[str], options: Options) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
+    described_now, before = manifest(search.plan, argv), described(records)
+    earlier = before.trials if before else ()
     description = replace(
-        manifest(search.plan, argv),
+        described_now,
         alpha=options.alpha,
         interpolate=options.interpolate,
-        experiment=experiment_name(options, store),
+        experiment=experiment_name(options, records),
         tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of the reader
+        trials=tuple(dict.fromkeys((*earlier, *described_now.trials))),
     )
-    write_description(store.folder, search.plan, description)
+    write_description(records, search.plan, description)
     search.describe()
-    store.push("sweep.json", "qrels", FIRST_STAGE)
 
 
-def _ending(search: Search, table: TrialTable, held_back: str) -> int:
+def _ending(search: Search, states: Mapping[str, State], held_back: str) -> int:
     """The exit code; prints the reason if a budget held trials back."""
     ahead = {trial.name for trial in search.ahead} if held_back else set()
-    chosen = [trial for trial in search.decision.wanted if trial.name not in ahead]
-    rests = {
-        trial.name
-        for trial in chosen
-        if trial.epochs and table.status(trial) is TrialStatus.STOPPED
-    }
-    lost = [t for t in chosen if t.name not in rests and not table.status(t).used]
+    chosen = [trial.name for trial in search.decision.wanted if trial.name not in ahead]
+    status = {name: states[name].status for name in chosen}
+    lost = [name for name in chosen if not status[name].used]
+    lost = [name for name in lost if status[name] is not TrialStatus.STOPPED]
     if held_back:
         say(f"stopped     {held_back}")
     return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
 
 
-class Finished:
-    """The trials with a result when a command begins. Each is checked first: a damaged one is set
+class Known:
+    """The trials of a plan as a command finds them. Finished ones are checked: a damaged one is set
     aside and runs again."""
 
-    def __init__(self, store: Store) -> None:
-        self.store, self.names = store, store.finished()
-        self._checked: set[str] = set()
-        self._before: dict[str, Means] = {}  # of trials that run again
+    def __init__(self, plan: Plan, records: Records) -> None:
+        self.records, self.states = records, dict[str, State]()
+        self._stops = plan.search.kind.stops
+        self._again: set[str] = set()  # finished trials that run again
+        self._fresh: set[str] = set()  # read since they were last asked for
+        self.look(trial.name for trial in plan.trials())
 
-    def check(self, names: Iterable[str]) -> None:
-        """Removes damaged trials, with a warning."""
-        for name in sorted((self.names & set(names)) - self._checked):
-            self._checked.add(name)
-            damage = patient_read(self.store, partial(self.store.damage, name))
-            if damage:
-                folder = patient_read(self.store, partial(self.store.set_aside, name))
-                self.names.discard(name)
-                say(f"warning: {name} is damaged ({damage}): kept as runs/{folder}, runs again")
+    def look(self, names: Iterable[str]) -> None:
+        """Reads trials that are not known yet."""
+        states = self.records.states(name for name in names if name not in self.states)
+        for name, state in states.items():
+            if damage := self.records.damage(state, thorough=True):
+                aside = self.records.set_aside(name)
+                say(f"warning: {name} is damaged ({damage}): kept as {aside}, runs again")
+                state = self.records.state(name)
+            self.states[name] = state
+            self._fresh.add(name)
 
-    def adopt(self, trials: Iterable[Trial]) -> set[str]:
-        """Takes over trials that other sweeps have finished; returns their names."""
-        adopted = patient_read(self.store, partial(self.store.adopt, list(trials)))
-        self.names |= adopted
-        self._checked |= adopted
-        return adopted
+    def status(self, trial: Trial) -> str | None:
+        """The status of a trial that has ended for good, by whatever command; else None. A trial
+        that is asked for again is read again: another sweep may have finished it."""
+        known = self.states.get(trial.name)
+        if known and not known.status.used and trial.name not in self._fresh:
+            del self.states[trial.name]
+        self.look([trial.name])
+        self._fresh.discard(trial.name)
+        return self.over(trial)
+
+    def over(self, trial: Trial) -> str | None:
+        """The same, as it was last read."""
+        status = self.states[trial.name].status
+        stopped = status is TrialStatus.STOPPED and self._stops
+        return status if (status.over or stopped) and trial.name not in self._again else None
 
     def run_again(self, names: set[str]) -> None:
-        """Mark trials with missing files to run again; until then the store has their values."""
-        self.check(names)
-        names = names & self.names
-        for name in sorted(names):
-            self._before[name] = self._values(name)
-            if not self.store.is_local:  # the new one will be pulled
-                shutil.rmtree(self.store.folder / "runs" / name)
-        self.names -= names
+        """Marks trials with missing files to run again; until then their values stay."""
+        self._again = names
         if names:
             say(
                 f"rerun {numbered(len(names), 'finished trial')} without a file that this command "
                 "needs"
             )
 
-    def compare(self) -> None:
-        """Warn of trials that ran again with other values than before."""
-        for name, before in self._before.items():
-            if (now := self._values(name)) != before:
+    def compare(self, states: Mapping[str, State]) -> None:
+        """Warns of trials that ran again with other values than before."""
+        for name in sorted(self._again):
+            before, now = self.states[name].facts, states[name].facts
+            if any(before.get(split) != now.get(split) for split in ("dev", "test")):
                 say(
-                    f"warning: {name} ran again with other values ({_means(now)}; before "
-                    f"{_means(before)}), because GPUs and other machines may round differently: "
-                    "the new values count"
+                    f"warning: {name} ran again with other values, because GPUs and other "
+                    "machines may round differently: the new values count"
                 )
-
-    def _values(self, name: str) -> Means:
-        patient_read(self.store, partial(self.store.pull, {name}))
-        facts = read_result(self.store.folder / "runs" / name).facts
-        return {split: facts.get(split, {}) for split in ("dev", "test")}
-
-
-def _means(values: Means) -> str:
-    means = [f"{split} {m} {v:.4f}" for split, of in values.items() for m, v in of.items()]
-    return ", ".join(means)
-
-
-def _weights(plan: Plan, store: Store, options: Options) -> KeptWeights:
-    measure = plan.base.evaluation.measures[0]
-    return KeptWeights(store, measure, int(options.weights_gib * GIBIBYTE))
 
 
 def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
     if num_kept := weights.num_kept(plan.trials()):
         say(
             f"weights     of {numbered(num_kept, 'trial')} kept; the winner as a model:\n"
-            f"            ranksweep export {weights.store.uri} --to FOLDER"
+            f"            {ours('export', weights.records.uri, '--to', 'model')}"
         )
     if weights.over_quota:
         say(
@@ -291,85 +274,63 @@ def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
         )
 
 
-def _incomplete(plan: Plan, finished: set[str], weights: KeptWeights, options: Options) -> set[str]:
+def _incomplete(
+    plan: Plan, states: Mapping[str, State], weights: KeptWeights, options: Options
+) -> set[str]:
     """The finished trials of the plan that lack a file: one of every trial, or the weights of the
     best seeds where the command sets `training.keep_weights`."""
-    trials = [trial for trial in plan.trials() if trial.name in finished]
-    lacking = weights.store.lacking(trials, finished)
+    trials = list(plan.trials())
+    missing = lacking(trials, states)
     if options.settings.get("training.keep_weights") == "best":
-        names = {trial.name for trial in trials}
-        patient_read(weights.store, partial(weights.store.pull, names))
-        weights.take_in(sorted(names))
-        lacking |= weights.missing(trials)
-    return lacking
+        weights.take_in(states.values())
+        missing |= weights.missing(trials)
+    return missing
 
 
-def _known_status(table: TrialTable, finished: Finished) -> Known:
-    """A function from a trial to its status before this command."""
-
-    def known(trial: Trial) -> str | None:
-        finished.check([trial.name])
-        if trial.name not in finished.names:
-            finished.adopt([trial])  # a new proposal
-        if trial.name in finished.names:
-            table.finished(trial)
-        status = table.status(trial)
-        # The log has the end of a trial even if its result is lost.
-        over = status.over and not (status.used and trial.name not in finished.names)
-        return status if over else None
-
-    return known
-
-
-def experiment_name(options: Options, store: Store) -> str:
+def experiment_name(options: Options, records: Records) -> str:
     """MLflow's experiment of the sweep, specific to storage and collection."""
-    return f"{options.experiment_prefix}/{store.sweep.replace('/', '-')}-{store.identity}"
+    return experiment_id(options.experiment_prefix, records.sweep, records.identity)
 
 
-def _dry_run(plan: Plan, store: Store, options: Options) -> None:
-    """Print the plan with its forecast; launch and write nothing."""
-    finished = store.finished()
-    again = _incomplete(plan, finished, _weights(plan, store, options), options)
-    done = (finished | store.adoptable(plan.trials())) - again
-    say(plan_text(plan, finished=sum(trial.name in done for trial in plan.trials())))
-    most = search_class(plan.search.name).costliest_trials(plan)
-    missing = [trial for trial in most if trial.name not in done]
+def _dry_run(plan: Plan, records: Records, options: Options) -> None:
+    """Prints the plan with its forecast; launches and writes nothing."""
+    states = records.states(trial.name for trial in plan.trials())
+    weights = KeptWeights(
+        records, plan.base.evaluation.measures[0], int(options.weights_gib * GIBIBYTE)
+    )
+    again = _incomplete(plan, states, weights, options)
+    missing = [t for t in plan.trials() if not states[t.name].status.used or t.name in again]
+    say(plan_text(plan, finished=plan.num_trials - len(missing)))
     if missing:
         costs = forecast(plan, options)
-        real = real_seconds(plan.trials(), finished, store, costs)
-        calibration = calibrate(real)
-        say("\n" + forecast_text(missing, costs, calibration))
+        calibration = calibrate(real_seconds(states.values(), costs))
+        say("\n" + forecast_text(missing, costs, calibration, stops=plan.search.kind.stops))
 
 
-def _launch(
-    search: Search,
-    feed: Search | Budgeted,
-    store: Store,
-    table: TrialTable,
-    options: Options,
-    weights: KeptWeights,
-) -> None:
-    weights.take_in(sorted(store.finished() & table.state.trials.keys()))
-    weights.prune()
+def _screen(feed: Search | Budgeted, plan: Plan, known: Known, options: Options) -> Screen:
     # A debugger needs the terminal; `ray submit` has another one.
     live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
-    monitor = Monitor(
-        table, feed, search.plan.base.evaluation.measures[0], weights, LiveText() if live else None
-    )
+    primary = plan.base.evaluation.measures[0]
+    return Screen(feed, primary, known.states, live=LiveText() if live else None)
+
+
+def _launch(drive: Drive, options: Options) -> None:
     try:
-        _engine(options)(feed, store=store, options=options, monitor=monitor)
+        _engine(options)(drive, options)
     except (KeyboardInterrupt, EngineLost) as end:
-        monitor.interrupted()
-        _note_stopped(store, str(end) or "interrupted")
+        drive.interrupted()
+        _note_stopped(drive.records, str(end) or "interrupted")
         raise
+    except StorageAway:
+        raise  # what is noted would wait for it, too
     except Exception as error:
-        _note_stopped(store, f"by an error: {type(error).__name__}: {error}")
+        _note_stopped(drive.records, f"by an error: {type(error).__name__}: {error}")
         raise
     finally:
-        monitor.close()
+        drive.screen.close()
 
 
-def _engine(options: Options) -> Callable[..., None]:
+def _engine(options: Options) -> Callable[[Drive, Options], None]:
     if options.engine == "local":
         return local.run_trials
     from sweeps.ray_engine.runner import run_trials
@@ -377,8 +338,7 @@ def _engine(options: Options) -> Callable[..., None]:
     return run_trials
 
 
-def _note_stopped(store: Store, reason: str) -> None:
+def _note_stopped(records: Records, reason: str) -> None:
     """Records the reason for `status` and the report; a failure to do so hides no other error."""
     with suppress(Exception):  # every filesystem has its own kinds
-        update_sweep_file(store.folder, stopped=redact_text(reason)[:300])
-        store.push("sweep.json")
+        update_sweep_file(records, stopped=redact_text(reason)[:300])

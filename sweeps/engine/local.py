@@ -9,51 +9,48 @@ import torch
 from rank_core.errors import BadInput
 from rank_core.machine import settings_restored
 from sweeps.engine import EngineLost
-from sweeps.engine.progress import Monitor
+from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import numbered, say
-from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure, Failures
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import Store
 
 
-def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
-    """Run the feed's trials until it is over. Raises `BadInput` for trials that this machine cannot
-    run, and `EngineLost` where a trial's error breaks the GPU for this process."""
+def run_trials(drive: Drive, options: Options) -> None:
+    """Runs the trials of a sweep until it is over. Raises `BadInput` for trials that this machine
+    cannot run, and `EngineLost` where a trial's error breaks the GPU for this process."""
     _check(options)
-    say(f"{numbered(len(feed.ahead), 'trial')}, one at a time in this process")
+    say(f"{numbered(len(drive.feed.ahead), 'trial')}, one at a time in this process")
     failures = Failures()
     with settings_restored():
-        while trial := feed.next():
-            monitor.launched(trial)
-            task = trial_task(trial, store, options)
-            while _attempt(trial, task, monitor, failures):
+        while trial := drive.feed.next():
+            drive.screen.launched(trial)
+            task = trial_task(trial, drive.records, options)
+            while _attempt(trial, task, drive, failures):
                 pass
-            feed.ended(trial, monitor.ended[trial.name])
 
 
-def _attempt(trial: Trial, task: TrialTask, monitor: Monitor, failures: Failures) -> bool:
+def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) -> bool:
     """Runs an attempt; True if another one follows."""
-    monitor.started(trial)
+    drive.started(trial)
     with closing(attempt(task)) as reports:
         for report in reports:
             if isinstance(report, End):
-                return _end(trial, report, monitor, failures)
-            monitor.news(trial, report)
+                return _end(trial, report, drive, failures)
+            drive.reported(trial, report)
     return False
 
 
-def _end(trial: Trial, end: End, monitor: Monitor, failures: Failures) -> bool:
+def _end(trial: Trial, end: End, drive: Drive, failures: Failures) -> bool:
     if end.status is not TrialStatus.FAILED:
-        monitor.finished(trial, end)
+        drive.finished(trial, end)
         return False
     failure = Failure(end.kind, end.reason)
     broken = end.kind == "device"
     again = failures.count(trial.name, failure) and not broken
-    monitor.failed(trial, failure, again=again, traceback=end.traceback)
+    drive.failed(trial, failure, again=again, traceback=end.traceback)
     if broken:
         raise EngineLost(
             f"the GPU failed in {trial.name} and is lost for this process ({end.reason}); "

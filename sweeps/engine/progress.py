@@ -1,51 +1,50 @@
-"""The monitor of a running sweep: it records events and shows them as lines or, on a terminal, as a
-table drawn in place."""
+"""The progress of a running sweep, as lines or, on a terminal, as a table drawn in place."""
 
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TextIO
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text, step_text
-from sweeps.engine.time_left import TimeLeft
 from sweeps.engine.trial_task import End
 from sweeps.plan.live_text import LiveText
 from sweeps.plan.plan import Trial
-from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import about, duration, numbered, shortened, terminal_columns, wrapped
+from sweeps.plan.terminal import about, duration, numbered, shortened, visible, wrapped
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure
-from sweeps.store.kept_weights import KeptWeights
-from sweeps.store.storage_retry import patiently
+from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_table import TrialTable
 
 HEARTBEAT_SECONDS = 30.0
 DRAW_SECONDS = 0.5  # at least, between two drawings of the table
 ENOUGH_TO_ESTIMATE = 0.1  # share of the work before the time left is shown
-TITLE, SHORTEST_TITLE = 28, 20  # columns of a trial's name
+TITLE = 28  # columns of a trial's name
 MOST_RUNNING = 8  # trials named in a line
 
 
-@dataclass
-class Monitor:
-    """The monitor of a sweep, in its driver; it keeps the launched trials."""
+class Screen:
+    """What a running sweep shows: lines or, on a terminal, a table drawn in place."""
 
-    table: TrialTable
-    feed: Feed
-    primary: str
-    weights: KeptWeights | None = None
-    live: LiveText | None = None  # None: lines alone
-    out: TextIO | None = None  # None: standard output
-
-    def __post_init__(self) -> None:
-        self.trials: dict[str, Trial] = {}  # by name, those that were launched
+    def __init__(
+        self,
+        feed: Feed,
+        primary: str,
+        known: Mapping[str, State],
+        *,
+        live: LiveText | None = None,
+        out: TextIO | None = None,
+    ) -> None:
+        self.feed, self.primary, self.live, self.out = feed, primary, live, out
+        self.known = known  # trials by name, before this command
+        self.trials: dict[str, Trial] = {}  # those that were launched
         self.running: dict[str, str] = {}  # trial name: its state
+        self.dev: dict[str, float] = {}  # trial name: its latest value on dev
         self.ended: dict[str, TrialStatus] = {}  # by trial name
-        self.time_left = TimeLeft()
+        self.slots = 1  # trials that run at a time
+        self._seconds = self._cost = 0.0  # of trials with a result
+        self._share: dict[str, float] = {}  # of a running trial's steps
         self.last_line = self.last_news = time.monotonic()
         self.last_drawn = 0.0
 
@@ -53,106 +52,72 @@ class Monitor:
         """A trial waits for its process."""
         self.trials[trial.name] = trial
         self.running[trial.name] = "waiting for a process"
-        self.time_left.started(trial)
-        self.ended.pop(trial.name, None)  # it may have paused at a rung
+        self.slots = len(self.running)
         self._draw()
 
-    def started(self, trial: Trial) -> None:
+    def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
         self.launched(trial)
-        attempt = self.table.started(trial)
         self.running[trial.name] = step_text(None, None)
         if attempt > 1:
             self._say(f"attempt {attempt}", trial)
 
-    def news(self, trial: Trial, news: Progress) -> None:
+    def reported(self, trial: Trial, news: Progress) -> None:
         """A trial reports its progress."""
         self.running[trial.name] = step_text(news.step, news.num_steps)
+        self._share[trial.name] = news.step / max(1, news.num_steps)
         self.last_news = time.monotonic()
-        self.time_left.news(trial, news)
-        self.table.reported(trial, asdict(news))
+        if news.dev:
+            self.dev[trial.name] = news.dev[self.primary]
         self.heartbeat()
 
-    def failed(self, trial: Trial, failure: Failure, *, again: bool, traceback: str = "") -> None:
+    def failed(self, trial: Trial, failure: Failure, *, again: bool) -> None:
         """An attempt ended without a result, and the trial with it unless it runs `again`."""
-        failure = replace(failure, reason=redact_text(failure.reason))
         self._over(trial)
-        if not again:
-            self.ended[trial.name] = TrialStatus.FAILED
-        self.table.failed(trial, failure, again=again)
         if again:
             self._say(f"{failure.kind}, runs again: {failure.reason}", trial)
-        else:
-            self._say_lost(trial, "FAILED:", failure.reason, traceback)
+            return
+        self.ended[trial.name] = TrialStatus.FAILED
+        self._say(f"FAILED: {failure.reason.splitlines()[0]}", trial)
+
+    def finished(self, trial: Trial, end: End) -> None:
+        """A trial has ended without a failure, or ASHA stopped it."""
+        self._over(trial)
+        self.ended[trial.name] = end.status
+        if result := end.result:
+            seconds = result.train_seconds + result.eval_seconds
+            self._seconds += seconds
+            self._cost += _cost(trial)
+            self.dev[trial.name] = result.dev[self.primary]
+            detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
+            detail += "  COLLAPSED" if end.status is TrialStatus.COLLAPSED else ""
+            self._say(detail, trial, in_table=end.status is TrialStatus.DONE)
+            return
+        stopped = end.status is TrialStatus.STOPPED
+        word = "stopped" if stopped else f"{end.status.upper()}:"
+        self._say(f"{word} {end.reason.splitlines()[0]}", trial, in_table=stopped)
 
     def tell(self, text: str) -> None:
         """Prints a message about the whole sweep."""
         self._say(text)
 
     def close(self) -> None:
-        """Leave the final table on the terminal."""
+        """Leaves the final table on the terminal."""
         if self.live:
             self._draw(now=True)
             self.live.close()
 
-    def interrupted(self) -> None:
-        """The driver stops early, at any point: running trials count as not run, except those with
-        a reported end and a result in the store."""
-        for name, trial in self.trials.items():
-            if self.table.status(trial) is TrialStatus.RUNNING and name not in self.ended:
-                self.table.lost(trial, TrialStatus.PLANNED, "interrupted")
-        self.running.clear()
-
-    def finished(self, trial: Trial, end: End) -> None:
-        """A trial has reached its end or its rung."""
-        result = end.result
-        seconds = result.train_seconds + result.eval_seconds if result else None
-        self._over(trial, seconds)
-        self.ended[trial.name] = status = end.status
-        if result:
-            self.table.finished(trial)
-            if self.weights:
-                self.weights.finished(trial.name)
-            detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
-            detail += "  COLLAPSED" if status is TrialStatus.COLLAPSED else ""
-            self._say(detail, trial, in_table=status is TrialStatus.DONE)
-        else:
-            reason = redact_text(end.reason)
-            self.table.lost(trial, status, reason)
-            paused = status is TrialStatus.STOPPED  # by design, at a rung
-            word = "pauses" if paused else f"{status.upper()}:"
-            self._say_lost(trial, word, reason, end.traceback, in_table=paused)
-
-    def _say_lost(
-        self, trial: Trial, word: str, reason: str, traceback: str, *, in_table: bool = False
-    ) -> None:
-        if traceback:
-            self._keep_traceback(trial, traceback)
-        self._say(f"{word} {reason.splitlines()[0]}", trial, in_table=in_table)
-
-    def _over(self, trial: Trial, seconds: float | None = None) -> None:
+    def _over(self, trial: Trial) -> None:
         """Removes an ended attempt."""
-        self.time_left.ended(trial, seconds)
         self.running.pop(trial.name, None)
-
-    def _keep_traceback(self, trial: Trial, text: str) -> None:
-        store = self.table.store
-
-        def write() -> None:
-            folder: Path = store.folder / "failures"
-            folder.mkdir(exist_ok=True)
-            (folder / f"{trial.name}.txt").write_text(redact_text(text))
-            store.push("failures")
-
-        patiently(write, f"{store.storage} rejected a traceback")
+        self._share.pop(trial.name, None)
+        self.dev.pop(trial.name, None)
 
     def heartbeat(self) -> None:
         """Show running trials, as lines only after a pause, with the time since the last report if
         it is long."""
-        self.table.heartbeat()
         self._draw()
-        now = time.monotonic()
-        if now - self.last_line < HEARTBEAT_SECONDS:
+        if time.monotonic() - self.last_line < HEARTBEAT_SECONDS:
             return
         named = [
             f"{self._title(self.trials[name])} {state}"
@@ -166,13 +131,12 @@ class Monitor:
     def _silence(self) -> str:
         return f"; no reports for {duration(time.monotonic() - self.last_news)}"
 
-    def _title(self, trial: Trial, columns: int = TITLE) -> str:
+    def _title(self, trial: Trial) -> str:
         seed = f" seed {trial.seed}"
-        return shortened(trial.cell.label, columns - len(seed)) + seed
+        return shortened(trial.cell.label, TITLE - len(seed)) + seed
 
     def _say(self, text: str, trial: Trial | None = None, *, in_table: bool = False) -> None:
-        """Print a line unless the live table has it (`in_table`). To fit the terminal a label is
-        shortened, then the text is wrapped."""
+        """Print a line unless the live table has it (`in_table`)."""
         self.last_line = time.monotonic()
         if self.live and in_table:
             self._draw()
@@ -181,16 +145,10 @@ class Monitor:
         lost = f", {failed} failed" if failed else ""
         total = len(self.trials.keys() | {trial.name for trial in self.feed.ahead})
         progress = f"[{len(self.ended):>{len(str(total))}}/{total}{lost}] "
-        remaining = self._remaining()
         if trial:
-            room = terminal_columns() - len(f"{progress} {text}{remaining}")
-            room = min(TITLE, room) if room >= SHORTEST_TITLE else TITLE
-            text = f"{self._title(trial, room):<{room}} {text}"
-        print(
-            wrapped(f"{progress}{text}{remaining}", len(progress)),
-            file=self.out or sys.stdout,
-            flush=True,
-        )
+            text = f"{self._title(trial):<{TITLE}} {text}"
+        line = wrapped(visible(f"{progress}{text}{self._remaining()}"), len(progress))
+        print(line, file=self.out or sys.stdout, flush=True)
 
     def _draw(self, *, now: bool = False) -> None:
         """Draws the live table, at most every `DRAW_SECONDS`."""
@@ -211,27 +169,29 @@ class Monitor:
         return ["", *table, "", total]
 
     def _now(self, trial: Trial) -> TrialNow:
-        state = self.table.state.trial(trial.name)
+        state = self.known.get(trial.name) or State(trial.name)
         doing = self.running.get(trial.name, "")
+        status = TrialStatus.RUNNING if doing else self.ended.get(trial.name, state.status)
+        dev = self.dev.get(trial.name, state.dev.get(self.primary))
         return TrialNow(
-            trial.cell.cell,
-            trial.seed,
-            TrialStatus.RUNNING if doing else state.status,
-            state.attempts,
-            dev=state.dev.get(self.primary),
-            doing=doing,
+            trial.cell.cell, trial.seed, status, state.num_attempts, dev=dev, doing=doing
         )
 
     def _remaining(self) -> str:
-        cost = {name: trial.cell.cost * trial.share for name, trial in self.trials.items()}
-        done = sum(cost[name] for name in self.ended)
-        waiting = {name: self.trials[name] for name in self.trials.keys() - self.ended}
-        waiting |= {trial.name: trial for trial in self.feed.ahead}
-        for name in self.running:
-            waiting.pop(name, None)
-        to_do = sum(trial.cell.cost * trial.share for trial in waiting.values())
-        to_do += sum(cost[name] for name in self.running)
-        if not done or not (waiting or self.running) or done < ENOUGH_TO_ESTIMATE * (done + to_do):
+        """The time left by the computing time of the finished trials per encoder token, from their
+        first step on: the start of a process predicts nothing."""
+        trials = {trial.name: trial for trial in (*self.feed.ahead, *self.trials.values())}
+        to_do = sum(
+            _cost(trial) * (1 - self._share.get(name, 0.0))
+            for name, trial in trials.items()
+            if name not in self.ended
+        )
+        if not to_do or self._cost < ENOUGH_TO_ESTIMATE * (self._cost + to_do):
             return ""
-        seconds = self.time_left.estimate(list(waiting.values()))
-        return "" if seconds is None else f"  (about {about(seconds)} left)"
+        seconds = to_do * self._seconds / self._cost / self.slots
+        return f"  (about {about(seconds)} left)" if seconds >= 0.5 else ""
+
+
+def _cost(trial: Trial) -> float:
+    """The cost in encoder tokens; at least 1, for systems that read none."""
+    return max(trial.cell.cost, 1.0)

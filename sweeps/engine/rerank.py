@@ -15,8 +15,9 @@ from rank_core.data.named_files import named_digest, named_queries, named_run
 from rank_core.data.readers.records import parse_fields
 from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_run, write_run
+from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
-from rank_core.export.folder import FILE, require_model
+from rank_core.export.folder import read_settings
 from rank_core.export.reranker import Reranker
 from rank_core.files import file_sha256, write_json
 from rank_core.machine import begin_on_device
@@ -57,7 +58,7 @@ def open_job(job: RerankJob) -> int:
     Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
     folder belongs to another job.
     """
-    require_model(Path(job.folder))
+    read_settings(job.folder)
     for cached in (_reranker, _run, _texts):  # files of an earlier job may have changed
         cached.cache_clear()
     if Path(job.out).exists():
@@ -70,12 +71,9 @@ def open_job(job: RerankJob) -> int:
         for doc_id in ranked:
             _require("document", doc_id, documents, "--collection names the source of its text")
     facts = _facts(job)
-    if job.parts.exists():
-        path = job.parts / JOB
-        before = json.loads(path.read_text()) if path.exists() else {}
-        if different := sorted(
-            name for name in facts if before.get(name, facts[name]) != facts[name]
-        ):
+    if any(job.parts.glob("shard-*")):
+        before = _stored_facts(job.parts / JOB)
+        if different := sorted(name for name in facts if before.get(name) != facts[name]):
             raise BadInput(
                 f"{job.parts} holds the shards of another command, which differs in "
                 f"{', '.join(different)}; remove it or name another --out"
@@ -95,11 +93,14 @@ def rerank_shard(job: RerankJob, shard: int) -> None:
     torch.set_num_threads(max(1, job.threads))
     begin_on_device(job.gpu_share)
     run, (queries, documents) = _run(job.run), _texts(job.collection, job.queries)
-    names = list(run)[shard * job.shard_queries : (shard + 1) * job.shard_queries]
-    some: Run = {query_id: run[query_id] for query_id in names}
+    some: Run = {query_id: run[query_id] for query_id in _queries(job, shard)}
     depth = job.depth or None
     reranked = _reranker(job.folder).rerank(some, queries, documents, depth=depth)
     write_run(job.part(shard), reranked, tag=TAG)
+
+
+def _queries(job: RerankJob, shard: int) -> list[str]:
+    return list(_run(job.run))[shard * job.shard_queries : (shard + 1) * job.shard_queries]
 
 
 def rerank_here(job: RerankJob, shards: list[int]) -> Iterator[int]:
@@ -113,7 +114,13 @@ def put_together(job: RerankJob, number: int) -> None:
     """Writes the merged run atomically and removes the shards."""
     whole: Run = {}
     for shard in range(number):
-        whole |= read_run(job.part(shard))
+        part = read_run(job.part(shard))
+        if part.keys() != set(_queries(job, shard)):
+            raise BadInput(
+                f"{job.part(shard)} must rank the queries of its shard; remove it, and the same "
+                "command writes it again"
+            )
+        whole |= part
     write_run(Path(job.out), whole, tag=TAG)
     shutil.rmtree(job.parts)
     say(f"reranked    {len(whole)} queries: {job.out}")
@@ -125,13 +132,20 @@ def _facts(job: RerankJob) -> dict[str, object]:
     return {
         name: value for name, value in asdict(job).items() if name in ("depth", "shard_queries")
     } | {
-        "model": "+".join(_digest(path) for path in sorted(Path(job.folder).glob("*.safetensors")))
-        + _digest(Path(job.folder) / FILE),
+        "model": _digest(Path(job.folder) / EXPORT_FILE),  # has the hashes of all others
         "collection": content,
         "run": named_digest(job.run, "scoreddocs") or _digest(Path(job.run)),
         "queries": job.queries
         and (named_digest(job.queries, "queries") or _digest(Path(job.queries))),
     }
+
+
+def _stored_facts(path: Path) -> dict[str, object]:
+    """The facts of the command that wrote the shards; none where the file is absent or damaged."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _digest(path: Path) -> str:

@@ -3,13 +3,16 @@ nor optuna."""
 
 import json
 import shutil
+import socket
 import tempfile
+import time
 import traceback
 from bdb import BdbQuit
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,19 +23,17 @@ from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
 from rank_core.machine import begin_on_device
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.fold_model import pause_step
 from rank_core.trial.own_names import own_paths
 from rank_core.trial.trial import Progress, TrialResult, run_trial
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
-from sweeps.store.checksums import seal
 from sweeps.store.failures import Kind, kind_of_reason
-from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
-from sweeps.store.storage_retry import patient_read, publish_kept, publish_or_keep
+from sweeps.store.records import HISTORY, Records
+from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import HISTORY, Store
 
 GIBIBYTE = 2**30
+PROGRESS_SECONDS = 5.0  # between two replacements of a trial's progress
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class TrialTask:
 
     name: str
     config: TrialConfig
-    epochs: int  # before it pauses; 0: it runs to its end
+    competes: bool  # ASHA may stop it
     storage: str
     sweep: str
     threads: int
@@ -51,8 +52,7 @@ class TrialTask:
 
 @dataclass(frozen=True)
 class End:
-    """The last report of an attempt. A `stopped` trial pauses at a rung; whether a `failed` one
-    runs again depends on its kind."""
+    """The last report of an attempt; whether a `failed` trial runs again depends on its kind."""
 
     status: TrialStatus
     result: TrialResult | None = None  # of a done or collapsed trial
@@ -60,20 +60,21 @@ class End:
     kind: Kind = "error"
     traceback: str = ""
     process: str = ""  # the engine's id of the process that failed; empty: the trial's own
+    host: str = field(default_factory=socket.gethostname)  # of the process that made the report
 
 
 Report = Progress | End
 
 
-def trial_task(trial: Trial, store: Store, options: Options) -> TrialTask:
+def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
     """The task of a trial under a command's options."""
     quota = int(options.checkpoint_gib * GIBIBYTE)
     return TrialTask(
         name=trial.name,
         config=trial.config,
-        epochs=trial.epochs,
-        storage=store.storage,
-        sweep=store.sweep,
+        competes=trial.competes,
+        storage=records.storage.uri,
+        sweep=records.sweep,
         threads=options.cpus_per_worker,
         cadence=Cadence(options.checkpoint_minutes, quota_bytes=quota),
         gpu_share=options.gpu_share,
@@ -114,44 +115,52 @@ def compute(task: TrialTask) -> Iterator[Report]:
     torch.set_num_threads(max(1, task.threads))
     begin_on_device(task.gpu_share)
     _check_own_code(task)
-    rank, num_workers = distributed.world()
-    store = Store(task.storage, task.sweep)
-    if num_workers == 1 and (kept := publish_kept(store, task.name)):
-        yield End(TrialStatus(kept["status"]), TrialResult(**kept))
-        return
-    if task.epochs and (rung := read_rung(store, task.name, task.epochs)):
-        yield End(TrialStatus.STOPPED, reason=rung.text())
-        return
-    pause = _pause(task)
-    checkpoints = _checkpoints(task, store, pause)
-    history: list[str] = []
+    rank, _ = distributed.world()
+    records = Records(Storage(task.storage, opened=True), task.sweep)
+    checkpoints = _checkpoints(task, records)
+    reports = _Reports(task.name, records)
     workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
     try:
         for news in run_trial(task.config, workdir, checkpoints=checkpoints):
             if isinstance(news, TrialResult):
                 if rank == 0:
-                    (workdir / HISTORY).write_text("\n".join(history))
-                    seal(workdir)
-                    publish_or_keep(store, workdir, task.name)
+                    (workdir / HISTORY).write_text("\n".join(reports.lines))
+                    records.publish(task.name, workdir)
                     if checkpoints:
                         checkpoints.clear()
-                # From here on the trial is safe in the store.
+                # From here on the trial is safe in the storage.
                 yield End(TrialStatus(news.status), news)
                 continue
-            history.append(json.dumps(asdict(news)))
+            reports.add(news, write=rank == 0)
             yield news
-            if news.step == pause:
-                reached = _rung(task, news, history)
-                if rank == 0:
-                    leave_rung(store, task.name, reached)
-                yield End(TrialStatus.STOPPED, reason=reached.text())
-                break
     except Diverged:
         if checkpoints and rank == 0:
             checkpoints.clear()  # never runs again
         raise
     finally:
         shutil.rmtree(workdir, ignore_errors=True)
+
+
+class _Reports:
+    """The reports of a running trial, for others every few seconds."""
+
+    def __init__(self, name: str, records: Records) -> None:
+        self.lines: list[str] = []
+        self._name, self._records = name, records
+        self._curve: list[dict[str, Any]] = []
+        self._dev: dict[str, Any] = {"dev": None, "dev_step": None}  # the latest
+        self._written = float("-inf")
+
+    def add(self, news: Progress, *, write: bool) -> None:
+        """Adds a report, and writes the trial's progress where it is due."""
+        report = asdict(news)
+        self.lines.append(json.dumps(report))
+        self._curve += report["curve"]
+        if news.dev:
+            self._dev = {"dev": news.dev, "dev_step": news.step}
+        if write and time.monotonic() - self._written >= PROGRESS_SECONDS:
+            self._records.progress(self._name, report | {"curve": self._curve} | self._dev)
+            self._written = time.monotonic()
 
 
 def _check_own_code(task: TrialTask) -> None:
@@ -167,29 +176,9 @@ def _check_own_code(task: TrialTask) -> None:
         )
 
 
-def _checkpoints(task: TrialTask, store: Store, pause: int | None) -> Checkpoints | None:
+def _checkpoints(task: TrialTask, records: Records) -> Checkpoints | None:
     if not task.cadence.minutes:
         return None
-    wait = partial(patient_read, store)
-    folder = store.checkpoint_folder(task.name)
-    return Checkpoints(folder, task.cadence, pause=pause, wait=wait)
-
-
-def _pause(task: TrialTask) -> int | None:
-    """The step after which the trial pauses; None: never."""
-    if not task.epochs:
-        return None
-    inputs = load_inputs(task.config.collection, task.config.model.backbone)
-    return pause_step(task.config, inputs, task.epochs)
-
-
-def _rung(task: TrialTask, news: Progress, history: list[str]) -> Rung:
-    measure = task.config.evaluation.measures[0]
-    return Rung(
-        epochs=task.epochs,
-        num_epochs=task.config.training.num_epochs,
-        step=news.step,
-        num_steps=news.num_steps,
-        measure=measure,
-        dev=best_on_dev(history, measure, news.step),
-    )
+    storage, folder = records.storage, records.checkpoint_folder(task.name)
+    wait = partial(storage.retried, what="checkpoints cannot be listed")
+    return Checkpoints(folder, task.cadence, wait=wait, require=storage.require)

@@ -1,8 +1,8 @@
 """The time that a plan will take: rates measured on the device that will run it, times the tokens
 that its trials read.
 
-A batch is measured for each kind of trial, for a tenth of the forecast time at most: in this
-process, on a GPU in one of its own, in a cluster by a task on one of its nodes. Parallel trials on
+A batch is measured for each kind of trial, as many as begin within a minute: in this process, on a
+GPU in one of its own, in a cluster by a task on one of its nodes. Parallel trials on
 cores share the memory's bandwidth, which finished trials show, but not a single batch.
 """
 
@@ -14,40 +14,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from multiprocessing import get_context
 
 import torch
 
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
-from rank_core.trial.cross_validation import parts_of
-from sweeps.forecast.microbenchmark import Planned, Speed, draw, planned_tokens, probe
+from sweeps.forecast.microbenchmark import Speed, probe
 from sweeps.plan.options import Options, cluster_address
-from sweeps.plan.plan import Plan, PlannedCell, Trial
-from sweeps.plan.trial_cost import Reads, trial_reads
-from sweeps.store.checksums import RESULT, DamagedTrial, parse_result
-from sweeps.store.trial_store import Store
+from sweeps.plan.plan import Plan, PlannedCell
+from sweeps.plan.trial_cost import Tokens, planned_tokens
+from sweeps.store.records import State
 
-MEASURING = 0.1  # of the forecast time
 CALIBRATING = 50  # finished trials that are read
 SPREAD = 0.2  # standard deviation of the log of (real / estimated), unknown from a batch
 Z = 1.96  # 95%
-CONTEXT_BYTES = 2**29  # of a process on a GPU, about: kernels and libraries
 ONLY_HOW_MUCH = frozenset(
-    {
-        "seed",
-        "chunking.stride",
-        "chunking.max_chunks",
-        "chunking.overflow",
-        "training.max_steps",
-        "training.validate_every",
-        "training.backbone_learning_rate",
-        "training.head_learning_rate",
-        "training.aggregator_learning_rate",
-        "training.weight_decay",
-        "training.warmup",
-        "training.margin",
-    }
+    "seed chunking.stride chunking.max_chunks chunking.overflow training.max_steps training.margin "
+    "training.validate_every training.backbone_learning_rate training.head_learning_rate "
+    "training.aggregator_learning_rate training.weight_decay training.warmup".split()
 )
 """Settings without effect on the time of a token."""
 
@@ -59,22 +45,6 @@ class TrialEstimate:
     seconds: float
     tokens: float  # that the encoder reads
     peak_bytes: int
-    start: float = 0.0  # of `seconds`, before its first step
-    end: float = 0.0  # of `seconds`, after its last epoch: test
-    validation: float = 0.0  # of `seconds`, on dev
-
-    def part(self, share: float, *, ends: bool) -> "TrialEstimate":
-        """So much of its epochs, in a process of its own; with the end of the trial or without."""
-        once = self.start + self.end * ends
-        seconds = once + share * (self.seconds - self.start - self.end)
-        return TrialEstimate(
-            seconds,
-            self.tokens * seconds / self.seconds,
-            self.peak_bytes,
-            self.start,
-            self.end * ends,
-            self.validation * share,
-        )
 
 
 @dataclass(frozen=True)
@@ -105,7 +75,6 @@ class Forecast:
     num_measured: int  # of the kinds; another has the cost per token of the nearest
     seconds: float  # of measuring
     device: str
-    device_bytes: int  # memory of the GPU; 0 on a CPU
     threads: int
 
 
@@ -118,19 +87,18 @@ class _Place:
 
 
 def forecast(plan: Plan, options: Options) -> Forecast:
-    """Measure for a tenth of the forecast time; raises `BadInput` where a trial does not fit the
-    device."""
-    age = time.process_time()
-    start = time.perf_counter()
+    """Measure and estimate; raises `BadInput` where a trial does not fit the device."""
+    age, start = time.process_time(), time.perf_counter()
     groups = _cost_groups(plan.cells)
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
-    place, speeds = _measure(largest, plan, options)
+    place, measured = _measure(largest, options)
+    speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
     trials = {}
     for cells in groups:
         speed = _nearest(cells[0], largest, speeds)
         for cell in cells:
-            workers = options.num_workers
-            trials[cell.cell] = trial_estimate(*_reads(cell), speed, num_workers=workers)
+            tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
+            trials[cell.cell] = trial_estimate(tokens, speed, num_workers=options.num_workers)
     example = speeds[0] if speeds else None
     return Forecast(
         trials=trials,
@@ -142,29 +110,20 @@ def forecast(plan: Plan, options: Options) -> Forecast:
         num_measured=len(speeds),
         seconds=time.perf_counter() - start,
         device=example.device if example else "",
-        device_bytes=example.device_bytes if example else 0,
         threads=options.cpus_per_worker,
     )
 
 
-def real_seconds(
-    trials: Iterable[Trial], finished: set[str], store: Store, known: Forecast
-) -> list[tuple[TrialEstimate, float]]:
+def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEstimate, float]]:
     """Estimates of finished trials with their real times, of the same kind of device and number of
     threads."""
     pairs = []
-    for trial in [t for t in trials if t.name in finished and t.cell.cell in known.trials][
-        :CALIBRATING
-    ]:
-        path = f"{store.root}/runs/{trial.name}"
-        try:
-            result = parse_result(store.fs.cat_file(f"{path}/{RESULT}"), path).facts
-        except DamagedTrial:
-            continue
-        ran_on = result.get("versions", {})
+    finished = (state for state in states if state.status.used and state.cell in known.trials)
+    for state in islice(finished, CALIBRATING):
+        ran_on = state.facts.get("versions", {})
         if (ran_on.get("device"), ran_on.get("threads")) == (known.device, str(known.threads)):
-            seconds = result["train_seconds"] + result["eval_seconds"]
-            pairs.append((known.trials[trial.cell.cell], seconds))
+            seconds = state.facts["train_seconds"] + state.facts["eval_seconds"]
+            pairs.append((known.trials[state.cell], seconds))
     return pairs
 
 
@@ -187,26 +146,22 @@ def _nearest(cell: PlannedCell, largest: Sequence[PlannedCell], speeds: list[Spe
     )[1]
 
 
-def _reads(cell: PlannedCell) -> tuple[Reads, Planned]:
-    inputs = parts_of(cell.config, cell.inputs)[0]
-    planned = planned_tokens(cell.config, inputs, draw(cell.config, inputs))
-    return trial_reads(cell.config, cell.inputs), planned
+def _per_token(cell: PlannedCell, speed: Speed) -> Speed:
+    """The measured speed of a cell in seconds per token of its mean document."""
+    tokens, chunks = cell.chunks.tokens_per_document, cell.chunks.chunks_per_document
+    trained = tokens * cell.config.training.share_read(chunks)
+    return replace(speed, scoring=speed.scoring / tokens, training=speed.training / trained)
 
 
-def _measure(
-    cells: Sequence[PlannedCell], plan: Plan, options: Options
-) -> tuple[_Place, list[Speed]]:
+def _measure(cells: Sequence[PlannedCell], options: Options) -> tuple[_Place, list[Speed]]:
     """The resources of a trial, and the speeds of the first cells, or of all if that is quick."""
-    settings, threads = [cell.config.settings() for cell in cells], options.cpus_per_worker
     place = _this_machine(options)
     if options.engine == "local":
         place = replace(place, slots=1)
     if not cells:
         return place, []
-    num_trials = sum(trial.cell.cost * trial.share for trial in plan.trials()) / cells[0].cost
-    side_by_side = place.slots * options.num_workers
-    enough = partial(_seconds_to_measure, *_reads(cells[0]), num_trials / side_by_side)
-    measure = partial(probe, settings, threads, enough, gpu_share=options.gpu_share)
+    settings = [cell.config.settings() for cell in cells]
+    measure = partial(probe, settings, options.cpus_per_worker, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
         from sweeps.ray_engine.cluster import on_a_slot
 
@@ -223,11 +178,6 @@ def _measure(
 def _hide_gpus() -> None:
     """Hide the GPUs from this process, which has not used them yet."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-def _seconds_to_measure(reads: Reads, planned: Planned, num_trials: float, speed: Speed) -> float:
-    """The seconds worth measuring for a sweep of `num_trials` times a trial of this speed."""
-    return MEASURING * num_trials * trial_estimate(reads, planned, speed).seconds
 
 
 def slots_of(options: Options) -> int:
@@ -248,24 +198,13 @@ def _this_machine(options: Options) -> _Place:
     return _Place(max(1, int(slots)), gpus)
 
 
-def trial_estimate(
-    reads: Reads, planned: Planned, speed: Speed, *, num_workers: int = 1
-) -> TrialEstimate:
-    """A trial's time from its reads; workers share reading and measuring evenly."""
-    scored, trained = speed.scoring, speed.training
-    tokens = reads.documents * planned.scoring
-    steps = reads.groups * planned.training
-    measured = reads.evaluations * speed.evaluation_seconds
-    last = reads.last_documents * planned.scoring * scored.seconds
-    end = bool(reads.last_documents) * speed.evaluation_seconds + last
-    evaluation = measured + tokens * scored.seconds
+def trial_estimate(tokens: Tokens, speed: Speed, *, num_workers: int = 1) -> TrialEstimate:
+    """A trial's time from its tokens; workers share reading evenly."""
+    reading = tokens.scored * speed.scoring + tokens.trained * speed.training
     return TrialEstimate(
-        seconds=speed.start_seconds + (evaluation + steps * trained.seconds) / num_workers,
-        tokens=tokens * scored.read + steps * trained.read,
+        seconds=speed.start_seconds + reading / num_workers,
+        tokens=tokens.scored + tokens.trained,
         peak_bytes=speed.peak_bytes,
-        start=speed.start_seconds,
-        end=end / num_workers,
-        validation=(evaluation - end) / num_workers,
     )
 
 
@@ -285,14 +224,6 @@ def wall_seconds(seconds: Iterable[float], slots: int, busy: Sequence[float] = (
     for duration in seconds:
         heapq.heappush(free, heapq.heappop(free) + duration)
     return max(free)
-
-
-def gpu_share(peak_bytes: int, device_bytes: int) -> float:
-    """The share of a GPU that a trial needs, as 1/n: room for the measured peak, the CUDA context
-    of each process and a tenth of the memory for fragments. 1 where memory was not measured."""
-    if not peak_bytes or not device_bytes:
-        return 1.0
-    return 1 / max(1, int(0.9 * device_bytes / (peak_bytes + CONTEXT_BYTES)))
 
 
 def same_speed(settings: Mapping[str, object]) -> tuple[object, ...]:

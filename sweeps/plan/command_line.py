@@ -1,16 +1,20 @@
 """The parsing of a command line, and the exit code of its command."""
 
 import argparse
+import io
+import math
 import os
 import re
 import select
 import shutil
 import signal
+import stat
 import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
-from errno import ENAMETOOLONG
+from contextlib import suppress
+from errno import EDQUOT, EIO, ENOSPC
 from inspect import cleandoc
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -27,7 +31,11 @@ _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
 INTERPOLATE = ("best", "all", "none")
 """Cells with a row interpolated with the first stage; best: the baseline and the best on dev."""
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
-_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_DEFAULTS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,  # ignored under nohup
+}
 
 
 SCRIPT = "ranksweep"  # the installed command for `python -m sweeps`
@@ -47,19 +55,31 @@ def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
 
 
 def end_at_interrupts() -> None:
-    """Let Ctrl-C and SIGTERM end this process at once while it imports libraries, some of which
-    raise other errors when interrupted."""
+    """Let Ctrl-C, SIGTERM and SIGHUP end this process at once while it imports libraries, some of
+    which raise other errors when interrupted."""
     for number, default in _DEFAULTS.items():
         if signal.getsignal(number) is default:
             signal.signal(number, _end)
 
 
 def heed_interrupts() -> None:
-    """Let Ctrl-C and SIGTERM (`kill`, `docker stop`, Kubernetes) raise `KeyboardInterrupt`."""
+    """Let Ctrl-C, SIGTERM (`kill`, `docker stop`, Kubernetes) and SIGHUP (a closed terminal) raise
+    `KeyboardInterrupt`."""
     if threading.current_thread() is threading.main_thread():
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) in (_end, default):
-                signal.signal(number, signal.default_int_handler)
+                hangs_up = number == signal.SIGHUP
+                signal.signal(number, _hang_up if hangs_up else signal.default_int_handler)
+
+
+def _hang_up(signum: int, frame: FrameType | None) -> None:
+    """Interrupts; lines for a closed terminal go nowhere, or their error would end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a stream without a file
+            handle = stream.fileno()
+            if not os.isatty(handle) and stat.S_ISCHR(os.fstat(handle).st_mode):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), handle)
+    raise KeyboardInterrupt
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
@@ -70,10 +90,12 @@ def _end(signum: int, frame: FrameType | None) -> None:
 def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
     """The exit code of a command: its own, or that of bad input, Ctrl-C or a closed output (`|
     head`). The command can import modules of the working directory, as with `python -m`."""
-    if not {"", os.getcwd()} & {*sys.path}:
-        sys.path.append(os.getcwd())
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # ASCII or Latin-1 lacks some of our characters
+            stream.reconfigure(errors="replace")
     try:
         try:
+            _add_working_directory()
             return command()
         finally:
             sys.stdout.flush()
@@ -85,9 +107,6 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             raise
         print_error(f"{error.name} is not installed: pip install 'ranksweep[sweep]'")
         return BAD_INPUT
-    except PermissionError as error:
-        print_error(f"{error.filename}: {error.strerror}")
-        return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return INTERRUPTED
@@ -97,10 +116,16 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest at its end
         return UNREAD
     except OSError as error:
-        if error.errno != ENAMETOOLONG:
+        if error.filename is None and error.errno not in (ENOSPC, EDQUOT, EIO):
             raise
-        print_error(f"a file name is too long: {shown(error.filename)}")
+        place = "" if error.filename is None else f"{error.filename}: "
+        print_error(str(BadInput(f"{place}{error.strerror}")))
         return BAD_INPUT
+
+
+def _add_working_directory() -> None:
+    if not {"", os.getcwd()} & {*sys.path}:
+        sys.path.append(os.getcwd())
 
 
 def _output_is_unread() -> bool:
@@ -157,6 +182,14 @@ class _Formatter(argparse.HelpFormatter):
         )
 
 
+def _finite(text: str) -> float:
+    """The number of any flag with `type=float`."""
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise argparse.ArgumentTypeError(f"a finite number is needed, got {shown(text)}")
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are `BadInput`: one message, exit code 2."""
 
@@ -164,6 +197,7 @@ class Parser(argparse.ArgumentParser):
         text = cleandoc(description or "")
         super().__init__(prog, description=text, formatter_class=_Formatter, **more)
         self.register("action", None, _Once)
+        self.register("type", float, _finite)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

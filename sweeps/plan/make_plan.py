@@ -10,7 +10,7 @@ from typing import Any
 
 from rank_core.checkpoints.weights import weights_file
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
-from rank_core.encoders import tiny
+from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.measure_check import check_measures
 from rank_core.models import check_model, model_class
@@ -19,7 +19,6 @@ from rank_core.models.ranker import Ranker
 from rank_core.own_code import travelling
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.cross_validation import near_duplicates, parts_of
 from rank_core.trial.own_names import own_paths, portable_config
 from sweeps.plan.experiment import Experiment, Settings, suited
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
@@ -41,7 +40,7 @@ FEW = {
 }
 TWO_STEPS = {"training.max_steps": 2}
 TWO_EPOCHS = {"training.epoch_steps": 1, "training.num_epochs": 2}
-"""Two steps, with a rung between them."""
+"""Two steps, with a validation between them."""
 POINTS = 2
 
 
@@ -61,7 +60,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     space = search_space(grid.points, experiment, options)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
-        enough = max(POINTS, search.fewest)
+        enough = max(POINTS, search.kind.fewest_configs)
         few = min(search.num_configs or len(points), enough)
         reduced = _reduced(base, few, search.num_configs or len(points))
         search = replace(search, num_configs=few if search.num_configs else None)
@@ -71,8 +70,6 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     if not search.kind.proposes:
         drawn = space.drawn(search.seed) if search.num_configs else points
         cells, removed = _feasible(experiment, base, baseline, drawn, search.num_configs)
-    if base.evaluation.folds and (leak := near_duplicates(parts_of(base, inputs))):
-        print(f"warning: {leak}", file=sys.stderr, flush=True)
     for start in {cell.config.training.init_from for cell in cells} - {""}:
         for seed in options.seeds:
             weights_file(start, seed)
@@ -127,7 +124,7 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     # Swept settings belong to the points.
     chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
     backbone = {**TrialConfig().settings(), **experiment.settings, **chosen}["model.backbone"]
-    defaults = (tiny.SETTINGS if backbone in tiny.EMBEDDED else {}) | dict(experiment.defaults)
+    defaults = (SETTINGS if backbone in SHIPPED else {}) | dict(experiment.defaults)
     defaults |= profile_settings(experiment.profile) | dict(experiment.settings)
     return TrialConfig().override({**defaults, **_smoke_settings(options), **chosen})
 
@@ -166,7 +163,7 @@ def _smoke_settings(options: Options) -> dict[str, Any]:
     """The settings of a smoke test, with which a trial takes two steps."""
     if not options.smoke_test:
         return {}
-    return FEW | (TWO_EPOCHS if options.search.kind.pauses else TWO_STEPS)
+    return FEW | (TWO_EPOCHS if options.search.kind.stops else TWO_STEPS)
 
 
 def _reduced(base: TrialConfig, few: int, count: int) -> str:

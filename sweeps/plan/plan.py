@@ -37,27 +37,17 @@ class Removed:
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell with a seed: the whole training run or its first epochs."""
+    """A cell with a seed."""
 
     cell: PlannedCell
     seed: int
     swept: tuple[str, ...]
-    epochs: int = 0  # number of epochs before a pause; 0: none
+    competes: bool = False  # ASHA may stop it
 
     @property
     def name(self) -> str:
         """The trial's folder under `runs/`."""
         return f"{self.cell.cell}-seed{self.seed}"
-
-    @property
-    def job(self) -> str:
-        """The name, with the epoch at which it pauses."""
-        return f"{self.name}@{self.epochs}" if self.epochs else self.name
-
-    @property
-    def share(self) -> float:
-        """The share of the whole training run."""
-        return self.epochs / self.cell.config.training.num_epochs if self.epochs else 1.0
 
     @property
     def config(self) -> TrialConfig:

@@ -18,8 +18,7 @@ class Kind:
     drawn: str = "may"
     takes: tuple[str, ...] = ()
     proposes: bool = False  # new configurations follow from finished trials
-    orders: bool = False  # `--search-seed` has an effect without `--num-configs`
-    pauses: bool = False  # its trials pause between epochs and may not resume
+    stops: bool = False  # trials that need not reach their end; the Ray engine stops them
     fewest_configs: int = 1
     fewest_seeds: int = 0  # of a search with interim analyses on dev
 
@@ -32,20 +31,16 @@ SEARCHES: dict[str, Kind] = {
     "race": Kind(
         "sweeps.search.race:RaceSearch", takes=("delta",), fewest_configs=2, fewest_seeds=3
     ),
-    "halving": Kind(
-        "sweeps.search.halving:HalvingSearch", takes=("eta", "min_epochs"), orders=True, pauses=True
+    "asha": Kind(
+        "sweeps.search.asha:AshaSearch",
+        takes=("eta", "min_epochs"),
+        stops=True,
+        fewest_configs=2,
     ),
 }
-OWN = {
-    "delta": ("--race-delta", 0),
-    "eta": ("--halving-eta", 2),
-    "min_epochs": ("--halving-min-epochs", 1),
-}
-"""{setting of some searches alone: its flag and least value}"""
-
 MOST_CONFIGS = 100_000
 ETA = 3
-"""One in so many configurations passes a rung of halving, as in the papers."""
+"""One in so many configurations passes a rung of ASHA, as in the paper."""
 AT_ONCE = 4
 """Proposed configurations that run at a time, if that fills the slots: a proposal ignores running
 ones."""
@@ -55,8 +50,8 @@ ones."""
 class SearchSettings:
     """`num_configs` configurations run beside the baseline; None: the whole grid. `seed` draws
     configurations and has no effect within trials. `delta` is the difference on dev that a race
-    ignores. One of `eta` configurations passes each rung of halving, the first after `min_epochs`
-    or more. `at_once` proposals run at a time."""
+    ignores. One of `eta` configurations passes each rung of ASHA, the first after `min_epochs`.
+    `at_once` proposals run at a time."""
 
     name: str = "grid"
     num_configs: int | None = None
@@ -76,11 +71,6 @@ class SearchSettings:
         last seed of a proposal runs."""
         return replace(self, at_once=max(AT_ONCE, math.ceil(slots / num_seeds) + 1))
 
-    @property
-    def fewest(self) -> int:
-        """The least number of configurations."""
-        return max(self.kind.fewest_configs, self.eta if "eta" in self.kind.takes else 1)
-
 
 def search_settings(
     name: str | None,
@@ -96,11 +86,6 @@ def search_settings(
     """The settings of a command line, None where not given. Raises `BadInput` where they contradict
     each other."""
     name = name or "grid"
-    if name == "asha":
-        raise BadInput(
-            "--search asha is called --search halving: successive halving in a fixed order, with "
-            "--halving-eta and --halving-min-epochs"
-        )
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
     kind = SEARCHES[name]
@@ -116,13 +101,13 @@ def search_settings(
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
     if kind.drawn == "must" and num_configs is None:
         raise BadInput(f"--search {name} needs --num-configs N, the number of configurations")
-    if num_configs is not None and num_configs < settings.fewest:
-        raise BadInput(f"--num-configs >= {settings.fewest} must hold, got {num_configs}")
+    if num_configs is not None and num_configs < kind.fewest_configs:
+        raise BadInput(f"--num-configs >= {kind.fewest_configs} must hold, got {num_configs}")
     if num_configs is not None and num_configs > MOST_CONFIGS:
         raise BadInput(f"--num-configs <= {MOST_CONFIGS:,} must hold, got {num_configs}")
     if num_configs is not None and kind.drawn == "never":
         raise BadInput(f"--search {name} runs the whole grid; --num-configs needs {drawing}")
-    if seed is not None and num_configs is None and not kind.orders:
+    if seed is not None and num_configs is None:
         raise BadInput("--search-seed draws configurations and needs --num-configs")
     if ranges and num_configs is None:
         raise BadInput(f"a range lo..hi needs --num-configs N and --search with one of {drawing}")
@@ -135,9 +120,9 @@ def search_settings(
 
 
 def _check_own(name: str, given: Mapping[str, float | None]) -> None:
-    for setting, (flag, least) in OWN.items():
-        value = given[setting]
-        if value is None or (setting in SEARCHES[name].takes and least <= value < float("inf")):
-            continue
-        owners = ", ".join(other for other, row in SEARCHES.items() if setting in row.takes)
-        raise BadInput(f"{flag} >= {least} needs --search {owners}, got {value:g} with {name}")
+    """Refuses a setting of another search."""
+    for setting, value in given.items():
+        if value is not None and setting not in SEARCHES[name].takes:
+            owners = ", ".join(other for other, row in SEARCHES.items() if setting in row.takes)
+            flag = f"--{owners}-{setting.replace('_', '-')}"
+            raise BadInput(f"{flag} needs --search {owners}, got {value:g} with {name}")

@@ -65,7 +65,7 @@ def parse_range(name: str, text: str) -> Range | None:
     log = match[3] is not None
     if not low < high or (log and low <= 0):
         law = "0 < lo < hi" if log else "lo < hi"
-        raise BadInput(f"{law} must hold in a range lo..hi{':log' if log else ''}, got {text}")
+        raise BadInput(f"{law} must hold in a range lo..hi, got {name}={text}")
     return Range(low, high, log, kind is int)
 
 

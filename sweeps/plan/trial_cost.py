@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import NUM_SPECIAL
 from rank_core.chunking.chunks import span_counts
 from rank_core.chunking.inputs import Inputs
-from rank_core.data.disk.run_store import num_ranked
+from rank_core.data.disk.split_store import num_ranked
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
@@ -28,7 +28,6 @@ SAMPLE = 2000  # documents read to measure a model's own chunks
 BACKWARD = 2.0  # a backward pass costs about two forward passes
 FEW_STEPS = 10
 """Optimizer steps below which a trial hardly changes its model."""
-MORE_STEPS = "raise training.num_epochs or lower training.batch_size"
 
 
 @dataclass(frozen=True)
@@ -115,56 +114,51 @@ def _num_candidates(inputs: Inputs, split: str, evaluation: Evaluation) -> int:
     return sum(min(evaluation.depth, num_ranked(candidates, query_id)) for query_id in queries)
 
 
-@dataclass(frozen=True)
-class Reads:
-    """The reads of all models of a trial (one, or one for each fold)."""
+class Tokens(NamedTuple):
+    """The encoder tokens that all models of a trial read (one, or one for each fold)."""
 
-    groups: int  # of training: a relevant document and its negatives
-    documents: int  # scored in validations and for test
-    evaluations: int  # runs that are measured
-    last_documents: int = 0  # of `documents`, those of test
+    trained: float
+    scored: float  # in validations and for test
 
 
-def trial_reads(config: TrialConfig, inputs: Inputs) -> Reads:
-    """The reads counted from the settings and the candidate lists."""
-    parts = [_reads_of_model(config, part) for part in parts_of(config, inputs)]
-    return Reads(
-        sum(part.groups for part in parts),
-        sum(part.documents for part in parts),
-        sum(part.evaluations for part in parts),
-        sum(part.last_documents for part in parts),
-    )
+def planned_tokens(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> Tokens:
+    """The tokens, from the settings, the candidate lists and the mean document."""
+    parts = [_pairs(config, part) for part in parts_of(config, inputs)]
+    groups, documents = (sum(numbers) for numbers in zip(*parts, strict=True))
+    read = config.training.share_read(chunks.chunks_per_document)
+    trained = groups * (1 + config.training.negatives) * read
+    return Tokens(trained * chunks.tokens_per_document, documents * chunks.tokens_per_document)
 
 
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
     """The encoder tokens of a trial over all its folds, those of training times 3."""
-    reads = trial_reads(config, inputs)
-    documents = reads.groups * (1 + config.training.negatives)
-    read = config.training.share_read(chunks.chunks_per_document)
-    pairs = documents * read * (1 + BACKWARD) + reads.documents
-    return pairs * chunks.tokens_per_document
+    tokens = planned_tokens(config, inputs, chunks)
+    return tokens.trained * (1 + BACKWARD) + tokens.scored
 
 
-def few_steps(config: TrialConfig, inputs: Inputs) -> str:
-    """`1 step per trial (30 queries, batch 16, 1 epoch)` where there are fewer than `FEW_STEPS`;
-    "" otherwise, without training, or where `training.max_steps` asks for them."""
+def few_steps(config: TrialConfig, inputs: Inputs) -> tuple[str, str]:
+    """`1 step per trial (30 queries, batch 16, 1 epoch)` and the remedy, where there are fewer than
+    `FEW_STEPS`; two empty texts otherwise and without training."""
     training = config.training
-    if issubclass(model_class(config.model.name), ListRanker) or training.max_steps:
-        return ""
+    if issubclass(model_class(config.model.name), ListRanker):
+        return "", ""
     queries = min(len(training_queries(part, config)) for part in parts_of(config, inputs))
     steps = num_training_steps(training, queries)
+    if not 0 < steps < FEW_STEPS:
+        return "", ""
     epochs = numbered(training.num_epochs, "epoch")
     how = f"{queries:,} queries, batch {training.batch_size}, {epochs}"
-    return f"{numbered(steps, 'step')} per trial ({how})" if 0 < steps < FEW_STEPS else ""
+    remedy = "raise training.num_epochs or lower training.batch_size"
+    if training.max_steps and num_training_steps(replace(training, max_steps=0), queries) > steps:
+        how, remedy = f"training.max_steps={steps}", "raise training.max_steps"
+    return f"{numbered(steps, 'step')} per trial ({how})", remedy
 
 
-def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:
-    evaluation = config.evaluation
+def _pairs(config: TrialConfig, inputs: Inputs) -> tuple[int, int]:
+    """The training groups and the scored documents of a model."""
     num_train = len(training_queries(inputs, config))
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     last = not ranks_by_score_alone(model_class(config.model.name))  # dev is scored once more
-    number = {name: _num_candidates(inputs, name, evaluation) for name in ("dev", "test")}
-    times = validations + last
-    documents = times * number["dev"] + number["test"]
-    return Reads(steps * config.training.batch_size, documents, times + 1, number["test"])
+    dev, test = (_num_candidates(inputs, name, config.evaluation) for name in ("dev", "test"))
+    return steps * config.training.batch_size, (validations + last) * dev + test

@@ -25,27 +25,20 @@ from rank_core.records import Collection
 from rank_core.seeding import generator
 from sweeps.positions.judged_chunks import JudgedChunk, JudgedSummary, summarise
 from sweeps.positions.positions import (
-    Histogram,
-    Passage,
     Position,
-    length_edges,
-    length_histogram,
-    relative_histogram,
+    RelevantPassage,
     relevant_documents,
     relevant_positions,
 )
 from sweeps.positions.rsv import (
     Bm25Chunks,
-    ChunkScore,
     ChunkScorer,
-    CurvePoint,
-    Pair,
+    RelevantPair,
+    RsvPoint,
     chunk_scores,
     rsv_curve,
     word_chunks,
 )
-
-ALL, RELEVANT = "all documents", "relevant documents"
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,7 @@ class Settings:
 
     window: int = 50  # of a chunk
     num_bins: int = 10  # of relative positions
-    first: int = 512  # words of a first window, marked in plots and counted in the summary
+    first: int = 512  # words of a first window, marked in figures and counted in the summary
     max_documents: int = 20_000  # whose lengths are counted; 0: all
 
 
@@ -62,70 +55,90 @@ class Settings:
 class PositionResult:
     """The results of an analysis; empty parts were not requested or are unknown."""
 
-    lengths: Mapping[str, Histogram]
-    summary: Mapping[str, float | int | str]
+    collection: str
+    content_hash: str
+    split: str
+    num_pairs: int
+    settings: Settings
+    summary: Mapping[str, float]
     positions: Sequence[Position] = ()
-    scores: Mapping[str, Sequence[ChunkScore]] = field(default_factory=dict)
-    curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[RsvPoint]] = field(default_factory=dict)
     judged: Sequence[JudgedChunk] = ()
     judged_summary: JudgedSummary | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)  # of the chat model
+
+    @property
+    def answer(self) -> str:
+        """The first sentence of the page."""
+        first = self.settings.first
+        found = [position for position in self.positions if position.found]
+        longer = self.summary[f"relevant documents: share longer than {first} words"]
+        documents = f"{longer:.0%} of the relevant documents are longer than {first} words."
+        if not found:
+            return f"{documents} Relevant passages are not known."
+        if not longer:
+            relative = np.mean([position.relative for position in found])
+            return (
+                f"Relevant passages start {relative:.0%} of the way through their documents on "
+                f"average; 50% is chance. No relevant document is longer than {first} words."
+            )
+        inside = np.mean([position.word_start < first for position in found])
+        chance = np.mean([min(1.0, first / position.places) for position in found])
+        return (
+            f"{inside:.0%} of the relevant passages start in the first {first} words; if every "
+            f"place in their documents were equally likely, it would be {chance:.0%}. {documents}"
+        )
 
 
 def analyse(
     collection: Collection,
-    pairs: Sequence[Pair],
+    split: str,
+    pairs: Sequence[RelevantPair],
     settings: Settings,
     *,
-    passages: Sequence[Passage] = (),
+    passages: Sequence[RelevantPassage] = (),
     scorers: Mapping[str, ChunkScorer] | None = None,
     judged: Sequence[JudgedChunk] = (),
+    facts: Mapping[str, str] | None = None,
 ) -> PositionResult:
     """Lengths, positions of relevant passages and RSV by position; BM25 is always a scorer."""
-    lengths = _lengths(collection, pairs, settings)
     by_pair = [(pair.query_id, pair.doc_id) for pair in pairs]
     positions = list(relevant_positions(passages, by_pair, collection.documents))
     chunks = (chunk.text for pair in pairs for chunk in word_chunks(pair.text, settings.window))
     everyone: dict[str, ChunkScorer] = {"BM25": Bm25Chunks(chunks), **(scorers or {})}
-    scores = {
-        name: list(chunk_scores(pairs, scorer, settings.window))
+    curves = {
+        name: rsv_curve(list(chunk_scores(pairs, scorer, settings.window)), settings.num_bins)
         for name, scorer in everyone.items()
     }
-    scores = {name: chunks for name, chunks in scores.items() if chunks}
-    summary = _length_summary(lengths, settings) | _position_summary(positions, settings)
-    edges = length_edges([length for of_kind in lengths.values() for length in of_kind])
+    summary = _length_summary(collection, pairs, settings) | _position_summary(positions, settings)
+    grades = summarise(judged) if judged else None
     return PositionResult(
-        lengths={kind: length_histogram(numbers, edges) for kind, numbers in lengths.items()},
-        summary=summary,
+        collection=collection.name,
+        content_hash=collection.content_hash,
+        split=split,
+        num_pairs=len(pairs),
+        settings=settings,
+        summary=summary | (grades.counts() if grades else {}),
         positions=positions,
-        scores=scores,
-        curves={name: rsv_curve(chunks, settings.num_bins) for name, chunks in scores.items()},
+        curves={name: curve for name, curve in curves.items() if curve},
         judged=judged,
-        judged_summary=summarise(judged) if judged else None,
+        judged_summary=grades,
+        facts=facts or {},
     )
 
 
-def relative_of(result: PositionResult, settings: Settings) -> Histogram:
-    """Found passages by relative position."""
-    return relative_histogram(result.positions, settings.num_bins)
-
-
-def _lengths(
-    collection: Collection, pairs: Sequence[Pair], settings: Settings
-) -> dict[str, list[int]]:
+def _length_summary(
+    collection: Collection, pairs: Sequence[RelevantPair], settings: Settings
+) -> dict[str, float]:
     total = len(collection.documents)
     step = max(1, -(-total // settings.max_documents)) if settings.max_documents else 1
     counted = islice(collection.documents, 0, None, step)
     relevant = {pair.doc_id: pair.text for pair in pairs}
-    return {
-        ALL: [len(collection.documents[doc_id].split()) for doc_id in counted],
-        RELEVANT: [len(text.split()) for text in relevant.values()],
+    lengths = {
+        "all documents": [len(collection.documents[doc_id].split()) for doc_id in counted],
+        "relevant documents": [len(text.split()) for text in relevant.values()],
     }
-
-
-def _length_summary(
-    lengths: Mapping[str, Sequence[int]], settings: Settings
-) -> dict[str, float | int | str]:
-    summary: dict[str, float | int | str] = {}
+    summary: dict[str, float] = {}
     for kind, words in lengths.items():
         summary[f"{kind}: counted"] = len(words)
         summary[f"{kind}: median words"] = float(np.median(words))
@@ -135,13 +148,11 @@ def _length_summary(
     return summary
 
 
-def _position_summary(
-    positions: Sequence[Position], settings: Settings
-) -> dict[str, float | int | str]:
+def _position_summary(positions: Sequence[Position], settings: Settings) -> dict[str, float]:
     if not positions:
         return {}
     matched = [position for position in positions if position.found]
-    summary: dict[str, float | int | str] = {
+    summary: dict[str, float] = {
         "relevant passages: sought": len(positions),
         "relevant passages: found": len(matched),
     }
@@ -166,7 +177,7 @@ def split_of(collection: Collection, name: str) -> str:
 
 def relevant_pairs(
     collection: Collection, split: str, *, max_pairs: int, least_grade: int, seed: int
-) -> list[Pair]:
+) -> list[RelevantPair]:
     """A sample of at most `max_pairs` (0: all) queries and relevant documents that have a text."""
     judged = collection.splits[split]
     judgments = [
@@ -183,12 +194,12 @@ def relevant_pairs(
         order = generator(seed, "relevant-pairs", split).permutation(len(judgments))
         judgments = [judgments[number] for number in sorted(order[:max_pairs].tolist())]
     return [
-        Pair(query_id, judged.queries[query_id], doc_id, collection.documents[doc_id])
+        RelevantPair(query_id, judged.queries[query_id], doc_id, collection.documents[doc_id])
         for query_id, doc_id in judgments
     ]
 
 
-def known_passages(text: str, collection: Collection, split: str) -> list[Passage]:
+def known_passages(text: str, collection: Collection, split: str) -> list[RelevantPassage]:
     """The relevant passages of a collection that was made from passages or has `spans.jsonl.gz`;
     none of others."""
     base, steps = parse_collection_expression(text)
@@ -198,32 +209,36 @@ def known_passages(text: str, collection: Collection, split: str) -> list[Passag
     if base == PYTHON_DOCS:
         bodies = dict(training_passages())
         queries = collection.splits[split].queries
-        return [Passage(q, bodies[doc_id]) for q, doc_id in queries.items() if doc_id in bodies]
+        return [
+            RelevantPassage(q, bodies[doc_id]) for q, doc_id in queries.items() if doc_id in bodies
+        ]
     path = None if steps else spans_file(base, collection)
     if path is None:
         return []
     spans = relevant_spans(path, collection)
     queries = collection.splits[split].queries
     texts = ((q, collection.documents[doc][start:end]) for q, doc, start, end in spans)
-    return [Passage(query_id, text) for query_id, text in texts if query_id in queries and text]
+    return [
+        RelevantPassage(query_id, text) for query_id, text in texts if query_id in queries and text
+    ]
 
 
-def _of_far_relevant(base: str, steps: Sequence[Step], transform: object) -> list[Passage]:
+def _of_far_relevant(base: str, steps: Sequence[Step], transform: object) -> list[RelevantPassage]:
     assert isinstance(transform, FarRelevant)
     source = apply_transforms(load_collection(base), steps)
     return [
-        Passage(span["query_id"], source.documents[span["passage_id"]])
+        RelevantPassage(span["query_id"], source.documents[span["passage_id"]])
         for span in transform.spans(source)
     ]
 
 
-def read_passages(path: Path) -> list[Passage]:
+def read_passages(path: Path) -> list[RelevantPassage]:
     """The passages of a file with one JSON object {query_id, text} on each line."""
     passages = []
     for number, line in read_lines(path):
         try:
             record = json.loads(line)
-            passages.append(Passage(str(record["query_id"]), str(record["text"])))
+            passages.append(RelevantPassage(str(record["query_id"]), str(record["text"])))
         except (ValueError, KeyError, TypeError):
             raise BadInput(
                 f"{path}:{number}: a line must be one JSON object with query_id and text, "

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rank_core.llm.chat import ChatClient, Message
 from rank_core.llm.ledger import Ledger
-from sweeps.positions.rsv import Pair, word_chunks
+from sweeps.positions.rsv import RelevantPair, word_chunks
 
 GRADES = range(4)
 RELEVANT = 2
@@ -44,9 +44,18 @@ class JudgedSummary:
         """Documents in which no chunk is relevant."""
         return len(self.sizes) - len(self.first_relevant)
 
+    def counts(self) -> dict[str, float]:
+        """The numbers of a page, by name."""
+        return {
+            "judged: documents": len(self.sizes),
+            "judged: chunks": self.num_chunks,
+            "judged: answers without a grade": self.malformed,
+            "judged: documents without a relevant chunk": self.without_relevant,
+        }
+
 
 def judge_chunks(
-    pairs: Iterable[Pair],
+    pairs: Iterable[RelevantPair],
     *,
     chat: ChatClient,
     window: int,

@@ -1,4 +1,4 @@
-"""Positions of relevant passages and lengths of documents, in words at white space."""
+"""Positions of relevant passages, in words at white space."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -8,11 +8,8 @@ import numpy as np
 from rank_core.records import Split
 from sweeps.positions.matching import find_passage
 
-SIMILAR = 4
-"""Documents are of similar length where the longest is at most this many medians long."""
 
-
-class Passage(NamedTuple):
+class RelevantPassage(NamedTuple):
     """A text that answers a query; its document is one of the query's relevant ones."""
 
     query_id: str
@@ -36,10 +33,14 @@ class Position(NamedTuple):
         return self.word_start >= 0
 
     @property
+    def places(self) -> int:
+        """Places that the passage can have in the document."""
+        return max(1, self.document_words - self.num_words + 1)
+
+    @property
     def relative(self) -> float:
         """0 at the first place that the passage can have in the document, 1 at the last."""
-        room = self.document_words - self.num_words
-        return min(1.0, self.word_start / room) if room > 0 else 0.0
+        return min(1.0, self.word_start / (self.places - 1)) if self.places > 1 else 0.0
 
 
 def relevant_documents(split: Split, least_grade: int = 1) -> list[tuple[str, str]]:
@@ -53,7 +54,9 @@ def relevant_documents(split: Split, least_grade: int = 1) -> list[tuple[str, st
 
 
 def relevant_positions(
-    passages: Iterable[Passage], pairs: Iterable[tuple[str, str]], documents: Mapping[str, str]
+    passages: Iterable[RelevantPassage],
+    pairs: Iterable[tuple[str, str]],
+    documents: Mapping[str, str],
 ) -> Iterator[Position]:
     """One position for each pair of a query and a relevant document: the start of the query's first
     passage in the document."""
@@ -88,35 +91,8 @@ class Histogram(NamedTuple):
 
     edges: np.ndarray  # one more than counts
     counts: np.ndarray
-    expected: np.ndarray | None = None  # if every place were equally likely
-    open_end: bool = False  # the last interval is open
-
-    @property
-    def shares(self) -> np.ndarray:
-        """Counts as shares of their sum."""
-        shares: np.ndarray = self.counts / max(self.counts.sum(), 1)
-        return shares
-
-
-def length_histogram(lengths: Sequence[int], edges: np.ndarray) -> Histogram:
-    """Documents by length in words."""
-    counts, _ = np.histogram(np.maximum(lengths, edges[0]), bins=edges)
-    return Histogram(edges, counts)
-
-
-def length_edges(lengths: Sequence[int]) -> np.ndarray:
-    """Equal intervals from 0 where documents are of similar length.
-
-    Otherwise edges that grow by a third of a doubling each, so that a few very long documents do
-    not squeeze all others into one interval; the first interval includes shorter ones.
-    """
-    longest = max(lengths, default=0)
-    if not lengths or longest <= SIMILAR * np.median(lengths):
-        width = width_for(longest)
-        return np.arange(0, longest + width + 1, width)
-    low = np.floor(3 * np.log2(max(min(lengths), 1)))
-    high = np.ceil(3 * np.log2(longest + 1))
-    return 2 ** (np.arange(low, high + 1) / 3)
+    expected: np.ndarray  # if every place were equally likely
+    open_end: bool  # the last interval is open
 
 
 def position_histogram(positions: Sequence[Position]) -> Histogram:
@@ -125,24 +101,17 @@ def position_histogram(positions: Sequence[Position]) -> Histogram:
     documents end before it.
     """
     matched = [position for position in positions if position.found]
-    rooms = [max(1, match.document_words - match.num_words + 1) for match in matched]
-    longest = max(rooms, default=1)
-    most = int(np.percentile(rooms, 95)) if rooms else 1
+    places = [match.places for match in matched]
+    longest = max(places, default=1)
+    most = int(np.percentile(places, 95)) if places else 1
     width = width_for(most)
     edges = np.arange(0, most + width, width)
     closed = np.append(edges[:-1], max(longest, edges[-1]))
     counts, _ = np.histogram([position.word_start for position in matched], bins=closed)
     expected = np.zeros(len(edges) - 1)
-    for room in rooms:
-        expected += np.diff(np.minimum(closed, room)) / room
-    return Histogram(edges, counts, expected, open_end=longest > edges[-1])
-
-
-def relative_histogram(positions: Sequence[Position], num_bins: int) -> Histogram:
-    """Found passages by their relative position."""
-    places = [position.relative for position in positions if position.found]
-    counts, edges = np.histogram(places, bins=num_bins, range=(0, 1))
-    return Histogram(edges, counts, np.full(num_bins, len(places) / num_bins))
+    for number in places:
+        expected += np.diff(np.minimum(closed, number)) / number
+    return Histogram(edges, counts, expected, open_end=bool(longest > edges[-1]))
 
 
 def width_for(largest: int, num_bins: int = 20) -> int:

@@ -17,13 +17,10 @@ from rank_core.first_stage import Bm25Index
 ChunkScorer = Callable[[str, Sequence[str]], Sequence[float]]
 """A query and the chunks of one document to one number for each chunk."""
 
-Embed = Callable[[Sequence[str]], np.ndarray]
-"""N texts to an array of N vectors."""
-
 NORMAL_95 = 1.96
 
 
-class Pair(NamedTuple):
+class RelevantPair(NamedTuple):
     """A query and a document that is relevant to it."""
 
     query_id: str
@@ -44,7 +41,7 @@ class ChunkScore(NamedTuple):
     scaled: float  # 0 for the worst chunk of the document, 1 for the best
 
 
-class CurvePoint(NamedTuple):
+class RsvPoint(NamedTuple):
     """Mean scaled RSV in one part of the documents, over queries."""
 
     low: float  # relative position
@@ -52,11 +49,10 @@ class CurvePoint(NamedTuple):
     mean: float
     ci_low: float  # 95%, normal approximation over queries
     ci_high: float
-    best_share: float  # of the best chunks, by their shares in this part
     num_queries: int
 
 
-class Chunk(NamedTuple):
+class WordChunk(NamedTuple):
     """Neighbouring words of a document, with the relative positions of their ends."""
 
     start: float
@@ -64,7 +60,7 @@ class Chunk(NamedTuple):
     text: str
 
 
-def word_chunks(text: str, window: int) -> list[Chunk]:
+def word_chunks(text: str, window: int) -> list[WordChunk]:
     """A document in equal chunks of about `window` words, at least one.
 
     Sizes differ by one word at most, at random places: a short chunk at one end would score lower
@@ -75,12 +71,14 @@ def word_chunks(text: str, window: int) -> list[Chunk]:
     bounds = [round(number * len(words) / num_chunks) for number in range(num_chunks + 1)]
     total = max(len(words), 1)
     return [
-        Chunk(start / total, end / total, " ".join(words[start:end]))
+        WordChunk(start / total, end / total, " ".join(words[start:end]))
         for start, end in pairwise(bounds)
     ]
 
 
-def chunk_scores(pairs: Iterable[Pair], score: ChunkScorer, window: int) -> Iterator[ChunkScore]:
+def chunk_scores(
+    pairs: Iterable[RelevantPair], score: ChunkScorer, window: int
+) -> Iterator[ChunkScore]:
     """The RSV of every chunk. A document with one chunk, or with equal scores of all chunks, is
     excluded."""
     for pair in pairs:
@@ -99,7 +97,7 @@ def chunk_scores(pairs: Iterable[Pair], score: ChunkScorer, window: int) -> Iter
             )
 
 
-def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[CurvePoint]:
+def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[RsvPoint]:
     """Mean scaled RSV in equal parts of the documents.
 
     A chunk counts in each part by its share there, so documents with few chunks leave no gaps.
@@ -121,15 +119,13 @@ def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[CurvePoint]:
     error_N = np.full(num_bins, np.nan)
     if len(queries) > 1:
         error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(queries))
-    best_N = _best_places(scores, share_CN)
     return [
-        CurvePoint(
+        RsvPoint(
             low=float(edges[n]),
             high=float(edges[n + 1]),
             mean=float(mean_N[n]),
             ci_low=float(mean_N[n] - NORMAL_95 * error_N[n]),
             ci_high=float(mean_N[n] + NORMAL_95 * error_N[n]),
-            best_share=float(best_N[n]),
             num_queries=len(queries),
         )
         for n in range(num_bins)
@@ -145,17 +141,6 @@ def _shares(scores: Sequence[ChunkScore], edges: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _best_places(scores: Sequence[ChunkScore], share_CN: np.ndarray) -> np.ndarray:
-    """The share of the documents' best chunks in each part; equally good ones share a document."""
-    by_document: dict[tuple[str, str], np.ndarray] = {}
-    for score, share_N in zip(scores, share_CN, strict=True):
-        if score.scaled == 1:
-            key = (score.query_id, score.doc_id)
-            by_document[key] = by_document.get(key, 0) + share_N
-    places: np.ndarray = np.mean([score / score.sum() for score in by_document.values()], axis=0)
-    return places
-
-
 class Bm25Chunks:
     """BM25 of a query and a chunk; document frequencies and the mean length are those of its
     chunks, the only ones that it scores."""
@@ -168,16 +153,3 @@ class Bm25Chunks:
     def __call__(self, query: str, chunks: Sequence[str]) -> list[float]:
         scores: list[float] = self._index.scores(query)[[self._numbers[c] for c in chunks]].tolist()
         return scores
-
-
-def cosine_scorer(embed: Embed) -> ChunkScorer:
-    """The cosine of the query's vector and each chunk's."""
-
-    def score(query: str, chunks: Sequence[str]) -> list[float]:
-        vectors_NH = np.asarray(embed([query, *chunks]), dtype=np.float64)
-        norms_N = np.linalg.norm(vectors_NH, axis=1, keepdims=True)
-        vectors_NH = vectors_NH / np.where(norms_N > 0, norms_N, 1)
-        similarity: list[float] = (vectors_NH[1:] @ vectors_NH[0]).tolist()
-        return similarity
-
-    return score

@@ -7,3 +7,5 @@ from sweeps.plan.options import cluster_address
 # A local Ray must not listen on the network. Ray's only switch for that is meant for other systems
 # and read on import, hence after this line.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1" if cluster_address() else "0")
+os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # a Tuner that was given up must start none
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # or Ray prints lines that it kept back as it ends

@@ -5,19 +5,19 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from rank_core.trial.trial import Progress
-from sweeps.engine.progress import Monitor
+from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import End, Report
 from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration, numbered
 from sweeps.ray_engine.cluster import Resources, can_run, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
-from sweeps.search.feed import Feed
 from sweeps.store.failures import LIMITS, Failure, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
 CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
+MEMORY_SECONDS = 15.0  # before a trial that ran out of memory runs again
 WAIT_SECONDS = 1800.0  # for a node that an autoscaler or a user adds
 
 NOT_THE_PROCESS = (
@@ -42,34 +42,42 @@ class _Attempt:
 class Attempts:
     """The running attempts by Tune's ids, and the trials that run again."""
 
-    def __init__(self, feed: Feed, monitor: Monitor, resources: Resources) -> None:
-        self.feed, self.monitor, self.slots = feed, monitor, resources.slots
+    def __init__(self, drive: Drive, resources: Resources) -> None:
+        self.drive, self.slots = drive, resources.slots
         self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
-        self._again: deque[Trial] = deque()
+        self._again: deque[tuple[float, Trial]] = deque()  # and not before when
         self._checked = self._warned = 0.0
         self._without_node: float | None = None  # since when
 
     @property
     def over(self) -> bool:
         """True if no trial runs or will run."""
-        return self.feed.over and not self.live and not self._again
+        return self.drive.feed.over and not self.live and not self._again
 
     def next(self, tune_id: str) -> Trial | None:
         """The trial that Tune starts next, if a slot is free; those that run again come first."""
         if len(self.live) >= self.slots:
             return None
-        trial = self._again.popleft() if self._again else self.feed.next()
+        trial = self._due() or self.drive.feed.next()
         if trial:
             self.live[tune_id] = _Attempt(trial)
-            self.monitor.launched(trial)
+            self.drive.screen.launched(trial)
         return trial
+
+    def _due(self) -> Trial | None:
+        """The next trial that runs again now."""
+        for item in self._again:
+            if item[0] <= time.monotonic():
+                self._again.remove(item)
+                return item[1]
+        return None
 
     def check(self) -> None:
         """Check the nodes. Raises `NoNode` if no living node can run a trial: on this machine at
         once, on a cluster after `WAIT_SECONDS` with messages about the wait."""
-        self.monitor.heartbeat()
+        self.drive.screen.heartbeat()
         now = time.monotonic()
         if now - self._checked < CHECK_SECONDS:
             return
@@ -86,7 +94,7 @@ class Attempts:
             raise NoNode(f"for {duration(waited)} no node of the cluster could run a trial")
         if now - self._warned >= WARN_SECONDS:
             self._warned = now
-            self.monitor.tell(
+            self.drive.screen.tell(
                 f"waiting for a node that can run a trial: {duration(waited)} of "
                 f"{duration(WAIT_SECONDS)}"
             )
@@ -95,43 +103,50 @@ class Attempts:
         """Its process has started."""
         attempt = self.live[tune_id]
         attempt.actor = actor
-        self.monitor.started(attempt.trial)
+        self.drive.started(attempt.trial)
 
-    def reported(self, tune_id: str, report: Report) -> None:
-        """The progress of a trial, or its end as reported by its process."""
+    def reported(self, tune_id: str, report: Report, *, stopped: bool = False) -> None:
+        """The progress of a trial, with which ASHA may have `stopped` it, or its end as reported by
+        its process."""
         attempt = self.live[tune_id]
         if attempt.settled:  # a group of workers that failed after its end
             return
         if isinstance(report, Progress):
-            self.monitor.news(attempt.trial, report)
+            self.drive.reported(attempt.trial, report)
+            if stopped:
+                attempt.settled = True
+                reason = f"by ASHA at step {report.step} of {report.num_steps}"
+                self.drive.finished(attempt.trial, End(TrialStatus.STOPPED, reason=reason))
         elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
-            self.monitor.finished(attempt.trial, report)
+            self.drive.finished(attempt.trial, report)
         else:
             self._fail(attempt, report)
-            if report.kind == "host memory":  # of a worker; that of a trial's process ends Tune
+            if report.kind == "host memory":  # of a worker of a group
                 self._fewer_slots()
 
     def completed(self, tune_id: str) -> None:
         """Its process has ended."""
-        attempt = self.live.pop(tune_id)
+        attempt = self.live[tune_id]
         if not attempt.settled:
             self._fail(attempt, End(TrialStatus.FAILED, reason="the trial ended without a result"))
-        self._report_end(attempt.trial)
+        del self.live[tune_id]  # last: Ray may not answer in between
 
     def failed(self, tune_id: str, error: Exception | None) -> None:
         """Its process or node is lost."""
         attempt = self.live[tune_id]
         if not attempt.actor:  # it died before it began
             self.started(tune_id, getattr(error, "actor_id", None) or "")
-        del self.live[tune_id]
         if not attempt.settled:
-            self._fail(attempt, _death(error))
-        self._report_end(attempt.trial)
+            end = _death(error)
+            self._fail(attempt, end)
+            if end.kind == "host memory":
+                self._fewer_slots()
+        del self.live[tune_id]  # last: Ray may not answer in between
 
     def unlaunched(self, tune_id: str) -> None:
         """Its process could not start it, which does not count as an attempt."""
-        self._again.append(self.live.pop(tune_id).trial)
+        self._again.append((0.0, self.live.pop(tune_id).trial))
 
     def interrupt(self, error: Exception) -> None:
         """Tune itself has failed: running trials run again; an attempt is counted for those whose
@@ -140,36 +155,32 @@ class Attempts:
         for tune_id in list(self.live):
             attempt = self.live.pop(tune_id)
             if attempt.settled:
-                self._report_end(attempt.trial)
-            elif memory and attempt.actor and not node_of(attempt.actor)[1]:
+                continue
+            if memory and attempt.actor and not node_of(attempt.actor)[1]:
                 self._fail(attempt, _death(error))
-                self._report_end(attempt.trial)
             else:
-                self._again.append(attempt.trial)
+                self._again.append((0.0, attempt.trial))
         if memory:
             self._fewer_slots()
 
     def _fewer_slots(self) -> None:
         if self.slots > 1:
             self.slots -= 1
-            self.monitor.tell(
+            self.drive.screen.tell(
                 f"out of memory: {numbered(self.slots, 'trial')} at a time from now on"
             )
 
     def _fail(self, attempt: _Attempt, end: End) -> None:
-        attempt.settled = True
         node, _ = node_of(end.process or attempt.actor)
         failure = Failure(end.kind, end.reason, node, hosts().get(node, "") if node else "")
+        attempt.settled = True
         again = self.failures.count(attempt.trial.name, failure)
         if again:
-            self._again.append(attempt.trial)
+            pause = MEMORY_SECONDS if end.kind == "host memory" else 0.0
+            self._again.append((time.monotonic() + pause, attempt.trial))
         elif end.kind == "device":
             failure = replace(failure, reason=f"{end.reason}; {NOT_THE_PROCESS}")
-        self.monitor.failed(attempt.trial, failure, again=again, traceback=end.traceback)
-
-    def _report_end(self, trial: Trial) -> None:
-        if trial.name in self.monitor.ended:
-            self.feed.ended(trial, self.monitor.ended[trial.name])
+        self.drive.failed(attempt.trial, failure, again=again, traceback=end.traceback)
 
 
 def _death(error: Exception | None) -> End:

@@ -5,9 +5,11 @@ import json
 import logging
 import os
 import signal
+import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +18,15 @@ import ray
 
 from rank_core.errors import BadInput
 from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
-from sweeps.plan.terminal import numbered
-from sweeps.store.trial_store import Store
+from sweeps.plan.terminal import duration, numbered, print_error, say
+from sweeps.store.failures import first_line
+from sweeps.store.records import Records
 
 T = TypeVar("T")
+CONNECT_SECONDS = 5.0
+START_SECONDS, WARN_SECONDS = 200, 50
+NO_ANSWER = 1  # exit code
+_RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
 HIDE_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 """Ray shows all GPUs of a node to processes that reserved none, unless this is set in them."""
@@ -39,7 +46,10 @@ class Resources:
 
 def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     """Join the cluster of this command, or start Ray on this machine; every worker gets a copy of
-    the `code`: files and folders outside the package."""
+    the `code`: files and folders outside the package. Raises `BadInput` where there is no Ray."""
+    # Ray would abort this process, even after a restart, 60 s after the death of its GCS.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(10**6))
+    os.environ.setdefault("RAY_worker_niceness", "0")  # 15 starves trials on a shared machine
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # With the default of 2 s, trials of several workers end seven seconds late.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -51,19 +61,71 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     address = cluster_address()
     env: dict[str, Any] = {"py_modules": list(code)} if code else {}
     at_sigterm = signal.getsignal(signal.SIGTERM)
-    if address:
-        ray.init(address=address, runtime_env={"env_vars": HIDE_GPUS} | env, **quiet)
-    else:
-        ray.init(
-            address="local",
-            object_store_memory=OBJECT_STORE_BYTES,
-            # Only Ray Train needs the dashboard, to find placement groups to free.
-            include_dashboard=num_workers > 1,
-            runtime_env=env or None,
-            **quiet,
-        )
+    with _bounded():
+        if address:
+            _check_reachable(address)
+            try:
+                ray.init(address=address, runtime_env={"env_vars": HIDE_GPUS} | env, **quiet)
+            except ConnectionError as error:
+                raise BadInput(f"{_RULE}, got {address}: {first_line(error)}") from None
+        else:
+            _start_ray(
+                # Only Ray Train needs the dashboard, to find placement groups to free.
+                include_dashboard=num_workers > 1,
+                runtime_env=env or None,
+                **quiet,
+            )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, at_sigterm)  # Ray's handler aborts the process
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Ends this process with a sentence if the block takes longer than `START_SECONDS`: where the
+    GCS dies, Ray waits in calls that no signal ends. As after a kill, nothing is lost."""
+    over = threading.Event()
+
+    def watch() -> None:
+        for waited in range(WARN_SECONDS, START_SECONDS + 1, WARN_SECONDS):
+            if over.wait(WARN_SECONDS):
+                return
+            say(f"Ray has not answered for {duration(waited)} of at most {duration(START_SECONDS)}")
+        print_error("Ray does not answer; the same command resumes, or runs with --engine local")
+        os._exit(NO_ANSWER)
+
+    threading.Thread(target=watch, daemon=True, name="ray-start").start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse the address of a dead head, which Ray would try for a quarter of an hour."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdigit():
+        return  # such as `auto`, which Ray refuses at once
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise BadInput(f"{_RULE}, got {address}: {error.strerror or error}") from None
+
+
+def _start_ray(**options: Any) -> None:
+    """Starts Ray on this machine. A busy machine exceeds Ray's fixed 30 s: it is tried twice."""
+    for last in (False, True):
+        try:
+            ray.init(address="local", object_store_memory=OBJECT_STORE_BYTES, **options)
+        except Exception as error:  # Ray has no class for it
+            ray.shutdown()
+            if last:
+                raise BadInput(
+                    f"Ray does not start on this machine ({first_line(error)}); the same command "
+                    "with --engine local runs without Ray, one trial after the other"
+                ) from error
+            say(f"Ray did not start ({first_line(error)}): trying once more")
+        else:
+            return
 
 
 def disconnect() -> None:
@@ -113,11 +175,11 @@ def capacity(resource: str) -> float:
     return max(float(ray.cluster_resources().get(resource, 0.0)), startable)
 
 
-def check_nodes(store: Store) -> None:
+def check_nodes(records: Records) -> None:
     """Refuse a storage folder that some node does not share with the driver."""
-    if store.is_local:
+    if records.storage.is_local:
         rule = "--storage must be seen by every node (a shared folder, or a URI such as s3://), but"
-        check_shared(store.folder, f"{rule} {store.storage}")
+        check_shared(records.folder, f"{rule} {records.storage.uri}")
 
 
 def check_shared(folder: Path, rule: str) -> None:

@@ -11,19 +11,17 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
-from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.own_names import own_paths
 from rank_core.trial.prepare import prepare
 from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import connect, disconnect
 
 
-def prepare_cluster(config: TrialConfig) -> None:
-    """Prepares a configuration's inputs on every node of the cluster."""
+def prepare_cluster(configs: Sequence[TrialConfig], code: Sequence[str]) -> None:
+    """Prepares the configurations' inputs on every node of the cluster."""
     try:
-        connect(num_workers=1, code=travelling(own_paths(config)))
-        prepare_nodes([config])
+        connect(num_workers=1, code=code)
+        prepare_nodes(configs)
     finally:
         disconnect()
 

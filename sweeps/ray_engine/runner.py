@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ray import cloudpickle, tune
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune import Callback, PlacementGroupFactory
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from sweeps.engine import EngineLost
-from sweeps.engine.progress import Monitor
+from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.terminal import numbered, say
@@ -28,61 +31,70 @@ from sweeps.ray_engine.cluster import (
     trial_resources,
 )
 from sweeps.ray_engine.prepare import prepare_nodes
-from sweeps.ray_engine.trial_process import PlacedTask, run_in_train, run_in_tune
-from sweeps.search.feed import Feed
+from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
+from sweeps.ray_engine.trial_process import DEV, EPOCHS, PlacedTask, run_in_train, run_in_tune
+from sweeps.ray_engine.tuner_thread import Turn, run_until_lost
 from sweeps.store.failures import first_line
-from sweeps.store.trial_store import Store
+from sweeps.store.storage import StorageAway
 
+LOW_MEMORY = re.compile("low on memory|out of memory issue")  # in Ray's errors
 BREAKDOWNS = 5  # of Tune, without a finished trial in between
+MOST_EPOCHS = 10**6  # of ASHA's rungs; a trial ends itself
 RESTARTS = 1  # of Ray on this machine, likewise
 
 
-def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
-    """Run the feed's trials until it is over, on the cluster or on this machine. Raises `BadInput`
-    if a trial cannot run there."""
-    try:
-        monitor.tell("joining the Ray cluster" if cluster_address() else "starting Ray")
-        connect(options.num_workers, options.code)
-        resources = trial_resources(options)
-        check_nodes(store)
-        prepare_nodes([trial.cell.config for trial in feed.ahead])
-        say(f"{numbered(len(feed.ahead), 'trial')} on {numbered(resources.slots, 'slot')}")
-        run_on_slots(feed, store, options, resources, monitor)
-    finally:
-        disconnect()
+def run_trials(drive: Drive, options: Options) -> None:
+    """Runs the trials of a sweep until it is over, on the cluster or on this machine. Raises
+    `BadInput` if a trial cannot run there."""
+    path = drive.records.folder / RAY_LOG
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begins = "joining the Ray cluster" if cluster_address() else "starting Ray"
+    drive.screen.tell(f"{begins}; its own lines: {path}")
+    with ray_lines_to(path):
+        try:
+            connect(options.num_workers, options.code)
+            resources = trial_resources(options)
+            check_nodes(drive.records)
+            prepare_nodes([trial.cell.config for trial in drive.feed.ahead])
+            say(
+                f"{numbered(len(drive.feed.ahead), 'trial')} on {numbered(resources.slots, 'slot')}"
+            )
+            run_on_slots(drive, options, resources)
+        finally:
+            disconnect()
 
 
-def run_on_slots(
-    feed: Feed, store: Store, options: Options, resources: Resources, monitor: Monitor
-) -> None:
+def run_on_slots(drive: Drive, options: Options, resources: Resources) -> None:
     """Runs as many trials at a time as the connected cluster has slots.
 
     An error in a trial's process never ends the sweep. An error of Tune itself (such as one by
     Ray's memory monitor) ends only the current Tuner; the next one resumes, on a new Ray if this
     machine's has died. Raises `EngineLost` where that fails.
     """
-    attempts = Attempts(feed, monitor, resources)
+    attempts = Attempts(drive, resources)
     in_vain, ended = 0, 0
     while not attempts.over:
-        error = _run(attempts, store, options, resources)
+        error = _run(attempts, options, resources)
         if error is None:
             return
+        if isinstance(error, StorageAway):
+            raise error  # every record would wait for it again
         attempts.interrupt(error)
-        in_vain = in_vain + 1 if len(monitor.ended) == ended else 1
-        ended = len(monitor.ended)
+        in_vain = in_vain + 1 if len(drive.screen.ended) == ended else 1
+        ended = len(drive.screen.ended)
         gc.collect()  # ends the processes of the failed Tuner
         if isinstance(error, NoNode):
-            _start_again(error, in_vain, options, monitor)
+            _start_again(error, in_vain, options, drive)
         elif in_vain > BREAKDOWNS:
             raise error
 
 
-def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor) -> None:
+def _start_again(error: NoNode, in_vain: int, options: Options, drive: Drive) -> None:
     """Restart Ray on this machine, at most `RESTARTS` times before another trial has ended."""
     if cluster_address() or in_vain > RESTARTS:
         again = "" if cluster_address() else " again, and no trial has ended in between"
         raise EngineLost(f"{error}{again}")
-    monitor.tell(f"{error}: restarting it, then the sweep resumes")
+    drive.screen.tell(f"{error}: restarting it, then the sweep resumes")
     disconnect()  # which also ends the remaining processes of Ray
     try:
         connect(options.num_workers, options.code)
@@ -90,9 +102,7 @@ def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor
         raise EngineLost(f"{error}, and does not start again: {first_line(failure)}") from failure
 
 
-def _run(
-    attempts: Attempts, store: Store, options: Options, resources: Resources
-) -> Exception | None:
+def _run(attempts: Attempts, options: Options, resources: Resources) -> Exception | None:
     """Run a Tuner to its end; return the error that ended it, if any."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
     # By default Tune starts the processes of a searcher's trials one by one.
@@ -100,24 +110,44 @@ def _run(
     # By default Tune restarts the trial of a preempted node silently.
     os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
     run = run_in_tune if resources.num_workers == 1 else run_in_train
-    search = _Search(attempts, store, options, resources)
+    turn = Turn(attempts)
+    search = _Search(turn, options, resources)
     tuner = tune.Tuner(
         tune.with_resources(run, _request),
-        tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
+        tune_config=tune.TuneConfig(
+            search_alg=search, scheduler=_scheduler(options), num_samples=-1, reuse_actors=True
+        ),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=scratch,
-            callbacks=[_Bridge(attempts)],
+            callbacks=[_Bridge(turn)],
             verbose=0,
         ),
     )
     try:
-        tuner.fit()
+        lost = run_until_lost(tuner.fit, turn)
+        return NoNode(lost) if lost else None
     except Exception as error:
         return _cause(error)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return None
+
+
+def _scheduler(options: Options) -> TrialScheduler:
+    """Tune's ASHA, which sees the reports of the trials that compete; else every trial ends."""
+    if not options.search.kind.stops:
+        return FIFOScheduler()
+    # The reports of the others, and the ends, have no value on dev.
+    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"
+    return ASHAScheduler(
+        time_attr=EPOCHS,
+        metric=DEV,
+        mode="max",
+        max_t=MOST_EPOCHS,
+        grace_period=options.search.min_epochs,
+        reduction_factor=options.search.eta,
+        stop_last_trials=False,
+    )
 
 
 def _cause(error: BaseException) -> Exception:
@@ -137,20 +167,24 @@ def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
     return PlacementGroupFactory([bundle])
 
 
-def _error(trial: TuneTrial) -> Exception | None:
+def error_of(trial: TuneTrial) -> Exception | None:
     """The error that ended a trial. Tune's `get_error` reads files that are copied later."""
     path = trial.pickled_error_file
-    if path is None or not Path(path).exists():
+    if path is not None and Path(path).exists():
+        error: Exception = cloudpickle.loads(Path(path).read_bytes())
+        return error
+    if trial.error_file is None or not Path(trial.error_file).exists():
         return None
-    error: Exception = cloudpickle.loads(Path(path).read_bytes())
-    return error
+    # Tune pickles no error of a process that runs out of memory while it starts.
+    text = Path(trial.error_file).read_text().rpartition("\nFailure # ")[2].partition("\n")[2]
+    return OutOfMemoryError(text) if LOW_MEMORY.search(text) else RayActorError(error_msg=text)
 
 
 class _Adapter:
     """An object for Tune, which pickles it but never unpickles it."""
 
-    def __init__(self, attempts: Attempts) -> None:
-        self.attempts = attempts
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -159,19 +193,18 @@ class _Adapter:
 class _Search(_Adapter, Searcher):
     """Gives Tune its next trial."""
 
-    def __init__(
-        self, attempts: Attempts, store: Store, options: Options, resources: Resources
-    ) -> None:
-        _Adapter.__init__(self, attempts)
+    def __init__(self, turn: Turn, options: Options, resources: Resources) -> None:
+        _Adapter.__init__(self, turn)
         Searcher.__init__(self)
-        self.store, self.options, self.resources = store, options, resources
+        self.options, self.resources = options, resources
 
     def suggest(self, trial_id: str) -> Any:
-        trial = self.attempts.next(trial_id)
-        if trial:
-            task = trial_task(trial, self.store, self.options)
-            return {"placed": PlacedTask(task, self.resources)}
-        return Searcher.FINISHED if self.attempts.over else None
+        with self.turn as attempts:
+            trial = attempts.next(trial_id)
+            if trial:
+                task = trial_task(trial, attempts.drive.records, self.options)
+                return {"placed": PlacedTask(task, self.resources)}
+            return Searcher.FINISHED if attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """Do nothing: the callback has more information."""
@@ -185,23 +218,28 @@ class _Bridge(_Adapter, Callback):
 
     def on_trial_start(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
         actor = trial.temporary_state.ray_actor
-        self.attempts.started(trial.trial_id, actor._actor_id.hex() if actor else "")
+        with self.turn as attempts:
+            attempts.started(trial.trial_id, actor._actor_id.hex() if actor else "")
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
         if report := result.get("report"):
-            self.attempts.reported(trial.trial_id, report)
+            with self.turn as attempts:
+                attempts.reported(trial.trial_id, report, stopped=bool(result.get("done")))
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.attempts.completed(trial.trial_id)
+        with self.turn as attempts:
+            attempts.completed(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.attempts.failed(trial.trial_id, _error(trial))
+        with self.turn as attempts:
+            attempts.failed(trial.trial_id, error_of(trial))
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         # A process that cannot be reused ends its next trial without another event.
-        for trial in trials:
-            if trial.status == TuneTrial.ERROR and trial.trial_id in self.attempts.live:
-                self.attempts.unlaunched(trial.trial_id)
-        self.attempts.check()
+        with self.turn as attempts:
+            for trial in trials:
+                if trial.status == TuneTrial.ERROR and trial.trial_id in attempts.live:
+                    attempts.unlaunched(trial.trial_id)
+            attempts.check()

@@ -18,11 +18,13 @@ import torch
 from ray import train, tune
 from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
+from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
 from sweeps.ray_engine.cluster import Resources
 from sweeps.store.failures import Kind, first_line
 from sweeps.store.trial_status import TrialStatus
 
+EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
 LOST_NODE = ("node has died", "node failure", "owner has died")
 _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
 
@@ -37,10 +39,18 @@ class PlacedTask:
 
 def run_in_tune(config: dict[str, Any]) -> None:
     """A Tune trial that computes in its own process. Its `config` holds the `PlacedTask`, and what
-    it reports to Tune a `Report`: both are dictionaries of one item."""
+    it reports to Tune a `Report`; one that competes also has its epochs and best value on dev after
+    a validation before the end, by which ASHA stops it."""
     placed: PlacedTask = config["placed"]
-    for report in attempt(placed.task):
-        tune.report({"report": report})  # returns once the driver has it
+    task, best = placed.task, float("-inf")
+    for report in attempt(task):
+        judged = {}
+        if task.competes and isinstance(report, Progress) and report.dev is not None:
+            best = max(best, report.dev[task.config.evaluation.measures[0]])
+            epochs = task.config.training.num_epochs * report.step / report.num_steps
+            if report.step < report.num_steps:
+                judged = {EPOCHS: epochs, DEV: best}
+        tune.report({"report": report, **judged})  # returns once the driver has it
         if isinstance(report, End) and report.kind == "device":
             os._exit(1)  # the GPU is lost for this process; Ray starts another
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rank_core.errors import BadInput
+from rank_core.files import atomic_write, read_file
 from sweeps.plan.secrets import redact_text
 from sweeps.report.load import Sweep
 from sweeps.store.trial_status import USED
@@ -51,25 +53,20 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         seeds=sorted({seed for _, seed in trials}),
         hash=content_hash,
     )
-    with suppress(PermissionError):  # the report of a read-only sweep shows it all the same
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(access)) + "\n")
-    return [*accesses, access]
+    accesses = [*accesses, access]
+    # The report of a read-only sweep shows it all the same.
+    with suppress(PermissionError), atomic_write(path) as unfinished:
+        unfinished.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in accesses))
+    return accesses
 
 
 def read_accesses(path: Path) -> list[Access]:
     """The recorded accesses, oldest first; none where the file is missing."""
-    if not path.exists():
-        return []
-    accesses = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            accesses.append(Access(**json.loads(line)))
-        except (ValueError, TypeError) as error:
-            raise BadInput(
-                f"{path}:{number}: must be one recorded access as it was written; {error}"
-            ) from None
-    return accesses
+    content = read_file(path) if os.path.lexists(path) else b""
+    try:
+        return [Access(**json.loads(line)) for line in content.splitlines()]
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{path}: must have an access a line as written; {error}") from None
 
 
 def access_sentence(accesses: Sequence[Access]) -> str:

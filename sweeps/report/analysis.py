@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from string import ascii_lowercase
 
 import numpy as np
 import pandas as pd
 
 from rank_core.seeding import generator
-from rank_core.stats.baselines import Slot, baseline_of, compare_with, of_system
+from rank_core.stats.baselines import ByLetter, Slot, baseline_of, compare_with, of_system
 from rank_core.stats.bootstrap import CrossedWeights, crossed_weights
 from rank_core.stats.compare import Comparison, scope_test_of
 from rank_core.stats.design import worst_familywise_error
@@ -60,6 +61,11 @@ class Analysis:
         return [pair for pair in self.comparisons if pair.measure == self.sweep.primary]
 
     @property
+    def best(self) -> Comparison | None:
+        """The primary comparison with the largest gain; None without any."""
+        return max(self.primary, key=lambda pair: pair.delta, default=None)
+
+    @property
     def undecided(self) -> list[Comparison]:
         """The primary comparisons in which a side has one seed, whose seed variance is unknown."""
         return [pair for pair in self.primary if math.isnan(pair.p_both)]
@@ -101,7 +107,7 @@ class Analysis:
         sentences = [*self.sweep.notes]
         if left_after(self.sweep):
             fate = (
-                "stopped by successive halving"
+                "stopped by ASHA"
                 if fate_word(self.sweep) == "stopped"
                 else "eliminated in the race"
             )
@@ -122,6 +128,10 @@ def interpolated_sentence(analysis: Analysis) -> str:
     if not sweep.interpolated:
         return sweep.not_interpolated and f"No row with the first stage: {sweep.not_interpolated}."
     text = interpolation_text(sweep, sweep.interpolated)
+    for system in sweep.interpolated:
+        if same := system.identical_to:
+            alpha = int(same == system.of)
+            text += f"; {system.label}: alpha {alpha}: identical to {sweep.label(same)}, not tested"
     if not analysis.interpolated_comparisons:
         return f"{text}."
     added, others = (
@@ -171,7 +181,7 @@ def analyse(sweep: Sweep) -> Analysis:
         for matrix in matrices.values()
     )
     slots = _slots(sweep, scored)
-    by_measure = {
+    by_measure: dict[str, ByLetter] = {
         measure: compare_with(
             matrix,
             baselines=slots,
@@ -183,41 +193,40 @@ def analyse(sweep: Sweep) -> Analysis:
         for measure, matrix in matrices.items()
         if slots
     }
-    first, *further = [
-        [pair for by_slot in by_measure.values() for pair in by_slot[at]]
-        for at in range(max(len(slots), 1))
-    ]
+    of_letter = {
+        letter: [pair for compared in by_measure.values() for pair in compared[letter]]
+        for letter in ascii_lowercase[: len(slots)]
+    }
+    first = of_letter.get("a", [])
     average = _average_gains(sweep, matrices, first, slots)
     with_rows = _compare_derived(sweep, scored, slots) if first else {}
     derived = [_interpolated_summary(system, cells) for system in sweep.interpolated]
     first_stage = _first_stage_summary(sweep)
-    added, against_first_stage = (
-        [pair for of_slots in with_rows.values() for pair in of_slots[at]] for at in (0, 1)
-    )
+    for measure, rows in with_rows.items():
+        by_measure[measure]["a"] += rows.added
+        by_measure[measure][ascii_lowercase[len(slots)]] = rows.against_first_stage
     return Analysis(
         sweep=sweep,
         cells=cells,
         slots=(*slots, *[FIRST_STAGE] * bool(first_stage)) if first else (),
         comparisons=first,
-        further=[pair for slot in further for pair in slot],
+        further=[pair for letter in of_letter if letter != "a" for pair in of_letter[letter]],
         tests=_tests(sweep, matrices, first, paired=paired),
         rows=_rows(
             sweep,
             _in_order(cells, derived, sweep.interpolated, first_stage),
-            {
-                measure: [[*own, *added], *further, against]
-                for measure, (own, *further) in by_measure.items()
-                for added, against in [with_rows.get(measure, ([], []))]
-            },
+            by_measure,
             average,
         ),
         paired=paired,
         interpolated=derived,
-        interpolated_comparisons=added,
+        interpolated_comparisons=[pair for rows in with_rows.values() for pair in rows.added],
         first_stage=first_stage,
-        first_stage_comparisons=against_first_stage,
+        first_stage_comparisons=[
+            pair for rows in with_rows.values() for pair in rows.against_first_stage
+        ],
         matrices=matrices,
-        gains=_gains(sweep, matrices, [first, *further], slots, paired=paired),
+        gains=_gains(sweep, matrices, list(of_letter.values()), slots, paired=paired),
     )
 
 
@@ -334,13 +343,22 @@ def _average_gains(
     )
 
 
+@dataclass(frozen=True)
+class AddedComparisons:
+    """The comparisons of one measure that rows of the first stage add."""
+
+    added: list[Comparison]  # derived systems and the first stage with the first baseline
+    against_first_stage: list[Comparison]  # of all systems
+
+
 def _compare_derived(
     sweep: Sweep, scored: Sequence[str], slots: Sequence[Slot]
-) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
-    """{measure: (every derived system and the first stage against the first baseline, all systems
-    against the first stage)}. The family of an added row is all systems of the table; that of the
-    cells does not change."""
-    derived = [system for system in sweep.interpolated if system.of in scored]
+) -> dict[str, AddedComparisons]:
+    """By measure. The family of an added row is all systems of the table; that of the cells does
+    not change. A row that is another one by construction is no comparison."""
+    derived = [
+        system for system in sweep.interpolated if system.of in scored and not system.identical_to
+    ]
     first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
     names = [*first_stage, *(system.cell for system in derived)]
     if not names:
@@ -351,7 +369,7 @@ def _compare_derived(
     both = replace(sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed))
     by_measure = {}
     for measure, matrix in _matrices(both, [*scored, *names]).items():
-        added, *further = compare_with(
+        compared = compare_with(
             matrix,
             baselines=[*slots[:1], *first_stage],
             correction=sweep.correction,
@@ -359,9 +377,30 @@ def _compare_derived(
             paired_seeds=sweep.paired_seeds and _same_seeds(both, matrix),
             deterministic=_deterministic(both, matrix),
         )
-        against = [pair for slot in further for pair in slot]
-        by_measure[measure] = [pair for pair in added if pair.system in names], against
+        added = [pair for pair in compared["a"] if pair.system in names]
+        by_measure[measure] = _one_p(added, compared.get("b", []))
     return by_measure
+
+
+def _one_p(added: list[Comparison], against: list[Comparison]) -> AddedComparisons:
+    """The comparisons with the pair that is in both families, first stage and baseline, given the
+    larger p of the two: one pair has one p."""
+    pairs = {frozenset((pair.system, pair.baseline)): pair for pair in added}
+    twice = [(pair, pairs.get(frozenset((pair.system, pair.baseline)))) for pair in against]
+    larger = {
+        key: replace(
+            own,
+            p_both_adjusted=max(own.p_both_adjusted, other.p_both_adjusted),
+            p_queries_adjusted=max(own.p_queries_adjusted, other.p_queries_adjusted),
+        )
+        for one, two in twice
+        if two
+        for key, own, other in ((id(one), one, two), (id(two), two, one))
+    }
+    return AddedComparisons(
+        [larger.get(id(pair), pair) for pair in added],
+        [larger.get(id(pair), pair) for pair in against],
+    )
 
 
 def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
@@ -408,12 +447,17 @@ def _in_order(
 def _rows(
     sweep: Sweep,
     cells: list[CellSummary],
-    by_measure: Mapping[str, Sequence[Sequence[Comparison]]],
+    by_measure: Mapping[str, ByLetter],
     average: Mapping[str, GainInterval],
 ) -> list[ResultRow]:
     """The rows of the table; cells of one group stand together, groups in order of appearance."""
     groups = list(dict.fromkeys(system.cell.group for system in cells))
     derived = {FIRST_STAGE, *(system.cell for system in sweep.interpolated)}
+    same_as = {
+        system.cell: sweep.label(system.identical_to)
+        for system in sweep.interpolated
+        if system.identical_to
+    }
     first = sweep.slots[0]
     baselines = [first] if isinstance(first, str) else list(first.values())
     return [
@@ -429,12 +473,13 @@ def _rows(
                     measure,
                     system.mean(measure),
                     _deviation(list(system.seed_means[measure].values())),
-                    *of_system(by_measure.get(measure, [[]]), system.cell.cell),
+                    *of_system(by_measure.get(measure, {}), system.cell.cell),
                 )
                 for measure in sweep.measures
             ),
             average_gain=average.get(system.cell.cell),
             derived=system.cell.cell in derived,
+            same_as=same_as.get(system.cell.cell, ""),
         )
         for system in sorted(cells, key=lambda system: groups.index(system.cell.group))
     ]

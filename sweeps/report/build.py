@@ -15,11 +15,11 @@ from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.figures import figures
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
-from sweeps.report.page import page, sections
+from sweeps.report.page import page, sections, sentences
 from sweeps.report.published import published, published_lines
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
 from sweeps.report.reliability import assess
-from sweeps.report.results import results_json, table_files
+from sweeps.report.results import json_text, results_json, table_files
 from sweeps.report.sections.section import Findings
 from sweeps.report.terminal import terminal_text
 
@@ -61,6 +61,8 @@ def write_report(
     files = report_files(
         analysis, accesses=accesses, queries=queries, label=f"tab:{analysis.sweep.name}"
     )
+    if serving := analysis.sweep.serving:
+        files[serving.file] = json_text(serving.setting).encode()
     write_files(folder, files)
     if not queries:
         (folder / QUERY_PAGE).unlink(missing_ok=True)  # of a report of other runs
@@ -88,11 +90,12 @@ def report_files(
     caption; `compact` shows means and letters alone; `more` is added to results.json."""
     reliability = assess(analysis)
     drawn = figures(analysis, reliability)
-    parts = sections(Findings(analysis, reliability, drawn, accesses, queries))
+    findings = Findings(analysis, reliability, drawn, accesses, queries)
+    parts = sections(findings)
     texts = {
         **table_files(analysis, label=label, notes=notes, compact=compact),
-        "results.json": results_json(analysis, parts, more or {}),
-        "index.html": page(analysis, parts),
+        "results.json": results_json(analysis, sentences(findings), parts, more),
+        "index.html": page(findings, parts),
         **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),
     }
     return {name: text.encode() for name, text in texts.items()} | _plots(drawn)

@@ -1,4 +1,4 @@
-"""The report in sentences: the verdict, its certainty, what was lost, what to do next."""
+"""The report in sentences: the verdict, its certainty, what was lost."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
+from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
     ONE_RUN,
     decisive_p,
@@ -16,7 +17,7 @@ from sweeps.report.notation import (
     percent,
     signed,
 )
-from sweeps.report.search import search_sentences
+from sweeps.report.search import search_sentence
 from sweeps.report.sections.attempts import attempts_sentence
 from sweeps.report.summary import best_on_dev, dev_means, losses
 
@@ -26,32 +27,31 @@ _ROUNDING = 1e-9
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """The verdict, how sure it is, how the systems were chosen, what was lost, what to do next."""
-    sweep = analysis.sweep
-    if not sweep.baseline:  # each system has its own
+    """The verdict, the best on dev, how sure it is, how the systems were chosen, what was lost: at
+    most five."""
+    if not analysis.sweep.baseline:  # each system has its own
         return [certainty(analysis)]
+    if analysis.sweep.serving:
+        return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
+    chosen = [confirmation(analysis) or winner(analysis), against_first_stage(analysis)]
     sentences = [
         answer(analysis),
-        winner(analysis),
+        " ".join(filter(None, chosen)),
         certainty(analysis),
-        confirmation(analysis),
-        *search_sentences(sweep),
-        against_first_stage(analysis),
-        *_fates(analysis),
-        attempts_sentence(sweep),
-        correction_note(analysis),
-        next_step(analysis),
+        search_sentence(analysis.sweep),
+        _fates(analysis),
     ]
     return [sentence for sentence in sentences if sentence]
 
 
-def _fates(analysis: Analysis) -> list[str]:
+def _fates(analysis: Analysis) -> str:
     """The fates of the trials; unknown for a third party's runs."""
     sweep = analysis.sweep
     if sweep.third_party:
-        return []
+        return ""
     stopped = [f"The sweep ended early: {sweep.stopped.rstrip('.')}."] if sweep.stopped else []
-    return stopped + (losses(analysis.cells) or [_all_finished(analysis)])
+    fates = losses(analysis.cells) or [_all_finished(analysis)]
+    return " ".join([*stopped, *fates, attempts_sentence(sweep)]).strip()
 
 
 def answer(analysis: Analysis) -> str:
@@ -68,12 +68,17 @@ def answer(analysis: Analysis) -> str:
     decided = [c for c in analysis.primary if not math.isnan(c.p_both)]
     if not decided:
         marked = [c for c in analysis.primary if c.p_queries_adjusted < sweep.alpha]
-        return f"For these training runs alone: {_verdict(analysis, analysis.primary, marked)}"
+        declared = declaration(analysis)
+        unless = f" ({declared} says that there are no others)" if declared else ""
+        verdict = _verdict(analysis, analysis.primary, marked)
+        return f"For these training runs alone{unless}: {verdict}"
     text = _verdict(analysis, decided, [c for c in decided if c.significant(sweep.alpha)])
     if analysis.undecided:
         names = names_text([sweep.label(c.system) for c in analysis.undecided])
         has = "has" if len(analysis.undecided) == 1 else "have"
-        text += f" {names} {has} one training run, too few for this test."
+        declared = declaration(analysis)
+        unless = f", unless {declared} declares that there are no others" if declared else ""
+        text += f" {names} {has} one training run, too few for this test{unless}."
     if any(map(has_two_runs, decided)):
         text += " Two seeds of a system cannot decide: three are needed."
     return text
@@ -98,10 +103,10 @@ def certainty(analysis: Analysis) -> str:
     if not compared:
         return ""
     family = compared[0].family_size
-    adjusted = (
-        f"p is corrected for {family} comparisons ({CORRECTION_NAMES[sweep.correction]}), "
-        "intervals are not"
-    )
+    how = CORRECTION_NAMES[sweep.correction]
+    if sweep.correction == "bh":
+        how += f": about {100 * sweep.alpha:g}% of the significant differences may be false"
+    adjusted = f"p is corrected for {family} comparisons ({how}), intervals are not"
     if family == 1:
         adjusted = "A single comparison needs no correction"
     elif sweep.correction == "none":
@@ -232,18 +237,6 @@ def paired_t_test(analysis: Analysis) -> str:
     )
 
 
-def correction_note(analysis: Analysis) -> str:
-    """A warning where the correction controls the share of false positives, not their
-    occurrence."""
-    if not analysis.primary or analysis.sweep.correction != "bh":
-        return ""
-    count = analysis.primary[0].family_size
-    return (
-        f"Exploratory: {CORRECTION_NAMES['bh']} over {count} comparisons allows about "
-        f"{100 * analysis.sweep.alpha:g}% of the significant differences to be false."
-    )
-
-
 def against_first_stage(analysis: Analysis) -> str:
     """The best cell on dev, alone and interpolated, tested against the first stage, and the cells
     below it; "" where neither is known."""
@@ -265,6 +258,40 @@ def against_first_stage(analysis: Analysis) -> str:
             f"{CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size})."
         )
     return " ".join([*sentences, *filter(None, [below_first_stage(analysis)])])
+
+
+def beside_first_stage(analysis: Analysis, label: str) -> str:
+    """`below BM25 by 0.089`: the row's mean on the primary measure, without a test; "" where the
+    first stage is unknown."""
+    sweep = analysis.sweep
+    first = sweep.first_stage.get(sweep.primary)
+    rows = [*analysis.cells, *analysis.interpolated]
+    mean = next((row.mean(sweep.primary) for row in rows if row.cell.label == label), math.nan)
+    if first is None or math.isnan(mean):
+        return ""
+    if abs(mean - first) <= _ROUNDING:
+        return f"equal to {sweep.first_stage_name}"
+    side = "below" if mean < first else "above"
+    return f"{side} {sweep.first_stage_name} by {abs(mean - first):.3f}"
+
+
+def no_champion(analysis: Analysis, cell: str) -> str:
+    """Why a cell is no champion: it must be a confirmed winner, significantly better than the
+    baseline and above the first stage on the reported split; "" where it is one."""
+    sweep = analysis.sweep
+    if not sweep.confirms:
+        return "its gain is not confirmed: export the confirmation (--confirm)"
+    if sweep.confirms.get("cell") != cell:
+        return "it is not the confirmed winner"
+    compared = next((c for c in analysis.primary if c.system == cell), None)
+    if compared is None or compared.delta <= 0 or not compared.significant(sweep.alpha):
+        gain = f": {_gain(analysis, compared)}" if compared else ""
+        baseline = sweep.label(sweep.baseline)
+        return f"it is not significantly better than {baseline} on {sweep.primary}{gain}"
+    beside = beside_first_stage(analysis, sweep.label(cell))
+    if not beside.startswith("above"):
+        return f"it is {beside or 'not compared with a first stage'} on {sweep.primary}"
+    return ""
 
 
 def below_first_stage(analysis: Analysis) -> str:
@@ -291,48 +318,9 @@ def below_first_stage(analysis: Analysis) -> str:
     )
 
 
-def next_step(analysis: Analysis) -> str:
-    """The command that follows from the result; "" where none does."""
-    sweep, two = analysis.sweep, any(map(has_two_runs, analysis.primary))
-    if sweep.third_party:
-        single = _single(analysis)
-        if not single:
-            return "Next: add a third training run each." if two else ""
-        return (
-            f"Next: name several training runs of {names_text(single)} as NAME=run1,run2,run3, or "
-            "declare a system without training: --deterministic NAME, deterministic= in Python."
-        )
-    if any(summary.seeds("planned", "running") for summary in analysis.cells):
-        return "Next: run the same command again; it trains only the missing trials."
-    if not analysis.primary or sweep.smoke_test:
-        return ""
-    if all(math.isnan(c.p_both) for c in analysis.primary):
-        return (
-            "Next: train three seeds for one planned comparison (--num-seeds 3), five for a table "
-            "(--num-seeds 5)."
-        )
-    significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
-    if two and not significant:
-        return "Next: add a third seed: --num-seeds 3."
-    if not significant:
-        return (
-            "Next: ranksweep design DIR says how many seeds and queries would find a "
-            "smaller difference."
-        )
-    if all(c.delta < 0 for c in significant):
-        return ""
-    if sweep.confirms:
-        return "Next: ranksweep export DIR --to FOLDER saves the confirmed model."
-    return (
-        "Next: the same command with --confirm retrains the best on dev and the baseline with "
-        "fresh seeds, for a gain without selection bias."
-    )
-
-
 def _all_finished(analysis: Analysis) -> str:
     count = sum(summary.num_used for summary in analysis.cells)
     rest = sum(len(summary.seeds("stopped")) for summary in analysis.cells)
-    why = "stopped by design" if analysis.sweep.search.get("over", True) else "that rest at a rung"
-    but = f" but for {rest} {why}" if rest else ""
+    but = f" but for {rest} that ASHA stopped" if rest else ""
     begun = " that started" if analysis.sweep.stopped else ""
     return f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."

@@ -10,7 +10,7 @@ WINDOW, STRIDE = "chunking.window", "chunking.stride"
 
 
 @dataclass
-class Grid:
+class CrossedGrid:
     """The cells that differ in window and stride only, by (window, stride) in tokens."""
 
     title: str
@@ -27,7 +27,7 @@ class Grid:
         return sorted({stride for _, stride in self.cells})
 
 
-def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
+def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
     """The grids in which window and stride vary independently, which are drawn and tested by
     factor."""
     return [
@@ -42,11 +42,11 @@ def reads_one_chunk(cell: Cell) -> bool:
     return str(cell.settings.get("model.name", cell.group)).lower() == "firstp"
 
 
-def grids_of(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
+def grids_of(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
     """One grid per combination of the other settings; none if window and stride are not swept."""
     if not {WINDOW, STRIDE} <= set(sweep.swept):
         return []
-    grids: dict[tuple[object, ...], Grid] = {}
+    grids: dict[tuple[object, ...], CrossedGrid] = {}
     for system in cells:
         settings = dict(system.cell.settings)
         place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)
@@ -60,7 +60,7 @@ def grids_of(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
         while key in grids and place in grids[key].cells:
             key = (*key, system.cell.label)
         title = system.cell.group or ", ".join(map(str, key[1:]))
-        grids.setdefault(key, Grid(title)).cells[place] = system
+        grids.setdefault(key, CrossedGrid(title)).cells[place] = system
     titles = [grid.title for grid in grids.values()]
     for key, grid in grids.items():
         if titles.count(grid.title) > 1:

@@ -28,12 +28,12 @@ from rank_core.progress import reported
 from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
 from rank_core.records import Qrels, Run
 from sweeps.plan.command_line import INTERPOLATE
-from sweeps.report.load import Interpolated, Sweep
+from sweeps.report.load import SERVING, Interpolated, Sweep
 from sweeps.report.search import left_after
 from sweeps.report.summary import best_on_dev
-from sweeps.store.checksums import RESULT, read_checked, read_result
+from sweeps.store.records import RESULT, Records
 from sweeps.store.scores import SCORE_COLUMNS
-from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell
+from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell, find_sweep
 from sweeps.store.trial_status import USED
 
 VERSION = 1  # of what the stored tables hold
@@ -49,7 +49,7 @@ FOLDS = "folds.parquet"
 
 
 @dataclass(frozen=True)
-class Inputs:
+class MixtureInputs:
     """The files of a sweep from which all of its interpolated trials are computed."""
 
     folder: Path
@@ -73,6 +73,11 @@ class Inputs:
             for split in SPLITS
             for candidates, qrels in [self._paths(split)]
         }
+
+    @cached_property
+    def records(self) -> Records:
+        """The trials."""
+        return find_sweep(str(self.folder))
 
     def _paths(self, split: str) -> tuple[Path, Path]:
         candidates = self.folder / FIRST_STAGE / f"{split}.run.gz"
@@ -98,6 +103,13 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     rows = rows or sweep.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
+    if sweep.name == SERVING:
+        from sweeps.report.aggregations import with_aggregations
+
+        sweep = with_aggregations(sweep, rows)
+        if sweep.interpolated:
+            return replace(sweep, first_stage_scores=first_stage_scores(sweep))
+        return sweep
     if rows == "none" or not (sweep.folder / FIRST_STAGE).is_dir() or sweep.split != "test":
         return sweep
     eliminated, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
@@ -115,7 +127,7 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
     stage."""
     if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
         return pd.DataFrame()
-    inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
 
     def values() -> pd.DataFrame:
         run, qrels = inputs.read[sweep.split]
@@ -136,7 +148,7 @@ def interpolate_cells(
             f"{sweep.folder} has no {FIRST_STAGE}/ with the scores of the candidates; the sweep's "
             "command writes it and repeats no finished trial"
         )
-    inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, normalise)
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary, normalise)
     used = sweep.trials[sweep.trials["status"].isin(USED)]
     systems = []
     for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
@@ -161,7 +173,9 @@ def why_not(cell: Cell) -> str:
     return APART.get(str(cell.settings.get("model.name")), "")
 
 
-def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Inputs) -> Interpolated:
+def _interpolated(
+    sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: MixtureInputs
+) -> Interpolated:
     description = f"{sweep.label(cell.cell)} interpolated with the first stage"
     tables = {
         seed: trial_table(f"{cell.cell}-seed{seed}", inputs)
@@ -183,20 +197,18 @@ def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Inputs
     )
 
 
-def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
+def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
     """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
     test; every fold has its own alpha. Read from disk where its inputs are the same."""
-    folder = inputs.folder / "runs" / name
     path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
-    present = (folder / RESULT).is_file()  # a mirror may lack it
-    trial = digest_file(folder / RESULT) if present else ""
+    trial = hashlib.sha256(inputs.records.read(name, RESULT)).hexdigest()
 
     def values() -> pd.DataFrame:
-        facts = read_result(folder).facts
-        scores = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
+        facts = inputs.records.result(name).facts
+        scores = _interpolate(name, inputs).assign(cell=facts["cell"], seed=facts["seed"])
         return scores[[*SCORE_COLUMNS, "alpha"]]
 
-    return _cached(path, {"inputs": inputs.key} | ({"trial": trial} if present else {}), values)
+    return _cached(path, {"inputs": inputs.key, "trial": trial}, values)
 
 
 def _cached(
@@ -204,10 +216,10 @@ def _cached(
 ) -> pd.DataFrame:
     """The table at `path` if its inputs are the same; otherwise `values()`, written there."""
     stored = _stored(path)
-    if stored is not None and made_of.items() <= json.loads(stored.schema.metadata[_KEY]).items():
-        return stored.to_pandas()
+    if stored is not None and made_of.items() <= stored[0].items():
+        return stored[1]
     table = pa.Table.from_pandas(values(), preserve_index=False)
-    key = json.dumps(made_of).encode()
+    key = json.dumps({**made_of, "values": _values_digest(table.to_pandas())}).encode()
     keyed = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key})
     with suppress(OSError):  # a read-only sweep computes it each time
         path.parent.mkdir(exist_ok=True)
@@ -216,30 +228,43 @@ def _cached(
     return table.to_pandas()
 
 
-def _stored(path: Path) -> pa.Table | None:
-    """The table on disk; None where it is missing or unreadable."""
+def _stored(path: Path) -> tuple[dict[str, str], pd.DataFrame] | None:
+    """The hashes of the inputs of a table on disk, and the table; None where it is missing or
+    damaged. Version 0.2 kept no hash of its values."""
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-    except (OSError, pa.ArrowException):
+        table = pq.read_table(path)
+        key, values = json.loads(table.schema.metadata[_KEY]), table.to_pandas()
+        damaged = key.get("values", "") not in ("", _values_digest(values))
+        return None if damaged else (key, values)
+    except Exception:  # pyarrow has many kinds
         return None
-    return table if _KEY in (table.schema.metadata or {}) else None
 
 
-def _interpolate(folder: Path, inputs: Inputs) -> pd.DataFrame:
+def _values_digest(table: pd.DataFrame) -> str:
+    digest = hashlib.sha256()
+    for name in table:
+        column = table[name]
+        is_number = column.dtype.kind in "iuf"
+        content = column.to_numpy().tobytes() if is_number else "\0".join(column).encode()
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _interpolate(name: str, inputs: MixtureInputs) -> pd.DataFrame:
     """The values of a trial whose alpha is chosen on dev, in each of its folds."""
     runs = {}
     for split in SPLITS:
-        read_checked(folder, f"{split}.run.gz")
-        runs[split] = read_run(folder / f"{split}.run.gz")
+        inputs.records.read(name, f"{split}.run.gz")  # checks it
+        runs[split] = read_run(inputs.records.trial_folder(name) / f"{split}.run.gz")
     tables = []
-    for queries in _folds(folder, inputs):
+    for queries in _folds(name, inputs):
         sides = {}
         for split in SPLITS:
             own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
             try:
                 sides[split] = mixture(own, inputs.read[split][0], inputs.normalise)
             except BadInput as error:
-                raise BadInput(f"{folder}, {split}: {error}") from None
+                raise BadInput(f"{name}, {split}: {error}") from None
         alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
         for split in SPLITS:
             qrels = {query: inputs.read[split][1][query] for query in queries[split]}
@@ -248,13 +273,13 @@ def _interpolate(folder: Path, inputs: Inputs) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _folds(folder: Path, inputs: Inputs) -> list[dict[str, list[str]]]:
+def _folds(name: str, inputs: MixtureInputs) -> list[dict[str, list[str]]]:
     """{split: its judged queries} of each model of the trial. A dev query of one fold is a test
     query of another, so a fold chooses by its own dev alone."""
     judged = {split: list(inputs.read[split][1]) for split in SPLITS}
-    if not (folder / FOLDS).exists():
+    if FOLDS not in inputs.records.result(name).files:
         return [judged]
-    table = pd.read_parquet(io.BytesIO(read_checked(folder, FOLDS)))
+    table = pd.read_parquet(io.BytesIO(inputs.records.read(name, FOLDS)))
     own = {(fold, split): set(part["query_id"]) for (fold, split), part in
            table.groupby(["fold", "split"])}  # fmt: skip
     return [

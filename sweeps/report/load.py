@@ -1,29 +1,36 @@
 """A sweep on disk, read and checked: its description, its trials, its scores."""
 
-import io
+import os
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rank_core.errors import BadInput
+from rank_core.files import read_file
 from rank_core.records import Qrels
 from rank_core.stats.baselines import Slot
 from sweeps.report.notation import TIE_POLICY
-from sweeps.store.checksums import REMEDY, SCORES, damage
-from sweeps.store.scores import SCORE_COLUMNS, as_categories, read_dataset
-from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile, read_sweep_file
-from sweeps.store.trial_status import USED, TrialStatus
-from sweeps.store.trial_store import HISTORY
+from sweeps.store.driver import living_driver
+from sweeps.store.records import COSTS, REMEDY, Records, State
+from sweeps.store.scores import SCORE_COLUMNS, read_scores
+from sweeps.store.sweep_file import (
+    FIRST_STAGE,
+    Cell,
+    SweepFile,
+    find_sweep,
+    read_sweep_file,
+    written_again,
+)
+from sweeps.store.trial_status import USED
 
-FAILURES = "failures.parquet"  # of attempts; missing where none failed
-FILES = ("sweep.json", "trials.parquet", SCORES)
-TRIAL_COLUMNS = ("cell", "seed", "status")
-FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again"
-_KINDS = {"seed": "iu", "value": "f", "attempt": "iu"}
+TRIAL_COLUMNS = ("cell", "seed", "status", "stop_reason", "attempts")
+FAILURE_COLUMNS = ("cell", "seed", "attempt", "time", "node", "kind", "reason", "again")
 COUNTS = "Num"
 """Of measures that are no share, the beginning of the name: NumRet, NumRel."""
 MOST_NAMED = 5  # damaged trials in one message
@@ -47,6 +54,43 @@ class Interpolated:
     def alphas_text(self) -> str:
         """`0.6, 0.7, 0.6`, seed by seed; those of folds as `0.6/0.7`."""
         return ", ".join("/".join(f"{alpha:g}" for alpha in own) for own in self.alphas.values())
+
+    @property
+    def identical_to(self) -> str:
+        """The system that it is by construction: the first stage where all alphas are 0, its cell
+        where all are 1; "" otherwise. Alpha is chosen on dev, so this is known before any test."""
+        alphas = {alpha for own in self.alphas.values() for alpha in own}
+        return FIRST_STAGE if alphas == {0} else self.of if alphas == {1} else ""
+
+
+SERVING = "serving"
+"""The name of the sweep whose rows are aggregations."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The answer of a sweep over windows and aggregations of a model as it is."""
+
+    answer: str  # in a sentence
+    file: str  # serving.json
+    setting: Mapping[str, Any]  # its content
+    rows: tuple[Mapping[str, Any], ...]  # the numbers of every system
+    of: Mapping[str, tuple[str, Mapping[str, Any]]]  # {system: (cell of its trial, its settings)}
+    best: str  # the system
+    alpha: float | None  # its weight beside the first stage's; None: alone
+    mixed: str  # what its label then ends with, such as " +BM25"
+    read_tokens: int  # of the encoder
+    separate_tokens: int  # a run for each system would have read
+
+    @property
+    def cost(self) -> str:
+        """The encoder tokens, beside those of a run for each system."""
+        ratio = self.separate_tokens / self.read_tokens
+        return (
+            f"{len(self.rows)} systems from {self.read_tokens / 1e6:,.1f} million encoder tokens; "
+            f"a run for each would have read {self.separate_tokens / 1e6:,.1f} million, "
+            f"{ratio:.1f} x as many."
+        )
 
 
 ListReader = Callable[[Collection[str]], dict[str, list[str]]]
@@ -84,6 +128,7 @@ class Sweep:
     first_stage: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
+    directory: str = ""  # the command's working directory
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested again here
     search: Mapping[str, Any] = field(default_factory=dict)
     """The record of the search and of what it eliminated; may be empty."""
@@ -97,7 +142,9 @@ class Sweep:
     """Per query, of the candidates in the first stage's order; empty where it has no row."""
     digits: int = 3  # decimals of means and differences in tables
     lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
-    """{(cell, seed): its ranked lists} of a third party; a sweep has them in its folder."""
+    """{(cell, seed): its ranked lists} of a third party or an aggregation; other sweeps have them
+    in their folder."""
+    serving: Serving | None = None
     notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
     qrels: Qrels | None = None  # of a third party, likewise
 
@@ -137,19 +184,18 @@ class Sweep:
 def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
     """The sweep in `folder`, or a `BadInput` with the file and the broken rule. `values` replace
     the per-query values on disk; the trials are then not checked."""
-    file = read_sweep_file(folder)
-    missing = [name for name in FILES if not (folder / name).exists()]
-    if missing:
-        raise BadInput(
-            f"a sweep's folder holds {', '.join(FILES)}; {folder} has no {', '.join(missing)}, "
-            "which the sweep's command writes when it ends"
-            f"{f': {file.command}' if file.command else ''}"
-        )
-    trials = read_trials(folder / "trials.parquet", file)
+    records = find_sweep(str(folder))
+    if driver := living_driver(records):
+        records.command = driver.command
+    file = read_sweep_file(records)
+    states = planned_states(records, file)
+    trials, failures = trial_table(states, file), failure_table(states)
     if values is None:
-        _check_trials(folder, trials)
-    table = score_table(folder, trials, file) if values is None else values
-    scores = _scores(folder / SCORES, table, trials, split=file.split, measures=file.measures)
+        _check_trials(records, states)
+        _check_files(folder, file)
+        values = read_scores(records, [state.name for state in states if state.status.used])
+    table = values
+    scores = _scores(folder, table, trials, split=file.split, measures=file.measures)
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
     return Sweep(
         folder=folder,
@@ -161,23 +207,24 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         slots=(file.baseline, own) if own else (file.baseline,),
         deterministic=file.deterministic,
         alpha=float(file.alpha),
-        correction=file.correction or _correction(len(file.cells) - 1),
+        correction=file.correction or correction_of(len(file.cells) - 1),
         rope=float(file.rope),
         paired_seeds=file.paired_seeds,
         swept=file.swept,
         seeds=file.seeds or tuple(sorted(int(seed) for seed in set(trials["seed"]))),
-        cells=_distinct(file.cells),
+        cells=_distinct(tuple(replace(cell, config={}) for cell in file.cells)),
         collection=file.collection,
         backbone=file.backbone,
         first_stage=file.first_stage,
         versions=file.versions,
         command=file.command,
+        directory=file.directory,
         confirms=file.confirms or None,
         search=file.search,
         stopped=file.stopped,
         interpolate=file.interpolate,
         trials=trials,
-        failures=_failures(folder / FAILURES, trials, file.command),
+        failures=failures,
         scores=scores,
         dev_scores=_dev_scores(table, file.primary),
         collections={"": file.measures},
@@ -193,93 +240,66 @@ def _distinct(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
     )
 
 
-def _check_trials(folder: Path, trials: pd.DataFrame) -> None:
-    """Refuse a sweep with a damaged trial. A report does not need the folders of trials, which a
-    mirror lacks."""
-    used = trials[trials["status"].isin(USED)]
-    names = [f"{cell}-seed{seed}" for cell, seed in zip(used["cell"], used["seed"], strict=True)]
-    folders = [folder / "runs" / name for name in names if _is_here(folder / "runs" / name)]
-    damaged = {path.name: reason for path in folders if (reason := damage(path, thorough=False))}
+def planned_states(records: Records, file: SweepFile) -> list[State]:
+    """The trials of the plan that had an attempt or have a result, cell by cell."""
+    names = [f"{cell.cell}-seed{seed}" for cell in file.cells for seed in sorted(file.seeds)]
+    return [state for state in records.states(names).values() if state.num_attempts]
+
+
+def trial_table(states: Iterable[State], file: SweepFile) -> pd.DataFrame:
+    """A row per trial: `TRIAL_COLUMNS`, the swept settings and the costs."""
+    settings = {cell.cell: cell.settings for cell in file.cells}
+    swept = dict.fromkeys(name for values in settings.values() for name in values)
+    rows = [
+        {
+            "cell": state.cell,
+            "seed": state.seed,
+            "status": str(state.status),
+            "stop_reason": state.reason,
+            "attempts": state.num_attempts,
+            **{name: settings[state.cell].get(name) for name in swept},
+            **{name: float(state.facts.get(name, "nan")) for name in COSTS},
+        }
+        for state in states
+    ]
+    return pd.DataFrame(rows, columns=[*TRIAL_COLUMNS, *swept, *COSTS])
+
+
+def failure_table(states: Iterable[State]) -> pd.DataFrame:
+    """A row per lost attempt."""
+    rows = []
+    for state in states:
+        for number, attempt in enumerate(state.attempts, start=1):
+            if attempt.lost and attempt.ended:
+                when = datetime.fromtimestamp(attempt.ended / 1000, UTC)
+                facts = {"cell": state.cell, "seed": state.seed, "attempt": number}
+                named = {
+                    name: getattr(attempt, name) for name in ("node", "kind", "reason", "again")
+                }
+                rows.append(facts | {"time": when.isoformat(timespec="seconds")} | named)
+    return pd.DataFrame(rows, columns=list(FAILURE_COLUMNS)).sort_values(
+        "time", kind="stable", ignore_index=True
+    )
+
+
+def _check_trials(records: Records, states: Iterable[State]) -> None:
+    """Refuses a sweep with a damaged trial."""
+    found = {state.name: records.damage(state, thorough=False) for state in states}
+    damaged = [f"{name}/{text}" for name, text in found.items() if text]
     if damaged:
-        listed = [f"runs/{name}/{reason}" for name, reason in damaged.items()]
         more = f" and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
-        raise BadInput(f"{folder}: {'; '.join(listed[:MOST_NAMED])}{more}; {REMEDY}")
+        raise BadInput(f"{records.uri}: {'; '.join(damaged[:MOST_NAMED])}{more}; {REMEDY}")
 
 
-def _is_here(trial: Path) -> bool:
-    """True if a trial is in the folder; a mirror may have its history alone."""
-    return trial.is_dir() and any(path.name != HISTORY for path in trial.iterdir())
-
-
-def _remedy(command: str) -> str:
-    return f"the sweep's command writes it again{f': {command}' if command else ''}"
-
-
-def score_table(folder: Path, trials: pd.DataFrame, file: SweepFile) -> pd.DataFrame:
-    """The per-query scores of the used trials: of the dataset, or of version 0.1's one table."""
-    used = trials[trials["status"].isin(USED)]
-    if (folder / SCORES).is_dir():
-        names = map("{}-seed{}".format, used["cell"], used["seed"])
-        return read_dataset(folder, list(names), _remedy(file.command))
-    table = _table(folder / SCORES, SCORE_COLUMNS, file.command)
-    keys = pd.MultiIndex.from_frame(used[["cell", "seed"]])
-    return as_categories(table[pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(keys)])
-
-
-def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
-    """A table of the sweep, which `command` writes again."""
-    remedy = _remedy(command)
-    content = path.read_bytes()
-    try:
-        table = pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
-    except Exception:  # pyarrow has many kinds
-        raise BadInput(
-            f"{path} must be a table as the sweep wrote it, got {len(content)} bytes that are "
-            f"none (Parquet); {remedy}"
-        ) from None
-    missing = [name for name in required if name not in table.columns]
-    if missing:
-        raise BadInput(
-            f"{path}: must have the columns {', '.join(required)}; missing: {', '.join(missing)}; "
-            f"found: {', '.join(map(str, table.columns))}; {remedy}"
-        )
-    for name, kind in _KINDS.items():
-        # The columns of an empty table have no type.
-        if name in required and len(table) and table[name].dtype.kind not in kind:
+def _check_files(folder: Path, file: SweepFile) -> None:
+    """Refuse changed judgments and candidates, which would mix two sets in one table."""
+    for name, known in file.files.items():
+        path = folder / name
+        if os.path.lexists(path) and sha256(read_file(path)).hexdigest() != known:
             raise BadInput(
-                f"{path}: {name} must be a column of numbers, got {table[name].dtype}; {remedy}"
+                f"{path} was changed after the sweep's command wrote it; "
+                f"{written_again(file.command)}"
             )
-    return table
-
-
-def read_trials(path: Path, file: SweepFile) -> pd.DataFrame:
-    """One row per launched or planned trial, in the order of the cells, then of the seeds."""
-    trials, seeds = _table(path, TRIAL_COLUMNS, file.command), file.seeds
-    order = {cell.cell: position for position, cell in enumerate(file.cells)}
-    # A folder has the trials of every plan that ran in it; `sweep.json` describes the latest.
-    trials = trials[trials["cell"].isin(list(order))]
-    if seeds:
-        trials = trials[trials["seed"].isin(seeds)]
-    strange = sorted({str(value) for value in trials["status"]} - set(TrialStatus))
-    if strange:
-        raise BadInput(f"{path}: unknown status {strange[0]!r}; known: {', '.join(TrialStatus)}")
-    twice = trials[trials.duplicated(["cell", "seed"])]
-    if len(twice):
-        raise BadInput(
-            f"{path}: a trial (cell, seed) must have one row; "
-            f"{twice['cell'].iloc[0]} seed {twice['seed'].iloc[0]} has more"
-        )
-    ranked = trials.assign(_position=trials["cell"].map(order)).sort_values(["_position", "seed"])
-    return ranked.drop(columns="_position").reset_index(drop=True)
-
-
-def _failures(path: Path, trials: pd.DataFrame, command: str) -> pd.DataFrame:
-    """The failed attempts of these trials, in the order they happened."""
-    if not path.is_file():
-        return pd.DataFrame(columns=list(FAILURE_COLUMNS))
-    table = _table(path, FAILURE_COLUMNS, command)[list(FAILURE_COLUMNS)]
-    planned = pd.MultiIndex.from_frame(trials[["cell", "seed"]])
-    return table[pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(planned)]
 
 
 def _scores(
@@ -317,6 +337,6 @@ def _dev_scores(table: pd.DataFrame, primary: str) -> pd.DataFrame:
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
 
 
-def _correction(num_comparisons: int) -> str:
+def correction_of(num_comparisons: int) -> str:
     """The correction of a sweep that declares none; many comparisons are a screening."""
     return "bh" if num_comparisons >= SCREENING else "holm"

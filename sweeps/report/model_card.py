@@ -1,14 +1,18 @@
 """The README.md of an exported model: its use, its test, and its origin."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
+from sweeps.plan.terminal import numbered
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
+from sweeps.report.notation import interval_text, signed
 from sweeps.report.results import paper_table
 from sweeps.report.table import markdown
 
@@ -22,15 +26,17 @@ class CardFacts:
     is_cross_encoder: bool
     export_command: str
     first_stage: FirstStageMix | None = None  # of a system "+BM25"
+    license: str = ""  # of the backbone, by its own card
 
 
 def model_card(analysis: Analysis, facts: CardFacts) -> str:
     """The card as Markdown, with metadata for a model hub at its top."""
     about, sweep = facts.about, analysis.sweep
     parts = [
-        _metadata(facts),
+        _metadata(analysis, facts),
         f"# {about['label']}, from the sweep {sweep.name} over {about['collection']['name']}",
         _description(facts),
+        f"{about['description']}." if about.get("description") else "",
         "## Use",
         _usage(facts),
         "## Tested",
@@ -40,16 +46,44 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         "## Data and origin",
         _bullets(_origin(analysis, facts)),
         "## Made by",
-        _commands([sweep.command, facts.export_command]),
+        _commands([about["command"], facts.export_command]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _metadata(facts: CardFacts) -> str:
+def _metadata(analysis: Analysis, facts: CardFacts) -> str:
+    """What a model hub reads: origin, and the tested mean as a result."""
+    about, sweep = facts.about, analysis.sweep
     library = "sentence-transformers" if facts.is_cross_encoder else "ranksweep"
     tags = ["reranker", "cross-encoder"] if facts.is_cross_encoder else ["reranker"]
-    lines = ["---", f"library_name: {library}", "pipeline_tag: text-ranking", "tags:"]
-    return "\n".join([*lines, *(f"- {tag}" for tag in ["ranksweep", *tags]), "---"])
+    base = Path(about["backbone"]["name"])
+    lines = ["---", f"library_name: {library}", "pipeline_tag: text-ranking"]
+    if facts.license:
+        lines.append(f"license: {facts.license}")
+    lines += ["base_model:", f"- {base.name if base.is_absolute() else base}", "datasets:"]
+    lines += [f"- {about['collection']['name']}", "tags:"]
+    lines += [f"- {tag}" for tag in ["ranksweep", *tags]]
+    row = next(
+        (r for r in [*analysis.cells, *analysis.interpolated] if r.cell.label == about["label"]),
+        None,
+    )
+    if row is not None and row.num_used:
+        of = f"{sweep.primary} on {sweep.split}, mean of {numbered(row.num_used, 'seed')}"
+        compared = [*analysis.primary, *analysis.interpolated_comparisons]
+        for c in compared:
+            if c.system == row.cell.cell and c.measure == sweep.primary:
+                of += f"; from {sweep.label(c.baseline)} {signed(c.delta)} {interval_text(c)}"
+        result = {
+            "task": {"type": "text-ranking"},
+            "dataset": {"name": about["collection"]["name"], "type": about["collection"]["name"]},
+            "metrics": [
+                {"type": sweep.primary, "name": of, "value": round(row.mean(sweep.primary), 4)}
+            ],
+        }
+        # JSON is YAML.
+        index = [{"name": about["label"], "results": [result]}]
+        lines.append(f"model-index: {json.dumps(index, ensure_ascii=False)}")
+    return "\n".join([*lines, "---"])
 
 
 def _description(facts: CardFacts) -> str:
@@ -82,8 +116,14 @@ def _usage(facts: CardFacts) -> str:
         call = "reranker.rerank(run, queries, documents)   # run has the first stage's scores"
     lines = ["```python", "import rank_core", "", 'reranker = rank_core.Reranker.load("FOLDER")']
     text = "\n".join([*lines, call, "```"])
-    if facts.is_cross_encoder:
-        cut = facts.config.chunking
+    cut = facts.config.chunking
+    if facts.is_cross_encoder and not model_class(facts.config.model.name).first_chunk_only:
+        text += (
+            "\n\nIt is a `CrossEncoder` of sentence-transformers (5.4 or later) as well, which "
+            "scores chunks: `serving.json` says how to cut a document and how to put the scores "
+            "of its chunks together (docs/export.md)."
+        )
+    elif facts.is_cross_encoder:
         text += (
             "\n\nIt is a `CrossEncoder` of sentence-transformers (5.4 or later) as well, with the "
             f"same scores for queries of at most {cut.max_query_tokens} tokens and texts of at "

@@ -40,11 +40,10 @@ class Moved:
 def moved_queries(analysis: Analysis) -> list[Moved]:
     """The queries that gained most, then those that lost most; none without a comparison on the
     primary measure or without its runs on this machine."""
-    sweep, compared = analysis.sweep, analysis.primary
+    sweep, best = analysis.sweep, analysis.best
     matrix = analysis.matrices.get(sweep.primary)
-    if matrix is None or not compared:
+    if matrix is None or best is None:
         return []
-    best = max(compared, key=lambda pair: pair.delta)
     files = list_readers(sweep, matrix)
     if not {best.system, best.baseline} <= files.keys():
         return []
@@ -70,9 +69,14 @@ def moved_text(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The text of the link; "" without such queries."""
     if not queries:
         return ""
-    best = max(analysis.primary, key=lambda pair: pair.delta)
-    names = map(analysis.sweep.label, (best.system, best.baseline))
+    names = map(analysis.sweep.label, _compared(analysis))
     return f"Queries that gained and lost most, {' against '.join(names)}"
+
+
+def _compared(analysis: Analysis) -> tuple[str, str]:
+    """The best system and its baseline."""
+    assert analysis.best is not None
+    return analysis.best.system, analysis.best.baseline
 
 
 def _documents(
@@ -131,14 +135,13 @@ def read_texts(folder: Path) -> dict[str, dict[str, str]]:
 
 def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The page of these queries, as HTML text."""
-    best = max(analysis.primary, key=lambda pair: pair.delta)
-    system, baseline = map(analysis.sweep.label, (best.system, best.baseline))
+    pair = _compared(analysis)
+    system, baseline = map(analysis.sweep.label, pair)
     nothing: dict[str, dict[str, str]] = {"queries": {}, "documents": {}}
     texts = nothing if analysis.sweep.third_party else read_texts(analysis.sweep.folder)
     shown = []
     seeds = analysis.matrices[analysis.sweep.primary].seeds
-    ranks = [f"rank, {system}{_seeds(seeds[best.system])}"]
-    ranks += [f"rank, {baseline}{_seeds(seeds[best.baseline])}"]
+    ranks = [f"rank, {analysis.sweep.label(cell)}{_seeds(seeds[cell])}" for cell in pair]
     heading = ["document", "relevance", *ranks]
     heading += ["begins"] if texts["documents"] else []
     for query in queries:

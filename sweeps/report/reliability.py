@@ -11,9 +11,8 @@ from rank_core.seeding import generator
 from rank_core.stats.bootstrap import crossed_weights
 from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
-from rank_core.stats.equivalence import equivalence_p
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import confidence_interval, variance_interval
+from rank_core.stats.scopes import confidence_interval, equivalence_p, variance_interval
 from rank_core.stats.selection import SelectedGain, selected_gain
 from rank_core.stats.stability import RankStability, rank_stability
 from rank_core.stats.variance import (

@@ -10,7 +10,6 @@ import numpy as np
 
 from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import conclusions
 from sweeps.report.published import beside
 from sweeps.report.results_table import caption, compact_table, results_csv, results_table
 from sweeps.report.sections.section import Section
@@ -100,19 +99,31 @@ _NOT_RESULTS = (
     "digits",
     "lists",
     "qrels",
+    "serving",
 )
 """Fields of a sweep that are elsewhere in the results, or on this disk alone."""
 
 
 def results_json(
-    analysis: Analysis, sections: Sequence[Section], more: Mapping[str, Any] | None = None
+    analysis: Analysis,
+    sentences: Sequence[str],
+    sections: Sequence[Section],
+    more: Mapping[str, Any] | None = None,
 ) -> str:
-    """The numbers of the page, their variance components, and `more`; NaN is null."""
-    results = shared_results(analysis) | {"conclusions": conclusions(analysis)}
+    """The numbers of the page, their variance components, its `sentences` and `more`; NaN is
+    null."""
+    results = shared_results(analysis) | {"conclusions": sentences}
     for section in sections:
         if twice := results.keys() & section.results.keys():
             raise ValueError(f"section {section.title!r}: {sorted(twice)} is in use already")
         results |= section.results
+    if serving := analysis.sweep.serving:
+        results["serving"] = {
+            **serving.setting,
+            "systems": serving.rows,
+            "read_tokens": serving.read_tokens,
+            "separate_tokens": serving.separate_tokens,
+        }
     return json_text(results | dict(more or {}))
 
 
@@ -147,6 +158,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "interpolated": [
             _cell(summary)
             | {"of": row.of, "normalise": row.normalise, "alphas": row.alphas}
+            | {"identical_to": row.identical_to}
             | {
                 "comparisons": [
                     _comparison(c, sweep.alpha)
@@ -175,8 +187,10 @@ def json_text(results: Mapping[str, Any]) -> str:
 
 
 def _cell(summary: CellSummary) -> dict[str, Any]:
+    described = dataclasses.asdict(summary.cell)
+    described.pop("config", None)  # `sweep.json` has it
     return {
-        **dataclasses.asdict(summary.cell),
+        **described,
         "seeds_used": summary.num_used,
         "seeds_launched": summary.num_launched,
         "fates": summary.fates,

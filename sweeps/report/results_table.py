@@ -7,11 +7,11 @@ means over seeds), upper case a difference that also holds over training runs.
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
+from typing import Any
 
-from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot, baseline_of, by_slot, letter
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
@@ -29,7 +29,7 @@ from sweeps.report.notation import (
     number,
     signed,
 )
-from sweeps.report.table import Cell, Table, csv_text, table, table_row, without_note
+from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 
 PAIRED = (
     "paired across systems: run i of each shares its initialisation, order of the data and "
@@ -71,6 +71,7 @@ class ResultRow:
     cells: tuple[ResultCell, ...]
     average_gain: GainInterval | None = None
     derived: bool = False  # from the trials of another row, or from none
+    same_as: str = ""  # the label of the row that it is by construction; then it has no test
 
     @property
     def seeds_text(self) -> str:
@@ -79,28 +80,65 @@ class ResultRow:
             return "—"
         return f"{self.seeds_used}/{self.seeds_launched}"
 
+    @property
+    def same_text(self) -> str:
+        """`= BM25` in place of a difference; "" for other rows."""
+        return f"= {self.same_as}" if self.same_as else ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of systems."""
+
+    heading: str
+    cell: Callable[[ResultRow], str | TableCell]
+    align: str = "r"
+
 
 @dataclass(frozen=True)
 class Scores:
-    """The means of a table as cells: rounded, with letters, the best of a column marked."""
+    """The rows of a table, and its columns of means: rounded, with letters, the best marked."""
 
     rows: Sequence[ResultRow]
     slots: Sequence[Slot]
     alpha: float = 0.05
     digits: int = 3
 
-    def cell(self, row: ResultRow, column: int) -> Cell:
-        """The mean of measure number `column`, its deviation over seeds as the note."""
-        own = row.cells[column]
-        means = [round(other.cells[column].mean, self.digits) for other in self.rows]
-        best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
-        compared = by_slot(row.cell, own.comparisons, self.slots)
-        return Cell(
-            number(own.mean, self.digits),
-            letters=tuple(letter(c, at, self.alpha) for at, c in enumerate(compared)),
-            note="" if math.isnan(own.sd_seeds) else f"± {number(own.sd_seeds, self.digits)}",
-            face="best" if round(own.mean, self.digits) == best else "",
+    def column(self, at: int, *, heading: str = "", spread: bool = False) -> Column:
+        """The means of measure number `at`; `spread` adds the deviation over seeds as a note. Means
+        and letters align on the left, or one without a deviation would be shifted."""
+        own = [row.cells[at] for row in self.rows]
+        means = [round(cell.mean, self.digits) for cell in own if not math.isnan(cell.mean)]
+        best = max(means, default=math.nan)
+
+        def cell(row: ResultRow) -> TableCell:
+            value = row.cells[at]
+            compared = by_slot(row.cell, value.comparisons, self.slots)
+            known = spread and not math.isnan(value.sd_seeds)
+            return TableCell(
+                number(value.mean, self.digits),
+                letters=tuple(letter(c, slot, self.alpha) for slot, c in enumerate(compared)),
+                note=f"± {number(value.sd_seeds, self.digits)}" if known else "",
+                face="best" if round(value.mean, self.digits) == best else "",
+            )
+
+        return Column(heading or (own[0].measure if own else ""), cell, "l")
+
+
+def drawn(
+    rows: Sequence[ResultRow], columns: Sequence[Column], *, caption: str = "", **more: Any
+) -> Table:
+    """The table of these columns."""
+    lines = [
+        table_row(
+            *(one.cell(row) for one in columns),
+            group=row.group,
+            style="baseline" * row.is_baseline,
         )
+        for row in rows
+    ]
+    align = "".join(column.align for column in columns)
+    return table([column.heading for column in columns], lines, align, caption=caption, **more)
 
 
 def results_table(
@@ -119,25 +157,27 @@ def results_table(
     `slots` are the baselines of the letters, in their order. The number of runs that a third party
     launched is unknown.
     """
-    measures = _measures(rows)
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
-    averaged = any(row.average_gain is not None for row in rows)
-    heading = ["system", "runs" if third_party else "seeds", measures[0]]
-    heading += [f"Δ [{level_text(alpha)} CI]", "p", *measures[1:], *["avg. gain"] * averaged]
-    lines = []
-    for row in rows:
-        cells: list[str | Cell] = [
-            row.label,
-            str(row.seeds_used) if third_party else row.seeds_text,
-            scores.cell(row, 0),
-            *_compared(row.cells[0].comparison, digits),
-            *(without_note(scores.cell(row, at)) for at in range(1, len(measures))),
-            *[average_text(row.average_gain)] * averaged,
-        ]
-        lines.append(table_row(*cells, group=row.group))
-    # Means and their letters align on the left, or one without a deviation would be shifted.
-    align = "lclrr" + "l" * (len(measures) - 1) + "r" * averaged
-    return table(heading, lines, align, caption=caption, notes=notes)
+
+    def difference(row: ResultRow) -> str:
+        pair = row.cells[0].comparison
+        return f"{signed(pair.delta, digits)} {bracketed(pair, digits)}" if pair else row.same_text
+
+    def seeds(row: ResultRow) -> TableCell:
+        lost = "lost" * (row.seeds_used < row.seeds_launched)
+        return TableCell(str(row.seeds_used) if third_party else row.seeds_text, face=lost)
+
+    columns = [
+        Column("system", lambda row: row.label, "l"),
+        Column("runs" if third_party else "seeds", seeds, "c"),
+        scores.column(0, spread=True),
+        Column(f"Δ [{level_text(alpha)} CI]", difference),
+        Column("p", lambda row: decisive_p(pair) if (pair := row.cells[0].comparison) else ""),
+        *(scores.column(at) for at in range(1, len(rows[0].cells))),
+    ]
+    if any(row.average_gain is not None for row in rows):
+        columns.append(Column("avg. gain", lambda row: average_text(row.average_gain)))
+    return drawn(rows, columns, caption=caption, notes=notes)
 
 
 def compact_table(
@@ -149,25 +189,9 @@ def compact_table(
     caption: str = "",
 ) -> Table:
     """One column per measure: the mean with its letters and nothing else."""
-    measures = _measures(rows)
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
-    lines = [
-        table_row(
-            row.label,
-            *(without_note(scores.cell(row, at)) for at in range(len(measures))),
-            group=row.group,
-        )
-        for row in rows
-    ]
-    return table(["system", *measures], lines, "l" * (1 + len(measures)), caption=caption)
-
-
-def _compared(comparison: Comparison | None, digits: int) -> tuple[str, str]:
-    """Difference with interval, and p, of one comparison."""
-    if comparison is None:
-        return "", ""
-    difference = f"{signed(comparison.delta, digits)} {bracketed(comparison, digits)}"
-    return difference, decisive_p(comparison)
+    means = [scores.column(at) for at in range(len(rows[0].cells))]
+    return drawn(rows, [Column("system", lambda row: row.label, "l"), *means], caption=caption)
 
 
 def average_text(interval: GainInterval | None) -> str:
@@ -200,19 +224,6 @@ def results_csv(rows: Sequence[ResultRow]) -> str:
             for comparison in cell.comparisons or (None,)
         ),
     )
-
-
-def _measures(rows: Sequence[ResultRow]) -> list[str]:
-    if not rows:
-        raise BadInput("a results table needs at least one row")
-    measures = [cell.measure for cell in rows[0].cells]
-    for row in rows:
-        if [cell.measure for cell in row.cells] != measures:
-            raise BadInput(
-                f"every row needs the measures {', '.join(measures)} in this order, "
-                f"got {', '.join(cell.measure for cell in row.cells)} for {row.label}"
-            )
-    return measures
 
 
 def caption(
@@ -322,8 +333,6 @@ def slots_in_order(rows: Sequence[ResultRow], given: Sequence[Slot]) -> list[Slo
         for comparison in (c for cell in row.cells for c in cell.comparisons):
             if all(baseline_of(row.cell, slot) != comparison.baseline for slot in slots):
                 slots.append(comparison.baseline)
-    if len(slots) > len(ascii_lowercase):
-        raise BadInput(f"at most {len(ascii_lowercase)} baselines have letters, got {len(slots)}")
     return slots
 
 

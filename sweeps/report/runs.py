@@ -1,4 +1,4 @@
-"""The ranked lists of a sweep's trials, read from `runs/` a file at a time."""
+"""The ranked lists of a sweep's trials, read a file at a time."""
 
 from collections.abc import Collection
 from functools import partial
@@ -11,7 +11,8 @@ from rank_core.errors import BadInput
 from rank_core.records import Qrels
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.load import ListReader, Sweep
-from sweeps.store.checksums import REMEDY
+from sweeps.store.records import REMEDY
+from sweeps.store.sweep_file import find_sweep
 
 _COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 _WANTED = ("query_id", "doc_id")
@@ -23,16 +24,17 @@ Lists = dict[str, list[str]]
 def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
     """{cell: a function that reads the lists of its used seeds}, of cells whose runs are all
     here."""
-    if sweep.third_party:
+    if sweep.third_party or sweep.lists:
         keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
         return {
             cell: [sweep.lists[key] for key in own]
             for cell, own in keys.items()
             if all(key in sweep.lists for key in own)
         }
+    records = find_sweep(str(sweep.folder))
     files = {
         cell: [
-            sweep.folder / "runs" / f"{cell}-seed{seed}" / f"{sweep.split}.run.gz"
+            records.trial_folder(f"{cell}-seed{seed}") / f"{sweep.split}.run.gz"
             for seed in matrix.seeds[cell]
         ]
         for cell in matrix.cells

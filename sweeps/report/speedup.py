@@ -1,23 +1,30 @@
 """Speed-up and efficiency over numbers of workers: the arithmetic, the table, the files."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from matplotlib.axes import Axes
-
 from rank_core.files import atomic_write, write_json
-from sweeps.report.figures.figure import BLUE, GREY, ORANGE, Drawing, draw, new_figure, style
+from sweeps.report.figures.figure import (
+    BLUE,
+    GREY,
+    ORANGE,
+    WIDTH,
+    Drawing,
+    draw,
+    grid,
+    legend,
+    new_figure,
+    style,
+)
+from sweeps.report.table import csv_text, table, terminal_lines
 
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
 
 _CROWD = 8  # workers; with more, linear axes would crowd the first points
-
-_COLUMNS = ("workers", "steps/s", "speed-up", "efficiency", "documents/s", "speed-up", "efficiency")
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Row:
+class Speedup:
     """Median rates on `num_workers` workers, relative to one worker; an efficiency of 1 is
     ideal."""
 
@@ -45,7 +52,7 @@ class Row:
     loss_difference: float  # largest of any step
 
 
-def scaling_rows(timings: Sequence[Timing]) -> list[Row]:
+def scaling_rows(timings: Sequence[Timing]) -> list[Speedup]:
     """A row for each number of workers; the first timing must be that of one worker."""
     single = timings[0]
     assert single.num_workers == 1
@@ -56,7 +63,7 @@ def scaling_rows(timings: Sequence[Timing]) -> list[Row]:
         steps, documents = median(timing.steps_per_second), median(timing.documents_per_second)
         pairs = zip(single.losses, timing.losses, strict=True)
         rows.append(
-            Row(
+            Speedup(
                 num_workers=n,
                 steps_per_second=steps,
                 training_speedup=steps / steps_1,
@@ -70,25 +77,38 @@ def scaling_rows(timings: Sequence[Timing]) -> list[Row]:
     return rows
 
 
-def table_text(rows: Sequence[Row]) -> str:
+def table_text(rows: Sequence[Speedup]) -> str:
     """The printed table: training, then validation."""
-    lines = [f"{'':>7}  {'training':-^31}  {'validation':-^34}"]
-    lines.append("{:>7}  {:>9}  {:>8}  {:>10}  {:>12}  {:>8}  {:>10}".format(*_COLUMNS))
-    for row in rows:
-        lines.append(
-            f"{row.num_workers:>7}  {row.steps_per_second:>9.3g}  {row.training_speedup:>8.2f}  "
-            f"{row.training_efficiency:>10.0%}  {row.documents_per_second:>12,.0f}  "
-            f"{row.validation_speedup:>8.2f}  {row.validation_efficiency:>10.0%}"
+    heading = (
+        "workers",
+        "steps/s",
+        "speed-up",
+        "efficiency",
+        "documents/s",
+        "speed-up",
+        "efficiency",
+    )
+    lines = [
+        (
+            str(row.num_workers),
+            f"{row.steps_per_second:.3g}",
+            f"{row.training_speedup:.2f}",
+            f"{row.training_efficiency:.0%}",
+            f"{row.documents_per_second:,.0f}",
+            f"{row.validation_speedup:.2f}",
+            f"{row.validation_efficiency:.0%}",
         )
-    return "\n".join(lines)
+        for row in rows
+    ]
+    return "\n".join(terminal_lines(table(heading, lines, "r" * len(heading))))
 
 
-def same_losses(rows: Sequence[Row]) -> bool:
+def same_losses(rows: Sequence[Speedup]) -> bool:
     """True if every number of workers has the loss curve of one, within rounding."""
     return all(row.loss_difference <= ROUNDING for row in rows)
 
 
-def law_text(rows: Sequence[Row], *, unjudged: str) -> str:
+def law_text(rows: Sequence[Speedup], *, unjudged: str) -> str:
     """The check that n workers train like one; `unjudged` is a reason why they may differ, if there
     is one."""
     if len(rows) == 1:
@@ -103,17 +123,13 @@ def law_text(rows: Sequence[Row], *, unjudged: str) -> str:
 
 
 def write_scaling(
-    folder: Path, timings: Sequence[Timing], rows: Sequence[Row], facts: Mapping[str, Any]
+    folder: Path, timings: Sequence[Timing], rows: Sequence[Speedup], facts: Mapping[str, Any]
 ) -> None:
     """`scaling.csv`, `scaling.png` and, last, `scaling.json`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        atomic_write(folder / "scaling.csv") as unfinished,
-        unfinished.open("w", newline="", encoding="utf-8") as file,
-    ):
-        table = csv.DictWriter(file, [field.name for field in fields(Row)])
-        table.writeheader()
-        table.writerows(asdict(row) for row in rows)
+    names = [field.name for field in fields(Speedup)]
+    with atomic_write(folder / "scaling.csv") as unfinished:
+        unfinished.write_text(csv_text(names, [list(asdict(row).values()) for row in rows]))
     with atomic_write(folder / "scaling.png") as unfinished:
         unfinished.write_bytes(scaling_plot(timings, rows).png)
     content = {
@@ -124,63 +140,32 @@ def write_scaling(
     write_json(folder / "scaling.json", content)
 
 
-def scaling_plot(timings: Sequence[Timing], rows: Sequence[Row]) -> Drawing:
-    """Speed-up with the ideal line, and efficiency; bars span the repeats."""
+def scaling_plot(timings: Sequence[Timing], rows: Sequence[Speedup]) -> Drawing:
+    """Speed-up with the ideal line; bars span the repeats."""
     numbers = [row.num_workers for row in rows]
     with style():
-        figure = new_figure(7.4, 3.3)
-        speedup, efficiency = figure.subplots(1, 2)
-        speedup.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
-        efficiency.axhline(1, ls="--", color=GREY, lw=1)
-        for label, colour, shift, rates in (
-            ("training (steps/s)", BLUE, -1, [t.steps_per_second for t in timings]),
-            ("validation (documents/s)", ORANGE, 1, [t.documents_per_second for t in timings]),
+        figure = new_figure(WIDTH, 3.3)
+        axes = figure.add_subplot()
+        axes.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
+        for label, colour, rates in (
+            ("training (steps/s)", BLUE, [t.steps_per_second for t in timings]),
+            ("validation (documents/s)", ORANGE, [t.documents_per_second for t in timings]),
         ):
             relative = [[rate / median(rates[0]) for rate in series] for series in rates]
-            _line(speedup, numbers, relative, colour, shift, label)
-            shares = [[x / n for x in series] for series, n in zip(relative, numbers, strict=True)]
-            _line(efficiency, numbers, shares, colour, shift, label)
-        efficiency.set_ylim(bottom=0)
+            middle = [median(values) for values in relative]
+            ends = [(m - min(v), max(v) - m) for m, v in zip(middle, relative, strict=True)]
+            axes.errorbar(numbers, middle, list(zip(*ends, strict=True)), fmt="o-", color=colour,
+                          ms=4, lw=1.4, elinewidth=1, label=label)  # fmt: skip
         if numbers[-1] > _CROWD:
-            speedup.set_yscale("log", base=2)
-            speedup.yaxis.set_major_formatter("{x:g}")
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
         else:
-            speedup.set_ylim(bottom=0)
-        for axes, name in ((speedup, "speed-up"), (efficiency, "efficiency")):
-            _worker_axis(axes, numbers)
-            axes.set_ylabel(f"{name}, median and range")
-            axes.grid(color="#e6e6e6", linewidth=0.7)
-            axes.set_axisbelow(True)
-        efficiency.yaxis.set_major_formatter("{x:.0%}")
-        handles, words = speedup.get_legend_handles_labels()
-        figure.legend(handles, words, loc="outside upper left", ncols=3, frameon=False, fontsize=8)
-        return draw(figure, name="scaling", description="speed-up and efficiency over workers")
-
-
-def _worker_axis(axes: Axes, numbers: Sequence[int]) -> None:
-    if numbers[-1] > _CROWD:
-        axes.set_xscale("log", base=2)
-        axes.set_xlim(0.8, 1.25 * numbers[-1])
-    else:
-        axes.set_xlim(1 - 0.1 * numbers[-1], 1.1 * numbers[-1])
-    axes.set_xticks(numbers, [str(n) for n in numbers])
-    axes.minorticks_off()
-    axes.set_xlabel("workers, same global batch")
-
-
-def _line(
-    axes: Axes,
-    numbers: Sequence[int],
-    repeats: Sequence[Sequence[float]],
-    colour: str,
-    shift: int,
-    label: str,
-) -> None:
-    """Medians, and bars from the least to the most, slightly apart."""
-    at = [n * 1.015**shift for n in numbers]
-    middle = [median(values) for values in repeats]
-    below = [m - min(values) for m, values in zip(middle, repeats, strict=True)]
-    above = [max(values) - m for m, values in zip(middle, repeats, strict=True)]
-    axes.errorbar(
-        at, middle, [below, above], fmt="o-", color=colour, ms=4, lw=1.4, elinewidth=1, label=label
-    )
+            axes.set_ylim(bottom=0)
+        axes.set_xticks(numbers, [str(n) for n in numbers])
+        axes.minorticks_off()
+        axes.set_xlabel("workers, same global batch")
+        axes.set_ylabel("speed-up, median and range")
+        grid(axes)
+        legend(figure, 3)
+        return draw(figure, name="scaling", description="speed-up over workers")

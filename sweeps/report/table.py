@@ -33,9 +33,13 @@ _LATEX = {
     "†": r"$\dagger$",
 }
 
+COLUMN = 225.0
+"""Points of a column of a two-column page; ACM, IEEE and LaTeX's own have 229 to 252."""
+_LETTER, _GAP = 4.7, 6.0  # points of a wide letter in \footnotesize, between two columns
+
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table, rounded, with marks that every medium draws in its own way."""
 
     text: str
@@ -45,10 +49,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A line; equal `group`s are adjacent, under their name."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     group: str = ""
     style: str = ""  # "baseline" or "lost"
 
@@ -58,7 +62,7 @@ class Table:
     """Headings, lines, and how the columns align: `l`, `c` or `r` for each."""
 
     heading: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     align: str
     title: str = ""
     caption: str = ""
@@ -74,15 +78,15 @@ class Table:
         ]
 
 
-def table_row(*cells: str | Cell, group: str = "", style: str = "") -> Row:
+def table_row(*cells: str | TableCell, group: str = "", style: str = "") -> TableRow:
     """A line of texts and cells."""
-    row_cells = tuple(Cell(cell) if isinstance(cell, str) else cell for cell in cells)
-    return Row(row_cells, group=group, style=style)
+    row_cells = tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in cells)
+    return TableRow(row_cells, group=group, style=style)
 
 
 def table(
     heading: Sequence[str],
-    rows: Iterable[Sequence[str | Cell] | Row],
+    rows: Iterable[Sequence[str | TableCell] | TableRow],
     align: str = "",
     *,
     title: str = "",
@@ -90,14 +94,9 @@ def table(
     notes: Sequence[str] = (),
 ) -> Table:
     """A table of rows or of lists of cells; all columns but the first align right by default."""
-    lines = tuple(line if isinstance(line, Row) else table_row(*line) for line in rows)
+    lines = tuple(line if isinstance(line, TableRow) else table_row(*line) for line in rows)
     align = align or "l".ljust(len(heading), "r")
     return Table(tuple(heading), lines, align, title, caption, tuple(notes))
-
-
-def without_note(cell: Cell) -> Cell:
-    """The value and its letters."""
-    return Cell(cell.text, cell.letters, face=cell.face)
 
 
 def terminal_lines(shown: Table) -> list[str]:
@@ -118,7 +117,7 @@ def markdown(shown: Table) -> str:
     """The table in Markdown; letters are superscripts, the best is bold, its equals italic."""
     marks = {"best": "**", "tied": "*"}
 
-    def draw(cell: Cell) -> str:
+    def draw(cell: TableCell) -> str:
         mark = marks.get(cell.face, "")
         letters = "".join(cell.letters)
         text = f"{mark}{_escape_markdown(cell.text)}{mark}"
@@ -137,7 +136,8 @@ def markdown(shown: Table) -> str:
 
 
 def latex(shown: Table, label: str = "") -> str:
-    """A booktabs table; absent letters keep their width, so the means of a column stay aligned."""
+    """A booktabs table, over both columns of a two-column page if it is wider than one; absent
+    letters keep their width, so the means of a column stay aligned."""
     # The widest letter of every baseline in a column: the width of an absent letter.
     columns = zip(*(row.cells for row in shown.rows), strict=True)
     widest = [
@@ -145,7 +145,8 @@ def latex(shown: Table, label: str = "") -> str:
         for column in columns
     ]
     lines = [f"% {line}" for note in shown.notes for line in wrapped(note)]
-    lines += [r"\begin{table}", r"\centering"]
+    kind = "table*" if _latex_width(shown) > COLUMN else "table"
+    lines += [rf"\begin{{{kind}}}", r"\centering"]
     # Document classes leave no room between a caption and a table below it.
     lines += [rf"\caption{{{_escape_latex(shown.caption)}}}", r"\smallskip"] * bool(shown.caption)
     lines += [rf"\label{{{label}}}"] if label else []
@@ -159,7 +160,14 @@ def latex(shown: Table, label: str = "") -> str:
             lines.append(rf"\multicolumn{{{len(shown.heading)}}}{{l}}{{{title}}} \\")
         cells = map(_latex_cell, row.cells, widest)
         lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}", ""])
+
+
+def _latex_width(shown: Table) -> float:
+    """The points that a table takes, at most: a wide letter everywhere."""
+    cells = [[c.text + "".join(c.letters) + c.note for c in row.cells] for row in shown.rows]
+    widest = [max(map(len, column)) for column in zip(shown.heading, *cells, strict=True)]
+    return _LETTER * sum(widest) + _GAP * (len(widest) - 1)
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -172,12 +180,12 @@ def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue()
 
 
-def _with_groups(rows: Sequence[Row]) -> list[tuple[bool, Row]]:
+def _with_groups(rows: Sequence[TableRow]) -> list[tuple[bool, TableRow]]:
     groups = ["", *(line.group for line in rows)]
     return [(line.group not in ("", groups[at]), line) for at, line in enumerate(rows)]
 
 
-def _latex_cell(cell: Cell, widest: Sequence[str]) -> str:
+def _latex_cell(cell: TableCell, widest: Sequence[str]) -> str:
     text = _escape_latex(cell.text)
     face = {"best": "textbf", "tied": "textit"}.get(cell.face)
     text = rf"\{face}{{{text}}}" if face else text

@@ -1,15 +1,17 @@
 """The report in a terminal: a table of 80 columns and a few sentences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
 from rank_core.stats.baselines import letter
+from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.terminal import WIDTH, shortened
 from sweeps.report.analysis import Analysis, interpolated_sentence
 from sweeps.report.conclusions import conclusions
+from sweeps.report.next_step import HERE, next_step
 from sweeps.report.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
@@ -21,16 +23,9 @@ from sweeps.report.notation import (
     short_interval,
     short_signed,
 )
-from sweeps.report.results_table import Scores
+from sweeps.report.results_table import Column, ResultRow, Scores, drawn
 from sweeps.report.search import fate_word, left_after
-from sweeps.report.table import (
-    Table,
-    table,
-    table_row,
-    terminal_lines,
-    without_note,
-    wrapped,
-)
+from sweeps.report.table import Table, terminal_lines, wrapped
 
 _OTHERS = 1
 """Number of further measures that fit in the width; the page has them all."""
@@ -45,10 +40,17 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
         lines += wrapped(note)
     lines += [""] if lines[-1] else []
     for sentence in conclusions(analysis):
-        lines += wrapped(sentence.replace(" DIR ", f" {uri or sweep.folder} "))
+        lines += wrapped(sentence)
+    lines += next_lines(analysis, uri or str(sweep.folder))
     if uri in ("", str(page.absolute().parents[1])):
         return "\n".join([*lines, f"Report: {page}", ""])
     return "\n".join([*lines, f"A copy to open: {page}", f"Report: {uri}/report/index.html", ""])
+
+
+def next_lines(analysis: Analysis, where: str = HERE) -> list[str]:
+    """The reason of the next step, and its command on one line, which runs as it is printed."""
+    step = next_step(analysis, where)
+    return [*wrapped(step.why), *step.lines[1:]] if step else []
 
 
 def table_text(analysis: Analysis) -> str:
@@ -85,37 +87,38 @@ def measure_table(
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
     at, *rest = (sweep.measures.index(name) for name in (measure, *others))
-    ps = ["p"] if others else ["p queries", "p both"]
-    rows = []
-    for row in analysis.rows:
-        test = row.cells[at].comparison
-        fate = fate_word(sweep) if row.cell in fates else "—"
-        difference = ["baseline" if row.is_baseline else fate, "", *("" for _ in ps)]
-        if test is not None:
-            digits = sweep.digits
-            difference = [short_signed(test.delta, digits), short_interval(test, digits)]
-            difference += [] if others else [p_text(test.p_queries_adjusted)]
-            difference += [decisive_p(test) if others else both_p(test)]
-        rows.append(
-            table_row(
-                shortened(row.label, label),
-                str(row.seeds_used) if sweep.third_party else row.seeds_text,
-                without_note(scores.cell(row, at)),
-                *difference,
-                *(without_note(scores.cell(row, other)) for other in rest),
-            )
-        )
-    seeds = "runs" if sweep.third_party else "seeds"
-    heading = [
-        "system",
-        seeds,
-        "mean" if sweep.third_party else measure,
-        "diff",
-        f"{level_text(sweep.alpha)} interval",
-        *ps,
-    ]
-    # Scores and their letters align on the left, or a letter would shift the decimal point.
-    return table([*heading, *others], rows, "lrlrr" + "r" * len(ps) + "l" * len(others))
+
+    def of_test(draw: Callable[[Comparison], str]) -> Callable[[ResultRow], str]:
+        return lambda row: draw(test) if (test := row.cells[at].comparison) else ""
+
+    def difference(row: ResultRow) -> str:
+        if test := row.cells[at].comparison:
+            return short_signed(test.delta, sweep.digits)
+        fate = fate_word(sweep) if row.cell in fates else row.same_text or "—"
+        return "baseline" if row.is_baseline else fate
+
+    def seeds(row: ResultRow) -> str:
+        return str(row.seeds_used) if sweep.third_party else row.seeds_text
+
+    ps = [Column("p", of_test(decisive_p))]
+    if not others:
+        ps = [
+            Column("p queries", of_test(lambda test: p_text(test.p_queries_adjusted))),
+            Column("p both", of_test(both_p)),
+        ]
+    interval = of_test(lambda test: short_interval(test, sweep.digits))
+    return drawn(
+        analysis.rows,
+        [
+            Column("system", lambda row: shortened(row.label, label), "l"),
+            Column("runs" if sweep.third_party else "seeds", seeds),
+            scores.column(at, heading="mean" if sweep.third_party else measure),
+            Column("diff", difference),
+            Column(f"{level_text(sweep.alpha)} interval", interval),
+            *ps,
+            *(scores.column(other) for other in rest),
+        ],
+    )
 
 
 def legend(analysis: Analysis) -> str:

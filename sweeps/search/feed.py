@@ -34,5 +34,5 @@ class Feed(Protocol):
 
     def ended(self, trial: Trial, status: str) -> None:
         """A trial has ended for good: `done` or `collapsed` (its result is in the store's folder),
-        `stopped`, `failed` or `diverged` (the reason is in the ledger)."""
+        `stopped` by ASHA, `failed` or `diverged` (the reason is in the ledger)."""
         ...

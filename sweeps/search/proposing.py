@@ -12,12 +12,13 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from rank_core.errors import BadInput
-from rank_core.files import write_json
 from rank_core.seeding import derive
 from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
@@ -26,9 +27,8 @@ from sweeps.plan.terminal import numbered
 from sweeps.search.sampler import AT_RANDOM, Seen, propose, write_study
 from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
 from sweeps.store.plan_description import described_cells
-from sweeps.store.storage_retry import patiently
+from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
-from sweeps.store.trial_store import Store
 
 ASKS = 50
 """Attempts at a proposal before a point is drawn at random, as most of the space may be infeasible
@@ -38,8 +38,8 @@ or have run."""
 class ProposingSearch(Search):
     """Optuna's proposals, one configuration after the other."""
 
-    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
-        super().__init__(plan, known, store)
+    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+        super().__init__(plan, known, records)
         self._path = f"search-{_identity(plan)}.json"
         self._points: list[Settings] = []
         self._refused: list[Settings] = []
@@ -120,9 +120,10 @@ class ProposingSearch(Search):
         ]
         path = self._path.removesuffix(".json") + ".optuna.log"
         experiment, space = self.plan.experiment.name, self.plan.space
-        write_study(self.store.folder / path, experiment, space, proposals)
+        with TemporaryDirectory() as folder:
+            write_study(Path(folder, path), experiment, space, proposals)
+            self.records.storage.put(self.records.path(path), Path(folder, path))
         self._shown = shown
-        self.store.push(path)
 
     def begun(self) -> Mapping[str, Any]:
         """The trials without configurations that lack a seed, whose means are not comparable."""
@@ -168,7 +169,7 @@ class ProposingSearch(Search):
     def _value(self, cell: PlannedCell) -> float | None:
         """The mean on dev over the seeds that ended with scores; None without any."""
         used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
-        means = [dev_values(self.store, trial).mean() for trial in used]
+        means = [dev_values(self.records, trial).mean() for trial in used]
         return float(np.mean(means)) if means else None
 
     def _settled(self, cell: PlannedCell) -> bool:
@@ -188,16 +189,16 @@ class ProposingSearch(Search):
         return True
 
     def _read(self) -> list[Any]:
-        path = self.store.pull_file(self._path)
-        if not path.exists():
+        content = self.records.read_file(self._path)
+        if content is None:
             return []
         try:
-            proposals = json.loads(path.read_bytes())["proposals"]
+            proposals = json.loads(content)["proposals"]
             return [{"point": dict(proposal["point"])} for proposal in proposals]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
-                f"{path} must hold the proposals of this search; move it away, and the same "
-                "command proposes again from the ended trials"
+                f"{self.records.uri}/{self._path} must hold the proposals of this search; move it "
+                "away, and the same command proposes again from the ended trials"
             ) from None
 
     def _write(self) -> None:
@@ -206,12 +207,8 @@ class ProposingSearch(Search):
             {"point": dict(point), "cell": cell.cell, "knew": max(0, number - self._at_once + 1)}
             for number, (point, cell) in enumerate(zip(self._points, self._proposals, strict=True))
         ]
-
-        def write() -> None:
-            write_json(self.store.folder / self._path, {"proposals": proposals})
-            self.store.push(self._path)
-
-        patiently(write, f"{self.store.storage} rejected {self._path}")
+        content = json.dumps({"proposals": proposals}, indent=1)
+        self.records.write_file(self._path, content.encode())
 
 
 def _identity(plan: Plan) -> str:

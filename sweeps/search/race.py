@@ -14,8 +14,8 @@ from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say
 from sweeps.search.search import Decision, Known, Search, dev_values
+from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
-from sweeps.store.trial_store import Store
 
 ALPHA = 0.05
 """The largest probability that the race eliminates the winner of the whole grid."""
@@ -24,8 +24,8 @@ ALPHA = 0.05
 class RaceSearch(Search):
     """Runs blocks of one seed of every live configuration."""
 
-    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
-        super().__init__(plan, known, store)
+    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+        super().__init__(plan, known, records)
         self.competitors = {cell.cell: cell for cell in _competitors(plan)}
         self._values: dict[str, Floats] = {}
         self._announced: int | None = None  # verdicts printed so far
@@ -63,7 +63,7 @@ class RaceSearch(Search):
 
     def _dev(self, trial: Trial) -> Floats:
         if trial.name not in self._values:
-            self._values[trial.name] = dev_values(self.store, trial)
+            self._values[trial.name] = dev_values(self.records, trial)
         return self._values[trial.name]
 
     def decide(self) -> Decision:

@@ -11,17 +11,15 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.search_options import SEARCHES
 from sweeps.plan.terminal import numbered, say
-from sweeps.store.checksums import read_scores
 from sweeps.store.plan_description import described_cells
-from sweeps.store.storage_retry import patient_read, patiently
-from sweeps.store.sweep_file import FILE, update_sweep_file
-from sweeps.store.trial_store import Store
+from sweeps.store.records import Records
+from sweeps.store.scores import read_scores
+from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
 
 Known = Callable[[Trial], str | None]
 """The status of a trial that has ended for good before this command, else None."""
@@ -47,8 +45,8 @@ class Block:
 class Search(ABC):
     """A feed over the decisions of `decide`; a subclass decides."""
 
-    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
-        self.plan, self.store = plan, store
+    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+        self.plan, self.records = plan, records
         self._known = known
         self._launched: set[str] = set()
         self._status: dict[str, str | None] = {}
@@ -63,11 +61,6 @@ class Search(ABC):
         else:
             yield f"search      {search.name} of {known} configurations"
 
-    @classmethod
-    def costliest_trials(cls, plan: Plan) -> Iterator[Trial]:
-        """The most that the search can run of the cells known beforehand."""
-        return plan.trials()
-
     @abstractmethod
     def decide(self) -> Decision:
         """The trials to run, by the statuses so far."""
@@ -75,10 +68,6 @@ class Search(ABC):
     def described(self) -> Mapping[str, Any]:
         """The description of the search in `sweep.json` so far."""
         return {"name": self.plan.search.name}
-
-    def resting(self) -> dict[str, str]:
-        """{paused trial that may continue: its result so far}; only halving has any."""
-        return {}
 
     @property
     def decision(self) -> Decision:
@@ -89,9 +78,9 @@ class Search(ABC):
 
     def status(self, trial: Trial) -> str | None:
         """The final status of a trial; None if it has not ended."""
-        if trial.job not in self._status:
-            self._status[trial.job] = self._known(trial)
-        return self._status[trial.job]
+        if trial.name not in self._status:
+            self._status[trial.name] = self._known(trial)
+        return self._status[trial.name]
 
     @property
     def ahead(self) -> tuple[Trial, ...]:
@@ -99,7 +88,7 @@ class Search(ABC):
         return tuple(
             trial
             for trial in self.decision.wanted
-            if trial.job not in self._launched and self.status(trial) is None
+            if trial.name not in self._launched and self.status(trial) is None
         )
 
     @property
@@ -118,11 +107,7 @@ class Search(ABC):
     def ended_elsewhere(self, trial: Trial) -> bool:
         """True if another sweep of the storage has finished this trial, which then counts as ended.
         Two sweeps that launch it at the same time both compute it."""
-        try:
-            exists = self.store.seek(trial.name)
-        except Exception:  # filesystems raise many kinds; without an answer nothing is reused
-            return False
-        status = self._known(trial) if exists else None
+        status = self._known(trial) if self.records.finished(trial.name) else None
         if status is None:
             return False
         say(f"adopted: {trial.cell.label} seed {trial.seed}, which another sweep has finished")
@@ -131,7 +116,7 @@ class Search(ABC):
 
     def launch(self, trial: Trial) -> None:
         """Record that a trial is launched."""
-        self._launched.add(trial.job)
+        self._launched.add(trial.name)
 
     @property
     def over(self) -> bool:
@@ -144,10 +129,6 @@ class Search(ABC):
         trials = tuple(ahead for ahead in self.ahead if ahead.seed == trial.seed)
         return Block(trials, f"{numbered(len(trials), 'trial')} with seed {trial.seed}")
 
-    def left(self, trial: Trial) -> float:
-        """The share of the whole trial that a launch has to compute."""
-        return trial.share
-
     def begun(self) -> Mapping[str, Any]:
         """The changes of `sweep.json` if no further trial starts, with which the report of the
         finished ones is complete."""
@@ -157,21 +138,18 @@ class Search(ABC):
 
     def ended(self, trial: Trial, status: str) -> None:
         """Record the end and decide again."""
-        self._status[trial.job] = status
+        self._status[trial.name] = status
         self._now = None
         self.describe()
 
     def describe(self) -> None:
         """Write the decisions so far to `sweep.json`, for `status` and the report."""
         search = dict(self.described())  # first, because it may propose a cell
-        now = {**described_cells(self.plan), "search": search}
-
-        def bring_up() -> None:
-            self.store.require()  # otherwise the file seems to be lost
-            if update_sweep_file(self.store.folder, **now):
-                self.store.push(FILE)
-
-        patiently(bring_up, f"{self.store.storage} rejected {FILE}")
+        planned = read_sweep_file(self.records).trials
+        trials = dict.fromkeys((*planned, *(trial.name for trial in self.plan.trials())))
+        update_sweep_file(
+            self.records, **described_cells(self.plan), search=search, trials=tuple(trials)
+        )
 
 
 class Listed(Search):
@@ -194,14 +172,9 @@ def source(plan: Plan) -> str:
     return f"{of} (search seed {plan.search.seed})"
 
 
-def dev_values(store: Store, trial: Trial) -> Floats:
+def dev_values(records: Records, trial: Trial) -> Floats:
     """The primary measure of a finished trial on dev, (queries,), in the order of their ids."""
-
-    def read() -> pd.DataFrame:
-        store.pull({trial.name})
-        return read_scores(store.folder / "runs" / trial.name)
-
-    table = patient_read(store, read)
+    table = read_scores(records, [trial.name])
     measure = trial.config.evaluation.measures[0]
     dev = table[(table["split"] == "dev") & (table["measure"] == measure)]
     return np.asarray(dev.sort_values("query_id")["value"], dtype=np.float64)
@@ -214,7 +187,7 @@ def search_class(name: str) -> type[Search]:
     return search
 
 
-def make_search(plan: Plan, known: Known, store: Store) -> Search:
+def make_search(plan: Plan, known: Known, records: Records) -> Search:
     """The search of a plan; earlier proposals become part of its plan. `known` is called only after
     this returns."""
-    return search_class(plan.search.name)(plan, known, store)
+    return search_class(plan.search.name)(plan, known, records)

@@ -31,7 +31,8 @@ WORDS = {
     "storage": "storage away",
     "error": "error of the trial itself",
 }
-"""Readable names of kinds of `failures.parquet`; the others are readable as they are."""
+"""Readable names of kinds; the others are readable as they are."""
+
 GOOD = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)
 """The last attempt of such a trial was not lost."""
 
@@ -93,8 +94,8 @@ class Failures:
 def lost_by_kind(
     trials: Iterable[Mapping[str, Any]], failures: Iterable[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """{kind of failure in words: lost attempts}, the most frequent first, from the rows of the two
-    tables. Attempts without a row were interrupted: the command or Tune ended."""
+    """{kind of failure in words: lost attempts}, the most frequent first, from rows of trials
+    and of lost attempts. Other attempts without a result were interrupted."""
     recorded: Counter[tuple[str, int]] = Counter()
     kinds: Counter[str] = Counter()
     for failure in failures:

@@ -10,9 +10,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rank_core.checkpoints.weights import WEIGHTS
+from rank_core.models import model_class
+from rank_core.models.list_rankers import ListRanker
+from rank_core.settings.config import TrialConfig
 from sweeps.plan.plan import Trial
-from sweeps.store.checksums import DamagedTrial, read_checked, read_result
-from sweeps.store.trial_store import Store, is_trained
+from sweeps.store.records import DamagedTrial, Records, State
+
+LEFT_FOR_OTHERS = {
+    "training.keep_weights": WEIGHTS,
+    "training.keep_run": "train.run.gz",
+    "evaluation.keep_chunk_scores": "chunk_scores.parquet",
+}
+"""Settings that change a trial's files, but no number: an equal trial may lack them."""
 
 _log = logging.getLogger("sweeps.storage")
 
@@ -29,8 +38,8 @@ class KeptWeights:
     """The weights in a sweep's storage, used by its only driver; `measure` is the measure on
     dev that chooses. The best cell keeps its weights at any size."""
 
-    def __init__(self, store: Store, measure: str, quota_bytes: int) -> None:
-        self.store, self.measure, self.quota_bytes = store, measure, quota_bytes
+    def __init__(self, records: Records, measure: str, quota_bytes: int) -> None:
+        self.records, self.measure, self.quota_bytes = records, measure, quota_bytes
         self.over_quota: set[str] = set()  # cells whose weights exceeded the quota
         self._models: dict[str, dict[int, _Model]] = {}  # {cell: {seed: its model}}
         self._here: dict[str, bool] = {}  # {trial with weights in the storage: may be removed}
@@ -39,15 +48,16 @@ class KeptWeights:
         """The number of trials with weights in the storage, of the recorded ones."""
         return sum(trial.name in self._here for trial in trials)
 
-    def take_in(self, names: Iterable[str]) -> None:
-        """Records finished trials, whose results are in the store's folder."""
-        here = self.store.with_weights()
-        for name in names:
-            self._add(name, name in here)
+    def take_in(self, states: Iterable[State]) -> None:
+        """Records finished trials."""
+        for state in states:
+            if state.status.used:
+                with suppress(DamagedTrial):
+                    self._add(state)
 
     def finished(self, name: str) -> None:
-        """Record a trial that has ended now, and remove weights that need not be kept."""
-        self._add(name, here=True)
+        """Records a trial that has ended now, and removes weights that need not be kept."""
+        self.take_in([self.records.state(name)])
         self.prune()
 
     def prune(self) -> None:
@@ -55,7 +65,7 @@ class KeptWeights:
         quota."""
         for name in sorted(self._superfluous()):
             try:
-                self.store.remove_weights(name)
+                self.records.remove_file(name, WEIGHTS)
             except Exception as error:  # filesystems raise many kinds; tried again next time
                 _log.warning("the weights of %s could not be removed: %s", name, error)
             else:
@@ -98,20 +108,15 @@ class KeptWeights:
 
         return sorted(self._models, key=lambda cell: (-mean(cell), cell))
 
-    def _add(self, name: str, here: bool) -> None:
-        folder = self.store.folder / "runs" / name
-        cell, _, seed = name.rpartition("-seed")
-        with suppress(DamagedTrial):
-            result = read_result(folder)
-            dev = result.facts.get("dev", {})
-            if self.measure not in dev:
-                return
-            weights: Mapping[str, int] = result.files.get(WEIGHTS, {})
-            model = _Model(dev[self.measure], weights.get("bytes"))
-            self._models.setdefault(cell, {})[int(seed)] = model
-            if here and weights:
-                settings = json.loads(read_checked(folder, "config.json"))
-                self._here[name] = settings["training.keep_weights"] == "best"
+    def _add(self, state: State) -> None:
+        if self.measure not in state.dev:
+            return
+        weights = self.records.result(state.name).files.get(WEIGHTS, {})
+        model = _Model(state.dev[self.measure], weights.get("bytes"))
+        self._models.setdefault(state.cell, {})[state.seed] = model
+        if weights and WEIGHTS in state.files:
+            settings = json.loads(self.records.read(state.name, "config.json"))
+            self._here[state.name] = settings["training.keep_weights"] == "best"
 
 
 def _within(models: Mapping[str, _Model], quota_bytes: int) -> set[str]:
@@ -126,3 +131,26 @@ def _within(models: Mapping[str, _Model], quota_bytes: int) -> set[str]:
             break
         kept.add(name)
     return kept
+
+
+def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> set[str]:
+    """The finished trials without all files that their settings require, except the weights of a
+    cell's best seed. These settings are not part of a trial's name and may have changed since."""
+    return {
+        trial.name
+        for trial in trials
+        if states[trial.name].status.used
+        and is_trained(trial.config)
+        and not all(file in states[trial.name].files for file in _left(trial.config))
+    }
+
+
+def _left(config: TrialConfig) -> list[str]:
+    settings = config.settings()
+    return [file for name, file in LEFT_FOR_OTHERS.items() if settings[name] in (True, "all")]
+
+
+def is_trained(config: TrialConfig) -> bool:
+    """True if a trial can leave weights: those of one model, not of several folds."""
+    has_weights = not issubclass(model_class(config.model.name), ListRanker)
+    return has_weights and not config.evaluation.folds

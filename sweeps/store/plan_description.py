@@ -2,17 +2,23 @@
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rank_core.data.trec import write_qrels, write_run
+from rank_core.encoders.backbones import tokenizer_hash
+from rank_core.files import file_sha256
 from rank_core.models import ignored_settings, model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import Collection, Qrels, Run
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.command_line import typed_command
 from sweeps.plan.plan import Plan
-from sweeps.plan.secrets import redact_text
+from sweeps.plan.secrets import redact, redact_text
+from sweeps.store.records import Records
+from sweeps.store.source_tags import source_tags
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
 
 SPLITS = ("dev", "test")
@@ -22,6 +28,8 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
     """The description of a sweep for its report."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
+    # A confirmation is a mode of the confirmed sweep.
+    name = plan.experiment.file or confirms.get("sweep", plan.experiment.name)
     return SweepFile(
         sweep=plan.experiment.name,
         question=plan.experiment.question,
@@ -32,6 +40,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
         paired_seeds=base.training.paired_seeds,
         swept=tuple(swept),
         seeds=tuple(plan.seeds),
+        trials=tuple(trial.name for trial in plan.trials()),
         collection={
             "name": collection.name,
             "content_hash": collection.content_hash,
@@ -40,15 +49,17 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
             **_sampled_from(plan, "test"),
             **({"first_stage": collection.first_stage} if collection.first_stage else {}),
         },
-        backbone={"name": backbone.name, "content_hash": backbone.content_hash},
+        backbone={
+            "name": backbone.name,
+            "content_hash": backbone.content_hash,
+            "tokenizer_hash": tokenizer_hash(backbone),
+        },
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
-        # A confirmation is a mode of the confirmed sweep.
-        command=redact_text(
-            shlex.join(typed_command(confirms.get("sweep", plan.experiment.name), argv))
-        ),
+        command=redact_text(shlex.join(typed_command(name, argv))),
         directory=redact_text(os.getcwd()),
         profile=plan.experiment.profile or "",
         confirms=confirms,
+        tags=redact(source_tags(plan.experiment.source)),
         **described_cells(plan),
     )
 
@@ -68,6 +79,13 @@ def described_cells(plan: Plan) -> dict[str, Any]:
                 ignored=tuple(name for name in swept if name in ignored),
                 coverage=cell.chunks.coverage,
                 encoder_tokens_per_document=cell.chunks.tokens_per_document,
+                config=redact(
+                    {
+                        name: value
+                        for name, value in settings.items()
+                        if name not in (*ignored, "seed")
+                    }
+                ),
             )
         )
     return {
@@ -93,15 +111,20 @@ def own_baselines(plan: Plan) -> dict[str, str]:
     return {cell: baseline for cell, baseline in own.items() if baseline and cell != baseline}
 
 
-def write_description(folder: Path, plan: Plan, description: SweepFile) -> None:
-    """`sweep.json`, and for the evaluated queries `qrels/<split>.qrels` and
-    `first_stage/<split>.run.gz` with the reranked candidates."""
-    description.write(folder)
-    for name in ("qrels", FIRST_STAGE):
-        (folder / name).mkdir(exist_ok=True)
-    for name in SPLITS:
-        write_qrels(folder / "qrels" / f"{name}.qrels", evaluated_qrels(plan, name))
-        write_run(folder / FIRST_STAGE / f"{name}.run.gz", _candidates(plan, name), FIRST_STAGE)
+def write_description(records: Records, plan: Plan, description: SweepFile) -> None:
+    """For the evaluated queries `qrels/<split>.qrels` and `first_stage/<split>.run.gz` with the
+    reranked candidates, then `sweep.json` with their hashes."""
+    hashes = {}
+    with TemporaryDirectory() as folder:
+        for split in SPLITS:
+            qrels, run = f"qrels/{split}.qrels", f"{FIRST_STAGE}/{split}.run.gz"
+            local = {qrels: Path(folder, f"{split}.qrels"), run: Path(folder, f"{split}.run.gz")}
+            write_qrels(local[qrels], evaluated_qrels(plan, split))
+            write_run(local[run], _candidates(plan, split), FIRST_STAGE)
+            for name, path in local.items():
+                hashes[name] = file_sha256(path)
+                records.storage.put(records.path(name), path)
+    replace(description, files=hashes).write(records)
 
 
 def evaluated_qrels(plan: Plan, split: str) -> Qrels:

@@ -2,21 +2,24 @@
 
 import json
 import os
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
-from rank_core.files import write_json
+from rank_core.records import Collection
+from sweeps.store.records import TRIALS, Records, own_digest
+from sweeps.store.storage import Storage
 
 FILE = "sweep.json"
+VERSION = 3  # of the file's format
 FIRST_STAGE = "first_stage"  # folder of the candidates, a run for each split
 INTERPOLATED = "interpolated"  # folder of trials interpolated with the first stage
-CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
 ROPE = 0.01
 """The default margin: the largest difference of a measure without practical relevance."""
 
@@ -32,6 +35,8 @@ class Cell:
     ignored: Sequence[str] = ()  # swept ones without effect on the cell
     coverage: float | None = None  # share of the document tokens in some chunk
     encoder_tokens_per_document: float | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Its settings with an effect on its trials, without the seed."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class SweepFile:
     baseline: str
     cells: tuple[Cell, ...]
     seeds: tuple[int, ...] = ()
+    trials: tuple[str, ...] = ()  # names of all that any command on this folder has planned
     swept: tuple[str, ...] = ()
     baselines: Mapping[str, str] = field(default_factory=dict)  # {cell: its own baseline}
     deterministic: tuple[str, ...] = ()  # cells with one possible run
@@ -63,22 +69,31 @@ class SweepFile:
         default_factory=dict
     )  # the choice that it tests with new seeds
     experiment: str = ""  # MLflow's name of it
+    tags: Mapping[str, str] = field(default_factory=dict)  # of its runs there: source and commits
     tracking_uri: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)  # the search
     versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
     budget: Mapping[str, Any] = field(default_factory=dict)  # hours, their unit, units of a slot
     stopped: str = ""  # the reason for an early end
     interpolate: str = "best"  # the cells with a row "+BM25"
-    schema_version: int = 1
+    files: Mapping[str, str] = field(default_factory=dict)
+    """{path in the folder: SHA-256} of the judgments and candidates; with them the file also has
+    its own `checksum`."""
+    schema_version: int = VERSION
 
     @property
     def is_smoke_test(self) -> bool:
         """True for a sweep on little data, which answers nothing."""
         return "--smoke-test" in self.command.split()
 
-    def write(self, folder: Path) -> None:
-        """Writes the file atomically."""
-        write_json(folder / FILE, self.to_json())
+    def write(self, records: Records) -> None:
+        """Writes the file, atomically and with its checksum."""
+        records.write_file(FILE, self.content())
+
+    def content(self) -> bytes:
+        """The file as it is written."""
+        described = json.loads(json.dumps(self.to_json()))
+        return json.dumps(described | {"checksum": own_digest(described)}, indent=1).encode()
 
     def to_json(self) -> dict[str, Any]:
         """The file's content."""
@@ -88,21 +103,111 @@ class SweepFile:
         return {name: value for name, value in asdict(self).items() if value != unset.get(name, ())}
 
 
-REQUIRED = tuple(item.name for item in fields(SweepFile) if item.default is MISSING
-                 and item.default_factory is MISSING)  # fmt: skip
-_TEXTS = ("measures", "swept", "deterministic")
-_NUMBERS = ("coverage", "encoder_tokens_per_document")  # of a cell
-_TABLES = ("baselines", "collection", "backbone", "first_stage", "confirms", "search", "versions",
-           "budget")  # fmt: skip
+def read_sweep_file(where: Records | Path) -> SweepFile:
+    """The description of a sweep, or of that in a folder; raises `BadInput` where there is none or
+    it is damaged."""
+    records = find_sweep(str(where)) if isinstance(where, Path) else where
+    content = records.storage.answered(lambda: records.read_file(FILE))
+    if content is None:
+        inside = sweeps_in(records)
+        listed = f"; it holds the folders of sweeps: {', '.join(inside)}" if inside else ""
+        raise (BadInput if inside else NoSweep)(
+            f"DIR must be a sweep's folder, which holds {FILE}; found none in {records.uri}{listed}"
+        )
+    return parse_sweep_file(content, records.uri)
 
 
-def read_sweep_file(folder: Path) -> SweepFile:
-    """The description in a sweep's folder; raises `BadInput` where there is none or it is
-    damaged."""
-    path = folder / FILE
-    if not path.is_file():
-        raise no_sweep(str(folder), sorted(file.parent.name for file in folder.glob(f"*/{FILE}")))
-    return parse_sweep_file(path.read_bytes(), str(folder))
+def described(records: Records) -> SweepFile | None:
+    """The description of a sweep; None if there is none."""
+    content = records.read_file(FILE)
+    return None if content is None else parse_sweep_file(content, records.uri)
+
+
+def sweeps_in(records: Records) -> list[str]:
+    """The names of the folders with a sweep that an experiment's folder holds."""
+    names = records.storage.folders(records.sweep)
+    return [name for name in names if records.storage.modified(records.path(f"{name}/{FILE}"))]
+
+
+def sweep_on(experiment: Records, collection: Collection) -> Records:
+    """The sweep of an experiment on a collection, named as the collection; with six more digits if
+    that folder has a collection of other contents."""
+    name = re.sub(r"[^\w.+-]+", "-", collection.name).strip("-.")[:80] or "collection"
+    plain, apart = (
+        Records(experiment.storage, f"{experiment.sweep}/{name}{suffix}")
+        for suffix in ("", f"-{collection.content_hash[:6]}")
+    )
+    file = described(plain)
+    known = file.collection.get("content_hash", "") if file else ""
+    return plain if known in ("", collection.content_hash) else apart
+
+
+def find_sweep(where: str) -> Records:
+    """A sweep by its folder or its URI, which may not exist."""
+    if "://" not in where:
+        folder = Path(where).absolute()
+        if not folder.exists():
+            raise NoSweep(f"{where} does not exist; DIR must be a sweep's folder")
+        if not folder.is_dir():
+            raise BadInput(f"DIR must be a sweep's folder, got the file {where}")
+        own = (folder / TRIALS).is_dir()  # of a bundle
+        above = folder if own else folder.parent.parent
+        return Records(Storage(str(above)), "" if own else str(folder.relative_to(above)))
+    storage, _, sweep = where.rstrip("/").rpartition("/")
+    storage, _, experiment = storage.rpartition("/")
+    if not storage.partition("://")[2]:
+        raise BadInput(
+            "DIR as a URI must be storage/experiment/collection, as in "
+            f"s3://bucket/path/window_stride/python-docs; got {where}"
+        )
+    return Records(Storage(storage), f"{experiment}/{sweep}")
+
+
+@contextmanager
+def opened(where: str) -> Iterator[Records]:
+    """A sweep to read, in a folder: a remote one is copied first. Errors about the copy name its
+    URI."""
+    records = find_sweep(where)
+    copy = local_copy(records, read_sweep_file(records))
+    try:
+        yield copy
+    except BadInput as error:
+        raise BadInput(str(error).replace(str(copy.folder), records.uri)) from None
+
+
+def local_copy(records: Records, file: SweepFile) -> Records:
+    """A remote sweep with its trials as a folder of this machine, without large weights. Files that
+    have not changed since the last copy are not fetched again; a local sweep is itself."""
+    if records.storage.is_local:
+        return records
+    root = records.folder.parents[records.sweep.count("/")]
+    root.mkdir(parents=True, exist_ok=True)
+    copy = Records(Storage(str(root)), records.sweep, command=records.command)
+    copy.origin = records
+    known = copy.storage.files()
+    wanted = records.storage.files(records.sweep)
+    for name, files in records.listed(file.trials).items():
+        wanted |= {f"{TRIALS}/{name}/{f}": entry for f, entry in files.items() if f != WEIGHTS}
+    for path in known.keys() - wanted.keys():
+        if path.startswith(f"{TRIALS}/"):
+            copy.storage.remove(path)
+    new = [path for path, entry in wanted.items() if known.get(path) != entry]
+    for path, content in records.storage.read_all(new).items():
+        copy.storage.write(path, content)
+        at = wanted[path].modified
+        os.utime(f"{copy.storage.root}/{path}", (at, at))
+    return copy
+
+
+def send(copy: Records, *names: str) -> None:
+    """Sends files and folders that were written in the copy of a remote sweep to its storage."""
+    if copy.origin is None:
+        return
+    for name in names:
+        for path in copy.storage.files(copy.path(name)) or [copy.path(name)]:
+            file = Path(copy.storage.root, path)
+            if file.is_file():
+                copy.origin.storage.put(path, file)
 
 
 def command_in(directory: str, command: str) -> str:
@@ -113,163 +218,58 @@ def command_in(directory: str, command: str) -> str:
     return command if here else f"cd {shlex.quote(directory)} && {command}"
 
 
+def written_again(command: Any) -> str:
+    """The remedy for a damaged file of a sweep, as it ends a message."""
+    typed = f": {command}" if command and isinstance(command, str) else ""
+    return f"the sweep's command writes it again{typed}"
+
+
 class NoSweep(BadInput):
     """The error of a folder in which a sweep may begin later."""
 
 
-def no_sweep(where: str, inside: Sequence[str]) -> BadInput:
-    """The error of a folder that is not a sweep's, with the sweeps `inside` it."""
-    sweeps = f"; it holds the folders of sweeps: {', '.join(inside)}" if inside else ""
-    return (BadInput if inside else NoSweep)(
-        f"DIR must be a sweep's folder, which holds {FILE}; found none in {where}{sweeps}"
-    )
-
-
-def update_sweep_file(folder: Path, **facts: Any) -> bool:
-    """Adds or replaces facts; returns True if that changed the file."""
-    before = read_sweep_file(folder)
+def update_sweep_file(records: Records, **facts: Any) -> None:
+    """Adds or replaces facts, if that changes the file."""
+    before = read_sweep_file(records)
     after = replace(before, **facts)
-    if json.dumps(after.to_json()) == json.dumps(before.to_json()):
-        return False
-    after.write(folder)
-    return True
+    if after.content() != before.content():
+        after.write(records)
 
 
-def verdict(folder: Path) -> str:
+def verdict(records: Records) -> str:
     """The first conclusion of a sweep's report; "" without one."""
     with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
-        results = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
-        return str(results["conclusions"][0])
+        return str(json.loads(records.read_file("report/results.json") or b"")["conclusions"][0])
     return ""
 
 
 def parse_sweep_file(content: bytes, where: str) -> SweepFile:
-    """The description in a file's bytes; `where` names the folder in errors."""
+    """The description in a file's bytes; `where` names the folder in errors. A file that is not as
+    a sweep's command wrote it is refused."""
     path = f"{where}/{FILE}"
     try:
         described = json.loads(content)
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: must be UTF-8 text") from None
-    except RecursionError:
-        raise BadInput(f"{path}: not valid JSON: too many brackets") from None
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    if not isinstance(described, dict):
-        raise BadInput(f"{path}: must hold one JSON object, got {type(described).__name__}")
-    missing = [name for name in REQUIRED if not described.get(name)]
-    if missing:
-        raise BadInput(f"{path}: must name {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
-    names = {item.name for item in fields(SweepFile)}
-    values = {
-        name: _typed(path, name, value)
+        version, command = described.get("schema_version", 1), described.get("command")
+    except (ValueError, AttributeError, RecursionError):
+        raise BadInput(f"{path}: must be a sweep's description in JSON") from None
+    if version != VERSION:
+        raise BadInput(
+            f"{path}: schema_version must be {VERSION}, got {version}: sweeps of ranksweep 0.1 and "
+            "0.2 are neither read nor continued; run them again into another --storage"
+        )
+    if described.pop("checksum", None) != own_digest(described):
+        raise BadInput(
+            f"{path} was changed after the sweep's command wrote it; {written_again(command)}"
+        )
+    cells = tuple(Cell(**_frozen(cell)) for cell in described.pop("cells"))
+    return SweepFile(cells=cells, **_frozen(described))
+
+
+def _frozen(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: tuple(value) if isinstance(value, list) else value
         for name, value in described.items()
-        if name in names and value is not None
     }
-    sweep = SweepFile(**values)
-    _check(path, sweep)
-    return sweep
-
-
-def _typed(path: str, name: str, value: Any) -> Any:
-    """A field's value; raises `BadInput` if it has the wrong type."""
-    fits, expected = _LAWS.get(name, (lambda value: isinstance(value, str), "a text"))
-    if not fits(value):
-        raise BadInput(f"{path}: {name} must be {expected}, got {json.dumps(value)[:80]}")
-    if name == "cells":
-        names = {item.name for item in fields(Cell)}
-        return tuple(
-            Cell(**{key: _frozen(item) for key, item in cell.items() if key in names})
-            for cell in value
-        )
-    return _frozen(value)
-
-
-def _frozen(item: Any) -> Any:
-    return tuple(item) if isinstance(item, list) else item
-
-
-def _lists(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(fits, value))
-
-
-def _is_cell(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("cell"), str)
-        and isinstance(value.get("label", ""), str)
-        and isinstance(value.get("group", ""), str)
-        and isinstance(value.get("settings", {}), dict)
-        and isinstance(value.get("ignored", []), list)
-        and all(_is_number(value.get(name) or 0) for name in _NUMBERS)
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_table(name: str, value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    if name == "search":
-        standings = value.get("standings", [])
-        return isinstance(standings, list) and all(
-            isinstance(standing, dict)
-            and isinstance(standing.get("cell"), str)
-            and "left_after" in standing
-            for standing in standings
-        )
-    if name == "first_stage":
-        return all(map(_is_number, value.values()))
-    return name not in ("baselines", "versions") or all(
-        isinstance(text, str) for text in value.values()
-    )
-
-
-_LAWS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "cells": (_lists(_is_cell), "a list of cells with their names"),
-    "seeds": (_lists(lambda seed: isinstance(seed, int)), "a list of whole numbers"),
-    **{name: (_lists(lambda text: isinstance(text, str)), "a list of texts") for name in _TEXTS},
-    **{
-        name: (partial(_is_table, name), f"an object as the sweep wrote its {name}")
-        for name in _TABLES
-    },
-    **dict.fromkeys(("alpha", "rope", "schema_version"), (_is_number, "a number")),
-    "paired_seeds": (lambda value: isinstance(value, bool), "true or false"),
-}
-"""{field: whether a value fits, in words}; all others are texts."""
-
-
-def _check(path: str, sweep: SweepFile) -> None:
-    names = [cell.cell for cell in sweep.cells]
-    if sweep.primary not in sweep.measures:
-        raise BadInput(
-            f"{path}: primary must be one of measures ({', '.join(sweep.measures)}), "
-            f"got {sweep.primary!r}"
-        )
-    if not 0 < sweep.alpha < 1:
-        raise BadInput(f"{path}: 0 < alpha < 1 must hold, got alpha={sweep.alpha}")
-    if not sweep.rope > 0:
-        raise BadInput(f"{path}: rope > 0 must hold, got rope={sweep.rope}")
-    missing = [key for key in CONFIRMS if key not in (sweep.confirms or CONFIRMS)]
-    if missing:
-        raise BadInput(
-            f"{path}: confirms must name {', '.join(CONFIRMS)}; missing: {', '.join(missing)}"
-        )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise BadInput(f"{path}: each cell must appear once, found twice: {', '.join(twice)}")
-    if sweep.baseline not in names:
-        raise BadInput(
-            f"{path}: baseline must be one of cells, got {sweep.baseline!r}; "
-            f"known: {', '.join(names)}"
-        )
-    for name in (name for pair in sweep.baselines.items() for name in pair):
-        if name not in names:
-            raise BadInput(
-                f"{path}: baselines must map cells to cells, got {name!r}; "
-                f"known: {', '.join(sorted(names))}"
-            )
 
 
 def _default(item: Any) -> Any:

@@ -4,13 +4,13 @@ from enum import StrEnum
 
 
 class TrialStatus(StrEnum):
-    """The status of a trial, as in `trials.parquet` and `result.json`."""
+    """The status of a trial, as in tables and `result.json`."""
 
     DONE = "done"
     COLLAPSED = "collapsed"  # finished, with the same score for all candidates of a query
     FAILED = "failed"  # runs again with the next command
     DIVERGED = "diverged"  # never runs again
-    STOPPED = "stopped"  # paused at a rung, or eliminated
+    STOPPED = "stopped"  # by ASHA
     RUNNING = "running"
     PLANNED = "planned"  # it waits; with earlier attempts, the command ended first
 

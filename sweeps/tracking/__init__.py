@@ -1,5 +1,5 @@
-"""MLflow as a replayable projection of the sweep: its event log on disk is the truth.
+"""MLflow as a copy of the trials' folders, which are the truth.
 
-One thread of the driver uploads the log (`uploader`). Trials import nothing of this package, and no
-module of it imports mlflow before it is used.
+One thread of the driver writes it (`thread`), and `sync` sends what it lacks. Trials import nothing
+of this package, and no module of it imports mlflow before it is used.
 """

@@ -10,26 +10,29 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from rank_core.errors import BadInput
+from sweeps.tracking.names import shown_name
 from sweeps.tracking.uri import is_server, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
+EXPERIMENT = "rank.sweep"
+"""The tag of an experiment that identifies its sweep."""
 CLIENT_ENVIRONMENT = {
-    # With the defaults a call on a dead server takes four minutes; the uploader retries.
+    # With the defaults a call on a dead server takes four minutes; the thread retries.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-
-
 _SETUP_LOCK = 726_176  # arbitrary, unlikely to be used by other programs
 
 
-def connect(tracking_uri: str) -> "MlflowClient":
-    """A client for `tracking_uri`; a new database is initialised first."""
+def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
+    """A client for `tracking_uri`; a new database is initialised first. Its folder is not made
+    `again`: the disk may be away."""
     os.environ.update(CLIENT_ENVIRONMENT)
     from mlflow import MlflowClient
 
@@ -45,7 +48,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
             client.search_experiments(max_results=1)
         return client
     database = sqlite_file(tracking_uri)
-    database.parent.mkdir(parents=True, exist_ok=True)
+    if not again:
+        database.parent.mkdir(parents=True, exist_ok=True)
     # Processes that initialise a new file at the same time can break it for good.
     lock = f"{database}.lock"
     os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock would try for ever
@@ -91,20 +95,33 @@ def artifact_root(tracking_uri: str, folder: Path) -> Path | None:
     return folder.absolute() / "artifacts"
 
 
-def ensure_experiment(client: "MlflowClient", name: str, artifacts: Path | None) -> str:
-    """The id of experiment `name`, created if it is new."""
+def find_experiment(client: "MlflowClient", experiment: str) -> "Experiment | None":
+    """The experiment of a sweep by its tag: a user may rename it."""
+    from mlflow.entities import ViewType
+
+    found = client.search_experiments(
+        view_type=ViewType.ALL, filter_string=f"tags.`{EXPERIMENT}` = '{experiment}'"
+    )
+    return found[0] if found else None
+
+
+def ensure_experiment(client: "MlflowClient", experiment: str, artifacts: Path | None) -> str:
+    """MLflow's id of a sweep's experiment, created if it is new. It is shown without the identity
+    of the storage, unless another sweep has that name."""
     from mlflow.exceptions import MlflowException
 
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        location = None if artifacts is None else (artifacts / name).as_uri()
+    location = None if artifacts is None else (artifacts / experiment).as_uri()
+    tags = {EXPERIMENT: experiment, "mlflow.experimentKind": "custom_model_development"}
+    for name in (shown_name(experiment), experiment):
+        found = find_experiment(client, experiment)
+        if found is not None:
+            if found.lifecycle_stage != "active":
+                raise BadInput(f"experiment {found.name} was deleted in MLflow; restore it there")
+            return str(found.experiment_id)
         try:
-            return str(client.create_experiment(name, artifact_location=location))
+            return str(client.create_experiment(name, artifact_location=location, tags=tags))
         except MlflowException as error:
-            # Another process created it in between; every other refusal is an error.
+            # Another process or sweep has it; every other refusal is an error.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-            experiment = client.get_experiment_by_name(name)
-    if experiment is None or experiment.lifecycle_stage != "active":
-        raise BadInput(f"experiment {name} was deleted in MLflow; restore it there")
-    return str(experiment.experiment_id)
+    raise BadInput(f"MLflow has another experiment {experiment}; rename it there")

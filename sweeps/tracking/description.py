@@ -1,56 +1,73 @@
-"""The descriptions of a sweep's experiments in MLflow: question, answer, and the meaning of a
-run."""
+"""What MLflow shows of a sweep besides its trials: view, answer, and the report's files."""
 
 import hashlib
+import tempfile
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rank_core.errors import BadInput
-from sweeps.store.sweep_file import read_sweep_file, verdict
+from sweeps.store.sweep_file import verdict
+from sweeps.tracking.runs import Runs
+from sweeps.tracking.view import view_tags
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
-EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+REPORT = "report"
 _NOTE, _OURS = (
     "mlflow.note.content",
     "mlflow.note.contentHash",
 )  # the second is hidden, as are all mlflow.*
-_MAX_CHARACTERS = 20_000
-RUNS = {
-    "": "A run is a trial: one configuration, one seed. Quote the means of {name}/summary.",
-    "/summary": "A run is a configuration: means over its seeds, with the tests. The trials are in "
-    "{name}.",
-    "/report": "The one run holds the report: page, tables and figures. The trials are in {name}.",
-}
-"""{end of an experiment's name: the meaning of its runs}"""
+_MAX_CHARACTERS = 20_000  # of an experiment's tag
 
 
-def describe(
-    client: "MlflowClient", experiment_id: str, folder: Path, name: str, part: str
-) -> None:
-    """Sets the tags of the experiment `name` + `part` of the sweep in `folder`. A description that
-    a user has changed in MLflow stays."""
-    before = client.get_experiment(experiment_id).tags
-    tags = dict(EXPERIMENT_TAGS)
-    text = description(folder, name, part)
-    if text and before.get(_OURS, "") == (_hash(before[_NOTE]) if before.get(_NOTE) else ""):
+def describe(runs: Runs) -> None:
+    """Sets the saved view, the report's run and the description of the experiment. A description
+    that a user has changed in MLflow stays."""
+    runs.read_sweep()
+    experiment = runs.client.get_experiment(runs.experiment_id)
+    tags = view_tags(runs.sweep, experiment.creation_time or 0)
+    text = _text(runs, _send_report(runs))
+    before = experiment.tags.get(_NOTE, "")
+    if experiment.tags.get(_OURS, "") == (_hash(before) if before else ""):
         tags |= {_NOTE: text, _OURS: _hash(text)}
-    for key, value in tags.items():
-        if before.get(key) != value:
-            client.set_experiment_tag(experiment_id, key, value)
+    for name, value in tags.items():
+        if experiment.tags.get(name) != value:
+            send = partial(runs.client.set_experiment_tag, runs.experiment_id, name, value)
+            runs.part(experiment.name, name, send)
 
 
-def description(folder: Path, name: str, part: str) -> str:
-    """The answer (the report's first sentence), the question, and the meaning of a run; "" without
-    a sweep. The list of experiments shows the beginning, without Markdown."""
-    try:
-        question = f"Question: {read_sweep_file(folder).question}"
-    except BadInput:
+def _text(runs: Runs, report: str) -> str:
+    """The answer (the report's first sentence), the question, the table. The list of experiments
+    shows the beginning, without Markdown."""
+    question = f"Question: {runs.sweep.question}"
+    meaning = "A run is a trial: one configuration, one seed."
+    if not report:
+        return "\n\n".join([question, "No answer yet.", meaning])
+    table = (runs.records.read_file(f"{REPORT}/table.md") or b"").decode()
+    link = f"#/experiments/{runs.experiment_id}/runs/{report}/artifacts"
+    link += "?workflowType=machine_learning"
+    parts = [
+        verdict(runs.records),
+        question,
+        f"{meaning} [The report]({link}) has page, tables and plots.",
+    ]
+    text = "\n\n".join(filter(None, parts))
+    whole = f"{text}\n\n{table}"
+    return whole if len(whole) <= _MAX_CHARACTERS else text
+
+
+def _send_report(runs: Runs) -> str:
+    """The id of the run with the report's files, sent if they have changed; "" without a report.
+    The view leaves it out: it has no configuration."""
+    storage, start = runs.records.storage, runs.records.path(REPORT)
+    contents = storage.read_all(storage.files(start))
+    if f"{start}/results.json" not in contents:
         return ""
-    answer = verdict(folder)
-    parts = [answer, question] if answer else [question, "No answer yet."]
-    return "\n\n".join([*parts, RUNS[part].format(name=name)])[:_MAX_CHARACTERS]
+    digest = hashlib.sha256()
+    with tempfile.TemporaryDirectory() as folder:
+        for path, content in sorted(contents.items()):
+            file = Path(folder, path.removeprefix(f"{start}/"))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            digest.update(path.encode() + content)
+        return runs.files_run(REPORT, Path(folder), digest.hexdigest()[:16])
 
 
 def _hash(text: str) -> str:

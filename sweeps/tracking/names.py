@@ -1,4 +1,4 @@
-"""Measures under names that MLflow accepts: `nDCG@10` -> `ndcg_cut_10`."""
+"""Names that MLflow accepts and whose beginnings its pages show: `nDCG@10` -> `ndcg_cut_10`."""
 
 import re
 
@@ -12,6 +12,18 @@ _TREC_EVAL = {
     "RR": ("recip_rank", "recip_rank"),
     "R": ("recall", "recall"),
 } | {name: (name.lower(),) * 2 for name in ("P", "Rprec", "Bpref", "Success", "Judged")}
+
+
+def experiment_id(prefix: str, sweep: str, identity: str) -> str:
+    """The identity of a sweep's experiment, different for every storage:
+    `window_stride-python-docs-0a1b2c`, after the prefix if any."""
+    return "/".join(filter(None, (prefix, f"{sweep.replace('/', '-')}-{identity}")))
+
+
+def shown_name(experiment: str) -> str:
+    """The name of an experiment on MLflow's pages, which cut its end: without the identity of its
+    storage. After a slash they show the last part alone."""
+    return re.sub(r"-[0-9a-f]{6}$", "", experiment)
 
 
 def metric_name(measure: str) -> str:
@@ -29,6 +41,11 @@ def metric_name(measure: str) -> str:
     parts = [plain if cutoff is None else f"{before_cutoff}_{cutoff}"]
     parts += [f"{key}{_value(settings[key])}" for key in sorted(settings)]
     return "_".join(parts)
+
+
+def number_name(setting: str) -> str:
+    """The metric with the copy of a swept number, for charts: `hp/window`."""
+    return f"hp/{setting.rpartition('.')[2]}"
 
 
 def run_name(label: str, seed: int) -> str:

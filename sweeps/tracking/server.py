@@ -1,4 +1,5 @@
-"""A local MLflow server as a child process: loopback only, one worker, no telemetry."""
+"""MLflow's web pages for a sweep, by a local server as a child process: loopback only, one worker,
+no telemetry."""
 
 import contextlib
 import os
@@ -10,11 +11,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
-from sweeps.tracking.client import connect
-from sweeps.tracking.uri import sqlite_file
+from sweeps.tracking.client import connect, find_experiment
+from sweeps.tracking.names import shown_name
+from sweeps.tracking.uri import NONE, check_tracking_uri, is_server, sqlite_file
+from sweeps.tracking.view import links
 
 SERVER_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -28,12 +31,39 @@ _STARTUP_S = 120.0
 _LOCK_WAIT_S = 60
 
 
+def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
+    """Print the links to the view of a sweep and serve a database until Ctrl-C; an exit status. For
+    an http(s) URI, whose server runs already, only the links are printed."""
+    check_tracking_uri(tracking_uri)
+    if tracking_uri == NONE:
+        raise BadInput("there are no pages to show with the tracking URI none")
+    client = connect(tracking_uri)
+    found = find_experiment(client, experiment)
+    if found is None:
+        names = ", ".join(sorted(item.name for item in client.search_experiments()))
+        raise BadInput(
+            f"no experiment {shown_name(experiment)!r} in this store; known: {names}. If the sweep "
+            "was copied here, `ranksweep sync DIR` creates it"
+        )
+    if is_server(tracking_uri):
+        parts = urlsplit(tracking_uri)  # a browser asks for name and password
+        base = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        print(links(base, found.experiment_id), flush=True)
+        return 0
+    try:
+        with local_server(tracking_uri, port) as (base, process):
+            print(links(base, found.experiment_id))
+            print("Ctrl-C ends the server.", flush=True)
+            return process.wait()
+    except KeyboardInterrupt:  # or SIGTERM
+        return 0
+
+
 @contextlib.contextmanager
 def local_server(
     store_uri: str,
     port: int = 0,
     *,
-    log: Path | None = None,
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
@@ -42,24 +72,17 @@ def local_server(
     connect(store_uri)  # initialises a new database before the server's processes compete for it
     port = _free_port(port)
     base = f"http://127.0.0.1:{port}"
-    output = subprocess.DEVNULL if log is None else log.open("ab")
-    try:
-        process = subprocess.Popen(
-            [*_command(store_uri, port), *options],
-            # By environment, not as an argument: the URI may hold a password, and `ps` shows all.
-            env={
-                **os.environ,
-                **SERVER_ENVIRONMENT,
-                "MLFLOW_BACKEND_STORE_URI": _patient(store_uri),
-                **(env or {}),
-            },
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # its workers end with it; Ctrl-C reaches us alone
-        )
-    finally:
-        if not isinstance(output, int):
-            output.close()
+    process = subprocess.Popen(
+        [*_command(store_uri, port), *options],
+        # By environment, not as an argument: the URI may hold a password, and `ps` shows all.
+        env=os.environ
+        | SERVER_ENVIRONMENT
+        | {"MLFLOW_BACKEND_STORE_URI": _patient(store_uri)}
+        | dict(env or {}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # its workers end with it; Ctrl-C reaches us alone
+    )
     try:
         _wait_until_healthy(base, process)
         yield base, process
@@ -111,20 +134,8 @@ def _wait_until_healthy(base: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for sign, patience_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
-        with contextlib.suppress(ProcessLookupError):  # already gone, with all its workers
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, sign)
-        try:
-            process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            continue
-        if not _group_exists(process.pid):
-            return
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+            process.wait(10)
+            os.killpg(process.pid, 0)  # its workers may outlive it

@@ -8,61 +8,53 @@ from rank_core.cache import cache_root
 from rank_core.errors import BadInput
 from sweeps.plan.command_line import check_writable
 from sweeps.plan.secrets import redact_text
-from sweeps.store.trial_store import Store
+from sweeps.store.records import Records
 
 NONE = "none"
-"""The tracking URI that uploads nothing."""
-
+"""The tracking URI that sends nothing."""
 _CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE, none"
 
 
-def default_tracking_uri(store: Store) -> str:
+def default_tracking_uri(records: Records) -> str:
     """A database next to the sweeps. A remote storage cannot hold one, so each machine makes its
-    own from the event logs."""
-    folder = Path(store.all_sweeps) if store.is_local else cache_root() / "mirrors"
+    own from the trials."""
+    storage = records.storage
+    folder = Path(storage.root) if storage.is_local else cache_root() / "mirrors"
     return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
 
 
 def check_tracking_uri(uri: str) -> None:
     """Raise `BadInput` if `uri` cannot be a tracking URI. The network is not touched."""
-    if uri == NONE:
-        return
+    if uri != NONE and (problem := _problem(uri)):
+        raise BadInput(
+            f"the tracking URI must be one of the known forms, got {redact_text(uri)!r}: "
+            f"{problem}; known: {_CHOICES}"
+        )
+
+
+def _problem(uri: str) -> str:
     try:
         parts = urlsplit(uri)
-        port = parts.port
+        scheme, _, driver = parts.scheme.partition("+")
+        hostname, port = parts.hostname, parts.port
     except ValueError as error:
-        raise _bad(uri, f"it is not a URL ({error})") from None
-    scheme = parts.scheme.partition("+")[0]
+        return f"it is not a URL ({error})"
     if scheme == "sqlite":
-        _check_sqlite(uri)
-    elif scheme in ("http", "https"):
-        if not parts.hostname or port == 0 or any(letter.isspace() for letter in uri):
-            raise _bad(uri, "a server needs a host, as in http://127.0.0.1:5000")
-    elif scheme == "postgresql":
-        if not parts.hostname or not parts.path.strip("/"):
-            raise _bad(uri, "a PostgreSQL URI needs a host and a database")
-        driver = parts.scheme.partition("+")[2] or "psycopg"  # SQLAlchemy's choice
-        if find_spec(driver) is None:
-            raise BadInput(
-                f"a PostgreSQL URI needs the Python package {driver}, which is not installed; "
-                "pip install 'ranksweep[tracking]' brings psycopg"
-            )
-    elif scheme == "file":
-        raise _bad(uri, "MLflow no longer writes file stores; use a sqlite file")
-    elif not scheme:
-        raise _bad(uri, "a folder is not a tracking store; use a sqlite file in it")
-    else:
-        raise _bad(uri, f"unknown kind {scheme!r}")
-
-
-def _check_sqlite(uri: str) -> None:
-    prefix, file = uri[: len("sqlite:///")], uri[len("sqlite:///") :].partition("?")[0]
-    if prefix != "sqlite:///":
-        raise _bad(uri, "sqlite takes three slashes, or four before an absolute path")
-    if not file or file.endswith("/"):
-        raise _bad(uri, "no file is named")
-    if file.startswith(":memory:"):
-        raise _bad(uri, "a database in memory is lost with the process")
+        file = uri.removeprefix("sqlite:///").partition("?")[0]
+        lost = file.startswith(":memory:") or not file or file.endswith("/")
+        if uri.startswith("sqlite:///") and not lost:
+            return ""
+        return "sqlite takes three slashes, or four before an absolute path, and a file"
+    if scheme in ("http", "https"):
+        plain = hostname and port != 0 and not any(letter.isspace() for letter in uri)
+        return "" if plain else "a server needs a host, as in http://127.0.0.1:5000"
+    if scheme == "postgresql":
+        if not hostname or not parts.path.strip("/"):
+            return "a PostgreSQL URI needs a host and a database"
+        driver = driver or "psycopg"  # SQLAlchemy's choice
+        missing = f"the package {driver} is missing; pip install 'ranksweep[tracking]' has psycopg"
+        return "" if find_spec(driver) else missing
+    return "MLflow writes no folders; use a sqlite file" if scheme in ("", "file") else "unknown"
 
 
 def check_database(uri: str) -> None:
@@ -75,19 +67,12 @@ def check_database(uri: str) -> None:
         if file.exists():
             file.open("r+b").close()
     except OSError as error:
-        raise _bad(uri, f"it cannot be written ({error.strerror})") from None
+        raise BadInput(f"--tracking-uri: {file} cannot be written ({error.strerror})") from None
 
 
 def sqlite_file(tracking_uri: str) -> Path:
     """The file of a sqlite URI, absolute."""
     return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
-
-
-def _bad(uri: str, problem: str) -> BadInput:
-    return BadInput(
-        f"the tracking URI must be one of the known forms, got {redact_text(uri)!r}: {problem}; "
-        f"known: {_CHOICES}"
-    )
 
 
 def is_server(uri: str) -> bool:

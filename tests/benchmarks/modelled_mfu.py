@@ -12,7 +12,7 @@ sums, norm and GELU as one kernel that reads and writes once.
 
 MFU counts the products that the model needs, the last layer's for [CLS] alone, three times as many
 in training, over the data sheet's rate. A training step is one pass forward and backward and its
-update. Beside it stand figures modelled by hand before, with tails: of padded rows, and the goal.
+update.
 Needs g++. Run: python -m tests.benchmarks.modelled_mfu [--gpus "H100 SXM,L4"] [--host-us 8]
 """
 
@@ -33,11 +33,6 @@ SHARES = {"product": 0.65, "attention": 0.25, "other": 1.0, "copy": 1.0}
 BANDWIDTH_SHARE = 0.8
 LEAST = 2e-6  # seconds of a kernel
 LENGTH = QUERY + WINDOW + 3
-BY_HAND = {  # (phase, tokens): of padded rows, the goal; BERT-base on an H100
-    ("scoring", 4096): ("8%", ""),
-    ("scoring", 65_536): ("21%", "44-50%"),
-    ("training", 65_536): ("12%", "43%"),
-}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -70,8 +65,6 @@ def _row(
     seconds = max(on_gpu, on_host)
     flops = model_flops(size, num_inputs) * (3 if phase == "training" else 1)
     name = "padded" if not line["flat"] else "flat" if way == "kernels" else "flat, compiled"
-    known = BY_HAND.get((phase, line["tokens"]), ("", ""))
-    of_rows = known[1 if line["flat"] else 0] if (size, gpu) == ("bert-base", "H100 SXM") else ""
     return {
         "GPU": gpu,
         "phase": phase,
@@ -83,7 +76,6 @@ def _row(
         "GPU ms": f"{on_gpu * 1e3:.1f}",
         "tokens/s": f"{tokens / seconds:,.0f}",
         "MFU": f"{flops / seconds / GPUS[gpu][0]:.0%}",
-        "by hand": of_rows,
     }
 
 

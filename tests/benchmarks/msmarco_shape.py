@@ -1,19 +1,15 @@
-"""A made collection folder with the shape of the MS MARCO documents, at any scale, from a seed.
+"""A made collection folder with the shape of the MS MARCO documents, of any size, from a seed.
 
-At scale 1: 3,213,835 documents, 300,000 training queries, 5,193 of dev and 43 of test (TREC DL
+By default: 3,213,835 documents, 300,000 training queries, 5,193 of dev and 43 of test (TREC DL
 2019), 100 candidates each, one document judged relevant, which is a candidate of four queries in
 five. Lengths are log-normal with a mean of about 1,200 words and a median of 670: the mean that
 papers on long documents give for this collection, in word pieces (the spread is an assumption).
 Words are drawn from a made lexicon with Zipf's frequencies. Written as it is drawn, so that memory
 does not grow with the collection.
-Run:
-python -m tests.benchmarks.msmarco_shape FOLDER [--scale .05] [--documents N] [--queries N]
 """
 
-import argparse
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +30,6 @@ class Shape(NamedTuple):
     dev: int = 5_193
     test: int = 43
     candidates: int = 100
-
-    def scaled(self, scale: float) -> "Shape":
-        """A part of it, with the same candidates for each query; test queries stay."""
-        documents, train, dev = (max(2, round(scale * number)) for number in self[:3])
-        return Shape(documents, train, dev, self.test, min(self.candidates, documents // 2))
 
 
 def document_lengths(number: int, seed: int = 1) -> NDArray[np.int64]:
@@ -107,24 +98,3 @@ def _ranks(rng: np.random.Generator, number: int) -> NDArray[np.int64]:
 
 def _doc_id(row: int) -> str:
     return f"D{row * 2654435761 % (1 << 32)}"  # in no order
-
-
-def command(argv: Sequence[str]) -> None:
-    """Writes the folder."""
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("folder", type=Path)
-    flags.add_argument("--scale", type=float, default=1.0)
-    flags.add_argument("--documents", type=int, help="whatever the scale")
-    flags.add_argument("--queries", type=int, help="of training, whatever the scale")
-    flags.add_argument("--seed", type=int, default=1)
-    given = flags.parse_args(argv)
-    shape = Shape().scaled(given.scale)
-    if given.documents:
-        shape = shape._replace(documents=given.documents)
-    if given.queries:
-        shape = shape._replace(train=given.queries)
-    print(write_shape(given.folder, shape, given.seed), shape)
-
-
-if __name__ == "__main__":
-    command(sys.argv[1:])

@@ -7,7 +7,7 @@ bert-base MaxP (150/75, all chunks, one epoch, a negative for each relevant docu
 once), or of the configurations of the sweep in docs/cluster.md, at the MFU that
 `tests.benchmarks.modelled_mfu` models: no GPU was there to measure it. A checkpoint has weights and
 two moments; two are kept while a third is written. Requests of S3 are those counted in a sweep on
-moto's server (`tests/sweeps/store/test_s3_requests.py` bounds them by kind); memory is that of
+moto's server (`tests/e2e/test_s3_storage.py` bounds them); memory is that of
 `tests.benchmarks.trial_start`, beside a bert-base in fp32 with its gradients and two moments.
 Run:
 python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--json FILE]
@@ -179,7 +179,7 @@ def needs(sweep: Sweep, law: Laws) -> dict[str, str]:
         ),
         "a trial on an H100": f"{seconds['H100'] / 60:,.0f} min",
         "hours on 4, 8, 64 H100": ", ".join(hours),
-        "core-hours of `prepare`": f"{preparation / 3600:.1f}",
+        "core-hours of `--prepare`": f"{preparation / 3600:.1f}",
         "memory of a process": f"{(PARAMETERS * 16 / 2**20 + START_MIB) / 1024:.1f} GiB",
         "cache of a node": f"{cache / 1e9:,.1f} GB",
         "downloads": f"{sweep.downloads / 1e9:.1f} GB",

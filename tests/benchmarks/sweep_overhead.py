@@ -44,7 +44,7 @@ def pauses(intervals: Sequence[Interval], slots: int) -> list[float]:
 def computed(folder: Path) -> list[Interval]:
     """When the finished trials of a sweep computed; a trial's last act is to write its result."""
     found = []
-    for path in folder.glob("runs/*/result.json"):
+    for path in folder.parents[1].glob("trials/*/result.json"):
         result = json.loads(path.read_text())
         end = path.stat().st_mtime
         found.append((end - result["train_seconds"] - result["eval_seconds"], end))
@@ -54,7 +54,7 @@ def computed(folder: Path) -> list[Interval]:
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
     flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--backbone", default="tiny")
+    flags.add_argument("--backbone", default="tiny-docs")
     flags.add_argument("--json", type=Path)
     flags.add_argument("words", nargs="*")
     arguments = flags.parse_args(argv)

@@ -1,87 +1,44 @@
-"""The benchmarks of the statistics draw what they say they draw, and print what they promise."""
+"""The benchmarks draw what they say, race as the library does, and keep their promises."""
 
-import importlib
 import json
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from rank_core.stats.scopes import scope_test
-
-
-@pytest.fixture
-def load():
-    """Imports a benchmark."""
-    return lambda name: importlib.import_module(f"tests.benchmarks.{name}")
-
-
-def test_drawn_means_and_mean_squares_are_those_of_drawn_scores(load):
-    sweeps = load("simulated_sweeps")
-    kind = sweeps.Kind("small", 0.06, 0.05, 60)
-    rng = np.random.default_rng(2)
-    tests = [
-        scope_test(
-            *(
-                rng.normal(0, kind.query, 60)
-                + rng.normal(0, 0.01, (3, 1))
-                + rng.normal(0, kind.residual, (3, 60))
-                for _ in range(2)
-            )
-        )
-        for _ in range(1500)
-    ]
-    drawn = sweeps.null_and_planted(kind, rng, num=20_000, S=3, seed_sd=0.01)
-    for name in ("p_queries", "p_seeds", "p_both", "se_both", "df_both"):
-        from_scores = np.array([getattr(test, name) for test in tests])
-        assert stats.ks_2samp(from_scores, getattr(drawn, name)).pvalue > 0.001, name
+from rank_core.data.load import load_collection
+from rank_core.models import MODELS
+from rank_core.settings.config import TrialConfig
+from rank_core.stats.racing import race_so_far
+from tests.benchmarks import bars, error_rates, racing
+from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
+from tests.benchmarks.simulated_sweeps import DL, R04, SHAPES
+from tests.benchmarks.sweep_overhead import pauses
+from tests.benchmarks.zoo import RECIPES
 
 
-def test_the_chosen_one_of_equals_is_lucky_where_theory_says(load):
-    sweeps = load("simulated_sweeps")
-    found = sweeps.best_of_equals(np.random.default_rng(3), num=4000, K=18)
-    gains = {name: gain for name, (_, gain) in found.items()}
-    assert gains["same queries, same runs"] == pytest.approx(0.0102, abs=6e-4)
-    assert gains["dev chooses, same runs"] == pytest.approx(0.0027, abs=6e-4)
-    assert gains["dev chooses, fresh seeds"] == pytest.approx(0, abs=6e-4)
-
-
-def test_bounded_scores_are_bounded_and_have_their_share_of_zeros(load):
-    sweeps = load("simulated_sweeps")
-    score_2SQ = sweeps.bounded_scores(np.random.default_rng(4), S=3)
-    assert score_2SQ.shape == (2, 3, 249)
-    assert score_2SQ.min() == 0 and score_2SQ.max() <= 1
-    assert 0.05 < (score_2SQ == 0).all(axis=(0, 1)).mean() < 0.2
-
-
-@pytest.mark.parametrize(
-    ("shape", "skewed"),
-    [("normal", False), ("resampled", False), ("exponential", True), ("lognormal", True)],
-)
-def test_runs_of_every_shape_have_mean_0_and_deviation_1(load, shape, skewed):
-    drawn = load("simulated_sweeps").SHAPES[shape](np.random.default_rng(6), (400, 2000))
+@pytest.mark.parametrize("shape", ["normal", "resampled", "exponential", "lognormal"])
+def test_runs_of_every_shape_have_mean_0_and_deviation_1(shape):
+    drawn = SHAPES[shape](np.random.default_rng(6), (400, 2000))
     assert (drawn.mean(), drawn.std()) == (pytest.approx(0, abs=0.01), pytest.approx(1, abs=0.03))
-    assert (abs((drawn**3).mean()) > 1) == skewed
+    assert (abs((drawn**3).mean()) > 1) == (shape in ("exponential", "lognormal"))
 
 
-def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_planted_one(load):
-    rates = load("error_rates")
+def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_planted_one():
     rng = np.random.default_rng(7)
-    drawn = [rates._family_decisions(rng, *rates.FAMILIES["all .01"][:2], 5, "normal")
-             for _ in range(150)]  # fmt: skip
+    family = error_rates.FAMILIES["all .01"]
+    drawn = [error_rates._family_decisions(rng, *family[:2], 5, "normal") for _ in range(150)]
     wrong, power = np.mean(drawn, axis=0)[:3], np.mean(drawn, axis=0)[3:]
     assert all(wrong < 0.11) and list(wrong) == sorted(wrong)[::-1]  # ever fewer
     assert all(power > 0.45) and list(power) == sorted(power)[::-1]
 
 
-def test_the_error_rates_are_the_same_again_and_written_as_json(load, tmp_path, capsys):
-    rates = load("error_rates")
+def test_the_error_rates_are_the_same_again_and_written_as_json(tmp_path, capsys):
     file = tmp_path / "rates.json"
     arguments = ["--simulations", "40", "--only", "type-1", "--json", str(file)]
-    codes = {rates.main(arguments)}
+    codes = {error_rates.main(arguments)}
     first, shown = json.loads(file.read_text()), capsys.readouterr().out
-    codes.add(rates.main(arguments))
+    codes.add(error_rates.main(arguments))
     assert json.loads(file.read_text()) == first and capsys.readouterr().out == shown
     (section,) = first["sections"]
     assert len(section["rows"]) == 36 and len(codes) == 1
@@ -91,26 +48,74 @@ def test_the_error_rates_are_the_same_again_and_written_as_json(load, tmp_path, 
     assert all(0.4 < row[8] < 0.85 for row in section["rows"])  # of .80 with a known variance
 
 
-def test_a_broken_promise_is_printed_and_ends_with_1(load, capsys):
-    bars = load("bars")
-    kept = bars.Bar("two is at least one", "2", True)
-    broken = bars.Bar("one is at least two", "1", False)
+def test_a_broken_promise_ends_with_1(capsys):
+    kept, broken = bars.Bar("two >= one", "2", True), bars.Bar("one >= two", "1", False)
+    codes = [
+        bars.report(
+            [bars.Section("Numbers", ("a",), [(0.25,)], found)], settings={}, json_file=None
+        )
+        for found in ([kept], [kept, broken])
+    ]
+    assert codes == [0, 1] and "FAIL: one >= two" in capsys.readouterr().out
 
-    def code(*found):
-        section = bars.Section("Numbers", ("a", "b"), [("x", 0.25)], found)
-        return bars.report([section], settings={}, json_file=None)
 
-    assert (code(kept), code(kept, broken)) == (0, 1)
-    shown = capsys.readouterr().out
-    assert "- ok: two is at least one (found 2)" in shown
-    assert "- FAIL: one is at least two (found 1)" in shown
-    assert "1 of 2 bars ok, 1 FAIL" in shown and "| x | 0.2500 |" in shown
+def test_a_simulated_race_is_the_librarys_race():
+    rng = np.random.default_rng(1)
+    grids = racing.drawn(R04, rng, num=12, better=2, K=6, S=6)
+    live_BK, trials_B = racing.raced(grids.run_BKS)
+    names = tuple("ABCDEF")
+    for run_KS, live_K, trials in zip(grids.run_BKS, live_BK, trials_B, strict=True):
+        finished = {
+            (name, seed): np.array([mean - 0.1, mean, mean + 0.1])
+            for name, run_S in zip(names, run_KS, strict=True)
+            for seed, mean in enumerate(run_S)
+        }
+        race = race_so_far(finished, configurations=names, seeds=range(6))
+        assert race.live == tuple(np.array(names)[live_K])
+        assert race.over and race.cost == pytest.approx(trials / 36)
+
+
+def test_drawn_grids_have_the_planted_gap_and_the_stated_luck():
+    grids = racing.drawn(DL, np.random.default_rng(2), num=4000, better=4)
+    better = grids.dev_BK[:, grids.better_K]
+    assert grids.better_K.sum() == 4
+    assert better.mean() - grids.dev_BK[:, ~grids.better_K].mean() == pytest.approx(0.02, abs=3e-4)
+    assert better.std() == pytest.approx(0.04 / 145**0.5, rel=0.03)
+    runs = (grids.run_BKS - grids.dev_BK[:, :, None]).std()
+    assert runs == pytest.approx((0.005**2 + 0.04**2 / 145) ** 0.5, rel=0.01)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "section", ["hard-scores", "family", "fresh-seeds", "corrected-gain", "power"]
-)
-def test_the_shipped_seed_keeps_every_promise(load, section, capsys):
-    assert load("error_rates").main(["--only", section]) == 0
+@pytest.mark.parametrize("section", ["indifference", "budgets", "ties"])
+def test_the_shipped_seed_keeps_every_promise_of_racing(section, capsys):
+    assert racing.main(["--only", section]) == 0
     assert "FAIL" not in capsys.readouterr().out
+
+
+def test_a_made_collection_has_its_shape_and_the_same_bytes_again(tmp_path):
+    shape = Shape(documents=60, train=30, dev=3, test=2, candidates=7)
+    folder, again = write_shape(tmp_path / "first", shape), write_shape(tmp_path / "again", shape)
+    collection = load_collection(str(folder))
+    queries = {name: len(split.queries) for name, split in collection.splits.items()}
+    assert (len(collection.documents), queries) == (60, {"train": 30, "dev": 3, "test": 2})
+    train = collection.splits["train"]
+    assert all(len(train.candidates[query_id]) == 7 for query_id in train.queries)
+    found = [train.candidates[q].keys() >= judged.keys() for q, judged in train.qrels.items()]
+    assert 0.5 < np.mean(found) < 1
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        assert path.read_bytes() == (again / path.relative_to(folder)).read_bytes()
+    lengths = document_lengths(200_000)
+    assert 1150 < lengths.mean() < 1250 and 650 < np.median(lengths) < 690
+
+
+def test_a_pause_is_from_an_end_to_the_next_begin_on_the_same_slot():
+    # Slot 1: 0-10, 11-20; slot 2: 2-15, 15.5-30; a third trial of slot 1 begins at 22.
+    intervals = [(0, 10), (2, 15), (11, 20), (15.5, 30), (22, 25)]
+    assert pauses(intervals[::-1], slots=2) == [1, 0.5, 2]
+    assert pauses(intervals, slots=5) == []
+
+
+def test_a_recipe_of_the_zoo_has_settings_of_a_model_and_a_reason():
+    for name, (settings, why) in RECIPES.items():
+        assert name in MODELS and settings and why
+        TrialConfig().override(settings | {"model.name": name})

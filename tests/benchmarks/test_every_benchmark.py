@@ -17,31 +17,18 @@ TRIALS = (
 )
 
 SMALLEST = {
-    "attention": ("--shapes", "2x2x8x16", "--repeats", "1"),
-    "fast_paths": ("--size", "tiny", "--rows", "2", "--tokens", "9", "--repeats", "1"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
-    "planning": (
-        *("--documents", "500", "--cells", "2"),
-        *("--collection", "{collection}", "--backbone", "{backbone}"),
-    ),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
-    "racing": ("--races", "4", "--only", "hard-runs"),
-    "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
+    "racing": ("--races", "4", "--only", "indifference"),
     "scoring": ENCODER,
-    "statistics_speed": ("--cells", "2", "--permuted-cells", "2", "--queries", "20"),
     "sweep_needs": ("--documents", "40", "--queries", "20"),
     "sweep_overhead": (
         *("--backbone", "{backbone}", "--", "--smoke-test", "--collection", "{collection}"),
         *("--tracking-uri", "none"),
     ),
-    "ties": (
-        *("--queries", "2", "--window", "40"),
-        *("--collection", "{collection}", "--backbone", "{backbone}"),
-    ),
-    "token_store": ("--documents", "20", "--look-ups", "20", "--cold-look-ups", "5"),
     "training": (*ENCODER, "--batch-size", "1", "--curve-steps", "1"),
-    "trial_start": ("--queries", "20", "40", "--documents", "60"),
+    "trial_start": ("--queries", "20", "--documents", "60"),
     "zoo": ("--models", "firstp", "--epochs", "1", *TRIALS),
 }
 """What is said to each."""
@@ -49,25 +36,21 @@ SMALLEST = {
 SLOW = {
     "modelled_mfu",
     "launches",
-    "racing",
-    "scaling_law",
     "scoring",
-    "statistics_speed",
-    "token_store",
     "training",
     "sweep_needs",
     "trial_start",
 }
-RAY = {"sweep_overhead"}
+RAY, LONG = {"sweep_overhead"}, {"racing"}
 FAKE_GPU = {"launches", "modelled_mfu"}
-BARS = {"error_rates", "racing", "statistics_speed"}
+BARS = {"error_rates", "racing"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""
 
 
 def _marked(name: str) -> object:
     marks = [pytest.mark.slow] * (name in SLOW) + [pytest.mark.ray] * (name in RAY)
     no_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="it needs g++")
-    marks += [no_compiler] * (name in FAKE_GPU)
+    marks += [no_compiler] * (name in FAKE_GPU) + [pytest.mark.long] * (name in LONG)
     return pytest.param(name, marks=marks)
 
 
@@ -92,4 +75,4 @@ def test_a_benchmark_runs(name, backbone_folder, collection_folder, tmp_path, mo
 def test_no_benchmark_is_forgotten():
     files = Path(__file__).parent.glob("*.py")
     commands = {path.stem for path in files if "\ndef main(" in path.read_text()}
-    assert commands == set(SMALLEST)
+    assert commands == {*SMALLEST, "tiny_docs"}  # which measures no time

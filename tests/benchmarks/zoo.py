@@ -23,7 +23,7 @@ from transformers import BertModel
 
 from rank_core.cache import cached_directory
 from rank_core.chunking.inputs import load_inputs
-from rank_core.encoders import tiny
+from rank_core.encoders.shipped import FOLDER, SETTINGS
 from rank_core.models import MODELS, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig, parse_setting
@@ -38,7 +38,7 @@ EPOCHS = {"training.num_epochs": 2}
 PASSAGES = {"collection": "python-docs-passages"}
 CONTRASTIVE = {"training.loss": "listwise-softmax", "training.negatives": 7}
 KEY_BLOCKS = ({"model.selector": "bm25"}, "its selector has no default")
-STACKED = "tiny, stacked"
+STACKED = "tiny-docs, stacked"
 LONGER = {"training.num_epochs": 3}
 PASSAGES_TELL_MORE = (
     {**PASSAGES, **CONTRASTIVE},
@@ -56,13 +56,13 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "maxp": (
         {**PASSAGES, **CONTRASTIVE, "training.backbone_learning_rate": 1e-4, **LONGER},
-        "`tiny` has a head that scores passages: whole documents teach it nothing more for test",
+        "its head scores passages already: whole documents teach it nothing more for test",
     ),
     "sump": PASSAGES_TELL_MORE,
     "idcm": PASSAGES_TELL_MORE,
     "parade-max": ({"training.num_epochs": 5}, "slower than its kin"),
     "parade-late-interaction": (
-        {**PASSAGES, "model.interaction": "tiny", "model.quirks": ("own-special",)},
+        {**PASSAGES, "model.interaction": "tiny-docs"},
         "two random encoders learn no matching from 396 queries; the paper's are pre-trained",
     ),
     "mores": (
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _row(name: str, seeds: list[int], given: dict[str, Any]) -> dict[str, str]:
     recipe, why = RECIPES.get(name, ({}, ""))
-    settings = {**tiny.SETTINGS, **EPOCHS, "model.backbone": "tiny", **recipe, "model.name": name}
+    settings = {**SETTINGS, **EPOCHS, "model.backbone": "tiny-docs", **recipe, "model.name": name}
     settings |= given
     if settings["model.backbone"] == STACKED:
         settings["model.backbone"] = str(stacked())
@@ -125,19 +125,18 @@ def _row(name: str, seeds: list[int], given: dict[str, Any]) -> dict[str, str]:
 
 
 def stacked() -> Path:
-    """The folder of `tiny` with four layers: its first one, which matches equal tokens, thrice, and
-    its second one."""
-    source = tiny.tiny_folder()
+    """The folder of `tiny-docs` with four layers: its first one, which matches equal tokens,
+    thrice, and its second one."""
 
     def build(folder: Path) -> None:
-        shutil.copytree(source, folder, dirs_exist_ok=True)
-        model = BertModel.from_pretrained(source, add_pooling_layer=False)
+        shutil.copytree(FOLDER, folder, dirs_exist_ok=True)
+        model = BertModel.from_pretrained(FOLDER, add_pooling_layer=False)
         layers = model.encoder.layer
         model.encoder.layer = nn.ModuleList(copy.deepcopy(layers[i]) for i in (0, 0, 0, 1))
         model.config.num_hidden_layers = 4
         model.save_pretrained(folder)
 
-    return cached_directory("tiny", f"{source.name}-stacked", build)
+    return cached_directory("untrained", f"{FOLDER.name}-stacked", build)
 
 
 def _trial(settings: dict[str, Any], seed: int) -> tuple[TrialResult, float]:

@@ -4,23 +4,29 @@ import pytest
 
 from sweeps.plan.options import parse
 from sweeps.ray_engine.cluster import Resources
-from sweeps.store.trial_store import Store
 from tests.chaos.pretend import END
 from tests.e2e.conftest import processes_below, read_mlflow, run_local, start_sweep
-from tests.sweeps.conftest import follow, inputs_words, plan_of
+from tests.sweeps.conftest import follow, inputs_words, plan_of, records
 
-__all__ = ["inputs_words", "plan_of", "processes_below", "read_mlflow", "run_local", "start_sweep"]
+__all__ = [
+    "inputs_words",
+    "plan_of",
+    "processes_below",
+    "read_mlflow",
+    "records",
+    "run_local",
+    "start_sweep",
+]
 
 EIGHT = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "4")  # 2 cells x 4 seeds
 
 
 @pytest.fixture
-def run_pretended(tmp_path, plan_of, monkeypatch):
-    """Runs eight trials whose processes call a function first; (table, what was said)."""
+def run_pretended(records, plan_of, monkeypatch):
+    """Runs eight trials whose processes call a function first; (states, what was said)."""
     from sweeps.ray_engine import runner
 
     plan = plan_of(*EIGHT)
-    store = Store(str(tmp_path / "s"), "window_stride")
     options = parse([], prog="window_stride.py", description="")
     slots = Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=2)
 
@@ -34,10 +40,10 @@ def run_pretended(tmp_path, plan_of, monkeypatch):
             tune.report({"report": end})
 
         monkeypatch.setattr(runner, "run_in_tune", pretend)
-        monitor = follow(store, plan)
-        runner.run_on_slots(monitor.feed, store, options, slots, monitor)
-        text = monitor.out.getvalue()
-        assert len(monitor.ended) == 8, text
-        return monitor.table, text
+        drive = follow(records, plan)
+        runner.run_on_slots(drive, options, slots)
+        text = drive.screen.out.getvalue()
+        assert len(drive.screen.ended) == 8, text
+        return list(records.states(drive.screen.ended).values()), text
 
     return run

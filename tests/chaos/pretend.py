@@ -3,8 +3,8 @@
 import os
 
 from sweeps.engine.trial_task import End
+from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_table import TrialTable
 
 END = End(TrialStatus.DIVERGED, reason="this stands for any end")
 
@@ -18,12 +18,11 @@ def once(path: str) -> bool:
     return True
 
 
-def kinds(table: TrialTable) -> list[str]:
-    """Of all attempts that failed, in their order."""
-    return [failure["kind"] for failure in table.state.failures()]
+def kinds(states: list[State]) -> list[str]:
+    """Of all attempts that failed."""
+    return [attempt.kind for state in states for attempt in state.attempts if attempt.lost]
 
 
-def statuses(table: TrialTable) -> tuple[list[str], list[int]]:
-    """(statuses, attempts) of the trials in the table, both sorted."""
-    rows = table.state.rows()
-    return sorted(row["status"] for row in rows), sorted(row["attempts"] for row in rows)
+def statuses(states: list[State]) -> tuple[list[str], list[int]]:
+    """(statuses, attempts) of the trials, both sorted."""
+    return sorted(state.status for state in states), sorted(s.num_attempts for s in states)

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from tests.chaos.victims import Machines, Server, busy_trial
+from tests.e2e.conftest import trials_of, values_of
 
 KILLS = int(os.environ.get("RANKSWEEP_KILLS", "5"))
 SEED = int(os.environ.get("RANKSWEEP_CHAOS_SEED", random.randrange(10**6)))
@@ -102,11 +103,9 @@ def survive(chaos, server, start_sweep, storage):
 
 
 def assert_same_numbers(sweep, undisturbed):
-    ours, theirs = (
-        pd.read_parquet(one.folder / "per_query.parquet") for one in (sweep, undisturbed)
-    )
+    ours, theirs = (values_of(one.folder) for one in (sweep, undisturbed))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
-    trials = pd.read_parquet(sweep.folder / "trials.parquet")
+    trials = trials_of(sweep.folder)
     assert trials["status"].tolist() == ["done"] * TRIALS
     assert not trials.duplicated(["cell", "seed"]).any()
     assert len(ours.groupby(["cell", "seed"])) == TRIALS

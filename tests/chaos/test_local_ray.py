@@ -1,4 +1,4 @@
-"""The raylet of a laptop sweep is killed, as the kernel does where memory is short: Ray is started
+"""A process of a laptop's Ray is killed, as the kernel does where memory is short: Ray is started
 again, and the sweep ends by itself with the numbers of an undisturbed one.
 
 RANKSWEEP_KILLS (1) says how many kills, each at a random moment with most of the sweep ahead;
@@ -7,12 +7,17 @@ RANKSWEEP_CHAOS_SEED repeats the moments.
 
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from sweeps.ray_engine.ray_log import RAY_LOG
+from tests.chaos.ray_kills import executable, of_ray
+from tests.e2e.conftest import values_of
 
 KILLS = int(os.environ.get("RANKSWEEP_KILLS", "1"))
 SEED = int(os.environ.get("RANKSWEEP_CHAOS_SEED", random.randrange(10**6)))
@@ -23,27 +28,15 @@ WORDS = (
 pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.timeout(600 + 300 * KILLS)]
 
 
-def raylet_below(processes_below, pid: int) -> int:
-    """The raylet that the process has started."""
-    [found] = [one for one in processes_below(pid) if executable(one).endswith("/raylet")]
-    return found
-
-
-def executable(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-    except OSError:
-        return ""  # it ended while we looked
-
-
 def trial_processes() -> set[int]:
     """Processes of trials on this machine, whoever started them."""
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return {pid for pid in pids if executable(pid).startswith("ray::ImplicitFunc")}
 
 
-def test_a_sweep_survives_the_raylet_of_its_machine(
-    start_sweep, run_local, processes_below, tmp_path, monkeypatch
+@pytest.mark.parametrize("victim", ["raylet", pytest.param("gcs_server", marks=pytest.mark.long)])
+def test_a_sweep_survives_a_process_of_ray(
+    start_sweep, run_local, processes_below, tmp_path, monkeypatch, victim
 ):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if KILLS == 1:  # else the processes that are left go on with half of this short sweep
@@ -58,15 +51,28 @@ def test_a_sweep_survives_the_raylet_of_its_machine(
                 assert sweep.process.poll() is None, sweep.text
                 time.sleep(0.1)
             time.sleep(moments.uniform(0, 4))
-            left_behind |= trial_processes() & set(processes_below(sweep.process.pid))
-            os.kill(raylet_below(processes_below, sweep.process.pid), signal.SIGKILL)
+            trials = trial_processes() & set(processes_below(sweep.process.pid))
+            assert {niceness(pid) for pid in trials} == {niceness(sweep.process.pid)}
+            left_behind |= trials
+            os.kill(of_ray(victim, sweep.process.pid), signal.SIGKILL)
             while sweep.text.count("restarting it") < kill:
                 assert sweep.process.poll() is None, sweep.text
                 time.sleep(0.1)
         assert sweep.end() == 0, sweep.text
     assert left_behind and not left_behind & trial_processes()
     undisturbed = run_local(tmp_path / "undisturbed", *WORDS)
-    ours, theirs = (
-        pd.read_parquet(one.folder / "per_query.parquet") for one in (sweep, undisturbed)
-    )
+    ours, theirs = (values_of(one.folder) for one in (sweep, undisturbed))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    assert_no_lines_of_ray(sweep)
+
+
+def niceness(pid: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def assert_no_lines_of_ray(sweep):
+    """They are in a file, which is named once."""
+    assert sweep.text.count(str(sweep.folder / RAY_LOG)) == 1
+    assert not any(words in sweep.text for words in ("did not complete", "Failed", "(raylet)"))
+    assert not re.search(r"^\S*\[?20\d\d-\d\d-\d\d", sweep.text, re.MULTILINE)
+    assert (sweep.folder / RAY_LOG).is_file()

@@ -7,10 +7,10 @@ import json
 import subprocess
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tests.cluster.machines import HOME, SHARED, machines, missing
+from tests.e2e.conftest import trials_of
 
 pytestmark = [
     pytest.mark.cluster,
@@ -67,7 +67,5 @@ def test_a_sweep_starts_the_workers_that_it_needs(tmp_path: Path, shared: Path):
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "on 2 slots" in done.stdout
-        trials = pd.read_parquet(
-            shared / "autoscaled" / "window_stride/python-docs" / "trials.parquet"
-        )
+        trials = trials_of(shared / "autoscaled" / "window_stride" / "python-docs")
         assert set(trials["status"]) == {"done"}

@@ -44,11 +44,6 @@ def test_a_head_with_cpus_takes_trials_too(cluster):
     assert resources.trial_resources(options()).slots == 10
 
 
-def test_machines_whose_file_states_no_resources_count_as_what_they_have(cluster):
-    cluster(now={"CPU": 6}, head={}, worker={}, max_workers=2)
-    assert resources.trial_resources(options()).slots == 6
-
-
 def test_a_trial_that_the_largest_cluster_cannot_hold_is_refused(cluster):
     cluster(now={}, head={"CPU": 0}, worker={"CPU": 8, "GPU": 1}, max_workers=4)
     with pytest.raises(BadInput, match="the cluster has 32 CPU and 4 GPU in all"):

@@ -49,35 +49,32 @@ def test_rays_launcher_accepts_the_file_and_would_refuse_a_misspelt_key(path):
 
 
 @every_file
-def test_every_file_that_travels_exists(path):
-    mounts = [local for local in read(path)["file_mounts"].values() if not local.startswith("~")]
-    assert [local for local in mounts if not (ROOT / local).exists()] == []
+def test_what_a_file_names_exists_and_what_it_runs_is_bash(path):
+    config = read(path)
+    mounts = [local for local in config["file_mounts"].values() if not local.startswith("~")]
     code = {"pyproject.toml", "README.md", "LICENSE", "rank_core", "sweeps"}
     assert set(mounts) == code | {"cluster/constraints.txt"}
-
-
-@every_file
-def test_the_dashboard_is_on_and_the_head_can_start_workers(path):
-    [start] = [line for line in read(path)["head_start_ray_commands"] if "ray start" in line]
-    assert "--include-dashboard=true" in start
-    assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in start
-
-
-@every_file
-def test_every_node_demands_the_token_and_reports_no_usage(path):
-    setup = " ".join(read(path)["setup_commands"])
-    assert "RAY_AUTH_MODE=token" in setup and "RAY_USAGE_STATS_ENABLED=0" in setup
-
-
-@every_file
-def test_bash_can_read_every_command(path):
-    config = read(path)
+    assert all((ROOT / local).exists() for local in mounts)
     commands = [
         line for key, lines in config.items() if key.endswith("_commands") for line in lines
     ]
     assert len(commands) > 5
     for line in commands:
         subprocess.run(["bash", "-n", "-c", line], check=True)
+
+
+@every_file
+def test_nodes_demand_the_token_and_the_head_has_dashboard_autoscaler_and_mlflow(path):
+    config = read(path)
+    setup = " ".join(config["setup_commands"])
+    assert "RAY_AUTH_MODE=token" in setup and "RAY_USAGE_STATS_ENABLED=0" in setup
+    assert all(f"{name}={value}" in setup for name, value in SERVER_ENVIRONMENT.items())
+    [start] = [line for line in config["head_start_ray_commands"] if "ray start" in line]
+    assert "--include-dashboard=true" in start
+    assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in start
+    [mlflow] = [line for line in config["head_start_ray_commands"] if "mlflow server" in line]
+    assert "--host 127.0.0.1 --port 5000 --workers 1" in mlflow and "flock --nonblock" in mlflow
+    assert "mlflow" not in " ".join(config["worker_start_ray_commands"])
 
 
 @every_cloud
@@ -144,16 +141,6 @@ def test_slurm_and_kubernetes_install_the_same_versions():
     assert "--from-file=cluster/constraints.txt" in KUBERAY.read_text()
     [lock] = {one["value"] for box in containers() for one in box["env"] if one["name"] == "LOCK"}
     assert lock.endswith("/constraints.txt")
-
-
-@every_file
-def test_mlflow_runs_on_the_head_as_our_own_server_does(path):
-    config = read(path)
-    [start] = [line for line in config["head_start_ray_commands"] if "mlflow server" in line]
-    assert "--host 127.0.0.1 --port 5000 --workers 1" in start and "flock --nonblock" in start
-    assert "mlflow" not in " ".join(config["worker_start_ray_commands"])
-    setup = " ".join(config["setup_commands"])
-    assert all(f"{name}={value}" in setup for name, value in SERVER_ENVIRONMENT.items())
 
 
 def test_mlflow_on_kubernetes_runs_as_our_own_server_does():

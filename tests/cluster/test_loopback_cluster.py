@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tests.cluster.machines import HOME, ROOT, SHARED, Machine, machines, missing
+from tests.e2e.conftest import trials_of
 
 pytestmark = [
     pytest.mark.cluster,
@@ -121,7 +121,7 @@ def _monitor_log(head: Machine) -> str:
 
 
 def _statuses(sweep: Path) -> set[str]:
-    return set(pd.read_parquet(sweep / "trials.parquet")["status"])
+    return set(trials_of(sweep)["status"])
 
 
 def test_the_nodes_run_the_copy_of_the_project_that_travelled(cluster: Cluster):
@@ -234,13 +234,13 @@ def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
         driver.kill()
         driver.wait()
     assert killed_in_time
-    trials = pd.read_parquet(sweep / "trials.parquet")
+    trials = trials_of(sweep)
     assert trials["status"].tolist() == ["done"] * 4
     assert trials["attempts"].max() >= 2, log.read_text()  # the kill hit a trial
-    assert len(list(sweep.glob("runs/*-seed*/result.json"))) == 4
+    assert len(list(sweep.parents[1].glob("trials/*-seed*/result.json"))) == 4
     status = cluster.on_head(f"python -m sweeps status {SHARED}/killed/window_stride/python-docs")
     # However the line is broken.
-    assert "up to date (http://127.0.0.1:5000)" in " ".join(status.split())
+    assert "MLflow http://127.0.0.1:5000" in " ".join(status.split())
     fetched = f"{HOME}/fetched"
     cluster.run(
         "ray", "rsync-down", CONFIG, f"{SHARED}/killed/window_stride/python-docs/report/", fetched

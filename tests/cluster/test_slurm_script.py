@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.store.driver_lock import STALE_SECONDS
+from sweeps.store.driver import STALE_SECONDS
 
 SLURM = Path(__file__).parents[2] / "cluster" / "slurm.sh"
 
@@ -126,15 +126,6 @@ def test_a_slurm_job_refuses_nodes_with_other_versions(slurm, tmp_path):
     assert "all nodes must run the same versions" in done.stderr and "3.12.1" in done.stderr
 
 
-def test_a_slurm_job_of_another_folder_makes_no_environment_there(slurm, tmp_path):
-    env = slurm | {"SLURM_SUBMIT_DIR": str(tmp_path / "elsewhere")}
-    (tmp_path / "elsewhere").mkdir()
-    words = ["bash", str(SLURM), "driver.py"]
-    done = subprocess.run(words, env=env, capture_output=True, text=True)
-    assert done.returncode == 2 and "submit from the root" in done.stderr
-    assert not any((tmp_path / "elsewhere").iterdir())
-
-
 def test_a_slurm_job_completes_an_environment_whose_installation_failed(slurm, tmp_path):
     log, place = tmp_path / "log", tmp_path / ".venv" / "bin"
     (place / "ranksweep").unlink()
@@ -149,13 +140,6 @@ def test_a_slurm_job_completes_an_environment_whose_installation_failed(slurm, t
         ["python3", "-m", "venv"],
         ["-m", "pip", "install"],
     ]
-
-
-@pytest.mark.parametrize("env, words", [({}, ["driver.py"]), ({"SLURM_JOB_ID": "1"}, [])])
-def test_the_slurm_script_outside_of_a_job_or_without_a_sweep_shows_its_usage(env, words):
-    env = {"PATH": os.environ["PATH"], **env}
-    done = subprocess.run(["bash", str(SLURM), *words], env=env, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.startswith("usage: sbatch")
 
 
 def test_a_requeued_job_waits_until_the_lost_nodes_driver_counts_as_dead(slurm, tmp_path):

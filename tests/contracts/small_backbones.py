@@ -8,7 +8,7 @@ import transformers
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder
 from rank_core.encoders.backbone_types import TYPES, Backbone
@@ -55,7 +55,9 @@ CONFIGS = {
     },
     "electra": SMALL | {"embedding_size": 12},
     "eurobert": SMALL | {"num_key_value_heads": 2, "head_dim": 8},
+    "gemma": DECODER,
     "jina-bert": {},
+    "mistral": DECODER | {"sliding_window": None},
     "llama": DECODER | {"pad_token_id": None},
     "longformer": SMALL | {"attention_window": [4, 8], "type_vocab_size": 1},
     "longt5": {
@@ -73,6 +75,7 @@ CONFIGS = {
     | {"num_hidden_layers": 3, "local_attention": 8, "global_attn_every_n_layers": 2},
     "mosaic-bert": {},
     "mpnet": SMALL,
+    "qwen2": DECODER,
     "qwen3": DECODER,
     "roberta": SMALL | {"type_vocab_size": 1},
     "roformer": SMALL | {"embedding_size": 16},
@@ -91,10 +94,18 @@ def random_weights(module: nn.Module) -> None:
 
 
 def write_tokenizer(folder: Path, kind: str) -> None:
+    if kind == "qwen2":  # transformers has a class of its own for it: a token per character
+        characters = dict.fromkeys(["\u0120", *"w0123456789abcdefghijklmnopqrstuvxyzABCDEFGHIJK"])
+        ids = {word: i for i, word in enumerate([*WORDS[:4], *characters][: len(WORDS)])}
+        marks = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+        Qwen2Tokenizer(vocab=ids, merges=[], **marks).save_pretrained(folder)
+        return
     words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     marks = {
         "llama": {"bos_token": "<s>", "eos_token": "</s>"},
+        "gemma": {"bos_token": "<s>", "eos_token": "</s>"},
+        "mistral": {"bos_token": "<s>", "eos_token": "</s>"},
         "qwen3": {"eos_token": "</s>", "pad_token": "<pad>"},
         "longt5": {"eos_token": "</s>", "pad_token": "<pad>"},
         "eurobert": {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"},

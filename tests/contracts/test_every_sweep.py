@@ -60,10 +60,11 @@ def test_the_sweep_is_named_like_its_file(path):
 
 @every_sweep
 def test_the_plan_has_a_baseline_and_other_cells_that_can_run(
-    path, backbone_folder, collection_folder
+    path, backbone_folder, reranker_folder, collection_folder
 ):
     module = importlib.import_module(f"sweeps.{path.stem}")
-    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    folder = reranker_folder if path.stem == "serving" else backbone_folder
+    inputs = ["--collection", str(collection_folder), "--backbone", str(folder)]
     plan = make_plan(module.EXPERIMENT, parse(inputs, prog=path.name, description=""))
     assert len(plan.cells) >= 2
     labels = [cell.label for cell in plan.cells]
@@ -86,9 +87,10 @@ def test_a_dry_run_anywhere_prints_the_plan_and_launches_nothing(command, tmp_pa
 
 @pytest.mark.slow
 @every_sweep
-def test_a_smoke_test_ends_in_a_report(path, run_local, tmp_path):
+def test_a_smoke_test_ends_in_a_report(path, run_local, reranker_folder, tmp_path):
     experiment = importlib.import_module(f"sweeps.{path.stem}").EXPERIMENT
-    words = ("--smoke-test", "--num-seeds", "1", "--tracking-uri", "none")
+    words = ["--smoke-test", "--num-seeds", "1", "--tracking-uri", "none"]
+    words += ["--backbone", str(reranker_folder)] if path.stem == "serving" else []
     sweep = run_local(tmp_path / "results", *words, experiment=experiment)
     page = sweep.folder / "report" / "index.html"
     assert page.stat().st_size > 1000 and str(page) in sweep.text

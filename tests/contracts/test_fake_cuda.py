@@ -15,6 +15,12 @@ NO_WEIGHTS = {"bm25", "bm25-rm3", "random", "rankgpt"}
 """Systems that put nothing on a device: terms, a draw, and a chat model behind a URL."""
 MODELS = sorted(set(SYSTEMS) - NO_WEIGHTS)
 KINDS = [f"maxp@{kind}" for kind in sorted(TYPES)]
+COPIES = {
+    "maxp@deberta-v2": {"modeling_deberta_v2.py"},  # transformers' own: distances of tokens
+    "maxp@longt5": {"modeling_longt5.py"},  # transformers' own: its blocks
+    "maxp@big_bird": {"big_bird.py"},  # rows chosen by their length, which it reads first
+}
+"""{model: files whose copies to the device its host waits for, a few for each encoder call}."""
 PLANTED = "firstp!"  # last: it stays broken for the rest of its process
 
 pytestmark = [
@@ -41,6 +47,12 @@ def test_every_other_system_has_weights():
 def test_every_model_and_every_kind_of_backbone_stays_on_one_device(name, told):
     assert "error" not in told[name], told[name]
     assert told[name]["training"] > told[name]["scoring"] > 0
+
+
+@pytest.mark.parametrize("name", [*MODELS, *KINDS])
+def test_no_host_waits_for_a_copy_to_the_device(name, told):
+    places = [line.partition(": ")[2] for line in told[name]["copies"]]
+    assert {place.partition(":")[0] for place in places} == COPIES.get(name, set()), places
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from transformers import BertConfig, BertModel
 
-from rank_core.encoders.tiny import train_tokenizer
+from rank_core.testing.tokenizer import train_tokenizer
 from tests.contracts.fake_cuda.library import compile_library, lines_of
 
 MOST = {"scoring": 150, "training": 450}

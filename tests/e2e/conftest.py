@@ -56,6 +56,26 @@ class Sweep:
         return self.process.wait(SECONDS)
 
 
+def trials_of(folder: Path) -> Any:
+    """A row for each trial of a sweep that had an attempt, as its report has them."""
+    from sweeps.report.load import planned_states, trial_table
+    from sweeps.store.sweep_file import find_sweep, read_sweep_file
+
+    file = read_sweep_file(folder)
+    return trial_table(planned_states(find_sweep(str(folder)), file), file)
+
+
+def values_of(folder: Path) -> Any:
+    """The per-query values of a sweep's trials, by their names."""
+    import pandas as pd
+
+    trials = trials_of(folder)
+    used = trials[trials["status"].isin(("done", "collapsed"))]
+    names = sorted(f"{row.cell}-seed{row.seed}" for row in used.itertuples())
+    files = [folder.parents[1] / "trials" / name / "per_query.parquet" for name in names]
+    return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+
+
 StartSweep = Callable[..., AbstractContextManager[Sweep]]
 RunSweep = Callable[..., Sweep]
 
@@ -207,9 +227,8 @@ def recorded(uri: str) -> dict[str, Any]:
     from sweeps.tracking.client import connect
 
     client = connect(uri)
-    names = {e.name: e for e in client.search_experiments()}
-    [experiment] = [names[n] for n in names if n.startswith("rank/") and n.count("/") == 1]
-    runs = client.search_runs([experiment.experiment_id])
+    [experiment] = [e for e in client.search_experiments() if "rank.sweep" in e.tags]
+    runs = client.search_runs([experiment.experiment_id], "tags.config.id != ''")
     assert len({run.data.tags["rank.trial_key"] for run in runs}) == len(runs)
     return {
         run.info.run_name: (

@@ -5,18 +5,25 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
+
+from tests.e2e.conftest import trials_of, values_of
 
 pytestmark = pytest.mark.slow
 
 RunConfirm = Callable[..., str]
 
 
+@pytest.fixture(scope="module")
+def first(run_local, tmp_path_factory) -> Path:
+    """A finished smoke test: three cells with seeds 3 and 4, of which MaxP is the best on dev."""
+    storage = tmp_path_factory.mktemp("first") / "results"
+    return run_local(storage, "--smoke-test", "--seeds", "3,4").storage
+
+
 @pytest.fixture
-def storage(smoke, tmp_path) -> Path:
-    """A finished smoke test: three cells with seeds 1 and 2."""
-    return shutil.copytree(smoke.storage, tmp_path / "results")
+def storage(first, tmp_path) -> Path:
+    return shutil.copytree(first, tmp_path / "results")
 
 
 @pytest.fixture
@@ -37,41 +44,38 @@ def test_winner_and_baseline_are_trained_again_with_fresh_seeds(storage, confirm
     assert "2 cells x 2 seeds = 4" in planned and not folder.exists()
 
     text = confirm("--tracking-uri", "none")
-    shortlist = json.loads((folder / "shortlist.json").read_text())
-    trials = pd.read_parquet(folder / "trials.parquet")
-    assert set(trials["seed"]) == {3, 4} and set(trials["status"]) == {"done"}
-    assert set(trials["seed"]).isdisjoint(pd.read_parquet(first / "trials.parquet")["seed"])
+    shortlist = json.loads((folder / "sweep.json").read_text())["confirms"]
+    trials = trials_of(folder)
+    assert set(trials["seed"]) == {5, 6} and set(trials["status"]) == {"done"}
+    assert set(trials["seed"]).isdisjoint(trials_of(first)["seed"])
     cells = {shortlist["winner"]["cell"], shortlist["baseline"]["cell"]}
     assert set(trials["cell"]) == cells and len(trials) == 4
-    assert cells <= set(pd.read_parquet(first / "trials.parquet")["cell"])
-    dev = pd.read_parquet(first / "per_query.parquet").query(
-        "split == 'dev' and measure == 'nDCG@10'"
-    )
+    assert cells <= set(trials_of(first)["cell"])
+    dev = values_of(first).query("split == 'dev' and measure == 'nDCG@10'")
     means = dev.groupby("cell")["value"].mean().drop(shortlist["baseline"]["cell"])
     assert shortlist["dev_mean"] == pytest.approx(means.max())
     assert means[shortlist["winner"]["cell"]] == means.max()
     for cell in cells:
-        ours = json.loads((folder / "runs" / f"{cell}-seed3" / "config.json").read_text())
-        theirs = json.loads((first / "runs" / f"{cell}-seed1" / "config.json").read_text())
-        assert ours | {"seed": 1} == theirs
+        ours, theirs = (
+            json.loads((storage / f"trials/{cell}-seed{seed}/config.json").read_text())
+            for seed in (5, 3)
+        )
+        assert ours | {"seed": 3} == theirs
     assert "before any run below was started" in " ".join(text.split())
     assert "before any run below was started" in (folder / "report" / "index.html").read_text()
-    described = json.loads((folder / "sweep.json").read_text())
-    assert described["confirms"]["shortlist"] == shortlist["hash"]
     [access] = (folder / "test_access.jsonl").read_text().splitlines()
-    assert json.loads(access)["seeds"] == [3, 4] and "--confirm" in json.loads(access)["command"]
+    assert json.loads(access)["seeds"] == [5, 6] and "--confirm" in json.loads(access)["command"]
 
-    frozen = (folder / "shortlist.json").read_bytes()
     results = (folder / "report" / "results.json").read_bytes()
     again = confirm("--tracking-uri", "none")
     assert "nothing to launch" in again and "4 of them done" in again
-    assert (folder / "shortlist.json").read_bytes() == frozen
+    assert json.loads((folder / "sweep.json").read_text())["confirms"] == shortlist
     assert (folder / "report" / "results.json").read_bytes() == results
     assert len((folder / "test_access.jsonl").read_text().splitlines()) == 1
 
 
 def test_seeds_of_the_first_sweep_and_settings_are_refused(storage, confirm):
-    used = confirm("--seeds", "2,3", code=2)
-    assert "must not have been used in window_stride, got 2; used: 1, 2; free from 3" in used
+    used = confirm("--seeds", "4,5", code=2)
+    assert "must not have been used in window_stride, got 4; used: 3, 4; free from 5" in used
     assert "--confirm uses all settings of" in confirm("training.max_steps=3", code=2)
     assert not (storage / "window_stride-confirm").exists()

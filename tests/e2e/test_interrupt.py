@@ -5,21 +5,20 @@ import re
 import signal
 import time
 
-import pandas as pd
 import pytest
 
 from sweeps.commands.status import main as status
-from sweeps.store.trial_events import EVENTS, read_lines
-from sweeps.store.trial_table import replay
+from tests.e2e.conftest import trials_of
 
 WORDS = (
     "--smoke-test --num-seeds 2 training.max_steps=30 training.num_epochs=15 --tracking-uri none"
 ).split()
 
 
-def trials_of(sweep):
-    """The trials as the log has them now."""
-    return replay(read_lines(sweep.folder / EVENTS)).trials
+def begun(sweep):
+    """True once an attempt of a trial runs."""
+    files = sweep.storage.glob("trials/*/attempt-*.json")
+    return any(json.loads(file.read_text())["ended"] is None for file in files)
 
 
 @pytest.fixture
@@ -35,8 +34,10 @@ def status_of(capsys):
 def heeded_interrupts():
     """A command in the background of a script ignores interrupts, and so would what it starts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hangs_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGHUP, hangs_up)
 
 
 def assert_says_so(sweep, status_of):
@@ -51,11 +52,12 @@ def assert_says_so(sweep, status_of):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_an_interrupted_sweep_says_so_and_goes_on(
-    run_local, status_of, heeded_interrupts, tmp_path
+    run_local, status_of, heeded_interrupts, tmp_path, number
 ):
     # In the middle of the second trial.
-    actions = {"[1/6] running": lambda: signal.raise_signal(signal.SIGINT)}
+    actions = {"[1/6] running": lambda: signal.raise_signal(number)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sweeps.engine.progress.HEARTBEAT_SECONDS", 0.0)
         sweep = run_local(tmp_path / "results", *WORDS, code=130, actions=actions)
@@ -63,7 +65,7 @@ def test_an_interrupted_sweep_says_so_and_goes_on(
 
     again = run_local(tmp_path / "results", *WORDS)
     assert "stopped" not in json.loads((again.folder / "sweep.json").read_text())
-    trials = pd.read_parquet(again.folder / "trials.parquet")
+    trials = trials_of(again.folder)
     assert trials["status"].tolist() == ["done"] * 6 and trials["attempts"].sum() == 6 + 1
     assert "stopped" not in status_of(again.folder)
     told = " ".join(again.text.split())
@@ -76,14 +78,19 @@ def test_an_interrupted_sweep_says_so_and_goes_on(
 @pytest.mark.long
 @pytest.mark.parametrize(
     "number, engine",
-    [(signal.SIGINT, "ray"), (signal.SIGTERM, "ray"), (signal.SIGTERM, "local")],
+    [
+        (signal.SIGINT, "ray"),
+        (signal.SIGTERM, "ray"),
+        (signal.SIGHUP, "ray"),
+        (signal.SIGTERM, "local"),
+    ],
 )
 def test_ctrl_c_and_sigterm_end_a_command_with_130(
     start_sweep, status_of, heeded_interrupts, tmp_path, number, engine
 ):
     with start_sweep(tmp_path / "results", *WORDS, "--engine", engine) as sweep:
         sweep.wait_for("[1/6]")
-        while not any(trial.status == "running" for trial in trials_of(sweep).values()):
+        while not begun(sweep):
             assert sweep.process.poll() is None, sweep.text
             time.sleep(0.1)
         sweep.process.send_signal(number)

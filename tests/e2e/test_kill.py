@@ -10,6 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.e2e.conftest import trials_of, values_of
+
 pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.long]
 
 STEPS = 30
@@ -28,12 +30,10 @@ def undisturbed(run_sweep, tmp_path_factory):
 
 
 def assert_same_numbers(folder, undisturbed):
-    ours, theirs = (
-        pd.read_parquet(path / "per_query.parquet") for path in (folder, undisturbed.folder)
-    )
+    ours, theirs = (values_of(path) for path in (folder, undisturbed.folder))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
     assert len(ours.groupby(["cell", "seed"])) == TRIALS
-    trials = pd.read_parquet(folder / "trials.parquet")
+    trials = trials_of(folder)
     assert trials["status"].tolist() == ["done"] * TRIALS
 
 
@@ -106,7 +106,7 @@ def test_a_killed_trial_is_run_again_and_the_sweep_ends_well(
         os.kill(victim, signal.SIGKILL)
         assert sweep.end() == 0, sweep.text
     assert "attempt 2" in sweep.text
-    attempts = pd.read_parquet(sweep.folder / "trials.parquet")["attempts"]
+    attempts = trials_of(sweep.folder)["attempts"]
     assert sorted(attempts) == [1] * (TRIALS - 1) + [2]
     assert_same_numbers(sweep.folder, undisturbed)
     assert_recorded_once(storage, trials=TRIALS, steps=STEPS)

@@ -69,7 +69,7 @@ def outage(home, start_sweep):
 def test_a_server_that_comes_back_gets_every_point_once(outage, read_mlflow):
     sweep, store = outage
     assert_complete(read_mlflow(store))
-    assert f"Nothing is lost: {sweep.folder / 'events.jsonl'}" in sweep.text
+    assert "Nothing is lost" in sweep.text
     assert "is back after" in sweep.text and "ranksweep sync" not in sweep.text
 
 
@@ -78,24 +78,17 @@ def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_swee
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # For another server nothing of this sweep is uploaded yet, and nobody is there.
+    # Another server has nothing of this sweep yet, and nobody is there.
     words = [*WORDS, "--tracking-uri", f"http://127.0.0.1:{port}"]
     away = run_sweep(sweep.storage, *words, program=["-c", IMPATIENT])
-    assert "nothing to launch" in away.text
-    assert (
-        "MLflow has not received" in away.text and str(sweep.folder / "events.jsonl") in away.text
-    )
-    assert f"ranksweep sync {sweep.folder}" in away.text
+    assert "nothing to launch" in away.text and f"lacks {TRIALS} trials" in away.text
+    assert f" sync {sweep.folder}" in " ".join(away.text.split())
     store = f"sqlite:///{home / 'second.db'}"
     command = [sys.executable, "-m", "sweeps", "sync", str(sweep.folder)]
     with local_server(store, port) as (base, _):
-        sent = subprocess.run(
-            command, capture_output=True, text=True, timeout=500, check=True, cwd=home
-        )
-        assert sent.stdout.endswith(f" events sent to {base}\n")
-        assert int(sent.stdout.split()[0]) > TRIALS * 2
-        again = subprocess.run(
-            command, capture_output=True, text=True, timeout=500, check=True, cwd=home
-        )
-        assert again.stdout.startswith("0 events sent")
+        for number in (TRIALS, 0):
+            sent = subprocess.run(
+                command, capture_output=True, text=True, timeout=500, check=True, cwd=home
+            )
+            assert sent.stdout == f"{number} runs sent to {base}\n"
     assert_complete(read_mlflow(store))

@@ -48,7 +48,7 @@ ODD = (
         "\t",
     ),
     *("../..", "/", "/nowhere", "/dev/null", "/proc", "~", "~nobody/x", "*", "{0}", "%s", "$HOME"),
-    *("--", "-", "=", "a=b", "|", "a|b", "http://x", "none", "nDCG@10", "tiny"),
+    *("--", "-", "=", "a=b", "|", "a|b", "http://x", "none", "nDCG@10", "tiny-docs"),
 )
 CLASSES: dict[str, Callable[..., None]] = {}
 """{class: draws and runs one case}"""
@@ -200,7 +200,7 @@ def settings(bench: Bench) -> None:
     kinds = setting_types()
     name, value = bench.rng.choice(sorted(kinds)), bench.odd()
     number = kinds[name] in (int, float)
-    if name in ("collection", "seed") or (name == "model.backbone" and value == "tiny"):
+    if name in ("collection", "seed") or (name == "model.backbone" and value == "tiny-docs"):
         name = bench.rng.choice(("chunking.windw", "", "model", "chunking", "é"))
     bench.sweep(f"{name}={value}", hopeless=number and value in NEVER)
 
@@ -225,7 +225,7 @@ def ranges(bench: Bench) -> None:
     low, high = bench.rng.choice(ends), bench.rng.choice(ends[2:])
     number = bench.rng.choice(("3", "3", "81", "100000", "0", "-1", "1e9", "99999999999"))
     name = bench.rng.choice(("chunking.window", "chunking.window", "chunking.overflow", "model.k"))
-    search = bench.rng.choice(("random", "random", "tpe", "halving", "race", "grid"))
+    search = bench.rng.choice(("random", "random", "tpe", "asha", "race", "grid"))
     words = f"{name}={low}..{high}{bench.rng.choice(('', '', ':log', ':lo'))}"
     never = {low, high} & {"nan", "inf", "1e400", "", "1e20", 400 * "9"} != set()
     flags = ("--search", search, "--num-configs", number, "--num-seeds", "3")
@@ -246,11 +246,7 @@ def flags(bench: Bench) -> None:
     if flag in ("--storage", "--collection", "--tracking-uri"):  # classes of their own
         flag = "--alpha"
     more = (
-        ("--search", "halving")
-        if "halving" in flag
-        else ("--search", "race")
-        if "race" in flag
-        else ()
+        ("--search", "asha") if "asha" in flag else ("--search", "race") if "race" in flag else ()
     )
     numeric = flag not in (
         "--backbone",
@@ -400,7 +396,8 @@ def other_sweeps(bench: Bench) -> None:
 
 @case
 def sweep_files(bench: Bench) -> None:
-    folder = bench.copy(bench.finished.parent, "sweep") / bench.finished.name
+    storage = bench.finished.parents[1]
+    folder = bench.copy(storage, "sweep") / bench.finished.relative_to(storage)
     bench.damage(folder, "sweep.json")
     command = bench.rng.choice(("status", "design", "sync"))
     words = [command, str(folder), *(["--delta", ".01"] if command == "design" else [])]
@@ -440,7 +437,7 @@ def stopped_before_launch(monkeypatch) -> None:
     monkeypatch.setattr("sweeps.driver.sweep.forecast", none)
     monkeypatch.setattr("sweeps.scaling.connect", none)
     monkeypatch.setattr("sweeps.positional_bias.analyse", none)
-    monkeypatch.setattr("sweeps.commands.mlflow_commands.send_pending", none)
+    monkeypatch.setattr("sweeps.commands.mlflow_commands.send", none)
     monkeypatch.setattr("sweeps.commands.models.build_model", none)
 
 

@@ -8,11 +8,10 @@ import shutil
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 
 from sweeps.store.sweep_file import read_sweep_file
-from tests.e2e.conftest import ROOT
+from tests.e2e.conftest import ROOT, trials_of
 
 EXAMPLES = ROOT / "docs" / "examples"
 SMOKE = ("--smoke-test", "--tracking-uri", "none")
@@ -59,9 +58,12 @@ def test_a_toml_sweep_of_an_own_model_and_collection_trains_through_ray(home, tr
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^SmoothMaxP 24/12 .* 2/2 ", done.stdout, re.M) and " slot" in done.stdout
     folder = home / "results" / "smooth_windows" / "notes"
-    trials = pd.read_parquet(folder / "trials.parquet")
+    trials = trials_of(folder)
     assert set(trials["status"]) == {"done"}
-    names = {json.loads(p.read_text())["model.name"] for p in folder.glob("runs/*/config.json")}
+    names = {
+        json.loads(p.read_text())["model.name"]
+        for p in folder.parents[1].glob("trials/*/config.json")
+    }
     assert names == {"firstp", "own_model:SmoothMaxP"}
     assert trained(home).stdout.count("nothing to launch") == 1
 
@@ -69,7 +71,7 @@ def test_a_toml_sweep_of_an_own_model_and_collection_trains_through_ray(home, tr
 @pytest.mark.ray
 def test_a_changed_class_is_another_cell_on_workers_as_well(home, trained):
     model = home / "own_model.py"
-    runs = home / "results" / "smooth_windows" / "notes" / "runs"
+    runs = home / "results" / "trials"
     before = {path.name for path in runs.glob("own_model-*")}
     model.write_text(model.read_text().replace("dim=1)", "dim=1) * 2"))
     done = trained(home)
@@ -91,7 +93,7 @@ def test_a_python_sweep_with_a_transform_runs_in_this_process(home, sweep):
         "SmoothMaxP 32/16, max_chunks 1",
         "SmoothMaxP 32/16, max_chunks 2",
     ]
-    assert len(list(folder.glob("runs/*/result.json"))) == 3
+    assert len(list(folder.parents[1].glob("trials/*/result.json"))) == 3
 
 
 IN_MAIN = """

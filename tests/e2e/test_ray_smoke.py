@@ -10,33 +10,27 @@ import pandas as pd
 import pytest
 
 from rank_core.data.trec import read_run
-from tests.e2e.conftest import ROOT
+from tests.e2e.conftest import ROOT, trials_of, values_of
 
 pytestmark = pytest.mark.ray
 
 
 def trial_folders(sweep):
-    return sorted(sweep.folder.glob("runs/*-seed*"))
+    return sorted(sweep.folder.parents[1].glob("trials/*-seed*"))
 
 
 def test_both_engines_give_the_same_values_bit_for_bit(smoke, ray_smoke):
-    ours, theirs = (
-        (sweep.folder / "per_query.parquet" / "_checksums.json").read_bytes()
-        for sweep in (smoke, ray_smoke)
-    )
-    assert ours == theirs
+    ours, theirs = (values_of(sweep.folder) for sweep in (smoke, ray_smoke))
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
     for mine, other in zip(trial_folders(smoke), trial_folders(ray_smoke), strict=True):
         assert mine.name == other.name
-        for split in ("dev", "test"):
-            assert read_run(mine / f"{split}.run.gz") == read_run(other / f"{split}.run.gz")
+        for name in ("dev.run.gz", "test.run.gz", "per_query.parquet"):
+            assert (mine / name).read_bytes() == (other / name).read_bytes()
 
 
 def test_both_engines_leave_the_same_table_and_report(smoke, ray_smoke):
     costs = ["train_seconds", "eval_seconds", "peak_memory_bytes"]
-    ours, theirs = (
-        pd.read_parquet(sweep.folder / "trials.parquet").drop(columns=costs)
-        for sweep in (smoke, ray_smoke)
-    )
+    ours, theirs = (trials_of(sweep.folder).drop(columns=costs) for sweep in (smoke, ray_smoke))
     keys = ["cell", "seed"]
     pd.testing.assert_frame_equal(
         ours.sort_values(keys, ignore_index=True), theirs.sort_values(keys, ignore_index=True)
@@ -67,13 +61,13 @@ def test_the_same_command_again_launches_nothing_and_needs_no_ray(ray_smoke, run
     imports = [sys.executable, "-X", "importtime"][1:]
     script = str(ROOT / "sweeps" / "window_stride.py")
     copy = shutil.copytree(ray_smoke.storage, tmp_path / "results")
-    before = (copy / "window_stride/woods/per_query.parquet/_checksums.json").read_bytes()
+    before = {path: path.stat().st_mtime_ns for path in copy.glob("trials/*/*")}
     again = run_sweep(copy, "--smoke-test", program=[*imports, script])
     assert "nothing to launch" in again.text and "6 of them done" in again.text
     modules = set(re.findall(r"\| +([\w.]+)$", again.text, re.MULTILINE))
     assert "torch" in modules
     assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
-    assert (copy / "window_stride/woods/per_query.parquet/_checksums.json").read_bytes() == before
+    assert {path: path.stat().st_mtime_ns for path in copy.glob("trials/*/*")} == before
 
 
 FRESH = """
@@ -94,10 +88,8 @@ def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(ray_smoke,
     folder, fresh = trial_folders(ray_smoke)[-1], tmp_path / "fresh"
     command = [sys.executable, "-c", FRESH, str(folder / "config.json"), str(fresh)]
     subprocess.run(command, check=True, timeout=500, cwd=tmp_path)
-    ours = pd.read_parquet(folder / "per_query.parquet")
-    pd.testing.assert_frame_equal(
-        ours, pd.read_parquet(fresh / "per_query.parquet"), check_exact=True
-    )
+    for name in ("per_query.parquet",):
+        assert (folder / name).read_bytes() == (fresh / name).read_bytes()
     for split in ("dev", "test"):
         name = f"{split}.run.gz"
         assert read_run(folder / name) == read_run(fresh / name)
@@ -112,7 +104,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.engine.trial_task import TrialTask, attempt
 folder, storage = map(Path, sys.argv[1:])
 config = TrialConfig().override(json.loads((folder / "config.json").read_text()))
-task = TrialTask(folder.name, config, 0, str(storage), "window_stride/woods", 1, Cadence())
+task = TrialTask(folder.name, config, False, str(storage), "window_stride/woods", 1, Cadence())
 [*_, end] = attempt(task)
 print(json.dumps([end.status, end.traceback, sorted({"mlflow", "optuna"} & set(sys.modules))]))
 """
@@ -120,9 +112,23 @@ print(json.dumps([end.status, end.traceback, sorted({"mlflow", "optuna"} & set(s
 
 def test_a_trials_process_imports_no_mlflow(ray_smoke, tmp_path):
     folder = trial_folders(ray_smoke)[0]
-    (tmp_path / "other/window_stride/woods").mkdir(parents=True)  # as the driver has
+    (tmp_path / "other").mkdir()  # as the driver leaves it
+    (tmp_path / "other" / ".sweep").touch()
     command = [sys.executable, "-c", WORKER, str(folder), str(tmp_path / "other")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == ["done", "", []]
-    assert (tmp_path / "other/window_stride/woods/runs" / folder.name / "result.json").exists()
+    assert (tmp_path / "other/trials" / folder.name / "result.json").exists()
+
+
+def test_asha_stops_trials_without_a_result_and_the_others_run_all_seeds(run_sweep, tmp_path):
+    words = ("--smoke-test", "--search", "asha", "--asha-eta", "2", "--tracking-uri", "none")
+    sweep = run_sweep(tmp_path / "results", *words)
+    trials = trials_of(sweep.folder)
+    assert set(trials["status"]) <= {"done", "stopped"}
+    seeds = trials[trials["status"] == "done"].groupby("cell")["seed"].nunique()
+    assert set(seeds) == {2} and len(seeds) >= 2  # the baseline and the best
+    for row in trials[trials["status"] == "stopped"].itertuples():
+        result = sweep.storage / "trials" / f"{row.cell}-seed1" / "result.json"
+        assert row.seed == 1 and not result.exists()
+    assert "nothing to launch" in run_sweep(tmp_path / "results", *words).text

@@ -60,16 +60,15 @@ def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypa
     # Nobody is there: warnings name the server, and everything waits in the log.
     monkeypatch.setattr("sweeps.driver.sweep.DRAIN_SECONDS", 1.0)
     sweep = run_local(tmp_path / "results", *WORDS, "--tracking-uri", uri)
-    assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow has not received" in sweep.text
+    assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow lacks" in sweep.text
     with local_server(f"sqlite:///{tmp_path / 'mlflow.db'}", port):
         said = command("sync", str(sweep.folder), "--tracking-uri", uri)
         said += command("report", str(sweep.folder))
     said += command("status", str(sweep.folder))
-    assert "events sent to http://[redacted]@127.0.0.1" in said
+    assert "runs sent to http://[redacted]@127.0.0.1" in said
     (tmp_path / "said.txt").write_text(sweep.text + said)
     found = dict(texts(tmp_path))
     names = {path.name for path in found}
-    assert {"sweep.json", "trials.parquet", "index.html", "mlflow.db", "per_query.json"} <= names
-    assert any(path.name == "events.jsonl" for path in found)
+    assert {"sweep.json", "attempt-1.json", "index.html", "mlflow.db", "result.json"} <= names
     leaks = [(path, secret) for path in found for secret in planted if secret in found[path]]
     assert leaks == []

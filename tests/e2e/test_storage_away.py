@@ -1,56 +1,152 @@
 """The storage may go away for a while: driver and trials wait, and nothing is lost or doubled."""
 
 import os
+import shutil
+import subprocess
 import threading
+import time
 from functools import partial
 
-import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.slow
+from sweeps.store.driver import FILE
+from tests.e2e.conftest import trials_of
 
 AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "2"))
+UNMOUNTED_SECONDS = 40
 STEPS, TRIALS = 30, 6
 WORDS = (
     f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=15 "
     "training.validate_every=10"
 ).split()
+SWEEP = "results/window_stride/woods"
 
 
-def go_away(share):
-    """Takes the share away for a while: at its path there is a file, in which nobody can make a
-    folder."""
-    folder, other = os.readlink(share), share.with_name("other")
-    other.write_text("the share is not mounted")
-    os.replace(other, share)
+class Share:
+    """A folder that goes away; at its path there is then what `instead` has made."""
 
-    def come_back():
-        other.symlink_to(folder)
-        os.replace(other, share)
+    def __init__(self, home, instead):
+        (home / "disk" / "results").mkdir(parents=True)
+        self.path, self.other, self.without = home / "share", home / "other", home / "without"
+        self.path.symlink_to("disk")
+        instead(self.without)
 
-    threading.Timer(AWAY_SECONDS, come_back).start()
+    def go_away(self, *, seconds=AWAY_SECONDS):
+        self._point_to("without")
+        if seconds:
+            threading.Timer(seconds, self.come_back).start()
+
+    def come_back(self):
+        self._point_to("disk")
+
+    def _point_to(self, target):
+        self.other.symlink_to(target)
+        os.replace(self.other, self.path)
 
 
-@pytest.fixture(scope="module")
-def outages(run_local, tmp_path_factory):
+def a_file(path):
+    """In which nobody can make a folder."""
+    path.write_text("the share is not mounted")
+
+
+def an_empty_folder(path):
+    """A mount point, which takes whatever is written."""
+    path.mkdir()
+
+
+def the_same_folders(path):
+    """The sweep's folder made anew."""
+    (path / SWEEP).mkdir(parents=True)
+
+
+def written_below(path):
+    """Files of the sweep, and MLflow's database, below a mount point without its mount."""
+    return [*(path / SWEEP).rglob("*"), *path.rglob("mlflow.db")]
+
+
+@pytest.fixture(scope="module", params=[a_file, an_empty_folder, the_same_folders])
+def outages(run_local, tmp_path_factory, request):
     """A sweep whose storage goes away twice while trials run."""
-    home = tmp_path_factory.mktemp("storage")
-    (home / "disk" / "results").mkdir(parents=True)
-    share = home / "share"
-    share.symlink_to("disk")
-    actions = {words: partial(go_away, share) for words in ("[1/6]", "[3/6]")}
-    sweep = run_local(share / "results", *WORDS, actions=actions)
-    assert sweep.text.count("trying again") >= 2 and "the storage is back" in sweep.text
+    share = Share(tmp_path_factory.mktemp("storage"), request.param)
+    actions = {words: share.go_away for words in ("[1/6]", "[3/6]")}
+    sweep = run_local(share.path / "results", *WORDS, actions=actions)
+    assert sweep.text.count("trying again") >= 2 and " is back" in sweep.text
+    assert not written_below(share.without)
     return sweep
 
 
+@pytest.mark.slow
 def test_every_trial_ends_well_at_its_first_attempt(outages):
-    trials = pd.read_parquet(outages.folder / "trials.parquet")
+    assert_each_ran_once(outages)
+
+
+def assert_each_ran_once(sweep):
+    trials = trials_of(sweep.folder)
     assert trials["status"].tolist() == ["done"] * TRIALS
     assert trials["attempts"].tolist() == [1] * TRIALS
-    assert not (outages.folder / "failures.parquet").exists()
-    assert "All 6 trials finished" in outages.text
+    assert "All 6 trials finished" in sweep.text
 
 
+@pytest.mark.slow
 def test_every_record_arrives_once(outages, assert_recorded_once):
     assert_recorded_once(outages.storage, trials=TRIALS, steps=STEPS)
+
+
+@pytest.mark.slow
+def test_a_storage_that_stays_away_ends_the_command_which_resumes(
+    run_local, assert_recorded_once, tmp_path, monkeypatch
+):
+    share = Share(tmp_path, the_same_folders)
+    storage = share.path / "results"
+    monkeypatch.setattr("sweeps.store.storage.WAIT_SECONDS", 2.0)
+    monkeypatch.setattr("sweeps.driver.sweep.DRAIN_SECONDS", 1.0)
+    actions = {"[2/6]": partial(share.go_away, seconds=0)}
+    ended = run_local(storage, *WORDS, code=1, actions=actions)
+    assert "the same command resumes" in ended.text and str(storage) in ended.text
+    assert "Traceback" not in ended.text and not written_below(share.without)
+    share.come_back()
+    (share.path / SWEEP / FILE).unlink(missing_ok=True)  # its process would have ended
+    again = run_local(storage, *WORDS)
+    assert "All 6 trials finished" in again.text
+    trials = trials_of(again.folder)
+    assert trials["status"].tolist() == ["done"] * TRIALS
+    assert sum(trials["attempts"]) <= TRIALS + 1  # the running one ran again
+    assert_recorded_once(storage, trials=TRIALS, steps=STEPS)
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A disk and its mount point."""
+    if os.geteuid() or not shutil.which("mount"):
+        pytest.skip("mounting needs root")
+    disk, point = tmp_path / "disk", tmp_path / "point"
+    disk.mkdir()
+    point.mkdir()
+    if subprocess.run(["mount", "--bind", disk, point], capture_output=True).returncode:
+        pytest.skip("this machine does not let root mount")
+    yield disk, point
+    subprocess.run(["umount", "-l", point], check=True)
+
+
+@pytest.mark.chaos
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_an_unmounted_storage_is_waited_for(start_sweep, mounted, assert_recorded_once, engine):
+    disk, point = mounted
+    with start_sweep(point / "results", *WORDS, "--engine", engine) as sweep:
+        while "[2/6]" not in log_of(disk):
+            assert sweep.process.poll() is None, log_of(disk)
+            time.sleep(0.05)
+        subprocess.run(["umount", "-l", point], check=True)
+        time.sleep(UNMOUNTED_SECONDS)
+        below = written_below(point)
+        subprocess.run(["mount", "--bind", disk, point], check=True)
+        assert sweep.end() == 0, sweep.text
+    assert not below
+    assert "trying again" in sweep.text and " is back" in sweep.text
+    assert_each_ran_once(sweep)
+    assert_recorded_once(sweep.storage, trials=TRIALS, steps=STEPS)
+
+
+def log_of(disk):
+    return "".join(file.read_text() for file in disk.glob("results-*.log"))

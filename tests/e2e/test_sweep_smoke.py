@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import ir_measures
-import pandas as pd
 import pytest
 from markupsafe import escape
 
@@ -14,6 +13,7 @@ from rank_core.data.trec import read_qrels
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.report.results import COMPARISON_COLUMNS, SCHEMA_VERSION
 from sweeps.tracking.client import connect
+from tests.e2e.conftest import trials_of, values_of
 
 pytestmark = pytest.mark.slow
 
@@ -41,11 +41,12 @@ def copy(smoke, tmp_path):
 
 
 def trial_folders(folder: Path) -> list[Path]:
-    return sorted(folder.glob("runs/*-seed*"))
+    """Of all sweeps of the storage."""
+    return sorted(folder.parents[1].glob("trials/*-seed*"))
 
 
 def test_the_table_of_trials_has_a_row_for_each_with_its_costs(smoke):
-    trials = pd.read_parquet(smoke.folder / "trials.parquet")
+    trials = trials_of(smoke.folder)
     assert TRIAL_COLUMNS <= set(trials.columns)
     assert len(trials) == 6 and not trials.duplicated(["cell", "seed"]).any()
     assert set(trials["seed"]) == {1, 2} and set(trials["status"]) == {"done"}
@@ -55,7 +56,7 @@ def test_the_table_of_trials_has_a_row_for_each_with_its_costs(smoke):
 
 
 def test_per_query_values_are_complete(smoke):
-    scores = pd.read_parquet(smoke.folder / "per_query.parquet")
+    scores = values_of(smoke.folder)
     assert list(scores.columns) == SCORE_COLUMNS
     expected = {
         (*trial.name.rsplit("-seed", 1), split, query_id, measure)
@@ -89,7 +90,7 @@ def test_every_trial_has_its_runs_and_its_configuration(smoke):
 
 
 def test_runs_and_judgments_give_the_same_values_to_anyone(smoke):
-    scores = pd.read_parquet(smoke.folder / "per_query.parquet")
+    scores = values_of(smoke.folder)
     keys = SCORE_COLUMNS[:-1]
     table = dict(zip(scores[keys].itertuples(index=False, name=None), scores["value"], strict=True))
     measures = [ir_measures.nDCG @ 10, ir_measures.RR @ 10]
@@ -137,11 +138,11 @@ def test_mlflow_has_one_finished_run_per_trial(smoke, read_mlflow):
         assert len(metrics["cost/encoder_tokens"]) == 1
 
 
-def test_mlflow_shows_data_weights_and_the_answer(smoke):
+def test_mlflow_shows_data_settings_the_answer_and_the_report(smoke):
     client = connect(f"sqlite:///{smoke.storage / 'mlflow.db'}")
-    experiments = {e.name: e for e in client.search_experiments()}
-    [trials] = [e for name, e in experiments.items() if name.count("/") == 1]
-    runs = client.search_runs([trials.experiment_id])
+    [trials] = [e for e in client.search_experiments() if "rank.sweep" in e.tags]
+    assert trials.name == "window_stride-woods" and "shared" in " ".join(trials.tags)
+    runs = client.search_runs([trials.experiment_id], "tags.config.id != ''")
     for run in runs:
         inputs = run.inputs.dataset_inputs
         assert {item.dataset.name for item in inputs} == {"woods"}
@@ -150,21 +151,18 @@ def test_mlflow_shows_data_weights_and_the_answer(smoke):
         stride = None if run.data.params["model.name"] == "firstp" else "chunking.stride"
         assert not {"chat.model", "model.k"} & {*run.data.params}
         assert {"chunking.stride"} & {*run.data.params} == {stride} - {None}
-    models = client.search_logged_models([trials.experiment_id])
-    kept = {path.parent.name for path in smoke.folder.glob("runs/*/weights.safetensors")}
-    assert {m.tags["rank.trial_key"].rpartition("/")[2] for m in models} == kept
-    assert len(kept) == 3
-    linked = {run.info.run_id for run in runs if run.outputs and run.outputs.model_outputs}
-    assert linked == {model.source_run_id for model in models}
+    [report] = client.search_runs([trials.experiment_id], "attributes.run_name = 'report'")
+    files = {file.path for file in client.list_artifacts(report.info.run_id, "report")}
+    assert {"report/index.html", "report/table.md", "report/plots"} <= files
     answer = json.loads((smoke.folder / "report" / "results.json").read_text())["conclusions"][0]
     assert trials.tags["mlflow.note.content"].startswith(answer)
-    summary = client.search_runs([experiments[f"{trials.name}/summary"].experiment_id])
-    assert sum("chunking.stride" not in run.data.params for run in summary) == 1
 
 
 def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_local):
     folder = copy / "window_stride" / "woods"
-    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
+    before = {
+        path: path.stat().st_mtime_ns for path in folder.parents[1].glob("trials/*/result.json")
+    }
     more = run_local(copy, "--smoke-test", "--num-seeds", "3", "--tracking-uri", "none")
     assert "3 cells x 3 seeds = 9, 6 of them done" in more.text
     assert "3 trials, one at a time" in more.text and "[3/3]" in more.text
@@ -174,7 +172,7 @@ def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_loca
     words = "--smoke-test --num-seeds 1 chunking.window=64 chunking.stride=48 --tracking-uri none"
     other = run_local(copy, *words.split())
     assert "2 cells x 1 seed = 2, 1 of them done" in other.text
-    assert len(pd.read_parquet(folder / "trials.parquet")) == 10
+    assert len(trials_of(folder)) == 2
     assert len(trial_folders(folder)) == 10
     assert "MaxP 64/48" in (folder / "report" / "table.md").read_text()
     assert "MaxP 32/24" not in (folder / "report" / "table.md").read_text()
@@ -196,7 +194,7 @@ def test_a_second_collection_of_the_same_name_leaves_the_first_one_alone(
     names = [json.loads((one / "sweep.json").read_text())["collection"] for one in (first, folder)]
     assert [one["name"] for one in names] == ["woods", "woods"]
     assert folder.name == f"woods-{names[1]['content_hash'][:6]}"
-    assert len(trial_folders(folder)) == 3
+    assert len(trial_folders(folder)) == 6 + 3
     again = run_local(copy, "--smoke-test", "--tracking-uri", "none")
     assert "nothing to launch" in again.text and f"Report: {first}/report" in again.text
 
@@ -206,8 +204,8 @@ def test_what_the_machine_can_never_run_is_refused(run_local, tmp_path):
     refused = run_local(tmp_path / "results", *words.split(), code=2)
     assert refused.text.count("error: ") == 1 and "Traceback" not in refused.text
     assert "a trial needs 4096 CPU" in refused.text and "Lower --cpus-per-worker" in refused.text
-    assert not (refused.folder / "runs").exists()
-    assert len(pd.read_parquet(refused.folder / "trials.parquet")) == 0
+    assert not (refused.folder.parents[1] / "trials").exists()
+    assert len(trials_of(refused.folder)) == 0
 
 
 NAME = "training.backbone_learning_rate"
@@ -232,17 +230,15 @@ def test_a_diverging_cell_is_recorded_reported_and_not_tried_again(run_local, tm
     sweep = run_local(tmp_path / "results", *SMALL.split(), code=3, experiment=experiment)
     told = " ".join(sweep.text.split())  # a line is as wide as a terminal
     assert "DIVERGED: the training loss must be finite" in told
-    trials = pd.read_parquet(sweep.folder / "trials.parquet")
+    trials = trials_of(sweep.folder)
     lost = trials[trials["status"] == "diverged"]
     assert len(lost) == 2 and set(trials["status"]) == {"done", "diverged"}
     assert lost["stop_reason"].str.contains("must be finite, got").all()
-    assert set(pd.read_parquet(sweep.folder / "per_query.parquet")["cell"]) == set(
-        trials[trials["status"] == "done"]["cell"]
-    )
+    assert set(values_of(sweep.folder)["cell"]) == set(trials[trials["status"] == "done"]["cell"])
     assert "rate 1e+30" in (sweep.folder / "report" / "index.html").read_text()
     again = run_local(tmp_path / "results", *SMALL.split(), code=3, experiment=experiment)
     assert "nothing to launch" in again.text
-    assert pd.read_parquet(sweep.folder / "trials.parquet")["attempts"].tolist() == [1] * 4
+    assert trials_of(sweep.folder)["attempts"].tolist() == [1] * 4
 
 
 def test_a_sweep_of_which_nothing_is_left_says_so(run_local, tmp_path):
@@ -250,16 +246,5 @@ def test_a_sweep_of_which_nothing_is_left_says_so(run_local, tmp_path):
     words = SMALL.replace("--num-seeds 2", "--num-seeds 1")
     sweep = run_local(tmp_path / "results", *words.split(), code=3, experiment=experiment)
     assert "no trial has finished" in sweep.text
-    assert set(pd.read_parquet(sweep.folder / "trials.parquet")["status"]) == {"diverged"}
+    assert set(trials_of(sweep.folder)["status"]) == {"diverged"}
     assert not (sweep.folder / "report").exists()
-
-
-def test_mlflow_has_a_summary_with_one_run_per_configuration(smoke):
-    client = connect(f"sqlite:///{smoke.storage / 'mlflow.db'}")
-    [summary] = [e for e in client.search_experiments() if e.name.endswith("/summary")]
-    runs = client.search_runs([summary.experiment_id])
-    results = json.loads((smoke.folder / "report" / "results.json").read_text())
-    means = {cell["cell"]: cell["measures"]["nDCG@10"]["mean"] for cell in results["cells"]}
-    shown = {r.data.tags["config.hash"]: r.data.metrics["agg/ndcg_cut_10_mean"] for r in runs}
-    assert len(runs) == len(means) and shown == means
-    assert {run.info.status for run in runs} == {"FINISHED"}

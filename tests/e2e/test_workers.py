@@ -4,10 +4,11 @@ and the others never wait for the one that is gone."""
 import json
 import os
 
-import pandas as pd
 import pytest
 
 from rank_core.data.trec import read_run
+from sweeps.report.load import load_sweep
+from tests.e2e.conftest import trials_of
 
 pytestmark = [
     pytest.mark.ray,
@@ -67,7 +68,10 @@ def folders(run_local, run_sweep, tmp_path_factory):
 @pytest.fixture
 def both(folders):
     """The two trials that have ended well on both, by the trial's name."""
-    one, two = ({path.name: path for path in folder.glob("runs/*-seed*")} for folder in folders)
+    one, two = (
+        {path.parent.name: path.parent for path in folder.parents[1].glob("trials/*/result.json")}
+        for folder in folders
+    )
     assert len(one) == 3 and len(two) == 2 and two.keys() < one.keys()
     return {name: (one[name], two[name]) for name in two}
 
@@ -75,13 +79,13 @@ def both(folders):
 @pytest.fixture
 def trials(folders):
     """The table of the sweep with two workers, by model and window."""
-    table = pd.read_parquet(folders[1] / "trials.parquet")
+    table = trials_of(folders[1])
     return table.set_index(["model.name", "chunking.window"])
 
 
 @pytest.fixture
 def failures(folders):
-    return pd.read_parquet(folders[1] / "failures.parquet").set_index("kind")
+    return load_sweep(folders[1]).failures.set_index("kind")
 
 
 def losses(folder):

@@ -10,6 +10,7 @@ import torch
 import transformers
 from packaging.requirements import Requirement
 
+from rank_core.machine import fast_paths
 from tests.benchmarks.workload import data_sheet_rate, matrix_rate
 
 pytestmark = pytest.mark.gpu
@@ -23,6 +24,7 @@ def test_versions(device, fake, figures):
 
     Install the versions of pyproject.toml, which ranksweep's tests hold for."""
     figures |= {"torch": torch.__version__, "transformers": transformers.__version__}
+    figures |= {} if fast_paths() else {"fast paths": "off"}
     figures["device"] = str(device) if fake or device.type == "cpu" else _name(device)
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     wanted = map(Requirement, project["optional-dependencies"]["sweep"])

@@ -5,8 +5,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from rank_core.encoders.cpu import packed_layers
-from tests.contracts.test_waits import KNOWN, counted
+from rank_core.encoders import cpu_layers
+from tests.contracts.test_waits import KNOWN, waits_of
 from tests.gpu.work import MODELS, parts
 
 pytestmark = pytest.mark.gpu
@@ -29,18 +29,25 @@ def test_no_wait(train, device, fake, standard, figures):
     assert not found, found
 
 
-def waits_of_gpu(name, backbone, device, train):
-    """The first line that asks, in CUDA's own words."""
-    some = parts(name, backbone, device)
+def a_pass(name, backbone, device, train):
+    """A function that scores or trains, with the dropout that trials have by default: without, some
+    models read their scores to train on the best chunks alone."""
+    some = parts(name, backbone, device, {"model.dropout": 0.1})
     some.model.train(train)
-    number = torch.bfloat16 if torch.cuda.is_bf16_supported(False) else torch.float16
+    real = device.type != "cuda" or torch.cuda.is_bf16_supported(False)
 
     def compute():
         with torch.set_grad_enabled(train):
-            score_B = some.scores(number)
+            score_B = some.scores(torch.bfloat16 if real else torch.float16)
             if train:
                 score_B.sum().backward()
 
+    return compute
+
+
+def waits_of_gpu(name, backbone, device, train):
+    """The first line that asks, in CUDA's own words."""
+    compute = a_pass(name, backbone, device, train)
     compute()  # libraries and kernels are loaded
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -61,8 +68,8 @@ def waits_of_gpu(name, backbone, device, train):
 
 def waits_of_cpu(name, backbone, device, train):
     """Lines that would ask a GPU, counted over the operations of a CPU."""
-    with patch.object(packed_layers, "can_pack", lambda *_: False):  # the code of a GPU
-        return dict(counted(name, backbone, train=train))
+    with patch.object(cpu_layers, "can_pack", lambda *_: False):  # the code of a GPU
+        return dict(waits_of(a_pass(name, backbone, device, train)))
 
 
 def waits_of_fake(name, backbone, device, train):

@@ -43,7 +43,7 @@ def sweep(with_values, collection_folder, tmp_path_factory):
         text = done.stdout + done.stderr
         results = {
             file.parent.name: json.loads(file.read_text())
-            for file in storage.glob("*/*/runs/*/result.json")
+            for file in storage.glob("trials/*/result.json")
         }
         return done.returncode, text, results
 

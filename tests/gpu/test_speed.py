@@ -8,7 +8,7 @@ import torch
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.training.optimizer import autocast_type, build_optimizer
 from tests.benchmarks.workload import Workload, encoder_flops, matrix_rate, peak_rate
-from tests.gpu.work import QUERY, parts, tokens
+from tests.gpu.work import parts, tokens
 
 pytestmark = pytest.mark.gpu
 
@@ -102,20 +102,3 @@ def profiled(compute):
     wall = max(kernel.end for kernel in kernels) - min(kernel.start for kernel in kernels)
     idle = 1 - sum(kernel.elapsed_us() for kernel in kernels) / wall
     return {"launches": len(kernels), "idle": f"{max(0.0, idle):.0%}"}
-
-
-def test_launches(device, fake, load, figures):
-    """a scoring call and a training step over small documents launch kernels
-
-    Nothing is wrong with the numbers; report the traceback.
-    """
-    if not fake:
-        pytest.skip("counted above, by the profiler")
-    from tests.contracts.fake_cuda.steps import step
-
-    backbone, _ = load
-    assert len(QUERY)
-    for train in (False, True):
-        launches = step("maxp", str(backbone.folder), train=train)
-        figures["training" if train else "scoring"] = launches.number
-        assert launches.number > 0

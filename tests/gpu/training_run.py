@@ -37,9 +37,7 @@ def main() -> None:
     some = parts("parade-transformer", resolve_backbone(backbone), place, settings)
     state = initial_state(some.model, some.config.training, autocast)
     checkpoints = Checkpoints(f"{folder}/checkpoints/trial", Cadence(steps=EVERY))
-    for name in checkpoints.names()[:1]:
-        kept = checkpoints.load(name)
-        assert kept is not None
+    if kept := checkpoints.load():
         some.model.load_state_dict(kept["weights"])
         state.optimizer.load_state_dict(kept["optimizer"])
         state.scaler.load_state_dict(kept["scaler"])

@@ -13,13 +13,13 @@ from transformers import BertConfig, BertModel
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import resolve_backbone
-from rank_core.encoders.tiny import train_tokenizer
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import TrialConfig
+from rank_core.testing.tokenizer import train_tokenizer
 from rank_core.training.examples import TrainingQuery
 from rank_core.training.train import Streams
 
@@ -84,8 +84,20 @@ class Parts:
         """score_B of one padded batch."""
         inputs = self.pairs.collate(self.documents).to(self.model.device)
         enabled = autocast is not None
-        with torch.autocast(self.model.device.type, dtype=autocast, enabled=enabled):
-            return self.model(inputs).float()
+        chosen = self.read(flat=False)
+        try:
+            with torch.autocast(self.model.device.type, dtype=autocast, enabled=enabled):
+                return self.model(inputs).float()
+        finally:
+            self.read(flat=chosen)
+
+    def read(self, flat: bool | None) -> bool | None:
+        """Makes all encoders read flat rows, padded ones, or as the product decides (None); returns
+        what held before."""
+        before: bool | None = getattr(self.model.encoder, "reads_flat_rows", None)
+        for part in self.model.children():
+            part.reads_flat_rows = flat  # type: ignore[assignment]
+        return before
 
 
 def parts(

@@ -7,7 +7,7 @@ import torch
 
 from rank_core.ahead import ahead
 from rank_core.chunking.batches import PairEncoder
-from rank_core.models.key_blocks.blocks import BlockBatch, Passages
+from rank_core.models.key_blocks.blocks import Passages
 from rank_core.settings.config import Chunking
 from rank_core.testing.laws import tokens
 
@@ -33,20 +33,6 @@ def test_on_a_gpu_a_thread_makes_the_next_item_and_ends_with_the_last():
     assert list(coming) == [1, 2, 3]
     assert {thread.name.partition("_")[0] for _, thread in made} == {"ahead"}
     assert makers() == []
-
-
-def test_the_next_item_is_made_while_the_consumer_works():
-    used = threading.Event()
-
-    def two():
-        yield 1
-        used.wait(60)
-        yield 2
-
-    coming = ahead(two(), GPU)
-    assert next(coming) == 1  # the second one is under way, and could not have been waited for
-    used.set()
-    assert list(coming) == [2]
 
 
 def test_on_a_cpu_no_thread_takes_a_core_from_the_computation():
@@ -75,9 +61,6 @@ def test_a_consumer_that_stops_early_leaves_no_thread():
     next(coming)
     coming.close()
     assert makers() == []
-    for _ in ahead(items([]), GPU):
-        break
-    assert makers() == []
 
 
 def test_what_the_encoder_is_given_is_pinned_where_there_is_a_gpu(backbone, monkeypatch):
@@ -89,8 +72,8 @@ def test_what_the_encoder_is_given_is_pinned_where_there_is_a_gpu(backbone, monk
     monkeypatch.setattr(
         torch.Tensor, "pin_memory", lambda self: copied.append(self) or self.clone()
     )
-    pinned = BlockBatch(batch, (Passages(20, 20, 1),)).pinned()
-    assert isinstance(pinned, BlockBatch) and pinned.passages == (Passages(20, 20, 1),)
+    pinned = batch._replace(passages=(Passages(20, 20, 1),)).pinned()
+    assert pinned.passages == (Passages(20, 20, 1),)
     assert pinned.counts == batch.counts and pinned.inputs.sizes == batch.inputs.sizes
     given = [x for x in (*batch.inputs, *batch.inputs.flat) if isinstance(x, torch.Tensor)]
     assert len(copied) == len(given) and all(a is b for a, b in zip(copied, given, strict=True))

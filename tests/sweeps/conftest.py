@@ -2,24 +2,25 @@
 
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from sweeps.engine.progress import Monitor
+from rank_core.trial.trial import TrialResult
+from sweeps.engine.drive import Drive
+from sweeps.engine.progress import Screen
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.search.search import Listed, Search
+from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.plan_description import manifest
-from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import TrialTable
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
 from sweeps.window_stride import EXPERIMENT
-from tests.sweeps.made_log import COSTS
 
 PlanOf = Callable[..., Plan]
 """Words of a command line to the plan of window_stride over the small collection."""
@@ -45,12 +46,24 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
 
 
+COSTS = {
+    "train_seconds": 2.0,
+    "eval_seconds": 1.0,
+    "peak_memory_bytes": 2**20,
+    "encoder_tokens": 1000,
+    "padding_share": 0.25,
+    "training_padding_share": 0.125,
+    "ties": 0,
+}
+"""Of a trial."""
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """An empty store of window_stride in a folder."""
-    store = Store(str(tmp_path / "s"), "window_stride")
-    store.open()
-    return store
+def records(tmp_path: Path) -> Records:
+    """An empty sweep in a folder, driven by this test."""
+    storage = Storage(str(tmp_path / "s"))
+    storage.open()
+    return Records(storage, "window_stride/woods", command="driver")
 
 
 class Watched(Listed):
@@ -65,24 +78,38 @@ class Watched(Listed):
         super().ended(trial, status)
 
 
-def follow(store: Store, plan: Plan, feed: type[Search] = Listed) -> Monitor:
-    """Who follows a sweep that begins, with its feed; what is said goes to a string."""
-    store.open()
-    manifest(plan, []).write(store.folder)
-    table = TrialTable(store)
-    table.begin(plan)
-    table.plan(plan, store.finished())
-    search = feed(plan, lambda trial: None, store)
-    return Monitor(table, search, "nDCG@10", out=io.StringIO())
+class ToldMlflow:
+    """What the thread that talks to MLflow was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def started(self, name):
+        self.told.append(("started", name))
+
+    def reported(self, name, progress):
+        self.told.append(("reported", name))
+
+    def ended(self, name):
+        self.told.append(("ended", name))
+
+
+def follow(records: Records, plan: Plan, feed: type[Search] = Listed) -> Drive:
+    """A sweep that begins; its search is `feed`, and what is said goes to a string."""
+    manifest(plan, []).write(records)
+    states = records.states(trial.name for trial in plan.trials())
+    search = feed(plan, lambda trial: None, records)
+    screen = Screen(search, "nDCG@10", states, out=io.StringIO())
+    return Drive(records, ToldMlflow(), search, screen, KeptWeights(records, "nDCG@10", 2**30))
 
 
 @pytest.fixture
-def leave_result(tmp_path: Path) -> Callable[..., None]:
+def leave_result(tmp_path: Path) -> Callable[..., TrialResult]:
     """Publishes a made-up result of a trial, as the trial's own process does."""
 
-    def leave(store: Store, name: str, status: str = "done", seconds: float = 2.0) -> None:
+    def leave(records: Records, name: str, status: str = "done", **facts: Any) -> TrialResult:
         workdir = tmp_path / "workdirs" / name
-        workdir.mkdir(parents=True)
+        workdir.mkdir(parents=True, exist_ok=True)
         cell, _, seed = name.rpartition("-seed")
         rows = [
             (cell, int(seed), split, f"q{i}", "nDCG@10", i / 10)
@@ -91,45 +118,12 @@ def leave_result(tmp_path: Path) -> Callable[..., None]:
         ]
         columns = ["cell", "seed", "split", "query_id", "measure", "value"]
         pd.DataFrame(rows, columns=columns).to_parquet(workdir / "per_query.parquet", index=False)
-        result = {"cell": cell, "seed": int(seed), "status": status}
-        result |= COSTS | {"train_seconds": seconds}
+        values = {"nDCG@10": 0.25, "RR@10": 0.5}
+        result = {"cell": cell, "seed": int(seed), "status": status, "best_step": 2}
+        result |= COSTS | {"dev": values, "test": values, "versions": {"torch": "2"}} | facts
+        (workdir / "config.json").write_text('{"training.keep_weights": "none"}')
         (workdir / "result.json").write_text(json.dumps(result))
-        store.publish(workdir, name)
+        records.publish(name, workdir)
+        return TrialResult(**result)
 
     return leave
-
-
-UPLOAD = """
-import sys
-from pathlib import Path
-from sweeps.tracking.uploader import Uploader
-from tests.sweeps.made_log import MadeLog
-folder, uri, number = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-log = MadeLog(folder / number)
-uploader = Uploader(folder / number, uri, "rank/ws")
-uploader.start()
-log.whole(f"c-seed{number}", steps=1)
-sys.exit(uploader.close(400))
-"""
-
-
-@pytest.fixture
-def four_at_once(tmp_path: Path) -> Callable[[str], None]:
-    """Four processes that upload a run each, named #0 to #3, to a database that does not exist yet;
-    none may fail or be turned away."""
-
-    def upload(uri: str) -> None:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", UPLOAD, str(tmp_path), uri, str(number)],
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=Path(__file__).parents[2],
-            )
-            for number in range(4)
-        ]
-        errors = "".join(process.communicate(timeout=500)[1] for process in processes)
-        assert [process.returncode for process in processes] == [0] * 4, errors
-        assert "is unavailable" not in errors
-
-    return upload

@@ -63,12 +63,6 @@ def test_a_plot_is_a_figure_that_a_notebook_shows_without_pyplot(folder: Path) -
         sweep.plot("wood")
 
 
-def test_rows_with_the_first_stage_are_chosen_by_the_caller(folder: Path) -> None:
-    assert load(folder, interpolate="none").table().frame["system"].nunique() == 2
-    with pytest.raises(BadInput, match="unknown --interpolate 'some'"):
-        load(folder, interpolate="some")
-
-
 def test_a_look_at_test_values_is_counted_once(tmp_path: Path) -> None:
     folder = write_ranked_sweep(tmp_path / "woods")
     load(folder)
@@ -82,7 +76,7 @@ def test_runs_are_compared_with_seeds_and_judgments(folder: Path) -> None:
     cell = CELLS[1][0]
     systems = {
         "BM25": folder / "first_stage" / "test.run.gz",
-        "MaxP": sorted((folder / "runs").glob(f"{cell}-seed*/test.run.gz")),
+        "MaxP": sorted((folder / "trials").glob(f"{cell}-seed*/test.run.gz")),
     }
     qrels = folder / "qrels" / "test.qrels"
     found = compare(systems, qrels, measures=["nDCG@10"], deterministic=["BM25"])
@@ -98,24 +92,10 @@ def test_runs_are_compared_with_seeds_and_judgments(folder: Path) -> None:
     assert other.frame.set_index("system").loc["BM25", "baseline"] == "MaxP"
 
 
-def test_a_notebook_has_the_verdict_and_the_warnings_of_the_terminal(folder: Path) -> None:
-    systems = {
-        name: [read_run(path) for path in sorted((folder / "runs").glob(f"{name}-*/test.run.gz"))]
-        for name in ("firstp", "maxp")
-    }
-    systems["maxp"][0].popitem()
-    found = compare(systems, folder / "qrels" / "test.qrels", measures=["nDCG@10", "RR@10"])
-    html = " ".join(found._repr_html_().split())
-    warning = "run 1 of maxp: 1 judged query without a result, counted as 0."
-    for words in ("maxp is ", "random effects", warning):
-        assert words in html and words in " ".join(repr(found).split())
-    assert "random effects" in load(folder)._repr_html_()
-
-
 def test_a_comparison_is_drawn_and_saved_and_names_its_options(
     folder: Path, tmp_path: Path
 ) -> None:
-    systems = {name: f"{folder}/runs/{name}-*/test.run.gz" for name in ("firstp", "maxp")}
+    systems = {name: f"{folder}/trials/{name}-*/test.run.gz" for name in ("firstp", "maxp")}
     found = compare(systems, folder / "qrels" / "test.qrels", measures="nDCG@10")
     assert isinstance(found.plot("forest"), Figure)
     found.save(str(tmp_path), pairs=True)
@@ -134,7 +114,7 @@ def test_a_comparison_is_drawn_and_saved_and_names_its_options(
 def test_frames_of_runs_and_of_values_are_compared_like_files(folder: Path) -> None:
     names = ("query_id", "q0", "doc_id", "rank", "score", "tag")
     files = {
-        name: sorted((folder / "runs").glob(f"{name.lower()}-*/test.run.gz"))
+        name: sorted((folder / "trials").glob(f"{name.lower()}-*/test.run.gz"))
         for name in ("FirstP", "MaxP")
     }
     frames = {
@@ -164,13 +144,13 @@ def test_frames_of_runs_and_of_values_are_compared_like_files(folder: Path) -> N
 
 def test_a_pattern_a_name_and_a_dictionary_are_taken_as_they_are(folder: Path) -> None:
     patterns = {
-        "FirstP": f"{folder}/runs/firstp-*/test.run.gz",
-        "MaxP": [f"{folder}/runs/maxp-*/test.run.gz"],
+        "FirstP": f"{folder}/trials/firstp-*/test.run.gz",
+        "MaxP": [f"{folder}/trials/maxp-*/test.run.gz"],
     }
     qrels = folder / "qrels" / "test.qrels"
     found = compare(patterns, qrels, measures="nDCG@10").frame
     assert list(found["seeds"]) == [3, 3]
-    paths = {name: sorted((folder / "runs").glob(f"{name}-*/test.run.gz")) for name in ("maxp",)}
+    paths = {name: sorted((folder / "trials").glob(f"{name}-*/test.run.gz")) for name in ("maxp",)}
     runs = [dict(read_run(path)) for path in paths["maxp"]]  # as ranx's to_dict() has them
     ranx = [
         pd.DataFrame(
@@ -198,11 +178,6 @@ def test_one_frame_of_values_holds_all_systems(folder: Path) -> None:
     )
     with pytest.raises(BadInput, match="two systems or more"):
         compare(frame[frame["system"] == "MaxP 40/20"])
-
-
-def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="DIR must be a sweep's folder"):
-        load(tmp_path)
 
 
 def test_public_names_cost_nothing_until_they_are_used() -> None:

@@ -33,7 +33,6 @@ NEEDED = {
     "models": TRAINING,
     "export": TABLES | TRAINING,
     "rerank": TRAINING,
-    "prepare": TRAINING,
 }
 """What a sweep or a command imports before it knows its flags; the others import none of these."""
 
@@ -157,3 +156,11 @@ def test_the_memory_of_a_gpu_grows_in_segments_unless_the_user_says_otherwise(gi
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == left
+
+
+@pytest.mark.parametrize("command", ["status", "report", "derive", "export"])
+def test_no_message_has_the_password_of_a_uri(command, capsys):
+    words = ["--to", "m"] if command == "export" else []
+    assert program([command, "ftp://me:PASSWORD9@host/x/y", *words]) == 2
+    out, err = capsys.readouterr()
+    assert "ftp://[redacted]@host" in err and "PASSWORD9" not in out + err

@@ -30,7 +30,9 @@ def test_the_notebook_runs_on_a_sweep_like_the_quickstarts(
 ) -> None:
     nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
     pytest.importorskip("ipykernel")
-    write_ranked_sweep(tmp_path / "results" / "window_stride" / "python-docs", cells=CELLS)
+    folder = tmp_path / "results" / "window_stride" / "python-docs"
+    write_ranked_sweep(folder, cells=CELLS)
+    (folder / "trials").rename(tmp_path / "results" / "trials")  # as a sweep leaves them
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
@@ -47,7 +49,7 @@ def test_the_python_of_a_page_runs_on_a_sweep_like_the_quickstarts(
 ) -> None:
     folder = tmp_path / "results" / "window_stride" / "python-docs"
     write_ranked_sweep(folder, cells=CELLS)
-    runs = sorted(folder.glob("runs/*/test.run.gz"))
+    runs = sorted(folder.glob("trials/*/test.run.gz"))
     (tmp_path / "runs").mkdir()
     for name, run in zip(("firstp.1", "firstp.2", "maxp.1", "maxp.2"), runs, strict=False):
         (tmp_path / "runs" / f"{name}.run").write_bytes(gzip.decompress(run.read_bytes()))

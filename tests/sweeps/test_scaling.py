@@ -20,7 +20,6 @@ from sweeps.report.speedup import (
     Timing,
     law_text,
     same_losses,
-    scaling_plot,
     scaling_rows,
     table_text,
     write_scaling,
@@ -28,6 +27,7 @@ from sweeps.report.speedup import (
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
 FOUR = Timing(4, (1.0, 0.50003), (5.0, 7.0, 1.0), (400.0, 500.0, 300.0))
+OTHER = replace(FOUR, losses=(1.0, 0.6))
 
 
 def test_rates_are_medians_and_efficiency_is_a_share_of_the_ideal():
@@ -63,11 +63,6 @@ def test_nothing_is_claimed_where_nothing_can_be_compared():
     assert "nothing to compare" in law_text(rows[:1], unjudged="")
 
 
-def test_a_step_that_one_group_lacks_is_no_curve_to_compare():
-    with pytest.raises(ValueError, match="shorter"):
-        scaling_rows([ONE, replace(FOUR, losses=(1.0,))])
-
-
 def test_the_files_hold_the_table_and_what_it_is_of(tmp_path):
     rows = scaling_rows([ONE, FOUR])
     write_scaling(tmp_path / "out", [ONE, FOUR], rows, {"label": "MaxP 64/48"})
@@ -82,12 +77,6 @@ def test_the_files_hold_the_table_and_what_it_is_of(tmp_path):
     content = json.loads((tmp_path / "out" / "scaling.json").read_text())
     assert content["label"] == "MaxP 64/48" and content["rows"][1]["num_workers"] == 4
     assert content["timings"][1]["losses"] == [1.0, 0.50003]
-
-
-def test_the_plot_is_the_same_each_time():
-    rows = scaling_rows([ONE, FOUR])
-    first, second = (scaling_plot([ONE, FOUR], rows) for _ in range(2))
-    assert first.png == second.png and first.svg == second.svg
 
 
 def test_workers_add_up_gradients_once_a_step_however_many_micro_batches(
@@ -118,15 +107,19 @@ def test_workers_add_up_gradients_once_a_step_however_many_micro_batches(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--num-workers", "1,x"], "whole numbers such as 1,2,4, got '1,x'"),
-        (["--num-workers", "2,4"], "must begin with 1"),
-        (["--num-workers", "0,1"], "must begin with 1"),
-        (["--num-workers", "1,32"], "got 32 workers and training.batch_size=16"),
-        (["--seeds", "1,2"], "one seed, the same for all workers, got 1,2"),
-        (["--model", "bm25"], "one that is trained"),
-        (["training.num_epochs=1"], "a second validation must hold"),
-        (["training.epoch_steps=0"], "training.epoch_steps >= 1"),
+        (["--num-workers", "1,x"], "--num-workers"),
+        (["--num-workers", "2,4"], "--num-workers"),
+        (["--num-workers", "0,1"], "--num-workers"),
+        (["--num-workers", "1,32"], "training.batch_size=16"),
+        (["--gpus-per-worker", ".5"], "GPU"),
+        (["--num-workers", "1,2", "--gpus-per-worker", ".5"], "GPU"),
+        (["--gpus-per-worker", "2"], "--gpus-per-worker"),
+        (["--seeds", "1,2"], "--seeds"),
+        (["--model", "bm25"], "bm25"),
+        (["training.num_epochs=1"], "num_epochs"),
+        (["training.epoch_steps=0"], "training.epoch_steps"),
         (["training.lr=1"], "training.lr"),
+        (["--engine", "local"], "--engine"),
     ],
 )
 def test_wrong_input_is_one_message_and_starts_nothing(
@@ -166,29 +159,23 @@ def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("timings", "words", "code", "written"),
+    ("timings", "words", "precision", "code", "written"),
     [
-        ({1: ONE, 4: FOUR}, [], 0, [1, 4]),
-        ({1: ONE, 4: replace(FOUR, losses=(1.0, 0.6))}, [], 3, [1, 4]),
-        ({1: ONE, 4: replace(FOUR, losses=(1.0, 0.6))}, ["model.dropout=0.1"], 0, [1, 4]),
-        ({1: ONE}, [], 3, [1]),
-        ({4: FOUR}, [], 3, []),
+        ({1: ONE, 4: FOUR}, [], "float32", 0, [1, 4]),
+        ({1: ONE, 4: OTHER}, [], "float32", 3, [1, 4]),
+        ({1: ONE, 4: OTHER}, [], "bfloat16", 0, [1, 4]),
+        ({1: ONE, 4: OTHER}, ["model.dropout=0.1"], "float32", 0, [1, 4]),
+        ({1: ONE}, [], "float32", 3, [1]),
+        ({4: FOUR}, [], "float32", 3, []),
     ],
-    ids=["lawful", "other losses", "with dropout", "a group failed", "one worker failed"],
 )
 def test_what_was_found_is_written_and_the_exit_code_tells_the_rest(
-    pretended, capsys, timings, words, code, written
+    pretended, capsys, timings, words, precision, code, written
 ):
-    found, rows = pretended(timings, "--num-workers", "4,1", *words)
+    found, rows = pretended(timings, "--num-workers", "4,1", *words, precision=precision)
     assert found == code
     assert [row["num_workers"] for row in rows] == written
     assert ("out of memory" in capsys.readouterr().out) == (len(timings) == 1)
-
-
-def test_half_precision_is_told_and_not_judged(pretended, capsys):
-    timings = {1: ONE, 4: replace(FOUR, losses=(1.0, 0.6))}
-    code, _ = pretended(timings, "--num-workers", "1,4", precision="bfloat16")
-    assert code == 0 and "rounding in bfloat16 grows" in capsys.readouterr().out
 
 
 def test_without_a_number_as_many_workers_as_fit_and_have_a_group(pretended, capsys):
@@ -227,8 +214,3 @@ def test_what_the_cluster_cannot_hold_is_refused(inputs_words, tmp_path, monkeyp
     told = capsys.readouterr().err
     assert "the cluster has 2 CPU" in told and "--num-workers" in told
     assert not (tmp_path / "results").exists()
-
-
-def test_the_local_engine_has_no_workers_to_compare(capsys):
-    assert scaling.main(["--engine", "local"]) == 2
-    assert "numbers of Ray's workers, got --engine local" in capsys.readouterr().err

@@ -1,23 +1,24 @@
-"""A collection in the cache: its splits, memory-mapped and read query by query.
+"""A collection's splits on disk: a table of queries with their judgments and candidates.
 
 The queries, judgments and candidates of 300,000 training queries take 4 GB per process as Python
 dictionaries, and 0.4 GB per machine here. Opening takes constant time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rank_core.data.disk.document_store import DocumentStore, write_document_store
-from rank_core.data.disk.rows import Rows, RowsWriter, num_rows
-from rank_core.data.disk.run_store import RunStore, write_run_store
+from rank_core.data.disk.document_store import TEXTS, DocumentStore, TextsHash, utf8
+from rank_core.data.disk.table import Rows, Stored, TableWriter
+from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput
 from rank_core.records import Qrels, Run, Split
 
-QUERIES, JUDGED, CANDIDATES = "queries", "judged", "candidates"
+JUDGED, RANKED, SCORES = "judged", "ranked", "scores"
 
 
 class Splits(dict[str, Split]):
@@ -37,45 +38,57 @@ class Splits(dict[str, Split]):
         return Splits, (self._name, dict(self))
 
 
-class JudgmentStore(Mapping[str, dict[str, int]]):
-    """{query_id: {doc_id: grade}}, read on access, excluding the documents in `without`."""
-
-    def __init__(
-        self, folder: Path, queries: DocumentStore, without: frozenset[str] = frozenset()
-    ) -> None:
-        self.folder, self.queries, self.without = folder, queries, without
-
-    def __reduce__(
-        self,
-    ) -> tuple[type["JudgmentStore"], tuple[Path, DocumentStore, frozenset[str]]]:
-        return JudgmentStore, (self.folder, self.queries, self.without)
+class JudgmentStore(Stored[dict[str, int]]):
+    """{query_id: {doc_id: grade}}."""
 
     @cached_property
-    def _rows(self) -> Rows:
-        return Rows(self.folder, JUDGED, np.uint8, num_rows(self.folder, JUDGED))
+    def _judged(self) -> Rows:
+        return self.table.column(JUDGED)
 
-    def __getitem__(self, query_id: str) -> dict[str, int]:
-        words = self._rows[self.queries.row(query_id)].tobytes().decode().split()
-        judged = zip(words[::2], map(int, words[1::2]), strict=True)
-        return {doc_id: grade for doc_id, grade in judged if doc_id not in self.without}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.queries)
-
-    def __len__(self) -> int:
-        return len(self.queries)
+    def value(self, row: int) -> dict[str, int]:
+        """The judgments of a row."""
+        words = self._judged[row].tobytes().decode().split()
+        return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
-def write_judged_queries(folder: Path, queries: Mapping[str, str], qrels: Qrels) -> None:
-    """Writes a split's queries and judgments to its folder."""
-    (folder / QUERIES).mkdir(parents=True)
-    write_document_store(folder / QUERIES, queries.items, source="queries", total=len(queries))
-    writer = RowsWriter(folder, JUDGED, np.uint8, 0)
-    for query_id in queries:
-        lines = "".join(f"{doc_id} {grade}\n" for doc_id, grade in qrels[query_id].items())
-        content = np.frombuffer(lines.encode(), dtype=np.uint8)
-        writer.append(content, [len(content)])
-    writer.close()
+class RunStore(Stored[dict[str, float]]):
+    """{query_id: {doc_id: score}} in rank order."""
+
+    def __init__(self, folder: Path, documents: DocumentStore) -> None:
+        super().__init__(folder)
+        self.documents = documents
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RunStore, (self.folder, self.documents)
+
+    @cached_property
+    def _columns(self) -> tuple[Rows, Rows]:
+        return self.table.column(RANKED), self.table.column(SCORES)
+
+    def rows_of(self, query_id: str) -> NDArray[np.int32]:
+        """The documents' rows of a query's candidates, best first."""
+        return self._columns[0][self.row(query_id)]
+
+    def value(self, row: int) -> dict[str, float]:
+        """The candidates of a row."""
+        ranked, scores = (column[row] for column in self._columns)
+        return dict(zip(self.documents.ids_of(ranked), scores.tolist(), strict=True))
+
+
+def num_ranked(run: Mapping[str, Mapping[str, float]], query_id: str) -> int:
+    """The number of candidates of a query, without reading them."""
+    if isinstance(run, RunStore):
+        return len(run.rows_of(query_id))
+    return len(run.get(query_id, ()))
+
+
+def ranked_rows(
+    scored: Mapping[str, float], documents: DocumentStore
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The documents' rows and scores of a query's candidates, best first."""
+    ranked = in_rank_order(scored)
+    rows = documents.rows(ranked).astype(np.int32)
+    return rows, np.fromiter(ranked.values(), dtype=np.float64, count=len(ranked))
 
 
 def write_split(
@@ -85,17 +98,24 @@ def write_split(
     run: Iterable[tuple[str, Mapping[str, float]]],
     documents: DocumentStore,
 ) -> None:
-    """Writes a split to a new folder; a query missing from `run` has no candidates."""
-    write_judged_queries(folder, queries, qrels)
-    write_run_store(folder / CANDIDATES, run, queries, documents)
+    """Writes a split to a new folder; a query missing from `run` has no candidates. Every candidate
+    must be one of the documents. Memory use is 12 bytes per candidate."""
+    candidates = {query_id: ranked_rows(scored, documents) for query_id, scored in run}
+    none = ranked_rows({}, documents)
+    digest = TextsHash()
+    folder.mkdir(parents=True)
+    types = {TEXTS: np.uint8, JUDGED: np.uint8, RANKED: np.int32, SCORES: np.float64}
+    with TableWriter(folder, **types) as table:
+        for query_id, text in queries.items():
+            judged = "".join(f"{doc_id} {grade}\n" for doc_id, grade in qrels[query_id].items())
+            rows, scores = candidates.get(query_id, none)
+            row = {TEXTS: utf8(text), JUDGED: judged.encode(), RANKED: rows, SCORES: scores}
+            table.append([query_id], **{name: [values] for name, values in row.items()})
+            digest.add(query_id, utf8(text))
+    digest.write(folder)
 
 
-def open_split(
-    folder: Path, documents: DocumentStore, without: frozenset[str] = frozenset()
-) -> Split:
-    """The split in a folder, excluding judgments of the documents in `without`."""
-    queries = DocumentStore(folder / QUERIES)
-    judged = JudgmentStore(folder, queries, without)
-    candidates = RunStore(folder / CANDIDATES, queries, documents)
-    # Mappings in place of dictionaries, read on access.
-    return Split(queries, cast(Qrels, judged), cast(Run, candidates))
+def open_split(folder: Path, documents: DocumentStore) -> Split:
+    """The split in a folder: mappings in place of dictionaries, read on access."""
+    judged, candidates = JudgmentStore(folder), RunStore(folder, documents)
+    return Split(DocumentStore(folder), cast(Qrels, judged), cast(Run, candidates))

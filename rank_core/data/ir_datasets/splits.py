@@ -6,25 +6,26 @@ all documents.
 """
 
 import hashlib
+import io
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rank_core import first_stage
-from rank_core.data.disk.document_store import DocumentStore, write_document_store
-from rank_core.data.disk.run_store import write_run_store
-from rank_core.data.disk.split_store import CANDIDATES, write_judged_queries
+from rank_core.data.disk.document_store import HASH, DocumentStore, write_document_store
+from rank_core.data.disk.split_store import ranked_rows, write_split
 from rank_core.data.ir_datasets.source import IrSource
-from rank_core.data.named import Part, Recipe
-from rank_core.data.trec import read_run, write_lines, write_qrels, write_queries
+from rank_core.data.named import DatasetPart, Recipe
+from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.records import Qrels, Run
 
 DEPTH = 1000  # maximum number of candidates per query
-OWN_DOCUMENTS, ABSENT, HASH = "documents", "absent.txt", "hash.txt"
+OWN_DOCUMENTS = "documents"
 
 
 class _Judged(NamedTuple):
@@ -51,38 +52,70 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
         if (run := _given_run(name, split, parts, judged[split].queries)) is not None
     }
     documents = shared or _ranked_documents(folder / OWN_DOCUMENTS, name, recipe, judged, runs)
-    runs |= _bm25_runs(
-        documents,
-        {split: of_split.queries for split, of_split in judged.items() if split not in runs},
-    )
+    without = {split: of_split for split, of_split in judged.items() if split not in runs}
+    runs |= _bm25_runs(documents, {split: own.queries for split, own in without.items()})
+    contents: dict[str, bytes] = {}
     for split, (queries, qrels) in judged.items():
-        _require_documents(f"{name}, candidates of {split}", runs[split], documents)
-        (folder / split).mkdir()
-        write_queries(folder / split / "queries.tsv", queries)
-        write_qrels(folder / split / "qrels.trec", qrels)
-        absent = _absent(_relevant(qrels), documents)
-        write_lines(folder / split / ABSENT, absent)
-        if absent:
-            _say(
-                f"{name}, {split}: {len(absent)} relevant documents are missing from the collection"
+        unknown = _absent(
+            (doc_id for ranked in runs[split].values() for doc_id in ranked), documents
+        )
+        if unknown:
+            raise BadInput(
+                f"{name}, candidates of {split}: {len(unknown):,} documents are not in the "
+                f"collection, such as {', '.join(unknown[:3])}"
             )
-        write_run_store(folder / split / CANDIDATES, runs[split].items(), queries, documents)
-    content_hash = _content_hash(folder, list(recipe.splits), documents)
-    (folder / HASH).write_text(content_hash, encoding="ascii")
-    for split, (queries, qrels) in judged.items():
-        write_judged_queries(folder / split, queries, qrels)
+        absent = _absent(_relevant(qrels), documents)
+        if absent:
+            _say(f"{name}, {split}: {len(absent)} relevant documents are missing")
+        for file, content in _contents(queries, qrels, absent, runs[split], documents):
+            contents[f"{split}/{file}"] = content
+        # Measures need missing relevant documents; training could not read them.
+        gone = set(absent) if split == "train" else set()
+        kept = {q: {d: grade for d, grade in qrels[q].items() if d not in gone} for q in queries}
+        write_split(folder / split, queries, kept, runs[split].items(), documents)
+    digest = hashlib.sha256(documents.content_hash.encode())
+    for file in sorted(contents, key=Path):
+        digest.update(f"{file}\n{len(contents[file])}\n".encode() + contents[file])
+    (folder / HASH).write_text(digest.hexdigest()[:16], encoding="ascii")
 
 
-def _judged(name: str, split: str, parts: tuple[Part, ...]) -> _Judged:
+def _contents(
+    queries: Mapping[str, str],
+    qrels: Qrels,
+    absent: Iterable[str],
+    run: Run,
+    documents: DocumentStore,
+) -> Iterator[tuple[str, bytes]]:
+    """(file, bytes) of a split as first stored, of which the content hash is made."""
+    judged = [(q, d, grade) for q, of_query in qrels.items() for d, grade in of_query.items()]
+    yield "queries.tsv", _lines(f"{q}\t{' '.join(text.split())}" for q, text in queries.items())
+    yield "qrels.trec", _lines(f"{q} 0 {d} {grade}" for q, d, grade in judged)
+    yield "absent.txt", _lines(absent)
+    lists = [ranked_rows(run.get(query_id, {}), documents) for query_id in queries]
+    ends = np.cumsum([0, *(len(rows) for rows, _ in lists)], dtype=np.int64)
+    yield "candidates/rows.npy", _saved(np.concatenate([rows for rows, _ in lists]))
+    yield "candidates/scores.npy", _saved(np.concatenate([scores for _, scores in lists]))
+    yield "candidates/offsets.npy", _saved(ends)
+
+
+def _lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _saved(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def _judged(name: str, split: str, parts: tuple[DatasetPart, ...]) -> _Judged:
     queries: dict[str, str] = {}
     qrels: Qrels = {}
     excluded: list[str] = []
     for part in parts:
         source = IrSource(part.dataset_id)
-        states = source.states("queries", "qrels")
-        texts, judgments = source.queries(part.query_field), source.qrels()
-        source.require_unchanged(states, "queries", "qrels")
-        for query_id, text in texts.items():
+        judgments = source.qrels()
+        for query_id, text in source.queries(part.query_field).items():
             if query_id not in judgments:
                 continue
             long_id, relevance = f"{part.prefix}{query_id}", judgments[query_id]
@@ -104,7 +137,7 @@ def _judged(name: str, split: str, parts: tuple[Part, ...]) -> _Judged:
 
 
 def _given_run(
-    name: str, split: str, parts: tuple[Part, ...], queries: Mapping[str, str]
+    name: str, split: str, parts: tuple[DatasetPart, ...], queries: Mapping[str, str]
 ) -> Run | None:
     """The candidates from a run file or the dataset; None if there are none."""
     if (path := run_file(name, split)) is not None:
@@ -155,15 +188,10 @@ def _ranked_documents(
                 f"{_run_files(name, split)[0]} (or .gz)"
             )
     source = IrSource(recipe.parts[0].dataset_id)
-    states = source.states("docs")
     wanted = {doc_id for run in runs.values() for ranked in run.values() for doc_id in ranked}
     wanted |= {doc_id for of_split in judged.values() for doc_id in _relevant(of_split.qrels)}
     folder.mkdir()
-    store = write_document_store(
-        folder, lambda: source.some_documents(wanted), source=source.documents_id
-    )
-    source.require_unchanged(states, "docs")
-    return store
+    return write_document_store(folder, source.some_documents(wanted), source=source.documents_id)
 
 
 def _run_files(name: str, split: str) -> list[Path]:
@@ -173,15 +201,6 @@ def _run_files(name: str, split: str) -> list[Path]:
     return [folder / f"{split}.run", folder / f"{split}.run.gz"]
 
 
-def _require_documents(where: str, run: Run, documents: DocumentStore) -> None:
-    unknown = _absent((doc_id for ranked in run.values() for doc_id in ranked), documents)
-    if unknown:
-        raise BadInput(
-            f"{where}: {len(unknown):,} documents are not in the collection, such as "
-            f"{', '.join(unknown[:3])}"
-        )
-
-
 def _absent(doc_ids: Iterable[str], documents: DocumentStore) -> list[str]:
     names = sorted(set(doc_ids))
     return [names[n] for n in np.flatnonzero(documents.rows(names) < 0)]
@@ -189,15 +208,6 @@ def _absent(doc_ids: Iterable[str], documents: DocumentStore) -> list[str]:
 
 def _relevant(qrels: Qrels) -> Iterable[str]:
     return (doc for judged in qrels.values() for doc, grade in judged.items() if grade > 0)
-
-
-def _content_hash(folder: Path, splits: list[str], documents: DocumentStore) -> str:
-    digest = hashlib.sha256(documents.content_hash.encode())
-    for path in sorted(path for split in splits for path in (folder / split).rglob("*.*")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(folder)}\n{len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()[:16]
 
 
 def _say(line: str) -> None:

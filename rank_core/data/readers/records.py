@@ -1,7 +1,7 @@
 """Documents, queries and judgments as records, under the field names in common use.
 
-A table is a file (of the `KINDS`) or a folder of files of one kind: parts in name order, or a data
-set saved by Hugging Face's `datasets`. One record at a time is in memory.
+A table is a file (of the `KINDS`) or a folder of files of one kind, its parts in name order. One
+record at a time is in memory.
 """
 
 import json
@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rank_core.data.readers.arrow import arrow_records, parquet_records, saved_files
-from rank_core.data.readers.lines import json_records, tsv_records
+from rank_core.data.readers.tables import Record, json_records, parquet_records, tsv_records
 from rank_core.data.trec import (
     gathered_qrels,
     gathered_queries,
@@ -22,7 +21,7 @@ from rank_core.data.trec import (
 from rank_core.errors import BadInput, shown
 from rank_core.records import Qrels
 
-KINDS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", ".parquet", ".arrow")
+KINDS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", ".parquet")
 TREC = (".trec", ".qrels", ".txt")
 """Suffixes of judgments in trec_eval's format; a TSV file of four columns has that format too."""
 
@@ -50,9 +49,6 @@ def table_files(path: Path) -> list[Path]:
     """The files of a table, in order; raises `BadInput` for a folder of mixed or unknown kinds."""
     if not path.is_dir():
         return [path]
-    saved = saved_files(path)
-    if saved is not None:
-        return saved
     files = sorted(file for file in path.iterdir() if file.name[0] != "." and kind_of(file))
     if not files or len({kind_of(file) for file in files}) > 1:
         names = ", ".join(file.name for file in files[:3]) or "none"
@@ -130,8 +126,8 @@ def parse_fields(text: str) -> dict[str, str]:
 
 def _records(
     path: Path, names: Names, fields: Fields, columns: dict[int, tuple[str, ...]]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, record) of all files of a table."""
+) -> Iterator[Record]:
+    """The records of all files of a table."""
     wanted = {*fields, *(name for known in names.values() for name in known)}
     for file in table_files(path):
         kind = kind_of(file)
@@ -139,10 +135,8 @@ def _records(
             yield from json_records(file)
         elif kind.startswith(".tsv"):
             yield from tsv_records(file, columns, wanted)
-        elif kind == ".parquet":
-            yield from parquet_records(file, wanted)
         else:
-            yield from arrow_records(file, wanted)
+            yield from parquet_records(file, wanted)
 
 
 def _is_trec(path: Path) -> bool:
@@ -170,12 +164,9 @@ def _texts(
 ) -> tuple[str, ...]:
     called = {field: _name(record, field, names, fields) for field in required}
     if missing := [field for field, name in called.items() if name is None]:
-        given = {ours: f"{ours} ({theirs} by --fields)" for theirs, ours in fields.items()}
-        needed = " and ".join(given.get(field, field) for field in missing)
-        known = ", ".join(name if name.isidentifier() else shown(name) for name in record)
         raise BadInput(
-            f"{place}: a {kind} must have {needed}, found {known or 'no field'}; name others by "
-            f"--fields {','.join(f'THEIRS={field}' for field in missing)}"
+            f"{place}: a {kind} must have {' and '.join(missing)}, found {shown(list(record))}; "
+            f"name others by --fields {','.join(f'THEIRS={field}' for field in missing)}"
         )
     return tuple(
         (_text if field == "text" else _word)(record, name, place)
@@ -196,8 +187,7 @@ def _text(record: Mapping[str, Any], field: str, place: str, expected: str = "a 
     value = record[field]
     if not isinstance(value, str):
         # Nested values may be too deep to be printed.
-        kind = "an object" if isinstance(value, dict) else "a list"
-        what = kind if isinstance(value, dict | list) and value else json.dumps(value)[:80]
+        what = type(value).__name__ if isinstance(value, dict | list) else json.dumps(value)[:80]
         raise BadInput(f"{place}: {field} must be {expected}, found {what}")
     try:
         value.encode()

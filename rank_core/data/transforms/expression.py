@@ -8,11 +8,12 @@ defaults. Quote it in a shell. NAME is one of `TRANSFORMS`, or `module:Class`. A
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, get_type_hints
 
 from rank_core.data.transforms.transform import Transform
 from rank_core.errors import BadInput, unknown
-from rank_core.own_code import load, path_of, portable
+from rank_core.own_code import guarded, load, path_of, portable
 from rank_core.records import Collection
 from rank_core.settings.checks import BOOLEANS, TYPE_NAMES
 
@@ -50,7 +51,9 @@ def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
 def apply_transforms(collection: Collection, steps: Sequence[Step]) -> Collection:
     """The collection after all transforms, applied in order."""
     for name, settings in steps:
-        before, collection = collection, make_transform(name, settings)(collection)
+        before, transform = collection, make_transform(name, settings)
+        with nullcontext() if name in TRANSFORMS else guarded(f"transform {name}"):
+            collection = transform(before)
         if not isinstance(collection, Collection) or collection.content_hash == before.content_hash:
             raise BadInput(
                 f"transform {name} must return a Collection with its own content_hash, as from "
@@ -74,7 +77,7 @@ def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
     """The transform of this name, with defaults for settings that are not given."""
     kind = transform_class(name)
     types = get_type_hints(kind)
-    known = {field.name: types[field.name] for field in dataclasses.fields(kind)}
+    known = {field.name: types[field.name] for field in dataclasses.fields(kind) if field.init}
     for setting in settings:
         if setting not in known:
             raise unknown(f"setting of {name}", setting, known)

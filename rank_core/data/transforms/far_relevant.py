@@ -9,7 +9,7 @@ documents for training without the bias.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -19,22 +19,14 @@ import numpy as np
 from rank_core import first_stage
 from rank_core.cache import cached_directory
 from rank_core.data.disk.document_store import STORE_VERSION, DocumentStore, write_document_store
+from rank_core.data.disk.split_store import open_split, write_split
 from rank_core.data.transforms.transform import derived, derived_hash
-from rank_core.data.trec import (
-    read_lines,
-    read_qrels,
-    read_queries,
-    read_run,
-    write_lines,
-    write_qrels,
-    write_queries,
-    write_run,
-)
+from rank_core.data.trec import read_lines, write_lines
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.seeding import generator
 
-_DOCUMENTS, _SPANS, _RUN = "documents", "spans.jsonl.gz", "bm25.run.gz"
+_DOCUMENTS, _SPANS = "documents", "spans.jsonl.gz"
 
 MEASURED_FIRST = ("test", "dev")
 """Splits that keep a query text which occurs in several splits."""
@@ -51,7 +43,7 @@ class FarRelevant:
     first_position: int = 512  # words before the relevant passage
     max_length: int = 1431  # words of a document: 3 x 477
     max_queries: int = 0  # per split; 0: all
-    as_published: bool = False  # the paper's wording, one word longer (see `bury`)
+    as_published: bool = field(default=False, init=False, repr=False)  # keeps content hashes
     name: ClassVar[str] = "far-relevant"
     version: ClassVar[int] = 1
 
@@ -91,7 +83,7 @@ class FarRelevant:
         return cached_directory("transforms", f"{self.name}-{STORE_VERSION}-{key}", build)
 
 
-class Plan(NamedTuple):
+class PlannedDocument(NamedTuple):
     """The query and passage of a document to be made."""
 
     split: str
@@ -113,33 +105,31 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
     (folder / _DOCUMENTS).mkdir()
     store = write_document_store(
         folder / _DOCUMENTS,
-        lambda: _documents(plans, pool, collection.documents, settings, spans),
+        _documents(plans, pool, collection.documents, settings, spans),
         source=f"{settings.name} of {collection.name}",
     )
     write_lines(folder / _SPANS, (json.dumps(span) for span in spans))
-    texts = {plan.query_id: collection.splits[plan.split].queries[plan.query_id] for plan in plans}
-    run = first_stage.Bm25Index(store).run(texts)
-    for split in collection.splits:
-        own = [plan for plan in plans if plan.split == split]
-        (folder / split).mkdir()
-        write_queries(folder / split / "queries.tsv", {p.query_id: texts[p.query_id] for p in own})
-        write_qrels(folder / split / "qrels.trec", {p.query_id: {p.doc_id: 1} for p in own})
-        write_run(folder / split / _RUN, {p.query_id: run[p.query_id] for p in own}, tag="bm25")
+    index = first_stage.Bm25Index(store)
+    for name, split in collection.splits.items():
+        relevant = {plan.query_id: plan.doc_id for plan in plans if plan.split == name}
+        queries = {query_id: " ".join(split.queries[query_id].split()) for query_id in relevant}
+        qrels = {query_id: {doc_id: 1} for query_id, doc_id in relevant.items()}
+        write_split(folder / name, queries, qrels, index.run(queries).items(), store)
 
 
 def _require_distractors(
     pool: Sequence[str], collection: Collection, settings: FarRelevant
 ) -> None:
     """Raises `BadInput` if the passages cannot fill the start of a document."""
-    words, least = 0, settings.first_position + settings.as_published
+    words, least = 0, settings.first_position
     for doc_id in pool:
         if words >= least:
             return
         words += len(collection.documents[doc_id].split())
     if words < least:
         remedy = (
-            f"set first_position to at most {words - settings.as_published}"
-            if words > settings.as_published
+            f"set first_position to at most {words}"
+            if words
             else f"each of its {len(collection.documents):,} documents is relevant to a query, so "
             "none can fill another; use a collection of passages"
         )
@@ -151,7 +141,7 @@ def _require_distractors(
 
 
 def _documents(
-    plans: Sequence[Plan],
+    plans: Sequence[PlannedDocument],
     pool: Sequence[str],
     passages: Mapping[str, str],
     settings: FarRelevant,
@@ -166,7 +156,6 @@ def _documents(
                 (passages[doc_id] for doc_id in _draw(pool, rng)),
                 first_position=settings.first_position,
                 max_length=settings.max_length,
-                as_published=settings.as_published,
                 rng=rng,
             )
         except BadInput as error:
@@ -196,13 +185,8 @@ def _draw(pool: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def _open(folder: Path, names: tuple[str, ...]) -> tuple[DocumentStore, dict[str, Split]]:
-    splits = {}
-    for name in names:
-        queries = read_queries(folder / name / "queries.tsv")
-        run = read_run(folder / name / _RUN)
-        candidates = {query_id: run.get(query_id, {}) for query_id in queries}
-        splits[name] = Split(queries, read_qrels(folder / name / "qrels.trec"), candidates)
-    return DocumentStore(folder / _DOCUMENTS), splits
+    documents = DocumentStore(folder / _DOCUMENTS)
+    return documents, {name: open_split(folder / name, documents) for name in names}
 
 
 def _first_stage() -> str:
@@ -212,7 +196,7 @@ def _first_stage() -> str:
 
 def plan_documents(
     collection: Collection, *, longest: int, max_queries: int, seed: int
-) -> list[Plan]:
+) -> list[PlannedDocument]:
     """The query and passage of each document.
 
     A query is used if a passage of at most `longest` words is relevant to it and to no other query;
@@ -249,7 +233,7 @@ def plan_documents(
     # Ids must not depend on queries, because ties are broken by doc_id.
     numbers = generator(seed, STREAM, "doc_ids").permutation(len(chosen))
     return [
-        Plan(split, query_id, f"f{number:07d}", passage_id)
+        PlannedDocument(split, query_id, f"f{number:07d}", passage_id)
         for (split, query_id, passage_id), number in zip(chosen, numbers, strict=True)
     ]
 
@@ -322,7 +306,6 @@ def bury(
     *,
     first_position: int,
     max_length: int,
-    as_published: bool,
     rng: np.random.Generator,
 ) -> Buried:
     """A document that contains `relevant`, at least `first_position` words after its start.
@@ -330,10 +313,8 @@ def bury(
     Its length is drawn uniformly from `first_position` + the passage's words to `max_length`.
     Distractors fill it up to `first_position`; the next ones, as many as the length allows, follow
     in random order together with the relevant passage. A distractor before it that would exceed
-    `max_length` is cut. `as_published` follows the paper's wording as we read it: more than
-    `first_position` words come first, and the last distractor is the one that exceeds the drawn
-    length, so documents are one word and one passage longer. Raises `BadInput` for a passage that
-    does not fit and for too few distractors.
+    `max_length` is cut. Raises `BadInput` for a passage that does not fit and for too few
+    distractors.
     """
     num_words = len(relevant.split())
     if not 1 <= num_words <= max_length - first_position:
@@ -343,10 +324,9 @@ def bury(
         )
     length = int(rng.integers(first_position + num_words, max_length + 1))
     source = iter(distractors)
-    most = None if as_published else max_length - num_words
-    before = list(_fill(source, first_position + as_published, most))
+    before = list(_fill(source, first_position, max_length - num_words))
     offset = sum(len(passage.split()) for passage in before)
-    after = list(_follow(source, length - offset - num_words, one_more=as_published))
+    after = list(_follow(source, length - offset - num_words))
     slot = int(rng.integers(len(after) + 1))
     order = [after[number] for number in rng.permutation(len(after))]
     offset += sum(len(passage.split()) for passage in order[:slot])
@@ -354,7 +334,7 @@ def bury(
     return Buried(" ".join(part.strip() for part in parts), offset, num_words, length)
 
 
-def _fill(distractors: Iterator[str], least: int, most: int | None) -> Iterator[str]:
+def _fill(distractors: Iterator[str], least: int, most: int) -> Iterator[str]:
     """Distractors up to at least `least` words, the last one cut to at most `most` in all."""
     total = 0
     while total < least:
@@ -362,19 +342,17 @@ def _fill(distractors: Iterator[str], least: int, most: int | None) -> Iterator[
         if passage is None:
             raise BadInput(f"the distractors have {total} words together, and {least} are needed")
         words = passage.split()
-        if most is not None and total + len(words) > most:
+        if total + len(words) > most:
             passage = " ".join(words[: most - total])
         total += len(words)
         if words:
             yield passage
 
 
-def _follow(distractors: Iterator[str], room: int, *, one_more: bool) -> Iterator[str]:
-    """Distractors up to the first that exceeds `room` words, which is included if asked for."""
-    while room >= 0:
-        passage = next(distractors, None)
-        if passage is None:
-            return
+def _follow(distractors: Iterator[str], room: int) -> Iterator[str]:
+    """Distractors before the first that exceeds `room` words."""
+    for passage in distractors:
         room -= len(passage.split())
-        if room >= 0 or one_more:
-            yield passage
+        if room < 0:
+            return
+        yield passage

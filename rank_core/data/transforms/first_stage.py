@@ -126,7 +126,7 @@ class FirstStage:
             return ""
         if self.by.startswith("lucene"):
             return lucene.recipe()
-        return first_stage.recipe()
+        return first_stage.recipe() + (", rm3 2" if self.by == "rm3" else "")
 
     def _folder(self, collection: Collection) -> Path:
         key = derived_hash(collection, self, self._recipe())

@@ -108,9 +108,8 @@ class GaussianKernels(nn.Module):
         return near_BQDK.masked_fill(~text_mask_BD[:, None, :, None], 0.0).sum(2)
 
 
-LATER_IS_LESS = 1e-6
-"""Discount per position when matches are ranked: larger than rounding errors, too small to matter
-otherwise."""
+ROUNDING = 1e-6
+"""Relative difference (absolute below 1) up to which two strengths are equal."""
 
 
 class Matches(NamedTuple):
@@ -143,12 +142,16 @@ def strongest(strength_BQD: Tensor, mask_BQD: Tensor, k: int) -> Matches:
     A repeated word has the same similarity everywhere up to rounding, which depends on the batch
     and must not choose the position.
     """
-    length = strength_BQD.shape[2]
-    late_D = LATER_IS_LESS * torch.arange(length, device=strength_BQD.device)
-    rank_BQD = (strength_BQD.detach() - late_D).masked_fill(~mask_BQD, float("-inf"))
-    rank_BQk, place_BQk = pad(rank_BQD, (0, max(0, k - length)), value=-torch.inf).topk(k, dim=2)
-    real_BQk = rank_BQk > float("-inf")
-    place_BQk = place_BQk.clamp_max(length - 1)
+    left_BQD = strength_BQD.detach().masked_fill(~mask_BQD, -torch.inf)
+    places, reals = [], []
+    for _ in range(k):
+        largest_BQ1 = left_BQD.amax(2, keepdim=True)
+        equal_BQD = left_BQD >= largest_BQ1 - ROUNDING * largest_BQ1.abs().clamp_min(1)
+        # Of several maxima, `argmax` finds the first.
+        places.append(equal_BQD.byte().argmax(2, keepdim=True))
+        reals.append(largest_BQ1 > -torch.inf)
+        left_BQD.scatter_(2, places[-1], -torch.inf)
+    place_BQk, real_BQk = torch.cat(places, 2), torch.cat(reals, 2)
     strength_BQk = strength_BQD.gather(2, place_BQk).masked_fill(~real_BQk, 0.0)
     return Matches(strength_BQk, place_BQk, real_BQk)
 

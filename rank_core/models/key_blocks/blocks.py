@@ -74,9 +74,6 @@ def selector_of(settings: Model) -> str:
             "model.selector_backbone has no effect with model.selector="
             f"{selector}, got {settings.selector_backbone!r}; it is for learned-separate"
         )
-    for quirk in settings.quirks:
-        if quirk != TRUNCATE_LATEST:
-            raise unknown(f"quirk of model {settings.name}", quirk, (TRUNCATE_LATEST,))
     return selector
 
 
@@ -119,26 +116,6 @@ def fitting(
     return sorted((block, size) for block, size in read.items() if size)
 
 
-class BlockBatch(ChunkBatch):
-    """A batch whose rows are blocks that the model still selects from."""
-
-    passages: tuple[Passages, ...]  # of each document
-
-    def __new__(cls, batch: ChunkBatch, passages: tuple[Passages, ...]) -> "BlockBatch":
-        """A batch with the passages into which each document's selected blocks are arranged."""
-        self = super().__new__(cls, *batch)
-        self.passages = passages
-        return self
-
-    def to(self, device: torch.device) -> "BlockBatch":
-        """The batch on a device."""
-        return BlockBatch(super().to(device), self.passages)
-
-    def pinned(self) -> "BlockBatch":
-        """The batch in page-locked memory, for asynchronous copies to a GPU."""
-        return BlockBatch(super().pinned(), self.passages)
-
-
 def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
     """Selected rows of an input, cut to the longest of them."""
     sizes = tuple(inputs.sizes[row] for row in rows)
@@ -167,7 +144,7 @@ def with_segments(inputs: EncoderInput, wanted: bool) -> EncoderInput:
 
 
 def passages_of(
-    batch: BlockBatch, chosen: Sequence[Sequence[tuple[int, int]]], pad_id: int
+    batch: ChunkBatch, chosen: Sequence[Sequence[tuple[int, int]]], pad_id: int
 ) -> ChunkBatch:
     """The passages of each document's `chosen` blocks, given as (block, number of tokens)."""
     width = batch.inputs.input_ids_CL.shape[1]
@@ -302,7 +279,7 @@ class BlockReader(PairEncoder):
         """The passages read with a query of `num_query_tokens` tokens."""
         if self.num_passages:
             return Passages(self.chunking.window, self.chunking.stride, self.num_passages)
-        limit = self.backbone.max_input_tokens - num_query_tokens - NUM_SPECIAL
+        limit = self.backbone.max_window(num_query_tokens)
         return Passages(limit, limit, 1)
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
@@ -315,7 +292,7 @@ class BlockReader(PairEncoder):
             if self.selector == "bm25-then-learned" and not fits:
                 order = self._order("bm25", query, doc_id)
                 kept = sorted(within(order, document.lengths, CASCADE_SURPLUS * passages.budget))
-            return [Chunk(query, tokens[slice(*spans[i])]) for i in kept]
+            return self.rows(query, [tokens[slice(*spans[i])] for i in kept])
         if not fits:
             chosen = fitting(
                 self._order(self.selector, query, doc_id),
@@ -325,15 +302,17 @@ class BlockReader(PairEncoder):
             )
             starts = [(spans[i].start, size) for i, size in chosen]
             tokens = np.concatenate([tokens[start : start + size] for start, size in starts])
-        return [Chunk(query, tokens[start:end]) for start, end in passages.spans(len(tokens))]
+        return self.rows(query, [tokens[s:e] for s, e in passages.spans(len(tokens))])
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
         """A batch; with what the model needs to select blocks, if it does."""
         batch = super().collate(documents)
         if self.selector not in LEARNED:
             return batch
-        passages = [self.passages(len(document[0].query)) for document in documents]
-        return BlockBatch(batch, tuple(passages))
+        prefix, middle, _ = self.backbone.layout
+        around = len(prefix) + len(middle) - 2  # which count as of the query in `rows`
+        passages = [self.passages(len(document[0].query) - around) for document in documents]
+        return batch._replace(passages=tuple(passages))
 
     def _order(self, selector: str, query: NDArray[np.int32], doc_id: str) -> list[int]:
         if selector in BLOCK_SCORES:

@@ -33,8 +33,7 @@ class ConvolutionalKernels(nn.Module):
     """score_C of chunks: kernel-pooled cosines of contextual trigrams of query and chunk, in 11
     bins, with logarithms summed over the query and weighted (the student, after K-NRM).
 
-    It reads the encoder's word embeddings without a gradient. Unlike here, the reference also adds
-    positions, segments and their LayerNorm, and counts the query's [CLS] and [SEP] as words.
+    It reads the encoder's word embeddings without a gradient.
     """
 
     def __init__(self, embedding_size: int) -> None:
@@ -126,12 +125,7 @@ def overlapping_spans(num_tokens: int, window: int, stride: int) -> list[Span]:
 
 
 class OverlappingChunks(PairEncoder):
-    """Documents as extended cores, in rows [CLS] query [SEP] chunk [SEP].
-
-    Unlike here, the published code has no [SEP] after a chunk, counts the document's last [SEP] as
-    a token (in its own chunk if the cores are full), and masks padding before the first core, which
-    shifts its tokens' positions.
-    """
+    """Documents as extended cores, in rows [CLS] query [SEP] chunk [SEP]."""
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
         """A chunk per core; `max_chunks` keeps the first ones."""
@@ -147,6 +141,11 @@ class Idcm(Ranker):
     In the stage `student`, `forward` in training mode adds the student's loss to `extra_loss`,
     which the training loop adds to its loss and resets; the score has no gradient there. In
     evaluation BERT reads the student's choice only.
+
+    Unlike here, the published code has no [SEP] after a chunk, counts the document's last [SEP] as
+    a token (in its own chunk if the cores are full), and masks padding before the first core, which
+    shifts its tokens' positions. Its student (CK) adds positions, segments and their LayerNorm to
+    the word embeddings and counts the query's [CLS] and [SEP] as words.
     """
 
     label = "IDCM"

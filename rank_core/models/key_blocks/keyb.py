@@ -15,11 +15,12 @@ from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.encoders.cls_only import only_cls
-from rank_core.encoders.tiny import RANKING_HEAD
+from rank_core.encoders.published_heads import PublishedHead
+from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.key_blocks.blocks import (
+    LEARNED,
     TRUNCATE_LATEST,
-    BlockBatch,
     BlockReader,
     by_score,
     fitting,
@@ -47,6 +48,7 @@ class KeyBlocks(Ranker):
     family = "key blocks"
     by_chunks = False
     options: ClassVar[tuple[str, ...]] = ("pool", "selector", "selector_backbone", "quirks")
+    QUIRKS: ClassVar[tuple[str, ...]] = (TRUNCATE_LATEST,)
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
@@ -75,7 +77,12 @@ class KeyBlocks(Ranker):
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Rejects unknown selectors, encoders that cannot read blocks, settings without effect."""
-        selector_of(config.model)
+        selector = selector_of(config.model)
+        if selector in LEARNED and len(backbone.layout.suffix) > 1:
+            raise BadInput(
+                f"model.selector={selector} joins scored blocks, and backbone {backbone.name} has "
+                "text of its own behind each; choose a selector that reads no encoder"
+            )
         cls.num_passages(config.model)
         if config.model.selector_backbone:
             _check_selector(resolve_backbone(config.model.selector_backbone), backbone)
@@ -87,13 +94,13 @@ class KeyBlocks(Ranker):
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B; a learned selection depends on the current weights."""
-        if isinstance(batch, BlockBatch):
+        if batch.passages:
             batch = passages_of(batch, self.choose(batch), self.pad_id)
         x_CH = self.encode(batch.inputs)
         with torch.autocast(x_CH.device.type, enabled=False):
             return self.aggregate(*pad_chunks(at_least_fp32(x_CH), batch.counts))
 
-    def choose(self, batch: BlockBatch) -> list[list[tuple[int, int]]]:
+    def choose(self, batch: ChunkBatch) -> list[list[tuple[int, int]]]:
         """(block, number of tokens) of the blocks to read of each document, in document order."""
         of_documents, start = [], 0
         for count in batch.counts:
@@ -113,7 +120,7 @@ class KeyBlocks(Ranker):
             )
         return chosen
 
-    def score_blocks(self, batch: BlockBatch, rows: list[int]) -> list[float]:
+    def score_blocks(self, batch: ChunkBatch, rows: list[int]) -> list[float]:
         """The selector's scores of blocks, without dropout and gradient."""
         ranker = self if self.selector is None else self.selector
         parts = []
@@ -139,7 +146,7 @@ class KeyBlocks(Ranker):
         head = (own or backbone).folder / RANKING_HEAD
         if head.exists():
             selector.head.load_state_dict(load_file(head))
-        elif own is None:
+        elif own is None and not isinstance(selector.head, PublishedHead):
             selector.head.load_state_dict(self.head.state_dict())
         return selector.requires_grad_(False)
 
@@ -149,6 +156,7 @@ class KeyB(KeyBlocks):
     passage."""
 
     label = "KeyB"
+    scores_chunks = True  # its only passage
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
@@ -201,7 +209,7 @@ def _scores(ranker: Ranker, inputs: EncoderInput) -> Tensor:
     """score_C of rows, with the head in fp32 or wider."""
     x_CH = ranker.encode(inputs)
     with torch.autocast(x_CH.device.type, enabled=False):
-        score_C: Tensor = ranker.head(x_CH.to(ranker.head.weight.dtype)).squeeze(-1)
+        score_C: Tensor = ranker.head(x_CH.to(next(ranker.head.parameters()).dtype)).squeeze(-1)
     return score_C
 
 

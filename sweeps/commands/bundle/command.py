@@ -1,36 +1,68 @@
-"""`ranksweep bundle DIR`: a finished sweep as one file that anyone can check."""
+"""`ranksweep bundle DIR`: a finished sweep as one file that anyone can check.
 
+    sweep/        the sweep's folder: settings, runs, judgments, per-query values, report
+    bundle.json   the bundle's provenance
+    README.md, CITATION.cff, SHA256SUMS
+
+`bundle` and `verify` make the report by the same `report_of`, from such a folder alone.
+"""
+
+import json
+import os
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rank_core.data.transforms.expression import base_of, folder_and_fields
-from rank_core.errors import BadInput
-from sweeps.commands.bundle.archive import files_of, write_zip
-from sweeps.commands.bundle.contents import (
-    FORMAT,
-    Manifest,
-    collection_of,
-    ended,
-    installed,
-    qrels_mode,
-    stage,
-)
-from sweeps.commands.bundle.crate import described
-from sweeps.plan.command_line import INTERPOLATE, Parser, check_writable
-from sweeps.plan.terminal import say
-from sweeps.report.access import ACCESS_FILE, record_access
-from sweeps.report.load import load_sweep
-from sweeps.store.opened_sweep import opened
-from sweeps.store.storage_retry import answered
+import pandas as pd
 
-QRELS = ("include", "hash")
+from rank_core.data.ir_datasets.collection import PREFIX, is_dataset, is_fold
+from rank_core.data.load import COLLECTIONS
+from rank_core.data.made.long_embed import is_task
+from rank_core.data.transforms.expression import base_of, folder_and_fields
+from rank_core.data.trec import read_qrels, write_qrels
+from rank_core.errors import BadInput
+from rank_core.files import write_json
+from rank_core.records import Qrels
+from sweeps.commands.bundle.archive import files_of, write_zip
+from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.terminal import say
+from sweeps.report.access import ACCESS_FILE, read_accesses, record_access
+from sweeps.report.analysis import analyse
+from sweeps.report.build import report_files
+from sweeps.report.interpolation import digest_file, with_interpolated
+from sweeps.report.load import Sweep, load_sweep
+from sweeps.report.query_page import TEXTS, moved_queries
+from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS
+from sweeps.store.scores import read_scores
+from sweeps.store.sweep_file import FIRST_STAGE, find_sweep, opened, read_sweep_file, send
+
+SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
+SPLITS = ("dev", "test")
+RUNS = tuple(f"{split}.run.gz" for split in SPLITS)
+TRIAL_FILES = {RESULT, "config.json", HISTORY, SCORES, "folds.parquet", "interpolation.json", *RUNS}
+EMBEDDED = ("python-docs", "python-docs-passages")
+"""Collections whose judgments come with this package."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The provenance of a bundle: the content of its `bundle.json`."""
+
+    format: int
+    ranksweep: str  # the version that wrote the report
+    qrels: str  # "include" or "hash"
+    date: str  # of the sweep's end
+    license: str  # its SPDX name; "" without one
+    authors: tuple[str, ...]
 
 
 def main(argv: Sequence[str]) -> int:
     """Write a finished sweep into one zip file: settings, versions, runs, per-query values, report,
-    checksums, RO-Crate metadata and a CITATION.cff. `ranksweep verify FILE` recomputes all of its
+    checksums and a CITATION.cff. `ranksweep verify FILE` recomputes all of its
     numbers. The same sweep gives the same bytes.
 
     Judgments that come with ranksweep are included; those of ir_datasets have licences of their own
@@ -39,42 +71,179 @@ def main(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
-    add("--qrels", choices=QRELS, default="", help="the judgments, or their SHA-256 alone")
-    add("--interpolate", choices=INTERPOLATE, default="", help="as for `report`")
+    add("--qrels", choices=("include", "hash"), default="", help="the judgments, or their SHA-256")
     add("--author", action="append", default=[], metavar="NAME", help="whom to cite; repeatable")
     add("--license", default="", metavar="SPDX", help="of your results, such as CC-BY-4.0")
     given = parser.parse_args(argv)
-    if given.to.suffix != ".zip":
-        raise BadInput(f"--to must be a file whose name ends in .zip, got {given.to}")
-    if given.to.exists():
-        raise BadInput(f"--to must be a new file, {given.to} exists")
+    if given.to.suffix != ".zip" or given.to.exists():
+        raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
     check_writable("the folder of --to", given.to.parent)
-    with opened(given.sweep, trials=True) as store, tempfile.TemporaryDirectory() as temporary:
-        sweep, folder = load_sweep(store.folder), Path(temporary)
+    with opened(given.sweep) as records, tempfile.TemporaryDirectory() as temporary:
+        sweep, folder = load_sweep(records.folder), Path(temporary)
         record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))
-        answered(store, lambda: store.push(ACCESS_FILE))
-        manifest = Manifest(
-            format=FORMAT,
-            qrels=qrels_mode(collection_of(sweep), given.qrels),
-            interpolate=given.interpolate or sweep.interpolate,
-            date=ended(store.folder),
-            license=given.license,
-            authors=tuple(given.author),
-            made_with=installed(),
+        send(records, ACCESS_FILE)
+        collection = _collection_of(sweep)
+        qrels = qrels_mode(collection, given.qrels)
+        about = Manifest(
+            FORMAT, installed(), qrels, _ended(sweep), given.license, tuple(given.author)
         )
-        stage(sweep, folder, manifest)
-        manifest.write(folder)
-        for name, text in described(folder, manifest, files_of(folder)).items():
-            (folder / name).write_text(text, encoding="utf-8")
+        stage(sweep, folder, about)
+        write_json(folder / MANIFEST, asdict(about))
+        (folder / "README.md").write_text(_readme(sweep, about), encoding="utf-8")
+        (folder / "CITATION.cff").write_text(_citation(sweep, about), encoding="utf-8")
         given.to.parent.mkdir(parents=True, exist_ok=True)
         write_zip(given.to, folder)
         number = len(files_of(folder))
-    place = folder_and_fields(base_of(collection_of(sweep)))[0]
+    place = folder_and_fields(base_of(collection))[0]
     if Path(place).is_absolute():
         say(f"warning: config.json of every trial names the folder of your documents: {place}")
-    judgments = {"include": "with its judgments", "hash": "with the hash of its judgments"}
+    judgments = "its judgments" if qrels == "include" else "the hash of its judgments"
     say(
-        f"bundled     {given.to}: {number} files, {given.to.stat().st_size:,} bytes, "
-        f"{judgments[manifest.qrels]}; ranksweep verify {given.to}"
+        f"bundled     {given.to}: {number} files, {given.to.stat().st_size:,} bytes, with "
+        f"{judgments}; ranksweep verify {given.to}"
     )
     return 0
+
+
+def installed() -> str:
+    """The version of ranksweep."""
+    try:
+        return version("ranksweep")
+    except PackageNotFoundError:
+        return "of a checkout"
+
+
+def _ended(sweep: Sweep) -> str:
+    """The day of the last end of an attempt of a sweep, ISO 8601."""
+    records = find_sweep(str(sweep.folder))
+    states = records.states(read_sweep_file(records).trials).values()
+    ends = [attempt.ended or attempt.begun for state in states for attempt in state.attempts]
+    return datetime.fromtimestamp(max(ends, default=0) / 1000, UTC).date().isoformat()
+
+
+def qrels_mode(collection: str, requested: str) -> str:
+    """`include` or `hash`, as the collection allows. Judgments that come with this package are
+    included. Those of ir_datasets have licences of their own and are only hashed. Those of the
+    user's folder or function are hashed unless asked for: a publication cannot be taken back."""
+    base = folder_and_fields(base_of(collection))[0]
+    own = os.path.isdir(os.path.expanduser(base))
+    if base in EMBEDDED:
+        return requested or "include"
+    theirs = base in COLLECTIONS or is_task(base) or is_fold(base) or base.startswith(PREFIX)
+    if not own and (theirs or is_dataset(base)):
+        if requested == "include":
+            raise BadInput(f"--qrels include: {collection} has judgments with their own licence")
+        return "hash"
+    return requested or "hash"
+
+
+def _collection_of(sweep: Sweep) -> str:
+    """The name, folder or expression by which the trials know their collection."""
+    configs = [path for path in trial_files(sweep).values() if path.name == "config.json"]
+    names = (json.loads(config.read_bytes()).get("collection") for config in configs)
+    return str(next(filter(None, names), sweep.collection.get("name", "")))
+
+
+def trial_files(sweep: Sweep) -> dict[str, Path]:
+    """{path in a bundle's sweep: file} of the sweep's trials, without attempts of other sweeps."""
+    records = find_sweep(str(sweep.folder))
+    names = map("{}-seed{}".format, sweep.trials["cell"], sweep.trials["seed"])
+    files = {}
+    for name, state in records.states(names).items():
+        own = {f"attempt-{attempt.attempt}.json" for attempt in state.attempts}
+        for file in sorted(state.files.keys() & (TRIAL_FILES | own)):
+            files[f"{TRIALS}/{name}/{file}"] = records.trial_folder(name) / file
+    return files
+
+
+def stage(sweep: Sweep, folder: Path, about: Manifest) -> None:
+    """Fill `folder` with the contents of a sweep's bundle; large files are links. The report is
+    made from these files alone."""
+    source, target = find_sweep(str(sweep.folder)), folder / SWEEP
+    (target / TRIALS).mkdir(parents=True)
+    described = replace(read_sweep_file(source), directory="", tracking_uri="", files={})
+    described.write(find_sweep(str(target)))
+    named = [ACCESS_FILE, *(f"{FIRST_STAGE}/{run}" for run in RUNS)]
+    if about.qrels == "include":
+        named += [str(TEXTS), *(f"qrels/{split}.qrels" for split in SPLITS)]
+    else:
+        put_qrels(target, read_judgments(sweep.folder))
+    files = {name: sweep.folder / name for name in named if (sweep.folder / name).is_file()}
+    for path, file in (trial_files(sweep) | files).items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).symlink_to(file.absolute())
+    used = sweep.scores[["cell", "seed"]].drop_duplicates()
+    values = read_scores(source, [*map("{}-seed{}".format, used["cell"], used["seed"])])
+    for name, content in report_of(target, about, values).items():
+        (target / "report" / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / "report" / name).write_bytes(content)
+
+
+def read_judgments(folder: Path) -> dict[str, Qrels]:
+    """{split: judgments} in a sweep's folder."""
+    paths = {split: folder / "qrels" / f"{split}.qrels" for split in SPLITS}
+    return {split: read_qrels(path) for split, path in paths.items() if path.is_file()}
+
+
+def put_qrels(folder: Path, judged: Mapping[str, Qrels]) -> None:
+    """Write judgments and beside them the SHA-256 of their lines `query_id 0 doc_id relevance`,
+    sorted by query and document."""
+    (folder / "qrels").mkdir(exist_ok=True)
+    for split, qrels in judged.items():
+        path = folder / "qrels" / f"{split}.qrels"
+        write_qrels(path, {query: dict(sorted(qrels[query].items())) for query in sorted(qrels)})
+        note = path.with_name(f"{path.name}.sha256")
+        note.write_text(f"{digest_file(path)}  {path.name}\n", encoding="utf-8")
+
+
+def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, bytes]:
+    """{file: contents} of the report on a bundle's sweep with these per-query values. Rows with the
+    first stage are computed from runs and judgments; then judgments that are only hashed are
+    removed, so that no page shows them."""
+    sweep = with_interpolated(load_sweep(folder, values))
+    if about.qrels == "hash":
+        for split in SPLITS:
+            (folder / "qrels" / f"{split}.qrels").unlink(missing_ok=True)
+    return report_files(
+        analysed := analyse(sweep),
+        accesses=read_accesses(folder / ACCESS_FILE),
+        queries=moved_queries(analysed),
+        label=f"tab:{sweep.name}",
+    )
+
+
+def _readme(sweep: Sweep, about: Manifest) -> str:
+    judgments = (
+        "`sweep/qrels/` holds the judgments."
+        if about.qrels == "include"
+        else "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE...` with "
+        "those of dev and test."
+    )
+    return (
+        f"# {_title(sweep)}\n\nOpen `sweep/report/index.html`. `ranksweep verify FILE.zip` "
+        "recomputes every value from runs and judgments, and the report from the values. "
+        f"{judgments}\n"
+    )
+
+
+def _citation(sweep: Sweep, about: Manifest) -> str:
+    """Citation File Format 1.2; texts are JSON, which is YAML as well."""
+    names = about.authors or ("The authors of this sweep",)
+    lines = [
+        "cff-version: 1.2.0",
+        "message: If you use these results, please cite them as below.",
+        "type: dataset",
+        f"title: {json.dumps(_title(sweep))}",
+        "authors:",
+        *(f"  - name: {json.dumps(name)}" for name in names),
+        f"date-released: {json.dumps(about.date)}",
+        *([f"license: {json.dumps(about.license)}"] if about.license else []),
+        "references:",
+        '  - {type: software, title: ranksweep, authors: [{name: "The ranksweep authors"}], '
+        f"version: {json.dumps(about.ranksweep)}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _title(sweep: Sweep) -> str:
+    return f"{sweep.name} on {sweep.collection.get('name', 'a collection')}: {sweep.question}"

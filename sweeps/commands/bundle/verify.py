@@ -5,9 +5,8 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -18,196 +17,82 @@ from rank_core.data.readers.records import Fields, parse_fields
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
-from rank_core.files import write_json
 from rank_core.records import Qrels
 from sweeps.commands.bundle.archive import files_of, unpack, wrong_sums
-from sweeps.commands.bundle.contents import (
+from sweeps.commands.bundle.command import (
+    FORMAT,
+    MANIFEST,
     SPLITS,
     SWEEP,
     Manifest,
+    installed,
     put_qrels,
     read_judgments,
-    read_manifest,
     report_of,
 )
-from sweeps.commands.bundle.crate import described
-from sweeps.commands.bundle.differences import (
-    ABSOLUTE,
-    FIGURES,
-    RELATIVE,
-    Difference,
-    close,
-    differences,
-    is_number,
-)
 from sweeps.plan.command_line import Parser
-from sweeps.plan.terminal import numbered, say
-from sweeps.report.interpolation import digest_file
-from sweeps.report.load import read_trials, score_table
-from sweeps.store.checksums import RESULT, SCORES, DamagedTrial, Result, read_result, seal
-from sweeps.store.scores import SCORE_COLUMNS, TEXTS, as_categories
-from sweeps.store.sweep_file import INTERPOLATED, SweepFile, read_sweep_file
-from sweeps.store.trial_status import USED
+from sweeps.plan.terminal import say
+from sweeps.store.records import RESULT, SCORES, TRIALS, Records
+from sweeps.store.scores import SCORE_COLUMNS, TEXTS, as_categories, read_scores
+from sweeps.store.sweep_file import INTERPOLATED, find_sweep, read_sweep_file
 
 MISMATCH = 3  # exit code; 1 is an error of the program itself
-NAMED = 5  # differences of one file in the output
+RELATIVE, ABSOLUTE = 1e-6, 1e-12
+"""Tolerance of unrounded numbers: another processor may round the last digits differently. Rounded
+numbers of tables and pages must be equal."""
+EXACT = (".md", ".tex", ".html")
 KEYS = ["cell", "seed", "split", "query_id", "measure"]
-PLAIN = re.compile(r"[A-Za-z0-9._+-]+")
-
-
-@dataclass
-class Verdict:
-    """The result of `verify`: the parts that were compared, those that were not and why, and the
-    differences."""
-
-    checked: list[str] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)
-    wrong: list[Difference] = field(default_factory=list)
-
-    def add(self, what: str, wrong: Iterable[Difference]) -> None:
-        """Add the differences of one comparison."""
-        self.checked.append(what)
-        self.wrong += wrong
+LONGEST = 160  # characters of a line in a message
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
+_SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
 
 
 def main(argv: Sequence[str]) -> int:
     """Check a bundle on any machine: its checksums; every per-query value against runs and
-    judgments; every number of results.json, tables, pages and figures against these values, by the
-    program that makes a report. Exit code 0: everything matches; 3: the listed values do not. If
-    the bundle has only the hash of its judgments, name those of dev and test with --qrels, as files
-    or `ir:ID`; without them the per-query values are not checked."""
+    judgments; results.json, tables and pages against these values, by the program that makes a
+    report. Exit code 0: everything matches; 3: the first difference of each file is named. If the
+    bundle has only the hash of its judgments, name those of dev and test with --qrels, as files or
+    `ir:ID`; without them the per-query values are not checked. Judgments of --qrels are used in
+    place of those in the bundle."""
     parser = Parser("ranksweep verify", main.__doc__)
     parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="as `bundle` wrote it")
     parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="the judgments")
     parser.add_argument("--fields", metavar="THEIRS=OURS,...", help="field names of --qrels")
     given = parser.parse_args(argv)
     fields = parse_fields(given.fields) if given.fields else {}
-    verdict = verify(given.bundle, given.qrels, fields)
-    for text in verdict.checked:
-        say(f"checked     {text}")
-    for text in verdict.unchecked:
-        say(f"not checked {text}")
-    for file, of_file in groupby(verdict.wrong, lambda difference: difference.file):
-        some = list(of_file)
-        for difference in some[:NAMED]:
-            say(f"wrong       {difference}")
-        if len(some) > NAMED:
-            say(f"wrong       {file}: and {len(some) - NAMED} more")
-    if verdict.wrong:
-        say(f"{given.bundle}: {numbered(len(verdict.wrong), 'number')} or texts do not match")
-        return MISMATCH
-    checked = " that was checked" if verdict.unchecked else ""
-    say(f"{given.bundle}: everything{checked} matches")
-    return 0
+    wrong = False
+    for verdict, text in verify(given.bundle, given.qrels, fields):
+        say(f"{verdict:<12}{text}")
+        wrong = wrong or verdict == "wrong"
+    say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
+    return MISMATCH if wrong else 0
 
 
-def verify(bundle: Path, qrels: Sequence[str] = (), fields: Fields | None = None) -> Verdict:
-    """The verdict on a bundle. Raises `BadInput` for another file or other judgments."""
-    verdict = Verdict()
+def verify(
+    bundle: Path, qrels: Sequence[str] = (), fields: Fields | None = None
+) -> Iterator[tuple[str, str]]:
+    """(verdict, text): what was `checked`, what was `not checked` and why, and what is `wrong`.
+    Raises `BadInput` for another file or other judgments."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         unpack(bundle, folder)
         try:
-            manifest = read_manifest(folder)
-            sums = [
-                Difference(file, "SHA-256", stated, own) for file, stated, own in wrong_sums(folder)
-            ]
-            verdict.add(f"SHA-256 of {len(files_of(folder))} files", sums)
-            _verify(folder, manifest, _judgments(qrels, fields), verdict)
-        except DamagedTrial as error:
-            raise BadInput(f"{bundle}: {error.text}") from None
+            about = _manifest(folder)
+            yield "checked", f"SHA-256 of {len(files_of(folder))} files"
+            for file, stated, own in wrong_sums(folder):
+                yield "wrong", f"{file}: SHA-256: states {stated}, is {own}"
+            yield from _verify(folder / SWEEP, about, _judgments(qrels, fields))
         except BadInput as error:
-            text = str(error).replace(f"{folder}/", "")
-            if not verdict.wrong:
-                raise BadInput(f"{bundle}: {text}") from None
-            verdict.unchecked.append(f"the parts after this error: {text}")
+            raise BadInput(f"{bundle}: {str(error).replace(f'{folder}/', '')}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as error:
             raise BadInput(f"{bundle} is not as `bundle` wrote it: {error!r}") from None
-    return verdict
 
 
-def _verify(folder: Path, manifest: Manifest, qrels: Qrels, verdict: Verdict) -> None:
-    """Compare each layer with the layer below it, the report with recomputed values."""
-    if "ranksweep" not in manifest.other_versions():
-        verdict.add("README, CITATION.cff and RO-Crate metadata", _description(folder, manifest))
-    place = folder / SWEEP
-    sweep = read_sweep_file(place)
-    if strange := [cell.cell for cell in sweep.cells if not PLAIN.fullmatch(cell.cell)]:
-        raise BadInput(f"a cell's name must be plain, got {shown(strange[0])}")
-    trials = read_trials(place / "trials.parquet", sweep)
-    stated = score_table(place, trials, sweep)
-    _give_qrels(place, manifest, qrels, stated)
-    judged = read_judgments(place)
-    what = "settings, costs and checksums of trials"
-    verdict.add(what, _trials(place, sweep, trials, read_again=bool(judged)))
-    values = _recomputed(place, stated, judged)
-    if judged:
-        what = f"{len(values):,} per-query values against runs and judgments"
-        verdict.add(what, _values(f"{SWEEP}/{SCORES}", stated, values))
-        verdict.add("means of trials", _means(place, values))
-        (place / INTERPOLATED).is_dir() and shutil.move(place / INTERPOLATED, folder / "stated")
-    else:
-        verdict.unchecked.append(
-            "per-query values against runs, rows with the first stage: the bundle has only the "
-            "hash of its judgments; name them with --qrels FILE"
-        )
-    report = report_of(place, manifest, values)
-    if judged:
-        verdict.add("values of rows with the first stage", _derived(folder / "stated", place))
-    _compare_report(place / "report", report, manifest, verdict)
-
-
-def _description(folder: Path, manifest: Manifest) -> Iterator[Difference]:
-    files = files_of(folder)
-    for name, text in described(folder, manifest, files).items():
-        stated = (folder / name).read_bytes() if name in files else b""
-        yield from differences(name, stated, text.encode(), figures=True)
-
-
-def _trials(
-    place: Path, sweep: SweepFile, trials: pd.DataFrame, *, read_again: bool
-) -> Iterator[Difference]:
-    """Changed files of trials, and settings and costs in tables that differ from the trial's. With
-    `read_again` a changed trial gets new checksums, so that its runs can be read."""
-    settings = {cell.cell: cell.settings for cell in sweep.cells}
-    for row in trials.to_dict("records"):
-        name = f"{row['cell']}-seed{row['seed']}"
-        trial, file = place / "runs" / name, f"{SWEEP}/runs/{name}"
-        if row["status"] not in USED:
-            continue
-        content = json.loads((trial / RESULT).read_bytes())
-        result = Result(content, content.pop("files", {}))
-        try:
-            read_result(trial)
-            changed = False
-        except DamagedTrial:
-            yield Difference(f"{file}/{RESULT}", "", "a checksum", "another one")
-            changed = True
-        for known, facts in result.files.items():
-            scores = place / SCORES / f"{name}.parquet"
-            path = scores if known == SCORES else trial / known
-            if path.is_file() and (digest := digest_file(path)) != facts["sha256"]:
-                yield Difference(f"{file}/{known}", "SHA-256", facts["sha256"], digest)
-                changed = True
-        if changed and read_again:
-            content.pop("checksum", None)
-            write_json(trial / RESULT, content)
-            seal(trial)
-        config = json.loads((trial / "config.json").read_bytes())
-        for key, value in settings[row["cell"]].items():
-            if config.get(key) != value:
-                yield Difference(f"{SWEEP}/sweep.json", f"{row['cell']}, {key}", str(value),
-                                 str(config.get(key)))  # fmt: skip
-        shared = (result.facts | config).items()
-        for key, value in ((key, value) for key, value in shared if key in row):
-            if not _equal(row[key], value):
-                place_of = f"{row['cell']}, seed {row['seed']}, {key}"
-                yield Difference(f"{SWEEP}/trials.parquet", place_of, str(row[key]), str(value))
-
-
-def _equal(stated: object, own: object) -> bool:
-    numbers = isinstance(stated, int | float) and isinstance(own, int | float)
-    return close(stated, own) if numbers else str(stated) == str(own)  # type: ignore[arg-type]
+def _manifest(folder: Path) -> Manifest:
+    content = json.loads((folder / MANIFEST).read_bytes())
+    if content["format"] != FORMAT:
+        raise BadInput(f"{MANIFEST} has format {content['format']}, of another ranksweep")
+    return Manifest(**content | {"authors": tuple(content["authors"])})
 
 
 def _judgments(names: Sequence[str], fields: Fields | None) -> Qrels:
@@ -218,116 +103,109 @@ def _judgments(names: Sequence[str], fields: Fields | None) -> Qrels:
     return judgments
 
 
-def _give_qrels(place: Path, manifest: Manifest, judgments: Qrels, values: pd.DataFrame) -> None:
-    """Write the judgments of `--qrels` into the folder; refuse those with another hash."""
-    if manifest.qrels == "include" or not judgments:
+def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, str]]:
+    """Compare each layer with the layer below it, the report with recomputed values."""
+    sweep, records = read_sweep_file(folder), find_sweep(str(folder))
+    if outside := [cell.cell for cell in sweep.cells if Path(cell.cell).name != cell.cell]:
+        raise BadInput(f"a cell's name must be plain, got {shown(outside[0])}")
+    names = [f"{cell.cell}-seed{seed}" for cell in sweep.cells for seed in sorted(sweep.seeds)]
+    names = [name for name in names if (records.trial_folder(name) / RESULT).is_file()]
+    lacking = sorted({path.name for path in (folder / TRIALS).iterdir()} - set(names))
+    if lacking:
+        yield "not checked", f"trials that the table lacks: {', '.join(lacking)}"
+    states = records.states(names).values()
+    if damage := [f"{s.name}: {d}" for s in states if (d := records.damage(s, thorough=True))]:
+        yield "wrong", f"{SWEEP}/{TRIALS}/{damage[0]}"
         return
-    notes = {path: path.read_text() for path in sorted((place / "qrels").glob("*.sha256"))}
-    queries = {split: set(part) for split, part in
-               values.groupby("split", observed=True)["query_id"].unique().items()}  # fmt: skip
-    put_qrels(place, {split: {q: judgments[q] for q in queries.get(split, ()) if q in judgments}
-                      for split in SPLITS})  # fmt: skip
+    stated = read_scores(records, names)
+    if qrels:
+        _give_qrels(folder, about, qrels, stated)
+    judged = read_judgments(folder)
+    values = _recomputed(records, stated, judged)
+    if judged:
+        yield "checked", f"{len(values):,} per-query values against runs and judgments"
+        yield from _wrong_values(stated, values)
+        shutil.rmtree(folder / INTERPOLATED, ignore_errors=True)  # made again with the report
+    else:
+        yield (
+            "not checked",
+            "per-query values against runs, rows with the first stage: the bundle has only the "
+            "hash of its judgments; name them with --qrels FILE",
+        )
+    if about.ranksweep != installed():
+        yield "not checked", f"the report: written by ranksweep {about.ranksweep}, install that one"
+        return
+    report = report_of(folder, about, values)
+    texts = sorted(name for name in report if Path(name).suffix not in (".png", ".svg"))
+    yield "checked", f"{len(texts)} files of the report, from these values"
+    for name in texts:
+        path = folder / "report" / name
+        content = path.read_bytes() if path.is_file() else b""
+        if difference := first_difference(name, content.decode(), report[name].decode()):
+            yield "wrong", f"{SWEEP}/report/{name}: {difference}"
+
+
+def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame) -> None:
+    """Write the judgments of `--qrels` into the folder. Refuse those with another hash than the
+    bundle has. Queries that `--qrels` lacks keep those in the bundle."""
+    included = read_judgments(folder) if about.qrels == "include" else {}
+    judgments = {query: grades for part in included.values() for query, grades in part.items()}
+    judgments |= given
+    notes = {path: path.read_text() for path in sorted((folder / "qrels").glob("*.sha256"))}
+    queries = values.groupby("split", observed=True)["query_id"].unique()
+    own = {split: [q for q in queries.get(split, ()) if q in judgments] for split in SPLITS}
+    put_qrels(folder, {split: {q: judgments[q] for q in ids} for split, ids in own.items()})
     for path, note in notes.items():
         if path.read_text() != note:
-            split = path.name.partition(".")[0]
-            of_split = queries.get(split, set())
-            wrong = "have another SHA-256" if of_split & judgments.keys() else "are missing"
-            raise BadInput(
-                "--qrels must name the judgments of dev and test; those of the bundle's "
-                f"{len(of_split)} {split} queries {wrong}"
-            )
+            raise BadInput(f"--qrels must name the judgments whose hash is qrels/{path.name}")
 
 
-def _recomputed(place: Path, stated: pd.DataFrame, judged: Mapping[str, Qrels]) -> pd.DataFrame:
-    """The stated per-query values with those of judged splits computed from runs, in their order;
-    values that are not stated come last."""
-    tables = []
+def _recomputed(
+    records: Records, stated: pd.DataFrame, judged: Mapping[str, Qrels]
+) -> pd.DataFrame:
+    """The stated per-query values with those of judged splits computed from runs."""
+    tables = [stated[~stated["split"].isin(list(judged))]]
     for (cell, seed), part in stated.groupby(["cell", "seed"], observed=True, sort=False):
-        for split in judged:
-            run = place / "runs" / f"{cell}-seed{seed}" / f"{split}.run.gz"
-            if not (measures := sorted(set(part.loc[part["split"] == split, "measure"]))):
-                continue
-            values = per_query(judged[split], read_run(run), measures)
-            tables.append(values.assign(cell=cell, seed=seed, split=split))
-    if not tables:
-        return stated
-    own = pd.concat(tables, ignore_index=True)[list(SCORE_COLUMNS)]
-    kept = stated[~stated["split"].isin(list(judged))]
-    plain = stated.astype(dict.fromkeys(TEXTS, str))[KEYS]
-    ordered = plain.merge(own, on=KEYS, how="left")
-    more = own.merge(plain, on=KEYS, how="left", indicator=True)
-    more = more[more.pop("_merge") == "left_only"]
-    whole = pd.concat([kept, ordered.dropna(subset="value"), more], ignore_index=True)
-    return as_categories(whole[list(SCORE_COLUMNS)])
+        for split, qrels in judged.items():
+            measures = sorted(set(part.loc[part["split"] == split, "measure"]))
+            run = read_run(records.trial_folder(f"{cell}-seed{seed}") / f"{split}.run.gz")
+            tables.append(per_query(qrels, run, measures).assign(cell=cell, seed=seed, split=split))
+    plain = [table.astype(dict.fromkeys(TEXTS, str))[list(SCORE_COLUMNS)] for table in tables]
+    whole = pd.concat(plain, ignore_index=True).set_index(KEYS)
+    order = pd.MultiIndex.from_frame(stated.astype(dict.fromkeys(TEXTS, str))[KEYS])
+    more = whole.index.difference(order, sort=False)
+    return as_categories(whole.reindex(order.append(more)).reset_index()[list(SCORE_COLUMNS)])
 
 
-def _values(file: str, stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[Difference]:
-    """The values that differ between two tables or are in one alone, likewise `alpha`."""
-    columns = [name for name in ("value", "alpha") if name in own and name in stated]
-    tables = [table.astype(dict.fromkeys(TEXTS, str))[[*KEYS, *columns]] for table in (stated, own)]
+def _wrong_values(stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """The first value of each trial that differs."""
+    tables = [table.astype(dict.fromkeys(TEXTS, str)) for table in (stated, own)]
     both = tables[0].merge(tables[1], on=KEYS, how="outer", suffixes=("", "_own"), sort=False)
-    for column in columns:
-        left, right = both[column], both[f"{column}_own"]
-        same = np.isclose(left, right, rtol=RELATIVE, atol=ABSOLUTE)
-        for row in both[~same].to_dict("records"):
-            where = "{cell}, seed {seed}, {split}, query {query_id}, {measure}".format(**row)
-            where += ", alpha" if column == "alpha" else ""
-            values = ["none" if math.isnan(row[name]) else repr(row[name])
-                     for name in (column, f"{column}_own")]  # fmt: skip
-            yield Difference(file, where, *values)
+    same = np.isclose(both["value"], both["value_own"], rtol=RELATIVE, atol=ABSOLUTE)
+    for row in both[~same].drop_duplicates(["cell", "seed"]).to_dict("records"):
+        trial = f"{SWEEP}/{TRIALS}/{row['cell']}-seed{row['seed']}/{SCORES}"
+        place = f"{row['split']}, query {row['query_id']}, {row['measure']}"
+        values = f"states {row['value']}, recomputed {row['value_own']}"
+        yield "wrong", f"{trial}: {place}: {values}"
 
 
-def _means(place: Path, values: pd.DataFrame) -> Iterator[Difference]:
-    """Means in results of trials that differ from the means of their values."""
-    means = values.groupby(["cell", "seed", "split", "measure"], observed=True)["value"].mean()
-    for (cell, seed, split, measure), mean in means.items():
-        name = f"{cell}-seed{seed}"
-        stated = read_result(place / "runs" / name).facts.get(split, {}).get(measure)
-        if stated is not None and not close(stated, mean):
-            file = f"{SWEEP}/runs/{name}/{RESULT}"
-            yield Difference(file, f"{split}, {measure}", repr(stated), repr(mean))
+def first_difference(name: str, stated: str, own: str) -> str:
+    """The first line in which two versions of a file of the report differ; "" where none does.
+    Figures are left to the checksums."""
+    lines = [_SVG.sub("", text).splitlines() for text in (stated, own)]
+    for number, (left, right) in enumerate(zip_longest(*lines, fillvalue=""), start=1):
+        if left != right and (name.endswith(EXACT) or not _nearly(left, right)):
+            at = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
+            begin = max(0, at - LONGEST // 2)
+            texts = [text[begin : begin + LONGEST].strip() for text in (left, right)]
+            return f"line {number}: states {texts[0]!r}, recomputed {texts[1]!r}"
+    return ""
 
 
-def _derived(stated: Path, place: Path) -> Iterator[Difference]:
-    """The values that differ in trials interpolated with the first stage."""
-    folders = stated, place / INTERPOLATED
-    for name in sorted({path.name for folder in folders for path in folder.glob("*")}):
-        file = f"{SWEEP}/{INTERPOLATED}/{name}"
-        here = [(folder / name).is_file() for folder in folders]
-        if all(here):
-            yield from _values(file, *(pd.read_parquet(folder / name) for folder in folders))
-        else:
-            yield Difference(file, "", *("a file" if exists else "no file" for exists in here))
-
-
-def _compare_report(
-    folder: Path, report: Mapping[str, bytes], manifest: Manifest, verdict: Verdict
-) -> None:
-    """Compare every file of a report that the installed versions can reproduce."""
-    others = manifest.other_versions()
-    stated = {name: folder / name for name in files_of(folder)}
-    names = {*stated, *report}
-    if "matplotlib" in others:
-        verdict.unchecked.append(f"figures: drawn by matplotlib {others['matplotlib']}")
-        names = {name for name in names if not name.endswith(FIGURES)}
-    if "ranksweep" in others:
-        words = f"pages, md and tex: written by ranksweep {others['ranksweep']}, whose texts differ"
-        verdict.unchecked.append(words)
-        names = {name for name in names if name.endswith((".json", ".csv"))}
-    wrong: list[Difference] = []
-    for name in sorted(names):
-        file = f"{SWEEP}/report/{name}"
-        if name in stated and name in report:
-            content = stated[name].read_bytes()
-            wrong += differences(file, content, report[name], figures="matplotlib" not in others)
-        else:
-            files = ("a file", "no file") if name in stated else ("no file", "a file")
-            wrong.append(Difference(file, "", *files))
-    if "ranksweep" in others:
-        wrong = [pair for pair in wrong if is_number(pair.stated) and is_number(pair.own)]
-    verdict.add(f"{len(names)} files of the report, from these values", wrong)
-    if wrong and others:
-        listed = ", ".join(f"{name} {version}" for name, version in others.items())
-        verdict.unchecked.append(
-            f"whether {listed}, the versions of the report, would give these numbers"
-        )
+def _nearly(stated: str, own: str) -> bool:
+    """True if two lines differ in the last digits of unrounded numbers alone."""
+    numbers = [[float(text) for text in _NUMBER.findall(line)] for line in (stated, own)]
+    return _NUMBER.sub("#", stated) == _NUMBER.sub("#", own) and all(
+        math.isclose(*pair, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        for pair in zip(*numbers, strict=True)
+    )

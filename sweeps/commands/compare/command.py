@@ -6,7 +6,6 @@ table says so.
 
 import glob
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +23,8 @@ from sweeps.commands.compare.output import (
 from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
 from sweeps.commands.compare.sources import training_runs
 from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.next_command import ours
+from sweeps.plan.terminal import say
 
 SET = "{set}"
 """The placeholder for a query set's name in the path of a run."""
@@ -44,6 +45,24 @@ is a system with its name."""
 EPILOG = f"""{SOURCES} With several query sets (--qrels dl19=FILE --qrels dl20=FILE) the queries are
 pooled, keyed by (set, query_id), unless --apart is given; a run has either one file for all sets,
 or one per set with {SET} in its name: 'maxp=runs/{SET}/maxp.*.run'."""
+
+
+LISTS = (
+    ("qrels", "FILE", "judgments, which runs need; repeated as NAME=FILE for several query sets"),
+    ("baseline", "NAME", "default: the first system. May be repeated: each has its letter. "
+     "SYSTEM=NAME is the baseline of that system alone; all of these share a letter"),
+    ("deterministic", "NAME", "a system without training, such as BM25, whose only run this is; "
+     "may be repeated"),
+)  # fmt: skip
+SWITCHES = {
+    "apart": "every query set is a separate collection with its own columns, and the average gain "
+    "over all is shown; sets named dl/2019 and dl/2020 are pooled as dl. The k-th run of a "
+    "system must be the same training run everywhere",
+    "paired-seeds": "seed i of every system shares its randomness (initialisation, order of the "
+    "data, negatives) with seed i of the others: differences are tested seed by seed",
+    "all-pairs": "test every pair of systems too (pairs.csv)",
+    "compact": "means and letters alone, one column per measure",
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -70,111 +89,45 @@ def main(argv: Sequence[str]) -> int:
         apart=given.apart,
         ties=given.ties,
         digits=given.digits,
-        command=shlex.join(["python", "-m", "sweeps", "compare", *argv]),
+        tracking_uri=given.tracking_uri,
+        command=ours("compare", *argv),
     )
-    print(comparison_text(comparison, compact=given.compact), end="")
+    say(comparison_text(comparison, compact=given.compact), end="")
     pairs = all_pairs(comparison.analysis) if given.all_pairs else []
     if pairs:
-        print("\n".join(pairs_text(comparison.analysis, pairs)))
+        say("\n".join(pairs_text(comparison.analysis, pairs)))
     if given.out is not None:
         write_files(comparison, given.out, pairs, compact=given.compact)
         page = given.out / "index.html"
-        print(f"Page: {page}" if comparison.sweep.baseline else f"Tables: {given.out}")
+        say(f"Page: {page}" if comparison.sweep.baseline else f"Tables: {given.out}")
     return 0
 
 
 def _parser() -> Parser:
     parser = Parser("ranksweep compare", main.__doc__, epilog=EPILOG)
-    parser.add_argument("systems", nargs="*", metavar="SYSTEM")
-    parser.add_argument(
-        "--qrels",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="judgments, which runs need; repeated as NAME=FILE for several query sets",
-    )
-    parser.add_argument(
-        "--apart",
-        action="store_true",
-        help="every query set is a separate collection with its own columns, and the average gain "
-        "over all is shown; sets named dl/2019 and dl/2020 are pooled as dl. The k-th run of a "
-        "system must be the same training run everywhere",
-    )
-    parser.add_argument(
-        "--baseline",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="default: the first system. May be repeated: each has its letter. SYSTEM=NAME is the "
-        "baseline of that system alone; all of these share a letter",
-    )
-    parser.add_argument(
-        "--measures",
-        nargs="+",
-        default=(),
-        metavar="MEASURE",
-        help=f"default: {' '.join(MEASURES)} for runs, all that the files have for values; "
-        "COLLECTION=MEASURE is a measure of that collection alone",
-    )
-    _add_tests(parser)
-    parser.add_argument(
-        "--digits",
-        type=int,
-        choices=range(1, 7),
-        default=3,
-        metavar="N",
-        help="decimals of means and differences in tables, 1 to 6 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--compact", action="store_true", help="means and letters alone, one column per measure"
-    )
-    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="also write the page, the table and all numbers to DIR",
-    )
+    add = parser.add_argument
+    add("systems", nargs="*", metavar="SYSTEM")
+    for name, metavar, text in LISTS:
+        add(f"--{name}", action="append", default=[], metavar=metavar, help=text)
+    for name, text in SWITCHES.items():
+        add(f"--{name}", action="store_true", help=text)
+    shown = f"default: {' '.join(MEASURES)} for runs, all that the files have for values; "
+    shown += "COLLECTION=MEASURE is a measure of that collection alone"
+    add("--measures", nargs="+", default=(), metavar="MEASURE", help=shown)
+    add("--alpha", type=float, default=0.05, help="default: %(default)s")
+    corrected = "of p, over all comparisons of a measure (default: %(default)s)"
+    add("--correction", choices=CORRECTIONS, default="holm", help=corrected)
+    margin = "differences up to this size count as practically equal (default: %(default)s)"
+    add("--margin", type=float, default=0.01, help=margin)
+    ties = "equal scores of a run rank by ascending document id, or as trec_eval sorts them, by "
+    ties += "descending id in single precision (default: %(default)s)"
+    add("--ties", choices=TIES, default="doc_id", help=ties)
+    digits = "decimals of means and differences in tables, 1 to 6 (default: %(default)s)"
+    add("--digits", type=int, choices=range(1, 7), default=3, metavar="N", help=digits)
+    add("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
+    written = "also write the page, the table and all numbers to DIR"
+    add("--out", type=Path, metavar="DIR", help=written)
     return parser
-
-
-def _add_tests(parser: Parser) -> None:
-    parser.add_argument("--alpha", type=float, default=0.05, help="default: %(default)s")
-    parser.add_argument(
-        "--correction",
-        choices=CORRECTIONS,
-        default="holm",
-        help="of p, over all comparisons of a measure (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--margin",
-        type=float,
-        default=0.01,
-        help="differences up to this size count as practically equal (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--deterministic",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a system without training, such as BM25, whose only run this is; may be repeated",
-    )
-    parser.add_argument(
-        "--ties",
-        choices=TIES,
-        default="doc_id",
-        help="equal scores of a run rank by ascending document id, or as trec_eval sorts them, by "
-        "descending id in single precision (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--paired-seeds",
-        action="store_true",
-        help="seed i of every system shares its randomness (initialisation, order of the data, "
-        "negatives) with seed i of the others: differences are tested seed by seed",
-    )
-    parser.add_argument(
-        "--all-pairs", action="store_true", help="test every pair of systems too (pairs.csv)"
-    )
 
 
 def systems_of(
@@ -198,9 +151,6 @@ def systems_of(
             if name in systems:
                 raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
             systems[name] = runs
-    if len(systems) < 2:
-        got = ", ".join(systems) or "none"
-        raise BadInput(f"a comparison needs two systems or more, got {got}")
     return systems
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -24,24 +23,17 @@ TABLES = tuple(
 """The possible paths of a run's table, unless its path follows the run's id."""
 
 
-@dataclass(frozen=True)
-class RunTable:
-    """The downloaded table of a run, and the run's system."""
-
-    where: str
-    path: Path
-    system: str
-
-
 def is_mlflow(source: str) -> bool:
     """True for `mlflow:EXPERIMENT`, `runs:/ID` and `runs:/ID/path/of/the/table.csv`."""
     return source.startswith((EXPERIMENT, RUN))
 
 
-def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[RunTable]:
-    """The tables of all finished runs of an experiment that have one, oldest first, or of one run;
-    they are downloaded into `folder`. Runs whose names differ only in a number at the end (`#2`)
-    are of one system."""
+def run_tables(
+    source: str, tracking_uri: str | None, folder: Path
+) -> Iterator[tuple[str, Path, str]]:
+    """(place, downloaded table, system) of all finished runs of an experiment that have a table,
+    oldest first, or of one run. Runs whose names differ only in a number at the end (`#2`) are of
+    one system."""
     from mlflow.exceptions import MlflowException
 
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
@@ -55,7 +47,11 @@ def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[
         if source.startswith(RUN):
             run_id, _, artifact = source.removeprefix(RUN).partition("/")
             run = client.get_run(run_id)
-            yield _downloaded(client, run, artifact or _table_of(client, run), folder)
+            if not (artifact := artifact or _table_of(client, run)):
+                raise BadInput(
+                    f"{source} has no {', '.join(TABLES)}; name its table: {source}/PATH"
+                )
+            yield _downloaded(client, run, artifact, folder)
             return
         yield from _of_experiment(client, source.removeprefix(EXPERIMENT), folder)
     except MlflowException as error:
@@ -63,7 +59,9 @@ def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[
         raise BadInput(f"{source}: MLflow does not have it or denies access: {reason}") from None
 
 
-def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[RunTable]:
+def _of_experiment(
+    client: "MlflowClient", name: str, folder: Path
+) -> Iterator[tuple[str, Path, str]]:
     experiment, system = client.get_experiment_by_name(name), ""
     if experiment is None and ":" in name:
         base, _, system = name.rpartition(":")
@@ -79,16 +77,12 @@ def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[
         order_by=["attributes.start_time"],
     )
     for run in every_page(finished):
-        artifact = _table_of(client, run, needed=False)
-        if artifact:
+        if artifact := _table_of(client, run):
             systems.add(_system_of(run))
-        if artifact and system in ("", _system_of(run)):
-            yield _downloaded(client, run, artifact, folder)
+            if system in ("", _system_of(run)):
+                yield _downloaded(client, run, artifact, folder)
     if not systems:
-        raise BadInput(
-            f"{EXPERIMENT}{name}: none of its finished runs has a per-query table "
-            f"({', '.join(TABLES)})"
-        )
+        raise BadInput(f"{EXPERIMENT}{name}: none of its finished runs has {', '.join(TABLES)}")
     if system and system not in systems:
         raise unknown(f"system of {EXPERIMENT}{experiment.name}", system, systems)
 
@@ -98,7 +92,7 @@ def _system_of(run: "Run") -> str:
     return name or str(run.info.run_id)
 
 
-def _table_of(client: "MlflowClient", run: "Run", *, needed: bool = True) -> str:
+def _table_of(client: "MlflowClient", run: "Run") -> str:
     """The path of a run's table; "" where it has none."""
     folders = {str(PurePosixPath(name).parent) for name in TABLES}
     paths = {
@@ -106,17 +100,13 @@ def _table_of(client: "MlflowClient", run: "Run", *, needed: bool = True) -> str
         for folder in folders
         for artifact in client.list_artifacts(run.info.run_id, None if folder == "." else folder)
     }
-    table = next((name for name in TABLES if name in paths), "")
-    if needed and not table:
-        raise BadInput(
-            f"{RUN}{run.info.run_id} has no {', '.join(TABLES)}; name its table: "
-            f"{RUN}{run.info.run_id}/PATH"
-        )
-    return table
+    return next((name for name in TABLES if name in paths), "")
 
 
-def _downloaded(client: "MlflowClient", run: "Run", artifact: str, folder: Path) -> RunTable:
+def _downloaded(
+    client: "MlflowClient", run: "Run", artifact: str, folder: Path
+) -> tuple[str, Path, str]:
     own = folder / run.info.run_id
     own.mkdir(exist_ok=True)
     path = Path(client.download_artifacts(run.info.run_id, artifact, str(own)))
-    return RunTable(f"{RUN}{run.info.run_id}/{artifact}", path, _system_of(run))
+    return f"{RUN}{run.info.run_id}/{artifact}", path, _system_of(run)

@@ -29,10 +29,10 @@ from sweeps.report.results import (
     table_files,
 )
 from sweeps.report.results_table import PAIRED, average_text
-from sweeps.report.sections.reliability import best_gain, equivalence
+from sweeps.report.sections.reliability import best_gain
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
-from sweeps.report.terminal import legend, measure_table, p_columns
-from sweeps.store.checksums import SCORES
+from sweeps.report.terminal import legend, measure_table, next_lines, p_columns
+from sweeps.store.records import SCORES
 
 SYNTAX = "give several runs of a system as NAME=run1,run2,run3"
 _LABEL, _PAIR_LABEL = 18, 15
@@ -43,7 +43,7 @@ PAIR_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class TestedPair:
     """Two systems with the test that decides and a test over queries for all pairs."""
 
     comparison: Comparison  # Holm over all pairs
@@ -53,10 +53,11 @@ class Pair:
 def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     """A table per column, or one of means and letters, and the verdict, in 80 columns."""
     analysis, sweep = comparison.analysis, comparison.sweep
-    where = next(iter(comparison.qrels.values())) if len(comparison.qrels) == 1 else sweep.split
+    sets = comparison.query_sets
+    where = (sets[0].where if len(sets) == 1 else "") or sweep.split
     lines = wrapped(
-        f"{len(comparison.systems)} systems, {len(sweep.trials)} runs, "
-        f"{sum(comparison.measured.num_queries.values())} queries of {where}; "
+        f"{len(comparison.seeds)} systems, {len(comparison.runs)} runs, "
+        f"{sum(len(query_set.qrels) for query_set in sets)} queries of {where}; "
         f"{_baseline_words(sweep.slots)}."
     )
     if compact:
@@ -71,17 +72,17 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
         "" if compact else p_columns(analysis),
         _declared(comparison),
         f"Seeds are {PAIRED}." if analysis.paired else "",
-        *comparison.measured.notes,
+        *sweep.notes,
         ties,
     ):
         lines += wrapped(sentence)
     lines += [""] if lines[-1] else []
     for sentence in (*conclusions(analysis), *_reservations(comparison)):
         lines += wrapped(sentence)
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *next_lines(analysis), ""])
 
 
-def all_pairs(analysis: Analysis) -> list[Pair]:
+def all_pairs(analysis: Analysis) -> list[TestedPair]:
     """Every pair of systems in every column, the first of the pair as its system."""
     pairs = []
     for column, matrix in analysis.matrices.items():
@@ -94,13 +95,13 @@ def all_pairs(analysis: Analysis) -> list[Pair]:
         )
         permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
         pairs += [
-            Pair(comparison, other.p_adjusted)
+            TestedPair(comparison, other.p_adjusted)
             for comparison, other in zip(compared, permuted, strict=True)
         ]
     return pairs
 
 
-def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
+def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
     """The lines of a terminal: a table per column, then the meaning of the p-values."""
     level = level_text(analysis.sweep.alpha)
     lines = []
@@ -128,7 +129,11 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
 
 
 def write_files(
-    comparison: RunComparison, folder: Path, pairs: Sequence[Pair] = (), *, compact: bool = False
+    comparison: RunComparison,
+    folder: Path,
+    pairs: Sequence[TestedPair] = (),
+    *,
+    compact: bool = False,
 ) -> None:
     """Write the page with its figures, the table in three formats, `comparisons.csv`,
     `results.json`, the values, and `pairs.csv` if there are pairs."""
@@ -160,19 +165,21 @@ def write_files(
 
 def _origins(comparison: RunComparison) -> dict[str, Any]:
     """The sources of the numbers."""
+    systems: dict[str, dict[int, dict[str, str]]] = {}
+    for run in comparison.runs:
+        places = {query_set: part.where for query_set, part in run.on.items()}
+        systems.setdefault(run.system, {})[run.seed] = places
+    collections: dict[str, list[str]] = {}
+    for one in comparison.query_sets:
+        collections.setdefault(one.collection, []).append(one.name)
     return {
-        "systems": {
-            name: {
-                seed: {query_set: part.where for query_set, part in run.items()}
-                for seed, run in runs.items()
-            }
-            for name, runs in comparison.systems.items()
-        },
+        "systems": systems,
         "qrels": {
-            name: {"file": file, "num_queries": comparison.measured.num_queries[name]}
-            for name, file in comparison.qrels.items()
+            one.name: {"file": one.where, "num_queries": len(one.qrels)}
+            for one in comparison.query_sets
+            if one.where
         },
-        "collections": comparison.collections,
+        "collections": collections,
         "tied_scores": comparison.tied,
     }
 
@@ -186,7 +193,7 @@ def _values(comparison: RunComparison) -> pd.DataFrame:
     return scores[["system", "seed", "query_id", "measure", "value"]]
 
 
-def _pairs_csv(pairs: Sequence[Pair]) -> str:
+def _pairs_csv(pairs: Sequence[TestedPair]) -> str:
     rows = [
         dataclasses.asdict(pair.comparison) | {"p_queries_tukey": pair.p_tukey} for pair in pairs
     ]
@@ -230,12 +237,10 @@ def _declared(comparison: RunComparison) -> str:
 def _reservations(comparison: RunComparison) -> list[str]:
     """The bias of the paired t-test and of the best gain, and equivalence, where the runs show
     them."""
-    if comparison.single or len(comparison.sweep.deterministic) == len(comparison.systems):
+    fixed = comparison.sweep.deterministic
+    trained = [own for name, own in comparison.seeds.items() if name not in fixed]
+    if not trained or any(len(own) == 1 for own in trained):
         return []
     analysis, limits = comparison.analysis, comparison_limits(comparison.analysis)
-    sentences = (
-        paired_t_test(analysis),
-        best_gain(analysis, limits),
-        equivalence(analysis, limits),
-    )
+    sentences = (paired_t_test(analysis), best_gain(analysis, limits))
     return [sentence for sentence in sentences if sentence]

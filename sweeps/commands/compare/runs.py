@@ -6,7 +6,7 @@ and a collection is a query set or several pooled sets.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -20,8 +20,7 @@ from rank_core.evaluate import parse_measure, per_query
 from rank_core.measure_check import check_measures
 from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
-from rank_core.stats.matrix import QUERIES_THAT_PROVE
-from rank_core.stats.pooling import pool_query_sets
+from rank_core.stats.pooling import SEPARATOR
 from sweeps.commands.compare.sources import (
     Source,
     TrainingRun,
@@ -55,29 +54,38 @@ Systems = Mapping[str, Sequence[RunSource]]
 
 Judgments: TypeAlias = str | Path | pd.DataFrame | Qrels
 
-LoadedRun = Mapping[str, TrainingRun]
-"""{query set: a training run on it}; "" for all sets."""
+
+@dataclass(frozen=True)
+class SystemRun:
+    """A training run of a system: {query set: its run on this set}; "" for all sets."""
+
+    system: str
+    seed: int
+    on: Mapping[str, TrainingRun]
+
+    @property
+    def first(self) -> TrainingRun:
+        """The run on the first query set, which stands for all."""
+        return next(iter(self.on.values()))
 
 
-@dataclass
-class Measured:
-    """The values of every query set, with counts of queries and ties."""
+@dataclass(frozen=True)
+class QuerySet:
+    """Queries with their judgments, which are empty for values without judgments."""
 
-    tables: dict[str, pd.DataFrame]  # {query set: long per-query table}
-    num_queries: dict[str, int]  # {query set: judged queries}
-    notes: list[str] = field(default_factory=list)  # on queries counted as 0 or excluded
-    ties: dict[tuple[str, int], int] = field(default_factory=dict)
-    """{(system, seed): tied scores of judged queries}."""
+    name: str
+    qrels: Qrels
+    where: str = ""  # of its judgments; "" without any
+    collection: str = ""  # sets of one collection are pooled
+    columns: Mapping[str, str] = field(default_factory=dict)  # {measure: column of the table}
 
 
 @dataclass(frozen=True)
 class RunComparison:
     """Systems given as runs or values, and the analysis of their columns."""
 
-    systems: Mapping[str, Mapping[int, LoadedRun]]  # {system: {seed: its training run}}
-    qrels: Mapping[str, str]  # {query set: where its judgments are}; empty for values without
-    collections: Mapping[str, tuple[str, ...]]  # {collection: its query sets}
-    measured: Measured
+    runs: Sequence[SystemRun]
+    query_sets: Sequence[QuerySet]
     analysis: Analysis
 
     @property
@@ -86,18 +94,14 @@ class RunComparison:
         return self.analysis.sweep
 
     @property
-    def single(self) -> list[str]:
-        """Trained systems with one run, whose seed variance is unknown."""
-        return [
-            name
-            for name, runs in self.systems.items()
-            if len(runs) == 1 and name not in self.sweep.deterministic
-        ]
+    def seeds(self) -> dict[str, tuple[int, ...]]:
+        """{system: its seeds}."""
+        return seeds_of(self.runs)
 
     @property
     def tied(self) -> int:
         """Tied scores of all runs."""
-        return sum(self.measured.ties.values())
+        return int(self.sweep.trials.get("ties", pd.Series([0])).sum())
 
 
 def compare_runs(
@@ -127,93 +131,81 @@ def compare_runs(
     `TIES`; `digits` are those of tables; `measures` default to `MEASURES`, or to those of the
     values; `command` is stored with the results.
     """
+    runs = [one for name, own in systems.items() for one in _loaded(name, own, tracking_uri)]
+    if len(systems) < 2:
+        given = ", ".join(systems) or "none"
+        raise BadInput(f"a comparison needs two systems or more, got {given}")
     slots = tuple(baselines) or (next(iter(systems)),)
     _check_names(slots, deterministic, systems, ties)
-    loaded = {name: _loaded(name, runs, tracking_uri) for name, runs in systems.items()}
     _check_separate(systems)
-    fixed = {name for name, runs in loaded.items() if _is_deterministic(runs)}.union(deterministic)
-    _check_paired(loaded, fixed, paired_seeds)
-    judged, files = _judgments(qrels)
-    parts = _parts(loaded)
-    collections = _collections(list(judged) or [""], apart=apart)
-    measures_of = _measures(measures or _shared_measures(parts), list(collections))
-    measured = _measure(loaded, judged, collections, measures_of, ties)
-    _check_sizes(measured, collections, files)
-    measured.notes += _left_measures(parts, measures, measures_of)
-    measured.notes += _pairs(loaded, fixed) if paired_seeds else ()
-    sweep = _as_sweep(
-        loaded,
-        files,
-        collections,
-        measures_of,
-        measured,
-        judged,
+    fixed = tuple(n for n in systems if n in deterministic or _is_deterministic(n, runs))
+    sets = _with_columns(_judged(qrels) or [_own_queries(runs)], measures, runs, apart=apart)
+    scores, trials, notes = _measured(runs, sets, ties)
+    notes += [*_warnings(runs), *([] if measures else _left_measures(runs, sets))]
+    if paired_seeds:
+        _check_paired(runs, fixed)
+        notes += _pairs(runs, fixed)
+    sweep = _sweep(
+        runs,
+        sets,
+        ties,
+        trials=trials,
+        scores=scores,
         slots=slots,
-        deterministic=tuple(name for name in systems if name in fixed),
+        deterministic=fixed,
         alpha=alpha,
         correction=correction,
         rope=margin,
         paired_seeds=paired_seeds,
-        digits=digits,
+        notes=tuple(notes),
         command=command,
-        ties=ties,
+        digits=digits,
     )
-    return RunComparison(loaded, files, collections, measured, analyse(sweep))
+    return RunComparison(runs, sets, analyse(sweep))
 
 
-def _as_sweep(
-    systems: Mapping[str, Mapping[int, LoadedRun]],
-    qrels: Mapping[str, str],
-    collections: Mapping[str, Sequence[str]],
-    measures_of: Mapping[str, Sequence[str]],
-    measured: Measured,
-    judged: Mapping[str, Qrels],
-    *,
-    ties: str,
-    **settings: Any,
-) -> Sweep:
-    """The systems in the report's terms; `settings` are fields of a sweep."""
-    columns = _columns(measures_of)
-    every = tuple(column for own in columns.values() for column in own)
-    ranked = any(part.ranking for part in _parts(systems))
+def _sweep(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, **fields: Any) -> Sweep:
+    """The systems in the report's terms, with `fields` of a sweep."""
+    names = list(seeds_of(runs))
+    collections = {one.collection: tuple(one.columns.values()) for one in sets}
+    columns = tuple(column for own in collections.values() for column in own)
+    judged = sets[0] if len(sets) == 1 and sets[0].where else None
     return Sweep(
         folder=Path(),
         name="comparison",
-        question=_question(list(systems), settings["slots"][0]),
-        split=_split(qrels, collections, measured),
-        measures=every,
-        primary=every[0],
-        cells=tuple(Cell(name, name) for name in systems),
-        collections=columns,
-        trials=_trials(systems, measured if ranked else None),
-        scores=_scores(measured, collections, measures_of, columns),
+        question=_question(names, fields["slots"][0]),
+        split=_split(sets),
+        measures=columns,
+        primary=columns[0],
+        cells=tuple(Cell(name, name) for name in names),
+        collections=collections,
         third_party=True,
-        tie_policy=TIES[ties] if ranked else GIVEN,
-        lists=_lists(systems, qrels, ties),
-        qrels=next(iter(judged.values())) if len(judged) == 1 else None,
-        notes=tuple(measured.notes),
-        **settings,
+        tie_policy=TIES[ties] if "ties" in fields["trials"] else GIVEN,
+        lists=_lists(runs, ties) if judged else {},
+        qrels=judged.qrels if judged else None,
+        **fields,
     )
 
 
-def _lists(
-    systems: Mapping[str, Mapping[int, LoadedRun]], qrels: Mapping[str, str], ties: str
-) -> dict[tuple[str, int], ListReader]:
+def seeds_of(runs: Sequence[SystemRun]) -> dict[str, tuple[int, ...]]:
+    """{system: its seeds}, in the order of the runs."""
+    seeds: dict[str, tuple[int, ...]] = {}
+    for run in runs:
+        seeds[run.system] = (*seeds.get(run.system, ()), run.seed)
+    return seeds
+
+
+def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListReader]:
     """{(system, seed): its ranked lists}, of runs on a single query set, read again."""
 
     def read(ranking: Callable[[], Run], queries: Collection[str]) -> dict[str, list[str]]:
-        query_ids = set(queries)
-        return {
-            query_id: _ordered(scores, ties)
-            for query_id, scores in ranking().items()
-            if query_id in query_ids
-        }
+        wanted = set(queries)
+        return {query: _ordered(own, ties) for query, own in ranking().items() if query in wanted}
 
     return {
-        (system, seed): partial(read, run[""].ranking)
-        for system, runs in systems.items()
-        for seed, run in runs.items()
-        if len(qrels) == 1 and "" in run and run[""].ranking is not None
+        (run.system, run.seed): partial(read, run.on[""].ranking)
+        for run in runs
+        if "" in run.on and run.on[""].ranking is not None
     }
 
 
@@ -227,40 +219,31 @@ def _question(names: Sequence[str], baseline: Slot) -> str:
     return f"Which systems are better than {baseline}?"
 
 
-def _parts(systems: Mapping[str, Mapping[int, LoadedRun]]) -> list[TrainingRun]:
-    return [part for runs in systems.values() for run in runs.values() for part in run.values()]
-
-
 def _loaded(
     system: str, sources: Sequence[RunSource], tracking_uri: str | None
-) -> dict[int, LoadedRun]:
-    """{seed: training run} of a system; runs without seeds of their own are numbered from 1."""
-    runs: list[LoadedRun] = []
+) -> Iterator[SystemRun]:
+    """The runs of a system; those without seeds of their own are numbered from 1."""
+    runs: list[dict[str, TrainingRun]] = []
     for number, source in enumerate(sources, start=1):
         where = f"run {number} of {system}"
-        if not isinstance(source, Mapping):
-            runs += [{"": run} for run in _runs_of(source, where, tracking_uri)]
-            continue
+        parts = source if isinstance(source, Mapping) else {"": source}
         by_set = {
-            name: _runs_of(part, f"{where} on {name}", tracking_uri)
-            for name, part in source.items()
+            name: _runs_of(part, f"{where} on {name}" if name else where, tracking_uri)
+            for name, part in parts.items()
         }
         counts = {name: len(own) for name, own in by_set.items()}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{count} for {name}" for name, count in counts.items())
             raise BadInput(f"every training run must be on every query set; {where} has {listed}")
         runs += [dict(zip(by_set, own, strict=True)) for own in zip(*by_set.values(), strict=True)]
-    places = Counter(tuple(part.where for part in run.values()) for run in runs)
-    for place, count in places.items():
+    for place, count in Counter(tuple(part.where for part in run.values()) for run in runs).items():
         if count > 1:
-            raise BadInput(
-                f"the runs of a system must differ, but {system} has {place[0]} {count} times: a "
-                "copy is not another training run"
-            )
+            raise BadInput(f"the runs of a system must differ, but {system} has {place[0]} twice")
     seeds = [next(iter(run.values())).seed for run in runs]
     if None in seeds or len(set(seeds)) < len(seeds):
-        return dict(enumerate(runs, start=1))
-    return dict(sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda item: item[0]))
+        seeds = list(range(1, len(runs) + 1))
+    for seed, run in sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0]):
+        yield SystemRun(system, seed, run)
 
 
 def _check_separate(systems: Systems) -> None:
@@ -292,33 +275,33 @@ def _runs_of(
     return next(iter(systems.values()))
 
 
-def _is_deterministic(runs: Mapping[int, LoadedRun]) -> bool:
-    return len(runs) == 1 and all(
-        part.deterministic for run in runs.values() for part in run.values()
-    )
+def _is_deterministic(system: str, runs: Sequence[SystemRun]) -> bool:
+    own = [run for run in runs if run.system == system]
+    return len(own) == 1 and all(part.deterministic for part in own[0].on.values())
 
 
-def _judgments(
-    qrels: Judgments | Mapping[str, Judgments] | None,
-) -> tuple[dict[str, Qrels], dict[str, str]]:
-    """{query set: judgments} and {query set: where they are}; empty without any."""
+def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]:
+    """The query sets; empty without judgments."""
     if qrels is None:
-        return {}, {}
+        return []
     if isinstance(qrels, str | Path):
         qrels = {Path(qrels).name: qrels}
     elif isinstance(qrels, pd.DataFrame) or _is_qrels(qrels):
         qrels = {"judgments": cast(Judgments, qrels)}
-    read: dict[str, Qrels] = {}
-    places: dict[str, str] = {}
-    for name, judgments in cast(Mapping[str, Judgments], qrels).items():
-        if isinstance(judgments, str | Path):
-            read[name], places[name] = named_qrels(judgments), str(judgments)
-        else:
-            read[name] = (
-                judgments_of(judgments, name) if isinstance(judgments, pd.DataFrame) else judgments
+    query_sets = []
+    for name, given in cast(Mapping[str, Judgments], qrels).items():
+        where = str(given) if isinstance(given, str | Path) else name
+        if isinstance(given, pd.DataFrame):
+            given = judgments_of(given, name)
+        elif isinstance(given, str | Path):
+            given = named_qrels(given)
+        if not any(grade > 0 for judged in given.values() for grade in judged.values()):
+            raise BadInput(
+                f"{where}: judgments need a relevant document (relevance of 1 or more), "
+                "found none: every measure would be 0"
             )
-            places[name] = name
-    return read, places
+        query_sets.append(QuerySet(name, given, where))
+    return query_sets
 
 
 def _is_qrels(qrels: Mapping[str, object]) -> bool:
@@ -327,25 +310,24 @@ def _is_qrels(qrels: Mapping[str, object]) -> bool:
     return isinstance(inner, Mapping) and isinstance(next(iter(inner.values()), None), int)
 
 
-def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
+def _own_queries(runs: Sequence[SystemRun]) -> QuerySet:
     """The queries of values without judgments, treated as judged."""
-    for part in parts:
-        if part.ranking is not None:
+    queries = {}
+    for part in (part for run in runs for part in run.on.values()):
+        if part.values is None:
             raise BadInput(
                 f"{part.where} is a run and needs judgments: --qrels FILE, qrels= in Python"
             )
-    queries = {
-        part.where: set(part.values["query_id"]) for part in parts if part.values is not None
-    }
-    first = parts[0].where
-    for where, own in queries.items():
-        if not own & queries[first]:
-            raise BadInput(f"{first} and {where} share no query id")
-    return {query_id: {} for query_id in sorted(set().union(*queries.values()))}
+        queries[part.where] = set(part.values["query_id"])
+        first = next(iter(queries))
+        if not queries[part.where] & queries[first]:
+            raise BadInput(f"{first} and {part.where} share no query id")
+    return QuerySet("", {query_id: {} for query_id in sorted(set().union(*queries.values()))})
 
 
-def _shared_measures(parts: Sequence[TrainingRun]) -> list[str]:
+def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
     """The measures that all tables of values have, in their order; `MEASURES` for runs."""
+    parts = [part for run in runs for part in run.on.values()]
     tables = [part for part in parts if part.values is not None]
     if not tables:
         return list(MEASURES)
@@ -370,35 +352,26 @@ def _computable(name: str) -> bool:
     return True
 
 
-def _left_measures(
-    parts: Sequence[TrainingRun], requested: Sequence[str], measures_of: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
+def _warnings(runs: Sequence[SystemRun]) -> Iterator[str]:
+    """The first warning, with the number of runs that have one too."""
+    found = list(dict.fromkeys(p.warning for run in runs for p in run.on.values() if p.warning))
+    for first in found[:1]:
+        more = f" (as {len(found) - 1} other runs)" if found[1:] else ""
+        yield f"Warning: {first}{more}."
+
+
+def _left_measures(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[str]:
     """A note on measures of the values that are not shown, where no measures were named."""
-    measures = next(
-        (part.measures for part in parts if part.values is not None and not requested), ()
-    )
-    left = [name for name in measures if all(name not in own for own in measures_of.values())]
-    if left:
+    given = next((run.first.measures for run in runs if run.first.values is not None), ())
+    if left := [name for name in given if all(name not in one.columns for one in sets)]:
         yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
 
 
-def _columns(measures: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """{collection: the names of its columns}."""
-    return {
-        name: tuple(f"{name} {measure}" if len(measures) > 1 else measure for measure in own)
-        for name, own in measures.items()
-    }
-
-
-def _check_paired(
-    systems: Mapping[str, Mapping[int, LoadedRun]], deterministic: Collection[str], paired: bool
-) -> None:
+def _check_paired(runs: Sequence[SystemRun], fixed: Collection[str]) -> None:
     """Refuse paired seeds where systems have different seeds."""
-    seeds = {name: tuple(runs) for name, runs in systems.items() if name not in deterministic}
-    if not paired or not seeds:
-        return
-    first, *others = seeds
-    for name in others:
+    seeds = {name: own for name, own in seeds_of(runs).items() if name not in fixed}
+    first = next(iter(seeds), "")
+    for name in seeds:
         if seeds[name] != seeds[first]:
             listed = " and ".join(
                 f"{', '.join(map(str, seeds[system]))} of {system}" for system in (first, name)
@@ -406,26 +379,15 @@ def _check_paired(
             raise BadInput(f"paired seeds need the same seeds in every system, got {listed}")
 
 
-def _pairs(
-    systems: Mapping[str, Mapping[int, LoadedRun]], deterministic: Collection[str]
-) -> Iterator[str]:
+def _pairs(runs: Sequence[SystemRun], fixed: Collection[str]) -> Iterator[str]:
     """A note on the runs that are paired by their places, without seeds of their own."""
-    trained = [list(runs.values()) for name, runs in systems.items() if name not in deterministic]
-    pairs = [[next(iter(run.values())) for run in runs] for runs in zip(*trained, strict=True)]
-    if any(part.seed is None for parts in pairs for part in parts):
-        shown = "; ".join(" with ".join(part.name for part in parts) for parts in pairs)
+    pairs: dict[int, list[TrainingRun]] = {}
+    for run in runs:
+        if run.system not in fixed:
+            pairs.setdefault(run.seed, []).append(run.first)
+    if any(part.seed is None for parts in pairs.values() for part in parts):
+        shown = "; ".join(" with ".join(part.name for part in parts) for parts in pairs.values())
         yield f"Seeds paired: {shown}."
-
-
-def _trials(
-    systems: Mapping[str, Mapping[int, LoadedRun]], measured: Measured | None
-) -> pd.DataFrame:
-    """A row for every run, as for a finished trial; ties where runs were `measured`."""
-    rows = [(name, seed, "done") for name, runs in systems.items() for seed in runs]
-    trials = pd.DataFrame(rows, columns=["cell", "seed", "status"])
-    if measured is None:
-        return trials
-    return trials.assign(ties=[measured.ties[name, seed] for name, seed, _ in rows])
 
 
 def _check_names(
@@ -442,206 +404,160 @@ def _check_names(
             raise unknown("deterministic system", name, systems)
 
 
-def _check_sizes(
-    measured: Measured, collections: Mapping[str, Sequence[str]], qrels: Mapping[str, str]
-) -> None:
-    for sets in collections.values():
-        count = sum(measured.num_queries[name] for name in sets)
-        if count < 2:
-            where = ", ".join(qrels.get(name, "the given values") for name in sets)
+def _with_columns(
+    sets: Sequence[QuerySet], measures: Sequence[str], runs: Sequence[SystemRun], *, apart: bool
+) -> list[QuerySet]:
+    """The sets as one collection, or as one for each part of a name before a slash, with the
+    columns of their collection."""
+    names = [(one.name.rpartition("/")[0] or one.name) if apart else "" for one in sets]
+    columns = _columns(measures or _shared_measures(runs), list(dict.fromkeys(names)))
+    for name in columns:
+        own = [one for one, of in zip(sets, names, strict=True) if of == name]
+        if (count := sum(len(one.qrels) for one in own)) < 2:
+            where = ", ".join(one.where or "the given values" for one in own)
             raise BadInput(f"{where}: a test needs two judged queries or more, found {count}")
+    return [
+        replace(one, collection=name, columns=columns[name])
+        for one, name in zip(sets, names, strict=True)
+    ]
 
 
-def _collections(sets: Sequence[str], *, apart: bool) -> dict[str, tuple[str, ...]]:
-    """{collection: its query sets}: all pooled, or by the part of the name before a slash."""
-    if not apart:
-        return {"": tuple(sets)}
-    collections: dict[str, tuple[str, ...]] = {}
-    for name in sets:
-        collection = name.rpartition("/")[0] or name
-        collections[collection] = (*collections.get(collection, ()), name)
-    return collections
-
-
-def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """{collection: its measures}; `NAME=MEASURE` is for one collection, `MEASURE` for all."""
-    measures_of: dict[str, list[str]] = {name: [] for name in collections}
+def _columns(measures: Sequence[str], collections: Sequence[str]) -> dict[str, dict[str, str]]:
+    """{collection: {measure: its column}}; `NAME=MEASURE` is for one collection, `MEASURE` for
+    all."""
+    columns: dict[str, dict[str, str]] = {name: {} for name in collections}
     for text in measures:
         collection, equals, measure = text.partition("=")
         if not equals or "(" in collection:  # the = of a setting: AP(rel=2)
             collection, equals, measure = "", "", text
-        measure = measure_key(measure)  # of NDCG@10, of trec_eval's ndcg_cut_10
-        if equals and collection not in measures_of:
-            raise unknown("collection of a measure", collection, measures_of)
-        for name in [collection] if equals else measures_of:
-            measures_of[name].append(measure)
-    without = [name for name, own in measures_of.items() if not own]
-    if without:
+        if equals and collection not in columns:
+            raise unknown("collection of a measure", collection, columns)
+        key = measure_key(measure)  # of NDCG@10, of ndcg_cut_10
+        for name in [collection] if equals else columns:
+            columns[name][key] = f"{name} {key}" if len(columns) > 1 else key
+    if without := [name for name, own in columns.items() if not own]:
         raise BadInput(f"every collection needs a measure, {', '.join(without)} has none")
-    return {name: tuple(dict.fromkeys(own)) for name, own in measures_of.items()}
+    return columns
 
 
-def _split(
-    qrels: Mapping[str, str], collections: Mapping[str, Sequence[str]], measured: Measured
-) -> str:
+def _split(sets: Sequence[QuerySet]) -> str:
     """The query sets with their sizes: `dl19 (43) + dl20 (45)` are pooled; a comma separates
     collections."""
-    if len(qrels) < 2:
-        return next(iter(qrels), "the given values")
-    return ", ".join(
-        " + ".join(f"{name} ({measured.num_queries[name]})" for name in sets)
-        for sets in collections.values()
-    )
+    if len(sets) == 1:
+        return sets[0].name or "the given values"
+    texts: dict[str, list[str]] = {}
+    for one in sets:
+        texts.setdefault(one.collection, []).append(f"{one.name} ({len(one.qrels)})")
+    return ", ".join(" + ".join(own) for own in texts.values())
 
 
-def _scores(
-    measured: Measured,
-    collections: Mapping[str, Sequence[str]],
-    measures: Mapping[str, Sequence[str]],
-    columns: Mapping[str, Sequence[str]],
-) -> pd.DataFrame:
-    """All values, a measure under the name of its column; pooled sets keyed by (set, query_id)."""
-    parts = []
-    for collection, sets in collections.items():
-        tables = {name.rpartition("/")[2]: measured.tables[name] for name in sets}
-        table = pool_query_sets(tables) if len(sets) > 1 else measured.tables[sets[0]]
-        names = dict(zip(measures[collection], columns[collection], strict=True))
-        parts.append(table.assign(measure=table["measure"].map(names)))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _measure(
-    systems: Mapping[str, Mapping[int, LoadedRun]],
-    qrels: Mapping[str, Qrels],
-    collections: Mapping[str, Sequence[str]],
-    measures_of: Mapping[str, Sequence[str]],
-    ties: str,
-) -> Measured:
-    """The values of every training run on the judged queries of every set, or on the queries of the
-    values without judgments; `wanted` are the measures of each collection."""
-    parts = _parts(systems)
-    judged = dict(qrels) or {"": _own_queries(parts)}
-    measures = {
-        query_set: measures_of[name] for name, sets in collections.items() for query_set in sets
-    }
-    if any(part.ranking for part in parts):
-        for name, names in measures.items():
-            check_measures(names, [judged[name]])
-    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in judged}
-    measured = Measured(tables={}, num_queries={name: len(qs) for name, qs in judged.items()})
-    ranked_anywhere: set[str] = set()
+def _measured(
+    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str
+) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """The values of every run on the judged queries of every set, a measure under the name of its
+    column, a query of pooled sets as `set/query_id`; a row for every run, with its ties where it is
+    a ranking; notes on queries counted as 0 or excluded."""
+    ranked = any(part.ranking for run in runs for part in run.on.values())
+    for one in sets if ranked else ():
+        check_measures(list(one.columns), [one.qrels])
+    pooled = Counter(one.collection for one in sets)
+    tables, trials = [], []
+    answered: set[str] = set()
     lost: dict[str, list[str]] = {}  # {note: the runs it is about}
-    for system, runs in systems.items():
-        seen: dict[str, tuple[int, Mapping[Any, Any]]] = {}
-        for seed, run in runs.items():
-            measured.ties[system, seed] = 0
-            for part, sets in _sets_of(run, list(judged)):
-                _check_apart(part.where, sets, judged)
-                own = {name: judged[name] for name in sets}
-                ranking = _differing(part, seed, seen, system)
-                for name, queries in own.items():
-                    if ranking is None:
-                        table = _given_values(part, queries, measures[name], strict=not qrels)
-                    else:
-                        ranked = _ranked(part.where, ranking, queries, name)
-                        measured.ties[system, seed] += _num_tied(ranked, ties)
-                        table = per_query(queries, _strict(ranked, ties), measures[name])
-                    # The split is the same for all sets: they are pooled as one.
-                    tables[name].append(table.assign(cell=system, seed=seed, split="judged"))
-                answered = set(ranking or () if part.values is None else part.values["query_id"])
-                ranked_anywhere |= answered
-                for note in _lost(answered, own):
-                    lost.setdefault(note, []).append(part.name)
-    for note, names in lost.items():
-        whose = f"all {len(parts)} runs" if len(names) == len(parts) else names_text(names)
-        measured.notes.append(f"{whose}: {note}")
-    measured.notes += _never_ranked(ranked_anywhere, judged)
-    measured.tables = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
-    return measured
+    seen: dict[str, dict[str, Run]] = {}  # {system: {place: ranking}}
+    for run in runs:
+        tied = 0
+        for part, own in _parts(run, sets):
+            ranking = None if part.ranking is None else part.ranking()
+            if ranking is not None:
+                _check_differs(run.system, part.where, ranking, seen)
+            for one in own:
+                if ranking is None:
+                    table = _given_values(part, one)
+                else:
+                    kept = _ranked(part.where, ranking, one.qrels, one.where)
+                    tied += _num_tied(kept, ties)
+                    table = per_query(one.qrels, _strict(kept, ties), list(one.columns))
+                if pooled[one.collection] > 1:
+                    name = one.name.removeprefix(f"{one.collection}/")
+                    table["query_id"] = f"{name}{SEPARATOR}" + table["query_id"].astype(str)
+                measure = table["measure"].map(one.columns)
+                tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
+            queries = set(ranking or () if part.values is None else part.values["query_id"])
+            answered |= queries
+            for note in _lost(queries, own):
+                lost.setdefault(note, []).append(part.name)
+        trials.append((run.system, run.seed, "done", tied)[: 4 if ranked else 3])
+    count = sum(len(run.on) for run in runs)
+    notes = [f"{f'all {count} runs' if len(own) == count else names_text(own)}: {note}"
+             for note, own in lost.items()]  # fmt: skip
+    columns = ["cell", "seed", "status", "ties"][: 4 if ranked else 3]
+    # The split is the same for all sets: they are pooled as one.
+    scores = pd.concat(tables, ignore_index=True).assign(split="judged")
+    return scores, pd.DataFrame(trials, columns=columns), [*notes, *_never_ranked(answered, sets)]
 
 
-def _given_values(
-    part: TrainingRun, judged: Qrels, measures: Sequence[str], *, strict: bool
-) -> pd.DataFrame:
+def _parts(
+    run: SystemRun, sets: Sequence[QuerySet]
+) -> Iterator[tuple[TrainingRun, list[QuerySet]]]:
+    """Every file or table of a run, with the query sets that it is read for."""
+    if "" in run.on:
+        _check_apart(run.on[""].where, sets)
+        yield run.on[""], list(sets)
+        return
+    for one in sets:
+        if one.name not in run.on:
+            raise BadInput(f"every training run must be on every query set, none is on {one.name}")
+        yield run.on[one.name], [one]
+
+
+def _given_values(part: TrainingRun, judged: QuerySet) -> pd.DataFrame:
     """The values of the judged queries, sorted by query, measure by measure."""
     assert part.values is not None
-    values = part.values[part.values["query_id"].isin(judged)]
+    values = part.values[part.values["query_id"].isin(judged.qrels)]
     wide = values.pivot(index="query_id", columns="measure", values="value")
     if not len(wide):
         raise BadInput(f"{part.where}: none of its queries is judged")
-    if absent := sorted(judged.keys() - set(wide.index)):
-        if strict:
-            raise BadInput(
-                f"{part.where} lacks {len(absent)} of {len(judged)} {_queries(len(judged))} that "
-                f"others have: {', '.join(absent[:5])}{', ...' if len(absent) > 5 else ''}; with "
-                "--qrels judged queries without values count 0"
-            )
-        wide = pd.concat([wide, pd.DataFrame(0.0, index=absent, columns=wide.columns)])
-    wide = wide.sort_index()
-    tables = []
-    for measure in measures:
-        key = measure_key(measure)
-        if key not in wide:
-            raise unknown(f"measure of {part.where}", measure, map(str, wide.columns))
-        column = wide[key]
-        for query_id in column.index[column.isna()][:1]:
-            raise BadInput(f"{part.where}: query {query_id!r} has no {measure}, others have")
-        tables.append(
-            pd.DataFrame({"query_id": wide.index, "measure": measure, "value": column.to_numpy()})
+    absent = sorted(judged.qrels.keys() - set(wide.index))
+    if absent and not judged.where:
+        raise BadInput(
+            f"{part.where} lacks {len(absent)} of {len(judged.qrels)} queries that others have: "
+            f"{names_text(absent)}; with --qrels judged queries without values count 0"
         )
-    return pd.concat(tables, ignore_index=True)
+    wide = wide.reindex(sorted(judged.qrels), fill_value=0.0)
+    for measure in judged.columns:
+        if measure not in wide:
+            raise unknown(f"measure of {part.where}", measure, map(str, wide.columns))
+        for query_id in wide.index[wide[measure].isna()][:1]:
+            raise BadInput(f"{part.where}: query {query_id!r} has no {measure}, others have")
+    columns = wide.rename_axis(index="query_id")[list(judged.columns)]
+    return columns.melt(var_name="measure", value_name="value", ignore_index=False).reset_index()
 
 
-def _sets_of(run: LoadedRun, names: list[str]) -> Iterator[tuple[TrainingRun, list[str]]]:
-    """Every part of a training run once, with its query sets."""
-    if "" in run and names != [""]:
-        yield run[""], names
-        return
-    missing = [name for name in names if name not in run]
-    if missing:
-        raise BadInput(f"every training run must be on every query set, found none on {missing[0]}")
-    for where in dict.fromkeys(run[name].where for name in names):
-        sets = [name for name in names if run[name].where == where]
-        yield run[sets[0]], sets
-
-
-def _differing(
-    part: TrainingRun, seed: int, seen: dict[str, tuple[int, Mapping[Any, Any]]], system: str
-) -> Run | None:
-    """The ranking, None for values; refused if another run of the system has the same content."""
-    ranking = None if part.ranking is None else part.ranking()
-    content = _by_query(part) if ranking is None else ranking
-    for other, (earlier, same) in seen.items():
-        if earlier != seed and content and content == same:
+def _check_differs(system: str, where: str, run: Run, seen: dict[str, dict[str, Run]]) -> None:
+    """Refuse a copy of another run of the system; `seen` has the earlier ones. Copies of values are
+    refused by `score_matrix`."""
+    earlier = seen.setdefault(system, {})
+    for place, other in earlier.items():
+        if place != where and run == other:
             raise BadInput(
-                f"the runs of a system must differ, but {part.where} has the content of {other} "
+                f"the runs of a system must differ, but {where} has the content of {place} "
                 f"({system}): a copy is not another training run"
             )
-    seen[part.where] = (seed, content)
-    return ranking
+    earlier[where] = run
 
 
-def _by_query(part: TrainingRun) -> dict[Any, float]:
-    """{(query, measure): value}; empty where equal values do not prove that a run was copied."""
-    assert part.values is not None
-    few = part.values["query_id"].nunique() < QUERIES_THAT_PROVE
-    if few or part.values["value"].nunique() < 2:
-        return {}
-    return dict(part.values.set_index(["query_id", "measure"])["value"])
-
-
-def _check_apart(where: str, sets: Sequence[str], judged: Mapping[str, Qrels]) -> None:
+def _check_apart(where: str, sets: Sequence[QuerySet]) -> None:
     """Refuse one file for several sets that share a query id."""
     owner: dict[str, str] = {}
-    for name in sets:
-        for query_id in judged[name]:
-            if query_id in owner:
+    for one in sets:
+        for query_id in one.qrels:
+            if owner.setdefault(query_id, one.name) != one.name:
                 raise BadInput(
                     f"{where}: one file for several query sets needs different query ids, but "
-                    f"{owner[query_id]} and {name} both judge {query_id}; use a file per set, "
-                    f"with {set} in its name"
+                    f"{owner[query_id]} and {one.name} both judge {query_id}; use a file per "
+                    "set, with {set} in its name"
                 )
-            owner[query_id] = name
 
 
 def _ranked(where: str, run: Run, judged: Qrels, qrels: str) -> Run:
@@ -667,10 +583,7 @@ def _strict(ranked: Run, ties: str) -> Run:
 
 
 def _ordered(scores: Mapping[str, float], ties: str) -> list[str]:
-    if ties == "trec_eval":
-        by_id = sorted(scores, reverse=True)
-    else:
-        by_id = sorted(scores)
+    by_id = sorted(scores, reverse=ties == "trec_eval")
     return sorted(by_id, key=lambda doc_id: -_compared_score(scores[doc_id], ties))
 
 
@@ -686,24 +599,24 @@ def _num_tied(ranked: Run, ties: str) -> int:
     )
 
 
-def _lost(answered: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
+def _lost(answered: Collection[str], sets: Sequence[QuerySet]) -> Iterator[str]:
     """The notes on queries of a run that were counted as 0, per set, or excluded."""
-    for name, queries in judged.items():
-        of_set = f" of {name}" if len(judged) > 1 else ""
-        if missing := len(queries.keys() - answered):
+    for query_set in sets:
+        of_set = f" of {query_set.name}" if len(sets) > 1 else ""
+        if missing := len(query_set.qrels.keys() - answered):
             yield f"{missing} judged {_queries(missing)}{of_set} without a result, counted as 0."
-    if extra := len(set(answered).difference(*judged.values())):
+    if extra := len(set(answered).difference(*(query_set.qrels for query_set in sets))):
         yield f"{extra} ranked {_queries(extra)} without a judgment, excluded."
 
 
-def _never_ranked(ranked: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
+def _never_ranked(answered: Collection[str], sets: Sequence[QuerySet]) -> Iterator[str]:
     """A note per set on queries that no run has, most often those of another split."""
-    for name, queries in judged.items():
-        if missing := len(queries.keys() - ranked):
-            of_set = f" of {name}" if len(judged) > 1 else ""
+    for query_set in sets:
+        if missing := len(query_set.qrels.keys() - answered):
+            of_set = f" of {query_set.name}" if len(sets) > 1 else ""
             yield (
-                f"No run has {missing} of the {len(queries)} judged queries{of_set}: the zeros "
-                "shrink all differences. If these queries are of another split, name the "
+                f"No run has {missing} of the {len(query_set.qrels)} judged queries{of_set}: the "
+                "zeros shrink all differences. If these queries are of another split, name the "
                 "judgments of this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
             )
 

@@ -1,20 +1,20 @@
 """The sources of a comparison: files, folders, tables and MLflow runs, by system.
 
 The kind of a source is recognised by its content: a TREC run, a table of per-query values with any
-of the `COLUMNS` below (CSV, TSV, Parquet, JSON, a data frame), the output of `trec_eval -q` or
-`ir_measures -q`, the folder of a sweep or of an earlier comparison.
+of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three columns that `trec_eval
+-q` and `ir_measures -q` print), the folder of a sweep or of an earlier comparison.
 """
 
-import csv
 import json
-import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from rank_core.data.named_files import PREFIX, named_run
@@ -23,9 +23,8 @@ from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Qrels, Run
 from sweeps.commands.compare.mlflow_runs import is_mlflow, run_tables
 from sweeps.report.load import load_sweep
-from sweeps.store.checksums import SCORES
-from sweeps.store.opened_sweep import opened
-from sweeps.store.sweep_file import FILE
+from sweeps.store.records import SCORES
+from sweeps.store.sweep_file import FILE, opened
 
 Source: TypeAlias = str | Path | pd.DataFrame
 
@@ -34,7 +33,7 @@ COLUMNS = {
     "document": ("doc_id", "docno", "docid"),
     "score": ("score",),
     "measure": ("measure", "metric"),
-    "value": ("value", "score"),
+    "value": ("value",),
     "relevance": ("relevance", "label", "rel"),
     "system": ("system", "name", "cell"),
     "seed": ("seed",),
@@ -51,6 +50,12 @@ _PARQUET = b"PAR1"
 _SUMMARY = "all"  # trec_eval's and ir_measures' query id of the mean
 _NO_MEASURES = {"rank", "iteration", "q0", "query_set"}
 """Columns of numbers that are no measures, in a table with a column per measure."""
+_SHARES = frozenset(
+    "AP Bpref ERR IPrec Judged P R RBP RR Rprec SetAP SetF SetP SetR Success alpha_nDCG infAP nDCG "
+    "nERR8 nERR9 nERR10 nERR11".split()
+)
+"""Measures, without cutoff and settings, whose values are between 0 and 1."""
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +67,7 @@ class TrainingRun:
     values: pd.DataFrame | None = None  # query_id, measure, value; measures by `measure_key`
     seed: int | None = None  # None where the source has no seeds
     deterministic: bool = False
+    warning: str = ""  # of values that cannot be, with file and line
 
     @property
     def name(self) -> str:
@@ -78,20 +84,25 @@ class TrainingRun:
         return () if self.values is None else tuple(dict.fromkeys(self.values["measure"]))
 
 
+Held: TypeAlias = dict[str, list[TrainingRun]]
+"""{system that a source names, "" where it names none: its training runs}."""
+
+
 def training_runs(
     source: Source, *, where: str = "the table", tracking_uri: str | None = None
-) -> dict[str, list[TrainingRun]]:
-    """{system that the source names, "" where it names none: its training runs}.
+) -> Held:
+    """The training runs of a source.
 
     A text may end in `:NAME`, one of the systems of the source. `where` names a data frame in
     messages; `tracking_uri` is MLflow's, for `mlflow:EXPERIMENT` and `runs:/ID`.
     """
     if isinstance(source, pd.DataFrame):
-        return _of_frame(source, where, lambda row: f"{where}, row {row}")
+        return _held(source, where, f"{where}, row ")
     text = str(source)
-    systems = _of_text(text, tracking_uri)
-    if systems is not None:
-        return systems
+    cell_at_uri = "://" in text and ":" in text.partition("://")[2]
+    held = None if cell_at_uri else _of_text(text, tracking_uri)
+    if held is not None:
+        return held
     base, _, name = text.rpartition(":")
     inside = _of_text(base, tracking_uri) if base else None
     if inside is None:
@@ -101,7 +112,7 @@ def training_runs(
     return {name: inside[name]}
 
 
-def _of_text(text: str, tracking_uri: str | None) -> dict[str, list[TrainingRun]] | None:
+def _of_text(text: str, tracking_uri: str | None) -> Held | None:
     """The training runs that a text names; None if it names nothing."""
     if is_mlflow(text):
         return _of_mlflow(text, tracking_uri)
@@ -120,14 +131,12 @@ def _of_text(text: str, tracking_uri: str | None) -> dict[str, list[TrainingRun]
     return _of_file(path) if path.exists() else None
 
 
-def _of_sweep(where: str) -> dict[str, list[TrainingRun]]:
+def _of_sweep(where: str) -> Held:
     """The cells of a sweep by their labels, on its reported split."""
-    if "://" in where and where.partition("://")[2].count(":"):
-        return _chosen_cell(where)
-    with opened(where) as store:
-        sweep = load_sweep(store.folder)
+    with opened(where) as records:
+        sweep = load_sweep(records.folder)
     order = [sweep.primary, *(measure for measure in sweep.measures if measure != sweep.primary)]
-    runs: dict[str, list[TrainingRun]] = {}
+    runs: Held = {}
     for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
         by_measure = dict(list(rows.groupby("measure", observed=True)))
         values = pd.concat([by_measure[name] for name in order])[["query_id", "measure", "value"]]
@@ -143,52 +152,45 @@ def _of_sweep(where: str) -> dict[str, list[TrainingRun]]:
     return {cell.label: runs[cell.label] for cell in sweep.cells if cell.label in runs}
 
 
-def _chosen_cell(where: str) -> dict[str, list[TrainingRun]]:
-    """The runs of one cell of a sweep at a URI: `s3://bucket/sweeps/DIR:LABEL`."""
-    scheme, _, rest = where.partition("://")
-    path, _, label = rest.partition(":")
-    systems = _of_sweep(f"{scheme}://{path}")
-    if label not in systems:
-        raise unknown(f"system of {scheme}://{path}", label, systems)
-    return {label: systems[label]}
-
-
-def _of_mlflow(where: str, tracking_uri: str | None) -> dict[str, list[TrainingRun]]:
+def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
     """The runs by system. A table of ranksweep names a cell by its hash, so the name of the MLflow
     run is used."""
-    systems: dict[str, list[TrainingRun]] = {}
+    systems: Held = {}
     with TemporaryDirectory() as folder:
-        for table in run_tables(where, tracking_uri, Path(folder)):
-            own = _of_file(table.path, named=table.where)
+        for place, path, system in run_tables(where, tracking_uri, Path(folder)):
+            own = _of_file(path, named=place)
             for name, runs in own.items():
-                systems.setdefault(table.system if len(own) == 1 else name, []).extend(runs)
+                systems.setdefault(system if len(own) == 1 else name, []).extend(runs)
     return systems
 
 
-def _of_file(path: Path, named: str = "") -> dict[str, list[TrainingRun]]:
+def _of_file(path: Path, named: str = "") -> Held:
     """The training runs of a file; `named` is the origin of a copy."""
     where = named or str(path)
     with open_content(path) as content:
-        begins = content.read(len(_PARQUET))
-    if begins == _PARQUET:
-        frame = _parquet(path)
-        return _of_frame(frame, where, lambda row: f"{where}, row {row}")
+        is_parquet = content.read(len(_PARQUET)) == _PARQUET
+    if is_parquet:
+        return _held(_parquet(path), where, f"{where}, row ")
     number, line = next(read_lines(path), (0, ""))
     if not number:
         raise BadInput(f"{path} is empty")
     if line.lstrip().startswith(("{", "[")):
-        return _of_frame(_json(path), where, lambda row: f"{where}, row {row}")
+        return _held(_json(path), where, f"{where}, row ")
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
-    header = [name.strip() for name in next(csv.reader([line], delimiter=separator))]
-    if {name.lower() for name in header} & set(COLUMNS["query"]):
-        frame = _delimited(path, separator, header)
-        return _of_frame(frame, where, lambda row: f"{where}:{row}")
+    header = {name.strip(' "').lower() for name in line.split(separator)}
+    if header & set(COLUMNS["query"]):
+        return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
         return {"": [TrainingRun(where, ranking=partial(read_run, path))]}
-    if len(fields) == 3:
-        return {"": [TrainingRun(where, values=_tool_output(path))]}
-    raise BadInput(f"{path}:{number}: a source must be {KINDS}; found: {shown(line)}")
+    columns = ["query_id", "measure", "value"]
+    if len(fields) != 3 or not (
+        _is_measure(fields[1], ours=True) or _is_measure(fields[0], ours=False)
+    ):
+        raise BadInput(f"{path}:{number}: a source must be {KINDS}; found: {shown(line)}")
+    if not _is_measure(fields[1], ours=True):  # trec_eval: measure, query, value
+        columns = ["measure", "query_id", "value"]
+    return _held(_delimited(path, r"\s+", columns), where, f"{where}:")
 
 
 def _parquet(path: Path) -> pd.DataFrame:
@@ -201,68 +203,43 @@ def _parquet(path: Path) -> pd.DataFrame:
 def _json(path: Path) -> pd.DataFrame:
     """{"columns": [...], "data": [...]} as MLflow writes tables, a list of records, or a record a
     line."""
-    lines = list(read_lines(path))
+    lines = [line for _, line in read_lines(path)]
     try:
-        whole = json.loads("\n".join(line for _, line in lines))
-    except ValueError:
-        whole = None
-    try:
+        try:
+            whole = json.loads("\n".join(lines))
+        except ValueError:
+            whole = [json.loads(line) for line in lines]
         if isinstance(whole, dict) and {"columns", "data"} <= whole.keys():
             return pd.DataFrame(whole["data"], columns=whole["columns"])
-        records = whole if isinstance(whole, list) else [json.loads(line) for _, line in lines]
+        records = whole if isinstance(whole, list) else [whole]
+        if any(isinstance(v, list | dict) for record in records for v in dict(record).values()):
+            raise TypeError("its values must be texts and numbers, not lists and objects")
         return pd.DataFrame(records)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise BadInput(f"{path}: not a table in JSON: {error}") from None
 
 
-def _delimited(path: Path, separator: str, header: Sequence[str]) -> pd.DataFrame:
-    """All texts of a CSV or TSV file, its line numbers as the index."""
-    rows = []
-    numbers = []
-    for number, line in read_lines(path):
-        fields = next(csv.reader([line], delimiter=separator))
-        if len(fields) != len(header):
-            raise BadInput(
-                f"{path}:{number}: a line must have the {len(header)} columns of the first one "
-                f"({', '.join(header)}), found {len(fields)}: {shown(line)}"
+def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> pd.DataFrame:
+    """All texts of a CSV or TSV file, or of a file without a header with these `columns`; its line
+    numbers as the index."""
+    try:
+        with open_content(path) as content:
+            frame = pd.read_csv(
+                content,
+                sep=separator,
+                names=columns,
+                index_col=False,
+                dtype=str,
+                keep_default_na=False,
+                skipinitialspace=True,
+                skip_blank_lines=False,
             )
-        rows.append(fields)
-        numbers.append(number)
-    return pd.DataFrame(rows[1:], columns=list(header), index=numbers[1:])
-
-
-def _tool_output(path: Path) -> pd.DataFrame:
-    """The values of `trec_eval -q` (measure, query, value) or `ir_measures -q` (query, measure,
-    value)."""
-    rows: list[tuple[str, str, float]] = []
-    seen = set()
-    place: dict[str, int] = {}
-    for number, line in read_lines(path):
-        fields = line.split()
-        if not place:
-            place = _places(fields, f"{path}:{number}", line)
-        if len(fields) != 3:
-            raise BadInput(
-                f"{path}:{number}: a line must have 3 columns (a query, a measure, its value), "
-                f"found {len(fields)}: {shown(line)}"
-            )
-        query_id, measure = fields[place["query"]], fields[place["measure"]]
-        if query_id == _SUMMARY:
-            continue
-        if (query_id, measure) in seen:
-            raise BadInput(f"{path}:{number}: {measure} of query {query_id!r} occurs twice")
-        seen.add((query_id, measure))
-        rows.append((query_id, measure, _number(fields[2], f"{path}:{number}")))
-    return _keyed(pd.DataFrame(rows, columns=["query_id", "measure", "value"]))
-
-
-def _places(fields: Sequence[str], place: str, line: str) -> dict[str, int]:
-    """{query, measure: column} of a tool's first line."""
-    if len(fields) == 3 and _is_measure(fields[1], ours=True):
-        return {"query": 0, "measure": 1}
-    if len(fields) == 3 and _is_measure(fields[0], ours=False):
-        return {"query": 1, "measure": 0}
-    raise BadInput(f"{place}: a source must be {KINDS}; found: {shown(line)}")
+    except ValueError as error:  # a line with more columns, bytes that are no UTF-8
+        raise BadInput(f"{path}: not a table of lines with equal columns: {error}") from None
+    frame.columns = [str(name).strip() for name in frame.columns]
+    frame.index += 1 if columns else 2
+    frame = frame.apply(lambda column: column.str.strip())
+    return frame[(frame != "").any(axis=1)]
 
 
 def _is_measure(name: str, *, ours: bool) -> bool:
@@ -296,159 +273,133 @@ def _keyed(values: pd.DataFrame) -> pd.DataFrame:
     return values.assign(measure=values["measure"].map(names)).reset_index(drop=True)
 
 
-def _columns(frame: pd.DataFrame) -> dict[str, Hashable]:
-    """{content: the column} of a frame."""
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose columns have the names of `COLUMNS`, as far as they are known."""
     by_name = {str(name).strip().lower(): name for name in frame.columns}
-    return {
-        kind: by_name[next(name for name in names if name in by_name)]
+    ours = {
+        next(by_name[name] for name in names if name in by_name): kind
         for kind, names in COLUMNS.items()
         if any(name in by_name for name in names)
     }
+    others = [name for name in frame.columns if name in COLUMNS and name not in ours]
+    return frame.drop(columns=others).rename(columns=ours)
 
 
-def _of_frame(
-    frame: pd.DataFrame, where: str, place: Callable[[Any], str]
-) -> dict[str, list[TrainingRun]]:
-    """The training runs of a table; `place` names a row in messages, by its index."""
-    column = _columns(frame)
-    if "query" not in column or frame.empty:
-        what = "has no row" if "query" in column else f"has {', '.join(map(str, frame.columns))}"
+def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
+    """The training runs of a table, of several splits those of test; `row` and the index of a row
+    name its place in messages."""
+    frame = _named(frame)
+    if "query" not in frame or frame.empty:
+        what = f"has {', '.join(map(str, frame.columns))}" if len(frame) else "has no row"
         raise BadInput(f"{where}: a source must be {KINDS}; the table {what}")
-    frame = _one_split(frame, column, where)
-    query_ids = _texts(frame[column["query"]])
-    for row in frame.index[query_ids.str.strip() == ""][:1]:
-        raise BadInput(f"{place(row)}: a query must have an id, found an empty one")
-    frame = frame.assign(**{str(column["query"]): query_ids})
+    if "split" in frame and frame["split"].nunique() > 1:
+        frame = frame[frame["split"].astype(str) == "test"]
+        if frame.empty:
+            raise BadInput(f"{where}: the splits must be one, or one of them test")
+    frame = frame.assign(query=_texts(frame["query"]))
+    for number in frame.index[frame["query"].str.strip() == ""][:1]:
+        raise BadInput(f"{row}{number}: a query must have an id, found an empty one")
+    systems = _texts(frame["system"]) if "system" in frame else pd.Series("", frame.index)
     return {
-        system: [
-            TrainingRun(
-                f"{where}:{system}, seed {seed}" if seed is not None else where,
-                **_content(part, column, place),
-                seed=seed,
-            )
-            for seed, part in _parts(of_system, column.get("seed"), place)
+        str(system): [
+            _content(part, where if seed is None else f"{where}:{system}, seed {seed}", seed, row)
+            for seed, part in _by_seed(rows, row)
         ]
-        for system, of_system in _systems(frame, column.get("system"))
+        for system, rows in frame.groupby(systems, sort=False)
     }
 
 
-def _one_split(frame: pd.DataFrame, column: Mapping[str, Hashable], where: str) -> pd.DataFrame:
-    """The rows of split test where the table has several splits."""
-    splits = list(map(str, frame[column["split"]].unique())) if "split" in column else []
-    if len(splits) < 2:
-        return frame
-    if "test" not in splits:
-        raise BadInput(f"{where}: the splits must be one, or one of them test; found {splits}")
-    return frame[frame[column["split"]].astype(str) == "test"]
-
-
-def _systems(frame: pd.DataFrame, column: Hashable | None) -> Iterator[tuple[str, pd.DataFrame]]:
-    if column is None:
-        yield "", frame
-        return
-    names = _texts(frame[column])
-    for name in names.unique():
-        yield name, frame[names == name]
-
-
-def _parts(
-    frame: pd.DataFrame, column: Hashable | None, place: Callable[[Any], str]
-) -> Iterator[tuple[int | None, pd.DataFrame]]:
-    if column is None:
+def _by_seed(frame: pd.DataFrame, row: str) -> Iterator[tuple[int | None, pd.DataFrame]]:
+    if "seed" not in frame:
         yield None, frame
         return
-    seeds = pd.to_numeric(frame[column], errors="coerce")
-    for row in frame.index[seeds.isna() | (seeds % 1 != 0)][:1]:
-        raise BadInput(
-            f"{place(row)}: a seed must be a whole number, found {shown(frame[column][row])}"
-        )
+    seeds = pd.to_numeric(frame["seed"], errors="coerce")
+    for number in frame.index[seeds.isna() | (seeds % 1 != 0)][:1]:
+        raise BadInput(f"{row}{number}: a seed must be a whole number")
     for seed in sorted(seeds.unique()):
         yield int(seed), frame[seeds == seed]
 
 
-def _content(
-    frame: pd.DataFrame, column: Mapping[str, Hashable], place: Callable[[Any], str]
-) -> dict[str, Any]:
-    """The ranking or the values of one training run."""
-    if {"document", "score"} <= column.keys():
-        run = _run(frame, column, place)
-        return {"ranking": lambda: run}
-    return {"values": _values(frame, column, place)}
+def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> TrainingRun:
+    """A training run from the rows of its ranking or of its values."""
+    if {"document", "score"} <= set(frame.columns):
+        run = _run(frame, row)
+        return TrainingRun(where, ranking=lambda: run, seed=seed)
+    values = _values(frame, row)
+    keyed = _keyed(values)
+    out = keyed["measure"].map(lambda name: re.split("[@(]", name)[0] in _SHARES)
+    out &= ~keyed["value"].between(-_ROUNDING, 1 + _ROUNDING)
+    warning = ""
+    for at in np.flatnonzero(out)[:1]:
+        line, more = keyed.iloc[at], f", as {out.sum() - 1} more" if out.sum() > 1 else ""
+        warning = f"{row}{values.index[at]}: {line['measure']} is between 0 and 1, query "
+        warning += f"{line['query_id']} has {line['value']:g}{more}"
+    return TrainingRun(where, values=keyed, seed=seed, warning=warning)
 
 
-def _run(frame: pd.DataFrame, column: Mapping[str, Hashable], place: Callable[[Any], str]) -> Run:
-    run: Run = {}
-    scores = _numbers(frame[column["score"]], place)
-    documents = _texts(frame[column["document"]])
-    for row, query_id, doc_id, score in zip(
-        frame.index, frame[column["query"]], documents, scores, strict=True
-    ):
-        ranked = run.setdefault(query_id, {})
-        if doc_id in ranked:
-            raise BadInput(
-                f"{place(row)}: a document may be ranked once for a query, found {doc_id!r} twice "
-                f"for query {query_id!r}"
-            )
-        ranked[doc_id] = score
+def _run(frame: pd.DataFrame, row: str) -> Run:
+    documents, scores = _texts(frame["document"]), _numbers(frame["score"], row)
+    pairs = pd.DataFrame({"query": frame["query"], "document": documents, "score": scores})
+    twice = pairs[pairs.duplicated(["query", "document"])]
+    for number, (query_id, doc_id, _) in zip(twice.index[:1], twice.to_numpy(), strict=False):
+        raise BadInput(f"{row}{number}: {doc_id!r} occurs twice for {query_id!r}")
+    ordered = pairs.sort_values(["score", "document"], ascending=[False, True])
     return {
-        query_id: dict(sorted(ranked.items(), key=lambda item: (-item[1], item[0])))
-        for query_id, ranked in run.items()
+        str(query_id): dict(zip(own["document"], own["score"], strict=True))
+        for query_id, own in ordered.groupby("query", sort=False)
     }
 
 
-def _values(
-    frame: pd.DataFrame, column: Mapping[str, Hashable], place: Callable[[Any], str]
-) -> pd.DataFrame:
+def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
     """query_id, measure, value of a long table, or of a table with a column per measure."""
-    query = column["query"]
-    if {"measure", "value"} <= column.keys():
-        values = pd.DataFrame(
-            {
-                "query_id": frame[query],
-                "measure": _texts(frame[column["measure"]]),
-                "value": frame[column["value"]],
-            }
-        )
+    value = "value" if "value" in frame else "score"
+    if {"measure", value} <= set(frame.columns):
+        parts = [(_texts(frame["measure"]), frame[value])]
     else:
-        values = _melted(frame, column, place)
+        parts = [(name, frame[name]) for name in _measures_of(frame, row)]
+    values = pd.concat(
+        pd.DataFrame({"query_id": frame["query"], "measure": measure, "value": column})
+        for measure, column in parts
+    )
     values = values[values["query_id"] != _SUMMARY]
-    values = values.assign(value=_numbers(values["value"], place))
+    values = values.assign(value=_numbers(values["value"], row))
     twice = values[values.duplicated(["query_id", "measure"])]
-    for row, query_id, measure in zip(
-        twice.index[:1], twice["query_id"], twice["measure"], strict=False
-    ):
+    for number, (query_id, measure, _) in zip(twice.index[:1], twice.to_numpy(), strict=False):
         raise BadInput(
-            f"{place(row)}: {measure} of query {query_id!r} occurs twice; runs and systems of one "
+            f"{row}{number}: {measure} of query {query_id!r} occurs twice; runs and systems of one "
             "table are distinguished by the columns seed and system"
         )
-    return _keyed(values)
+    return values
 
 
-def _melted(
-    frame: pd.DataFrame, column: Mapping[str, Hashable], place: Callable[[Any], str]
-) -> pd.DataFrame:
-    roles = {column[kind] for kind in ("query", "system", "seed", "split") if kind in column}
-    measures = [
-        name
-        for name in frame.columns
-        if name not in roles
-        and str(name).strip()
-        and not str(name).startswith("Unnamed:")
-        and str(name).lower() not in (*_NO_MEASURES, *COLUMNS["query"])
-        and not pd.isna(pd.to_numeric(frame[name].iloc[:1], errors="coerce")).any()
-    ]
-    if not measures:
+def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:
+    """The columns of numbers of a table with a column per measure."""
+    no_measures = {"query", "system", "seed", "split", *_NO_MEASURES, *COLUMNS["query"]}
+    names = [str(name) for name in frame.columns if str(name).lower() not in no_measures]
+    names = [name for name in names if name.strip() and not name.startswith("Unnamed:")]
+    names = [name for name in names if _begins_with_a_number(frame[name])]
+    if not names:
         raise BadInput(
-            f"{place(frame.index[0])}: a table must have the columns measure and value or a column "
-            f"of numbers per measure, found {', '.join(map(str, frame.columns))}"
+            f"{row}{frame.index[0]}: a table must have the columns measure and value or a "
+            f"column of numbers per measure, found {', '.join(map(str, frame.columns))}"
         )
-    parts = [
-        pd.DataFrame(
-            {"query_id": frame[column["query"]], "measure": str(name), "value": frame[name]}
-        )
-        for name in measures
-    ]
-    return pd.concat(parts)
+    return names
+
+
+def _begins_with_a_number(values: "pd.Series[Any]") -> bool:
+    """True if the first value that is not empty is a number."""
+    first = values[values.astype(str).str.strip().ne("") & values.notna()].iloc[:1]
+    return bool(pd.to_numeric(first, errors="coerce").notna().sum())
+
+
+def _numbers(values: "pd.Series[Any]", row: str) -> "pd.Series[float]":
+    """The values as finite numbers."""
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    for number in np.flatnonzero(~np.isfinite(numbers))[:1]:
+        found = shown(values.iloc[number])
+        place = f"{row}{values.index[number]}"
+        raise BadInput(f"{place}: a value must be a finite number, found {found}")
+    return numbers
 
 
 def _texts(values: "pd.Series[Any]") -> "pd.Series[str]":
@@ -458,38 +409,18 @@ def _texts(values: "pd.Series[Any]") -> "pd.Series[str]":
     return values.astype(str)
 
 
-def _numbers(values: "pd.Series[Any]", place: Callable[[Any], str]) -> "pd.Series[float]":
-    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    bad = ~numbers.map(math.isfinite)
-    for row, value in zip(values.index[bad][:1], values[bad], strict=False):
-        raise BadInput(f"{place(row)}: a value must be a finite number, found {shown(value)}")
-    return numbers
-
-
-def _number(text: str, place: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise BadInput(f"{place}: a value must be a finite number, found {shown(text)}")
-    return value
-
-
 def judgments_of(frame: pd.DataFrame, where: str = "the judgments") -> Qrels:
     """Judgments of a data frame: query_id, doc_id, relevance, or PyTerrier's qid, docno, label."""
-    column = _columns(frame)
-    if not {"query", "document", "relevance"} <= column.keys():
+    named = _named(frame)
+    if not {"query", "document", "relevance"} <= set(named.columns):
         raise BadInput(
             f"{where}: judgments must have the columns query_id, doc_id, relevance (or qid, docno, "
             f"label), found {', '.join(map(str, frame.columns))}"
         )
+    grades = _numbers(named["relevance"], f"{where}, row ").astype(int).tolist()
     qrels: Qrels = {}
-    for query_id, doc_id, relevance in zip(
-        _texts(frame[column["query"]]),
-        _texts(frame[column["document"]]),
-        _numbers(frame[column["relevance"]], lambda row: f"{where}, row {row}"),
-        strict=True,
+    for query_id, doc_id, grade in zip(
+        _texts(named["query"]), _texts(named["document"]), grades, strict=True
     ):
-        qrels.setdefault(query_id, {})[doc_id] = int(relevance)
+        qrels.setdefault(query_id, {})[doc_id] = grade
     return qrels

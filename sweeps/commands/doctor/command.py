@@ -5,26 +5,23 @@ from pathlib import Path
 
 from sweeps.commands.doctor.gpu_checks import check_gpu
 from sweeps.plan.command_line import Parser
+from sweeps.plan.flags import add_flags
 
-OF_DATA = ("collection", "fields", "backbone", "storage", "tracking_uri", "settings")
+OF_DATA = ("collection", "fields", "backbone")
 
 
 def main(argv: Sequence[str]) -> int:
     """Examine the environment and a collection before a sweep, or check a GPU; exit code 2 if
     there are errors."""
     parser = Parser("ranksweep doctor", main.__doc__)
+    add_flags(parser, OF_DATA)
     add = parser.add_argument
-    add("--collection", metavar="NAME|DIR", help="default python-docs")
-    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
-    add("--backbone", metavar="ID|DIR", help="default tiny")
-    add("--storage", metavar="DIR|URI", help="default results")
-    add("--tracking-uri", metavar="URI", help="default sqlite in the storage")
     add("--gpu", action="store_true", help="check this machine's GPU, in ten minutes (pytest)")
     add("--json", metavar="FILE", type=Path, help="of --gpu; default gpu-checks.json")
     add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
     arguments = parser.parse_intermixed_args(list(argv))
     if arguments.gpu:
-        if flags := [name for name in OF_DATA if getattr(arguments, name)]:
+        if flags := [name for name in (*OF_DATA, "settings") if getattr(arguments, name)]:
             parser.error(f"--gpu reads no collection, got {', '.join(flags)}")
         return check_gpu(arguments.json or Path("gpu-checks.json"))
     if arguments.json:

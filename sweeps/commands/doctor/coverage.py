@@ -42,7 +42,10 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
         return
     statistics = chunk_statistics(config, inputs)
     longer = float((inputs.tokens.lengths() > chunking.max_document_tokens).mean())
-    name = setting_text(config)
+    name = (
+        f"{config.model.name}, window {chunking.window}, stride {chunking.stride}, "
+        f"max_document_tokens {chunking.max_document_tokens}"
+    )
     yield Finding(
         "ok" if statistics.coverage == 1 else "note",
         f"{name}: {statistics.chunks_per_document:.1f} chunks per document (most "
@@ -52,11 +55,7 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
     )
     path = spans_file(config.collection, inputs.collection)
     if path is None:
-        yield Finding(
-            "note",
-            f"no {FILE}: the place of relevant text in documents is not known",
-            "the doctor cannot tell whether windows miss it",
-        )
+        yield Finding("note", f"no {FILE}: whether windows miss relevant text is not known")
         return
     passages = relevant_passages(path, inputs)
     if passages:
@@ -90,18 +89,6 @@ def seen_tokens(passage: Span, chunks: Sequence[Span]) -> int:
         seen += max(0, min(chunk.end, passage.end) - max(chunk.start, end))
         end = max(end, chunk.end)
     return seen
-
-
-def setting_text(config: TrialConfig) -> str:
-    """The settings that decide which tokens are read."""
-    chunking = config.chunking
-    limit = (
-        f", max_chunks {chunking.max_chunks} ({chunking.overflow})" if chunking.max_chunks else ""
-    )
-    return (
-        f"{config.model.name}, window {chunking.window}, stride {chunking.stride}, "
-        f"max_document_tokens {chunking.max_document_tokens}{limit}"
-    )
 
 
 def _relevant_finding(name: str, shares: Unseen) -> Finding:

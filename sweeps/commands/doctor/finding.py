@@ -1,16 +1,13 @@
 """A finding of the doctor, and its lines in a terminal."""
 
-import os
 import sys
-import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sweeps.plan.terminal import numbered
+from sweeps.plan.terminal import numbered, visible, wrapped
 
 LEVELS = ("ok", "note", "warning", "error")
 _INDENT = 11  # columns before the text of a finding
-_NARROWEST = 40
 
 
 @dataclass(frozen=True)
@@ -22,9 +19,6 @@ class Finding:
     why: str = ""
     remedy: str = ""
 
-    def __post_init__(self) -> None:
-        assert self.level in LEVELS
-
     @property
     def text(self) -> str:
         """The finding as a line."""
@@ -32,27 +26,10 @@ class Finding:
         return f"{text}. Remedy: {self.remedy}" if self.remedy else text
 
 
-def line_width() -> int | None:
-    """Columns to wrap at: COLUMNS, or the terminal's; None for a pipe, one line per finding."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns):
-        return max(_NARROWEST, int(columns))
-    return max(_NARROWEST, os.get_terminal_size().columns) if sys.stdout.isatty() else None
-
-
-def finding_text(finding: Finding, width: int | None) -> str:
-    """A finding, its text aligned behind its level."""
-    head = f"  {finding.level:<{_INDENT - 2}}"
-    if width is None:
-        return head + finding.text
-    return textwrap.fill(
-        finding.text,
-        width,
-        initial_indent=head,
-        subsequent_indent=" " * _INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def print_finding(finding: Finding) -> None:
+    """Prints a finding, its text behind its level; wrapped on a terminal only."""
+    line = visible(f"  {finding.level:<{_INDENT - 2}}{finding.text}")
+    print(wrapped(line, _INDENT) if sys.stdout.isatty() else line, flush=True)
 
 
 def verdict(findings: Iterable[Finding]) -> str:

@@ -6,7 +6,6 @@ file when it ends (tests/gpu/conftest.py); the file is read as it grows.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.files import write_json
-from sweeps.commands.doctor.finding import Finding, exit_code, finding_text, line_width, verdict
+from sweeps.commands.doctor.finding import Finding, exit_code, print_finding, verdict
 from sweeps.plan.command_line import check_writable
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +41,7 @@ def check_gpu(json_file: Path) -> int:
     """Run the checks, print a table, write it to `json_file` and return the exit code."""
     _check_parts(json_file)
     log = json_file.with_suffix(".log")
-    width, start, shown = line_width(), time.monotonic(), ""
+    start, shown = time.monotonic(), ""
     lines, findings = [], []
     print(f"checks of the GPU, about ten minutes; their output goes to {log}", flush=True)
     for line in _results(log):
@@ -51,7 +50,7 @@ def check_gpu(json_file: Path) -> int:
         if line["block"] != shown:
             shown = line["block"]
             print(BLOCKS.get(shown, shown))
-        print(finding_text(findings[-1], width), flush=True)
+        print_finding(findings[-1])
     seconds = time.monotonic() - start
     passed = sum(line["result"] == "ok" for line in lines)
     print(f"{passed} of {len(lines)} checks passed in {seconds:.0f} s: {verdict(findings)}")
@@ -70,20 +69,10 @@ def _check_parts(json_file: Path) -> None:
         raise BadInput(f"--gpu needs {', '.join(missing)}: pip install {' '.join(missing)}")
     check_writable("--json", json_file.absolute().parent)
     if os.environ.get("RANKSWEEP_GPU_CHECKS_ON", "cuda") == "cuda":
-        import torch
+        from sweeps.commands.doctor.machine import gpus  # imports torch
 
-        if not torch.cuda.is_available():
-            raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {_gpu_problem(torch)}")
-
-
-def _gpu_problem(torch: Any) -> str:
-    if not shutil.which("nvidia-smi"):
-        return "this machine has no GPU, or no driver (nvidia-smi is missing)"
-    if torch.version.cuda is None:
-        return f"torch {torch.__version__} is a build for CPUs"
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}"
-    return f"torch is built for CUDA {torch.version.cuda}; compare the driver in nvidia-smi"
+        if (found := gpus()).level != "ok":
+            raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {found.what}")
 
 
 def _results(log: Path) -> Iterator[dict[str, Any]]:

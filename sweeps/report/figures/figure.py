@@ -130,13 +130,13 @@ def grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
 
 
 def edge_note(
-    axes: Axes, edge: float, row: float, text: str, side: Literal["left", "right"]
+    axes: Axes, edge: float, row: float, text: str, side: str, *, colour: str = ALERT
 ) -> None:
     """A value outside the axis, as a number at its edge."""
     axes.annotate(
         f"◂ {text}" if side == "left" else f"{text} ▸",
         (edge, row),
-        color=ALERT,
+        color=colour,
         fontsize=9,
         ha=side,
         va="center",

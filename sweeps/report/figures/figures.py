@@ -1,7 +1,6 @@
 """The figures of a report in their order, of those that have data."""
 
 from sweeps.report.analysis import Analysis
-from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.forest import forest_plot
 from sweeps.report.figures.heatmap import heat_map
@@ -16,7 +15,6 @@ def figures(analysis: Analysis, reliability: Reliability) -> list[Shown]:
     """Every figure for which the sweep has data, the main ones first."""
     drawn = [
         heat_map(analysis, reliability.factors),
-        chunk_plot(analysis),
         forest_plot(analysis),
         strip_plot(analysis),
         query_bars(analysis),

@@ -1,12 +1,7 @@
 """The forest plot: each difference with its intervals, with queries alone and both random."""
 
 import math
-from collections.abc import Mapping
 
-from matplotlib.axes import Axes
-
-from rank_core.stats.compare import Comparison
-from rank_core.stats.scopes import ScopeTest, confidence_interval
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import (
     BLUE,
@@ -25,13 +20,11 @@ from sweeps.report.figures.figure import (
 )
 from sweeps.report.notation import level_text, signed
 
-_LOOKS = {
-    "queries": (BLUE, -0.17, 1.6, "queries random"),
-    "both": (INK, 0.17, 2.4, "queries and seeds random"),
-}
-"""Colour, place in the row, line width and words of each scope."""
-
-Tests = Mapping[tuple[str, str], ScopeTest]
+_LOOKS = (
+    ("queries random", BLUE, -0.17, 1.6, "ci_queries_low", "ci_queries_high"),
+    ("queries and seeds random", INK, 0.17, 2.4, "ci_low", "ci_high"),
+)
+"""Words, colour, place in the row, line width and interval of each scope."""
 
 
 def forest_plot(analysis: Analysis) -> Shown | None:
@@ -46,28 +39,29 @@ def forest_plot(analysis: Analysis) -> Shown | None:
         figure = new_figure(width_for(labels), 1.0 + 0.32 * len(ordered))
         axes = figure.add_subplot()
         axes.axvline(0, color=GREY, linewidth=1)
-        # A system without training, such as BM25, may be far from all others.
-        trained = [pair for pair in ordered if pair.system not in sweep.deterministic]
-        ends = _range(trained or ordered, analysis.tests, sweep.alpha)
+        left, right = _range(analysis)
         for row, pair in enumerate(ordered):
-            test = analysis.tests[pair.measure, pair.system]
-            _row(axes, row, pair, test, sweep.alpha, ends)
-        axes.set_xlim(ends)
+            single = math.isnan(pair.p_both)  # the only line of a row is in the middle
+            for _, colour, shift, width, low, high in _LOOKS:
+                ends, at = (getattr(pair, low), getattr(pair, high)), row + shift * (not single)
+                axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
+            face = INK if pair.significant(sweep.alpha) else PAPER
+            axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
+            if not left <= pair.delta <= right:
+                is_left = pair.delta < left
+                edge, side = (left, "left") if is_left else (right, "right")
+                edge_note(axes, edge, row, signed(pair.delta), side)
+        axes.set_xlim(left, right)
         axes.set_ylim(len(ordered) - 0.45, -0.55)
         row_labels(axes, labels)
         axes.set_xlabel(f"difference in {sweep.primary}")
         grid(axes, "x")
         decided = len(analysis.undecided) < len(ordered)
-        for scope in _LOOKS if decided else ("queries",):
-            colour, _, width, words = _LOOKS[scope]
+        for words, colour, _, width, *_ in _LOOKS if decided else _LOOKS[:1]:
             axes.plot([], [], color=colour, linewidth=width, label=words)
         legend(figure)
-        drawing = draw(
-            figure,
-            name="forest",
-            description=f"forest plot: differences from {baseline} in {sweep.primary}, with "
-            "their intervals",
-        )
+        description = f"forest plot: differences from {baseline} in {sweep.primary}"
+        drawing = draw(figure, name="forest", description=f"{description}, with their intervals")
     return Shown(
         f"Gain over {baseline}",
         drawing,
@@ -75,40 +69,19 @@ def forest_plot(analysis: Analysis) -> Shown | None:
     )
 
 
-def _range(comparisons: list[Comparison], tests: Tests, alpha: float) -> tuple[float, float]:
-    """The axis: zero and all intervals, except a few much wider than the rest."""
+def _range(analysis: Analysis) -> tuple[float, float]:
+    """The axis: zero and all intervals, except a few much wider than the rest. A system without
+    training, such as BM25, may be far from all others."""
+    fixed = analysis.sweep.deterministic
+    trained = [pair for pair in analysis.primary if pair.system not in fixed] or analysis.primary
     bounds = [
         bound
-        for pair in comparisons
-        for scope in _LOOKS
-        for bound in confidence_interval(tests[pair.measure, pair.system], 1 - alpha, scope=scope)
+        for pair in trained
+        for *_, low, high in _LOOKS
+        for bound in (getattr(pair, low), getattr(pair, high))
         if not math.isnan(bound)
     ]
     middle = sorted(map(abs, bounds))[len(bounds) // 2]
     shown = [0.0, *(bound for bound in bounds if abs(bound) <= 4 * middle)]
     margin = max(0.05 * (max(shown) - min(shown)), 0.0005)
     return min(shown) - margin, max(shown) + margin
-
-
-def _row(
-    axes: Axes,
-    row: int,
-    comparison: Comparison,
-    test: ScopeTest,
-    alpha: float,
-    ends: tuple[float, float],
-) -> None:
-    for scope, (colour, shift, width, _) in _LOOKS.items():
-        low, high = confidence_interval(test, 1 - alpha, scope=scope)
-        if math.isnan(low):
-            continue
-        # The only line of a row is in the middle.
-        at = row + (0.0 if math.isnan(comparison.p_both) else shift)
-        axes.plot((low, high), (at, at), color=colour, linewidth=width, solid_capstyle="butt")
-    face = INK if comparison.significant(alpha) else PAPER
-    axes.plot(comparison.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
-    text = signed(comparison.delta)
-    if comparison.delta < ends[0]:
-        edge_note(axes, ends[0], row, text, "left")
-    elif comparison.delta > ends[1]:
-        edge_note(axes, ends[1], row, text, "right")

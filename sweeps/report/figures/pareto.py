@@ -1,16 +1,12 @@
 """Effectiveness against cost, and the Pareto front."""
 
+import math
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-from rank_core.seeding import generator
-from rank_core.stats.bootstrap import crossed_weights, replicated_means
-from rank_core.stats.compare import Comparison
-from rank_core.stats.matrix import ScoreMatrix
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import (
@@ -25,7 +21,6 @@ from sweeps.report.figures.figure import (
     new_figure,
     style,
 )
-from sweeps.report.notation import percent
 from sweeps.report.search import left_after
 
 _NAMED = 8
@@ -38,17 +33,18 @@ class _Point:
     cost: float
     mean: float
     interval: tuple[float, float] | None  # of the difference, around the baseline's mean
-    chance: float  # share of the replicates in which no cheaper cell is better
 
 
 def pareto_plot(analysis: Analysis) -> Shown | None:
     """The primary measure against encoder tokens, or seconds where no tokens were recorded."""
-    matrix = analysis.matrices.get(analysis.sweep.primary)
     costs, unit = _costs(analysis)
-    if matrix is None or len(costs) < 2 or len(set(costs.values())) < 2:
+    if len(set(costs.values())) < 2 or analysis.sweep.primary not in analysis.matrices:
         return None
-    points = _points(analysis, matrix, costs)
-    front = _front(points)
+    points = _points(analysis, costs)
+    front: list[_Point] = []  # the cells that no cell of at most their cost beats
+    for point in sorted(points, key=lambda point: (point.cost, -point.mean)):
+        if not front or point.mean > front[-1].mean:
+            front.append(point)
     with style():
         figure = new_figure(WIDTH, 3.4)
         axes = figure.add_subplot()
@@ -57,33 +53,22 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
             color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2,
         )  # fmt: skip
         for point in points:
-            _draw(axes, point, on_front=point in front)
-        _scale(axes, [point.cost for point in points])
+            if point.interval is not None:
+                axes.plot((point.cost,) * 2, point.interval, color=GREY, linewidth=1, zorder=1)
+            face, edge = (BLUE, BLUE) if point in front else (PAPER, INK)
+            axes.plot(point.cost, point.mean, "o", ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
+        _scale(axes, list(costs.values()))
         _frame(axes, points)
         _names(axes, analysis, points if len(points) <= _NAMED else front)
         axes.set_xlabel(unit)
         axes.set_ylabel(f"{analysis.sweep.primary} on {analysis.sweep.split}")
         grid(axes)
-        drawing = draw(
-            figure,
-            name="pareto",
-            description=f"scatter plot: {analysis.sweep.primary} of each system by {unit}",
-        )
-    cheapest = min(points, key=lambda point: point.cost)  # no cheaper cell is better
-    likely = sorted(
-        (point for point in points if point != cheapest), key=lambda point: -point.chance
-    )
-    shares = ", ".join(
-        f"{analysis.sweep.label(point.cell)} in {percent(point.chance)}" for point in likely[:2]
-    )
-    bars = " Bars: interval of the difference from the baseline."
-    return Shown(
-        "Cost",
-        drawing,
-        f"Filled: on the Pareto front (no cheaper system is better)."
-        f"{bars if any(point.interval for point in points) else ''} "
-        f"In bootstrap samples: {shares}.",
-    )
+        description = f"scatter plot: {analysis.sweep.primary} of each system by {unit}"
+        drawing = draw(figure, name="pareto", description=description)
+    words = "Filled: on the Pareto front (no cheaper system is better)."
+    if any(point.interval for point in points):
+        words += " Bars: interval of the difference from the baseline."
+    return Shown("Cost", drawing, words)
 
 
 def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
@@ -106,55 +91,24 @@ def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
         return {}, ""
     seconds = trials.groupby("cell")["eval_seconds"].mean().dropna()
     costs = {str(cell): float(value) for cell, value in seconds.items() if value > 0}
-    return {
-        system.cell.cell: costs[system.cell.cell] for system in scored if system.cell.cell in costs
-    }, "evaluation of one run (seconds)"
+    names = [system.cell.cell for system in scored if system.cell.cell in costs]
+    return {name: costs[name] for name in names}, "evaluation of one run (seconds)"
 
 
-def _points(analysis: Analysis, matrix: ScoreMatrix, costs: dict[str, float]) -> list[_Point]:
-    by_cell = {pair.system: pair for pair in analysis.primary}
-    weights = crossed_weights(
-        matrix, rng=generator(0, "pareto front"), paired_seeds=analysis.paired
-    )
-    names = sorted(costs, key=lambda cell: (costs[cell], cell))
-    mean_BK = np.stack([replicated_means(matrix, cell, weights) for cell in names], axis=1)
-    cost_K = np.array([costs[cell] for cell in names])
+def _points(analysis: Analysis, costs: dict[str, float]) -> list[_Point]:
+    by_cell = {pair.system: pair for pair in analysis.primary if not math.isnan(pair.ci_low)}
+    means = {system.cell.cell: system.mean(analysis.sweep.primary) for system in analysis.cells}
     return [
         _Point(
-            cell=cell,
-            cost=costs[cell],
-            mean=float(matrix.scores[cell].mean()),
-            interval=_around_baseline(by_cell.get(cell)),
-            chance=float(
-                (mean_BK[:, cost_K <= costs[cell]].max(axis=1) <= mean_BK[:, at] + 1e-12).mean()
-            ),
+            cell,
+            cost,
+            means[cell],
+            None
+            if (pair := by_cell.get(cell)) is None
+            else (pair.mean_baseline + pair.ci_low, pair.mean_baseline + pair.ci_high),
         )
-        for at, cell in enumerate(names)
+        for cell, cost in costs.items()
     ]
-
-
-def _around_baseline(pair: Comparison | None) -> tuple[float, float] | None:
-    if pair is None or np.isnan(pair.ci_low):
-        return None
-    return pair.mean_baseline + pair.ci_low, pair.mean_baseline + pair.ci_high
-
-
-def _front(points: list[_Point]) -> list[_Point]:
-    """The cells that no cell of at most their cost beats, cheapest first."""
-    front: list[_Point] = []
-    for point in sorted(points, key=lambda point: (point.cost, -point.mean)):
-        if not front or point.mean > front[-1].mean:
-            front.append(point)
-    return front
-
-
-def _draw(axes: Axes, point: _Point, *, on_front: bool) -> None:
-    if point.interval is not None:
-        axes.plot((point.cost, point.cost), point.interval, color=GREY, linewidth=1, zorder=1)
-    axes.plot(
-        point.cost, point.mean, "o", ms=6.5, mew=1.4, zorder=3,
-        mfc=BLUE if on_front else PAPER, mec=BLUE if on_front else INK,
-    )  # fmt: skip
 
 
 def _scale(axes: Axes, costs: list[float]) -> None:

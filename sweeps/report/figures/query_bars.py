@@ -19,21 +19,19 @@ from sweeps.report.notation import signed
 
 _NAMED = 3
 """Queries named at each end."""
-
 _DRAWN = 800
+"""Thousands of steps would make a page of megabytes and show no more than these."""
 
 
 def query_bars(analysis: Analysis) -> Shown | None:
     """The differences of all queries, sorted, on means over seeds."""
-    if not analysis.primary:
+    best = analysis.best
+    if best is None:
         return None
-    sweep = analysis.sweep
-    best = max(analysis.primary, key=lambda pair: pair.delta)
-    matrix = analysis.matrices[sweep.primary]
+    sweep, matrix = analysis.sweep, analysis.matrices[analysis.sweep.primary]
     delta_Q = matrix.scores[best.system].mean(axis=0) - matrix.scores[best.baseline].mean(axis=0)
     order = np.argsort(-delta_Q, kind="stable")
     system, baseline = sweep.label(best.system), sweep.label(best.baseline)
-    # Thousands of steps would make a page of megabytes and show no more than these.
     place_Q = np.unique(np.linspace(0, len(order) - 1, min(len(order), _DRAWN)).round().astype(int))
     height_Q = delta_Q[order][np.append(place_Q, place_Q[-1:])]  # the last bar has an end, too
     with style():
@@ -53,17 +51,12 @@ def query_bars(analysis: Analysis) -> Shown | None:
         axes.set_xlabel(f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse")
         axes.set_ylabel(f"difference in {sweep.primary}")
         grid(axes, "y")
-        description = (
-            f"bar chart: difference of {system} from {baseline} on {len(order)} queries, sorted"
-        )
-        drawing = draw(figure, name="queries", description=description)
-    averaged = ", means over seeds" * (
-        max(len(matrix.seeds[best.system]), len(matrix.seeds[best.baseline])) > 1
-    )
-    words = f"{system} minus {baseline}{averaged}."
+        description = f"bar chart: difference of {system} from {baseline} on {len(order)} queries"
+        drawing = draw(figure, name="queries", description=f"{description}, sorted")
+    runs = max(len(matrix.seeds[best.system]), len(matrix.seeds[best.baseline]))
+    words = f"{system} minus {baseline}{', means over seeds' * (runs > 1)}."
     gained = [matrix.query_ids[at] for at in order[:_NAMED] if delta_Q[at] > TIE]
     lost = [matrix.query_ids[at] for at in order[::-1][:_NAMED] if delta_Q[at] < -TIE]
     for names, title in ((gained, "Largest gains"), (lost, "Largest losses")):
-        if names:
-            words += f" {title}: {', '.join(names)}."
+        words += f" {title}: {', '.join(names)}." * bool(names)
     return Shown("Every query", drawing, words)

@@ -12,14 +12,12 @@ import numpy as np
 
 from rank_core.evaluate import parse_measure
 from rank_core.records import Qrels
-from rank_core.stats.agreement import PERSISTENCE, Ranks, rank_biased_overlap, ranks, top_overlap
+from rank_core.stats.agreement import Ranks, rank_biased_overlap, ranks, top_overlap
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.load import Sweep
-from sweeps.report.notation import number as number_text
 from sweeps.report.query_page import QUERY_PAGE, moved_text
 from sweeps.report.runs import Lists, judgments, list_readers
 from sweeps.report.sections.section import Findings, Section
-from sweeps.report.table import Table, table
 
 MOST_QUERIES = 1000
 """Of more queries, those with the smallest hashes of their ids are compared."""
@@ -41,17 +39,17 @@ class Agreement:
 
 
 def section(findings: Findings) -> Section | None:
-    """None where fewer than two runs are on this machine."""
+    """One line, and the link to the queries that moved; None where fewer than two runs are on this
+    machine."""
     analysis = findings.analysis
     matrix = analysis.matrices.get(analysis.sweep.primary)
     rows = [] if matrix is None else agreements(analysis.sweep, matrix)
-    if matrix is None or sum(row.num_runs for row in rows) < 2:
+    if sum(row.num_runs for row in rows) < 2:
         return None
     moved = moved_text(analysis, findings.queries)
     return Section(
         "Agreement of runs",
-        sentences=[("Shared top 10", words)] if (words := _shared_documents(rows)) else [],
-        folded={"Agreement by system": [_table(analysis.sweep, matrix, rows)]},
+        note=_shared_documents(rows),
         link=(QUERY_PAGE, moved) if moved else None,
         results={"agreement": [dataclasses.asdict(row) for row in rows]},
     )
@@ -129,29 +127,4 @@ def _shared_documents(rows: Sequence[Agreement]) -> str:
         for pair, values in (("seeds of a system", own), ("a system and the baseline", crossed))
         if values
     ]
-    return f"{', '.join(parts)}." if parts else ""
-
-
-def _table(sweep: Sweep, matrix: ScoreMatrix, rows: Sequence[Agreement]) -> Table:
-    number = len(matrix.query_ids)
-    queries = f"{number} queries"
-    if number > MOST_QUERIES:
-        queries = f"{MOST_QUERIES} of {number} queries (chosen by the hash of their id)"
-    deep = judged_depth(sweep.primary)
-    columns = {
-        "RBO between seeds": ([row.rbo_seeds for row in rows], 3),
-        "RBO with baseline": ([row.rbo_baseline for row in rows], 3),
-        f"top {TOP} between seeds": ([TOP * row.top_seeds for row in rows], 1),
-        f"top {TOP} with baseline": ([TOP * row.top_baseline for row in rows], 1),
-        f"judged@{deep}": ([row.judged for row in rows], 3),
-    }
-    columns = {name: own for name, own in columns.items() if not np.isnan(own[0]).all()}
-    texts = [[number_text(value, digits) for value in own] for own, digits in columns.values()]
-    return table(
-        ("system", *columns),
-        [(sweep.label(row.cell), *line) for row, *line in zip(rows, *texts, strict=True)],
-        caption="RBO: rank-biased overlap, extrapolated "
-        f"(Webber et al. 2010, p = {PERSISTENCE:g}); top {TOP}: documents in common; judged: share "
-        f"with a judgment. Means over pairs of runs and {queries}; equal scores by ascending "
-        "document id.",
-    )
+    return f"Shared top {TOP}: {', '.join(parts)}." if parts else ""

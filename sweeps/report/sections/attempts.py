@@ -1,10 +1,10 @@
 """Lost attempts and unfinished trials, with their reasons; empty where every trial ended by its
 first attempt."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from sweeps.report.load import Sweep
+from sweeps.report.notation import names_text
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.table import Table, table
 from sweeps.store.failures import counted, in_words, lost_by_kind
@@ -18,11 +18,10 @@ INTERRUPTED = "the command ended first"
 def section(findings: Findings) -> Section:
     """The trials that ended for each reason, and every lost attempt."""
     sweep = findings.analysis.sweep
-    lost = lost_table(sweep)
+    tables = [shown for shown in (unfinished(sweep), lost_table(sweep)) if shown]
     return Section(
         "Lost attempts and unfinished trials",
-        sentences=unfinished(sweep),
-        folded={lost.title: [lost]} if lost else {},
+        tables=tables,
         is_folded=True,
         results={
             "trials": sweep.trials.to_dict("records"),
@@ -71,31 +70,24 @@ def attempts_sentence(sweep: Sweep) -> str:
     return f"{needed}{words}: {counted(lost)}."
 
 
-def unfinished(sweep: Sweep) -> list[tuple[str, str]]:
+def unfinished(sweep: Sweep) -> Table | None:
     """(status, its trials with the same reason, the reason), each reason once."""
-    reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for trial in _launched(sweep):
         status, reason = trial["status"], _first_line(trial.get("stop_reason"))
-        if status in LOST:
-            reasons.setdefault((status, reason), []).append(trial)
-        elif TrialStatus(status).waits:
-            reasons.setdefault(("interrupted", INTERRUPTED), []).append(trial)
-    return [
-        (status.capitalize(), f"{_named(sweep, trials)} ({reason or 'no reason was recorded'}).")
-        for (status, reason), trials in reasons.items()
-    ]
+        if TrialStatus(status).waits and status not in LOST:
+            status, reason = "interrupted", INTERRUPTED
+        if status in (*LOST, "interrupted"):
+            name = f"{sweep.label(trial['cell'])} seed {trial['seed']}"
+            reasons.setdefault((status, reason or "no reason was recorded"), []).append(name)
+    rows = [(status, names_text(names, _NAMED), why) for (status, why), names in reasons.items()]
+    return table(("status", "trials", "reason"), rows, "lll") if rows else None
 
 
 def _launched(sweep: Sweep) -> list[dict[Any, Any]]:
     """The rows of trials that had an attempt."""
     rows = sweep.trials.to_dict("records")
     return [row for row in rows if row.get("attempts", 0) > 0]
-
-
-def _named(sweep: Sweep, trials: list[Mapping[str, Any]]) -> str:
-    names = [f"{sweep.label(trial['cell'])} seed {trial['seed']}" for trial in trials]
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED + 1 else []
-    return ", ".join([*(names[:_NAMED] if more else names), *more])
 
 
 def _first_line(reason: object) -> str:

@@ -30,7 +30,6 @@ class Section:
     """A part of the page, drawn in the order of the fields, and its keys in results.json."""
 
     title: str
-    sentences: Sequence[tuple[str, str]] = ()  # (subject, words); a repeated subject is shown once
     link: tuple[str, str] | None = None  # (file beside the page, words)
     tables: Sequence[Table] = ()  # each under its title, if it has one
     folded: Mapping[str, Sequence[Table]] = field(default_factory=dict)  # {words to open: tables}
@@ -44,5 +43,5 @@ class Section:
     @property
     def is_drawn(self) -> bool:
         """True if the page draws it."""
-        content = (self.sentences, self.tables, self.folded, self.figures, self.code, self.values)
-        return any(content) or bool(self.note)
+        content = (self.tables, self.folded, self.figures, self.code, self.values, self.note)
+        return any(content)

@@ -2,11 +2,12 @@
 
 LD_PRELOAD=LIBRARY python -m tests.contracts.fake_cuda.steps BACKBONE NAME ... prints a line of JSON
 for each model, or for MODEL@KIND, which is a model over a small backbone of that kind: its
-launches, and what went wrong. LIBRARY is fake_cuda.cpp, compiled.
+launches, copies that block, and what went wrong. LIBRARY is fake_cuda.cpp, compiled.
 """
 
 import json
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +27,7 @@ from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import TrialConfig
 from rank_core.training.optimizer import build_optimizer
 from tests.contracts.small_backbones import make_backbone
+from tests.contracts.test_waits import asking
 
 # What autocast and flash attention ask the CUDA runtime.
 torch.cuda.amp.common.amp_definitely_not_available = lambda: False
@@ -42,10 +44,14 @@ NO_KERNEL = {
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations that a GPU would run as a kernel, flash attention among them, and those
-    whose result the host asks for."""
+    """Counts operations that a GPU would run as a kernel, flash attention among them, those whose
+    result the host asks for, and copies to the device that the host waits for, by their lines."""
 
     number = flash = asked = 0
+
+    def __init__(self):
+        super().__init__()
+        self.copies = Counter()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
@@ -60,8 +66,21 @@ class Launches(TorchDispatchMode):
         tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]
         on_gpu = any(x.device == DEVICE for x in tensors)
         self.number += on_gpu and name not in NO_KERNEL
+        if _blocking(name, args, kwargs or {}, result):
+            self.copies[f"{name}: {asking()}"] += 1
         self.flash += name == "_flash_attention_forward"
         return result
+
+
+def _blocking(name, args, kwargs, result):
+    """True for a copy from the host to the device without `non_blocking`."""
+    if name == "_to_copy":
+        source, target, flag = args[0], result, kwargs.get("non_blocking")
+    elif name == "copy_":
+        target, source, flag = args[0], args[1], (*args[2:], kwargs.get("non_blocking"))[0]
+    else:
+        return False
+    return source.device.type == "cpu" and target.device == DEVICE and not flag
 
 
 def step(name: str, backbone_folder: str, *, train: bool) -> Launches:
@@ -112,6 +131,7 @@ def both_steps(name: str, backbone_folder: str) -> dict[str, object]:
             launches = step(name, backbone_folder, train=train)
             told["training" if train else "scoring"] = launches.number
             told["flash"] = launches.flash
+            told["copies"] = told.get("copies", {}) | dict(launches.copies)
         except Exception as error:
             told["error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return told

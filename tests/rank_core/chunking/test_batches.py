@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from rank_core.chunking.batches import (
     Chunk,
@@ -46,12 +45,6 @@ def test_a_chunk_is_laid_out_as_cls_query_sep_text_sep(pairs):
     assert batch.inputs.query_length_C.tolist() == [2, 2, 2]
 
 
-def test_an_empty_document_is_one_chunk_without_text(pairs):
-    [chunk] = pairs.chunks(ids(10), "empty")
-    assert len(chunk) == 4
-    assert pairs.collate([[chunk]]).inputs.input_ids_CL.tolist() == [[2, 10, 3, 3]]
-
-
 def test_the_layout_is_that_of_the_tokenizers_own_pairs(backbone_folder, pairs):
     # The tests' tokenizer adds no special tokens itself, so they are written out here.
     tokenizer = load_tokenizer(backbone_folder)
@@ -63,15 +56,9 @@ def test_the_layout_is_that_of_the_tokenizers_own_pairs(backbone_folder, pairs):
     )
 
 
-def test_firstp_reads_the_first_chunk_only(pairs, backbone):
-    first = PairEncoder(pairs.tokens, pairs.chunking, True, backbone)
-    assert [chunk.text.tolist() for chunk in first.chunks(ids(1), "long")] == [[20, 21, 22, 23]]
-
-
 def test_a_backbone_without_segments_gets_no_token_types(pairs, backbone):
-    for num_segments in (0, 1):
-        other = replace(pairs, backbone=replace(backbone, num_segments=num_segments))
-        assert other.collate([other.chunks(ids(1), "long")]).inputs.token_type_ids_CL is None
+    other = replace(pairs, backbone=replace(backbone, num_segments=1))
+    assert other.collate([other.chunks(ids(1), "long")]).inputs.token_type_ids_CL is None
 
 
 def test_a_query_is_cut_to_its_limit_and_not_padded(backbone_folder):
@@ -115,9 +102,3 @@ def test_batches_without_padding_are_as_few_as_the_budget_allows():
     assert list(unpadded_batches([50, 10, 49, 45, 44, 9], 100)) == [[0, 2], [3, 4, 1], [5]]
     assert list(unpadded_batches([70, 3, 120], 100)) == [[2], [0, 1]]
     assert list(unpadded_batches([], 10)) == []
-
-
-def test_batches_of_inputs_are_ordinary_tensors(pairs):
-    batch = pairs.collate([pairs.chunks(ids(10), "long")])
-    inputs = batch.inputs
-    assert inputs.input_ids_CL.dtype == inputs.attention_mask_CL.dtype == torch.int64

@@ -48,22 +48,6 @@ def test_chunks_cover_the_document_without_repetition(window, stride):
         assert {t for span in spans for t in range(*span)} == set(range(length))
 
 
-def test_an_empty_document_has_one_empty_chunk():
-    assert chunk_spans(0, 150, 75) == (Span(0, 0),)
-    assert document_spans("d", 0, Chunking()) == (Span(0, 0),)
-
-
-def test_a_document_as_long_as_the_window_is_one_chunk():
-    assert chunk_spans(150, 150, 75) == (Span(0, 150),)
-    assert chunk_spans(151, 150, 75) == (Span(0, 150), Span(75, 151))
-
-
-def test_the_token_limit_cuts_before_chunking():
-    chunking = Chunking(window=10, stride=10, max_document_tokens=25)
-    assert document_spans("d", 1000, chunking) == (Span(0, 10), Span(10, 20), Span(20, 25))
-    assert document_spans("d", 25, chunking) == document_spans("d", 26, chunking)
-
-
 @pytest.mark.parametrize("overflow", ["first", "first-last-sampled"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
 def test_a_limit_on_chunks_keeps_that_many_in_document_order(overflow, limit):
@@ -87,15 +71,6 @@ def test_the_sampled_chunks_depend_on_the_document_alone():
     assert again == samples
 
 
-def test_coarser_ends_are_those_that_the_own_stride_lacks():
-    twice = Chunking(window=150, stride=75)
-    assert document_spans("d", 200, twice) == (Span(0, 150), Span(75, 200))
-    assert chunk_spans(200, 150, 150) == (Span(0, 150), Span(150, 200))
-    assert coarser_ends(200, twice) == (Span(150, 200),)
-    assert coarser_ends(150, twice) == coarser_ends(0, twice) == ()
-    assert coarser_ends(200, Chunking(window=150, stride=100)) == ()  # no multiple fits a window
-
-
 @pytest.mark.parametrize(("window", "stride"), SHAPES)
 def test_spans_and_coarser_ends_are_all_that_multiples_of_the_stride_read(window, stride):
     chunking = Chunking(window=window, stride=stride, max_document_tokens=1000)
@@ -113,6 +88,7 @@ def test_spans_and_coarser_ends_are_all_that_multiples_of_the_stride_read(window
 def test_a_document_that_is_cut_short_has_no_end_to_keep():
     assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=1)) == ()
     assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=2)) == (Span(150, 200),)
+    assert coarser_ends(200, Chunking(window=150, stride=100)) == ()  # no multiple fits a window
 
 
 def _drawn_chunking(rng):
@@ -126,7 +102,7 @@ def _drawn_chunking(rng):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_counts_in_closed_form_are_those_of_the_spans(seed):
     rng = np.random.default_rng(seed)
     lengths = np.array([*range(90), 199, 200, 201, 1430, 1431, 5000])

@@ -58,6 +58,7 @@ def msmarco_documents(home, num_documents=30):
         rows = lines(f"{q} 0 D{n} {2 - n}" for q in ids[:2] for n in range(3))
         # A page that the collection lacks, and a page judged twice.
         write(root / split / name, f"{rows}{ids[0]} 0 D999 1\n{ids[1]} 0 D0 1\n")
+    write(root / "trec-dl-hard" / "irds_version.txt", "v2")  # else ir_datasets removes the file
     write(root / "trec-dl-hard" / "qrels", "915593 0 D4 3\n1108100 0 D5 1\n1108100 0 D6 0\n")
 
 
@@ -93,10 +94,8 @@ def msmarco_passages(home):
     write_tar(root / "collectionandqueries.tar.gz", members, "w:gz")
     write_tar(root / "queries.tar.gz", {"queries.train.tsv": "10\tnumber3\n11\tx\n"}, "w:gz")
     write(root / "train" / "qrels", "10\t0\t3\t1\n")
-    queries = gzip.compress(b"30\tnumber7 number8\n31\tnobody judged this\n")
-    downloads = home / "downloads"
-    downloads.mkdir(exist_ok=True)
-    (downloads / "eda71eccbe4d251af83150abe065368c").write_bytes(queries)
+    topics = "30\tnumber7 number8\n31\tnobody judged this\n"
+    write(root / "trec-dl-2019" / "queries.tsv", topics)
     write(root / "trec-dl-2019" / "qrels", "30 Q0 7 3\n30 Q0 8 0\n")
 
 
@@ -181,36 +180,6 @@ def gov2(home):
     write(root / "trec-mq-2007" / "queries.txt.gz", lines(f"{t}:mq {t}" for t in range(1, 21)))
     prels = (f"{t} GX000-01-0000003 {t % 3} 1 0.5" for t in range(1, 21))
     write(root / "trec-mq-2007" / "prels", lines(prels))
-
-
-def clueweb12(home):
-    """One archive of web pages in WARC format, and the topics of two Web tracks."""
-    root = home / "clueweb12"
-    records = [warc_record("warcinfo", "", b"about this file")]
-    for n in range(4):
-        page = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<title>T{n}</title>body {n}"
-        records.append(warc_record("response", f"clueweb12-0000tw-00-{n:05d}", page.encode()))
-    path = root / "corpus" / "ClueWeb12_00" / "0000tw" / "0000tw-00.warc.gz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(b"".join(records)))
-    for year, first in (("2013", 201), ("2014", 251)):
-        topics = "".join(
-            f'<topic number="{t}" type="faceted"><query>web {t}</query>'
-            f"<description>pages on {t}</description></topic>"
-            for t in range(first, first + 5)
-        )
-        write(
-            root / f"trec-web-{year}" / "queries.xml", f"<webtrack{year}>{topics}</webtrack{year}>"
-        )
-        rows = (f"{t} 0 clueweb12-0000tw-00-00002 3" for t in range(first, first + 5))
-        write(root / f"trec-web-{year}" / "qrels.adhoc", lines(rows))
-
-
-def warc_record(kind, doc_id, content):
-    header = ["WARC/1.0", f"WARC-Type: {kind}", "WARC-Date: 2012-02-10T21:47:42Z"]
-    header += [f"WARC-TREC-ID: {doc_id}", "WARC-Target-URI: http://a.org/"] if doc_id else []
-    header += [f"WARC-Record-ID: <urn:uuid:{doc_id or 'info'}>", f"Content-Length: {len(content)}"]
-    return "\r\n".join(header).encode() + b"\r\n\r\n" + content + b"\r\n\r\n"
 
 
 def write_tar(path, members, mode):

@@ -10,11 +10,10 @@ import pytest
 
 from rank_core import progress
 from rank_core.data import folder as module
-from rank_core.data.disk import build
+from rank_core.data.disk import table
 from rank_core.data.folder import load_folder
 from rank_core.data.transforms.expression import apply_transforms
 from rank_core.data.trec import write_run
-from rank_core.errors import BadInput
 
 DOCUMENTS = [
     {"doc_id": "d1", "title": "Cats", "text": "cats sleep a lot", "url": "ignored"},
@@ -134,58 +133,10 @@ def test_a_change_of_any_file_changes_the_hash_in_the_same_process(folder, name,
     assert load_folder(folder).content_hash != before.content_hash
 
 
-BAD_FILES = [
-    (
-        "docs.jsonl",
-        '{"doc_id": "d1", "text": "x"}\n{"doc_id": ',
-        ":2: a line must be one JSON object",
-    ),
-    ("docs.jsonl", '["d1", "x"]', ":1: a line must be one JSON object, found list"),
-    ("docs.jsonl", '{"doc_id": "d1"}', ":1: a document must have text, found doc_id"),
-    ("docs.jsonl", '{"uri": "d1", "text": "x"}', "must have doc_id, found uri, text"),
-    ("docs.jsonl", "{}", "must have doc_id and text, found no field"),
-    ("docs.jsonl", '{"doc_id": 0.5, "text": "x"}', "a string or a whole number, found 0.5"),
-    ("docs.jsonl", '{"doc_id": "d1", "text": null}', ":1: text must be a string, found null"),
-    (
-        "docs.jsonl",
-        '{"doc_id": "d1", "text": "x", "title": []}',
-        "title must be a string, found []",
-    ),
-    ("docs.jsonl", '{"doc_id": "d 1", "text": "x"}', "without white space, found 'd 1'"),
-    ("docs.jsonl", '{"doc_id": "d1", "text": " \\n"}', "document 'd1' is empty"),
-    ("docs.jsonl", '{"doc_id": "d1", "text": "\\ud800"}', "half of a surrogate pair"),
-    (
-        "docs.jsonl",
-        '{"doc_id": "d1", "text": "x"}\n\n{"doc_id": "d1", "text": "y"}',
-        ":3: doc_id 'd1' is a duplicate of ",
-    ),
-    ("docs.jsonl", "\n", "has no documents"),
-    ("docs.jsonl", b'{"doc_id": "d1", "text": "\xff"}', ":1: text must be UTF-8; byte 0xff"),
-    ("dev/queries.tsv", "v1\tx\nv1\ty\n", ":2: duplicate query_id 'v1'"),
-    ("dev/queries.tsv", "v1\t \n", ":1: query 'v1' is empty"),
-    ("dev/queries.tsv", "v1\tx\ne1\ty\n", "query 'e1' is also in"),
-    ("dev/qrels.trec", "v1 0 d2 1\nv9 0 d2 1\n", ":2: unknown query 'v9'"),
-    ("dev/qrels.trec", "v1 0 d2 1\n\nv1 0 d9 1\n", ":3: unknown document"),
-    ("dev/qrels.trec", "v1 0 d2 0\nv1 0 d3 -1\n", "has no relevant document"),
-    ("dev/qrels.trec", "", "has no relevant document"),
-    ("dev/x.run", "v1 Q0 d1 1 1 t\nt1 Q0 d1 1 1 t\n", ":2: unknown query"),
-    ("dev/x.run", "v1 Q0 d1 1 1 t\nv1 Q0 d4 2 1 t\n", ":2: unknown document"),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
-def test_bad_content_is_refused_with_its_file_and_line(folder, name, content, message):
-    content = content if isinstance(content, bytes) else content.encode()
-    (folder / name).write_bytes(content)
-    with pytest.raises(BadInput, match=re.escape(message)) as caught:
-        load_folder(folder)
-    assert str(folder / name) in str(caught.value)
-
-
 def test_the_files_are_read_once_and_then_mapped(folder, monkeypatch):
     first = load_folder(folder)
     module._load.cache_clear()  # as another process
-    for name in ("read_documents", "query_rows", "judgment_rows"):
+    for name in ("read_documents", "queries_of", "judgment_rows"):
         monkeypatch.setattr(module, name, None)
     monkeypatch.setattr(module, "iter_run", None)
     monkeypatch.setattr(module, "open_content", None)
@@ -207,7 +158,7 @@ def test_long_reads_report_progress(folder, monkeypatch, capsys):
 
 
 def test_memory_holds_a_part_of_the_documents(folder, monkeypatch):
-    monkeypatch.setattr(build, "CHARACTERS_AT_ONCE", 1 << 16)
+    monkeypatch.setattr(table, "CHARACTERS_AT_ONCE", 1 << 16)
     text = "cats " * 800
     lines = (json.dumps({"doc_id": f"d{i}", "text": f"{text}{i}"}) for i in range(2500))
     (folder / "docs.jsonl").write_text("\n".join(lines))
@@ -220,35 +171,3 @@ def test_memory_holds_a_part_of_the_documents(folder, monkeypatch):
     tracemalloc.stop()
     assert len(collection.documents) == 2500 and collection.documents["d7"] == f"{text}7"
     assert peak < 6_000_000 < (folder / "docs.jsonl").stat().st_size
-
-
-def test_everything_that_is_missing_is_named_in_one_error(folder):
-    for name in ("docs.jsonl", "dev/qrels.trec", "test/queries.tsv", "test/qrels.trec"):
-        (folder / name).unlink()
-    (folder / "test").rmdir()
-    with pytest.raises(BadInput) as caught:
-        load_folder(folder)
-    assert (
-        "pets lacks docs.jsonl (or docs.jsonl.gz), dev/qrels.trec, test/queries.tsv, "
-        "test/qrels.trec; a collection folder has"
-    ) in str(caught.value)
-
-
-def test_two_files_for_the_same_purpose_are_refused(folder):
-    write_run(folder / "dev" / "a.run", {"v1": {"d1": 1.0}}, tag="t")
-    write_run(folder / "dev" / "b.run.gz", {"v1": {"d1": 1.0}}, tag="t")
-    with pytest.raises(
-        BadInput, match=r"dev: a split may have only one run file, found a.run and b.run"
-    ):
-        load_folder(folder)
-    (folder / "dev" / "b.run.gz").unlink()
-    (folder / "docs.jsonl.gz").write_bytes(b"")
-    with pytest.raises(BadInput, match=r"found docs\.jsonl and docs\.jsonl\.gz; remove"):
-        load_folder(folder)
-
-
-def test_an_absent_folder_and_a_file_are_refused(folder):
-    with pytest.raises(BadInput, match="absent does not exist"):
-        load_folder(folder / "absent")
-    with pytest.raises(BadInput, match=r"docs\.jsonl is a file"):
-        load_folder(folder / "docs.jsonl")

@@ -1,11 +1,6 @@
 """Folds: every query is tested once, and none by a model trained on it."""
 
-import json
-
-import pytest
-
-from rank_core.data.folds import huston_croft, read_fold_file, rotate, round_robin
-from rank_core.errors import BadInput
+from rank_core.data.folds import huston_croft, rotate, round_robin
 
 POOL = [str(n) for n in range(95, 112)]
 
@@ -32,28 +27,3 @@ def test_the_folds_of_huston_and_croft_hold_each_topic_once(ir_home):
     topics = {str(n) for n in (*range(301, 451), *range(601, 701))}
     assert sum(map(len, folds.values())) == len(topics) == 250
     assert set().union(*folds.values()) == topics
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "does not exist"),
-        ("{", "is no valid JSON"),
-        ("[]", "unknown fold of"),
-        ({"s1": {"train_qids": "95", "predict": {"dev": [], "test": []}}}, "list of ids"),
-        (
-            {"s1": {"train_qids": [95], "predict": {"dev": [1], "test": [96]}}},
-            "dev has no query of the collection",
-        ),
-        (
-            {"s1": {"train_qids": [95, 96], "predict": {"dev": [97], "test": [96]}}},
-            "'96' is in train and test",
-        ),
-    ],
-)
-def test_a_fold_file_that_cannot_be_used_is_refused(tmp_path, content, message):
-    path = tmp_path / "folds.json"
-    if content is not None:
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(BadInput, match=message):
-        read_fold_file(path, "s1", POOL)

@@ -86,15 +86,3 @@ def test_each_module_can_be_imported_first_and_without_heavy_packages():
     command = [sys.executable, "-c", FIRST, *modules]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout.splitlines(), done.returncode) == (modules, 0), done.stderr
-
-
-def test_reading_a_run_imports_no_collections():
-    code = (
-        "import sys, rank_core.data.trec; "
-        "print(*sorted(name for name in sys.modules if name.startswith('rank_core')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split() == [
-        *("rank_core", "rank_core.data", "rank_core.data.trec"),
-        *("rank_core.errors", "rank_core.files", "rank_core.records"),
-    ]

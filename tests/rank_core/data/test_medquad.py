@@ -8,7 +8,6 @@ import pytest
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_lines
 from rank_core.evaluate import mean_values, per_query
-from rank_core.first_stage import Bm25Index
 
 SHARED = Path(
     os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[4] / "shared" / "data"
@@ -52,21 +51,3 @@ def test_equal_scores_of_a_supplied_run_stand_in_the_order_of_its_ranks():
     assert (
         sum(len(of_query) - len(set(of_query.values())) for of_query in candidates.values()) > 3000
     )
-
-
-@pytest.mark.slow
-def test_our_bm25_agrees_with_lucene_on_real_documents():
-    collection = load("medquad-far")
-    test = collection.splits["test"]
-    run = Bm25Index(collection.documents).run(test.queries)
-    overlaps = [
-        len({*list(run[query_id])[:10]} & {*list(lucene)[:10]}) / 10
-        for query_id, lucene in test.candidates.items()
-    ]
-    assert sum(overlaps) / len(overlaps) > 0.97
-    measures = ["nDCG@10", "R@100"]
-    ours, theirs = (
-        mean_values(per_query(test.qrels, candidates, measures))
-        for candidates in (run, test.candidates)
-    )
-    assert ours == pytest.approx(theirs, abs=0.005)

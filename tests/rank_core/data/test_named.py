@@ -13,7 +13,7 @@ def test_every_part_has_documents_queries_and_judgments(name, ir_home):
     recipe = NAMED[name]
     for part in recipe.parts:
         source = IrSource(part.dataset_id)
-        assert all(source.has(entity) for entity in ("docs", "queries", "qrels"))
+        assert source.has("docs", "queries", "qrels")
         if part.candidates:
             assert all(IrSource(ranked).has("scoreddocs") for ranked in part.candidates)
         if part.query_field:
@@ -23,11 +23,3 @@ def test_every_part_has_documents_queries_and_judgments(name, ir_home):
 @every_name
 def test_all_parts_rank_the_same_documents(name, ir_home):
     assert len({IrSource(part.dataset_id).documents_id for part in NAMED[name].parts}) == 1
-
-
-@every_name
-def test_every_part_reads_a_file_that_can_be_named(name, ir_home):
-    for part in NAMED[name].parts:
-        source = IrSource(part.dataset_id)
-        for entity in ("docs", "queries", "qrels"):
-            assert source.files(entity), entity

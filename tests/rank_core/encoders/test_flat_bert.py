@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
 from rank_core.encoders import flat_bert
-from rank_core.encoders.cls_only import SAME_LAYERS, only_cls
 from rank_core.encoders.flat_bert import LAYERS_AT_ONCE, kept_weights, weights_of
 from rank_core.encoders.flat_rows import rows_of_lengths
 from rank_core.encoders.packed import flat_states
@@ -15,28 +14,20 @@ from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work, encode_chunks
 from rank_core.settings.config import TrialConfig
 from rank_core.testing.laws import tokens
-from tests.rank_core.encoders.cpu.test_packed_layers import whole_encoder
+from tests.rank_core.encoders.test_cpu_layers import whole_encoder
 
 LENGTHS = (12, 4, 9, 12, 1)
 WIDTH = max(LENGTHS)
 
 
-def rows(encoder):
-    """(padded batch, ids_CL) of rows of unequal length."""
+def both_ways(encoder):
+    """Hidden states of padded rows and of flat rows, zeros at padding."""
     mask_CL = (torch.arange(WIDTH) < torch.tensor(LENGTHS)[:, None]).long()
     ids_CL = torch.randint(5, 50, mask_CL.shape, generator=torch.Generator().manual_seed(1))
     ids_CL = ids_CL.where(mask_CL == 1, encoder.config.pad_token_id)
-    return {"input_ids": ids_CL, "attention_mask": mask_CL}, ids_CL
-
-
-def both_ways(encoder, **how):
-    """Hidden states of padded rows and of flat rows, zeros at padding."""
-    inputs, ids_CL = rows(encoder)
-    padded_CLH = encoder(**inputs).last_hidden_state
-    if padded_CLH.shape[1] > 1:
-        padded_CLH = padded_CLH * inputs["attention_mask"][:, :, None]
-    [flat_CLH] = flat_states(encoder, ids_CL, rows_of_lengths(LENGTHS, WIDTH), **how)
-    return padded_CLH, flat_CLH
+    padded_CLH = encoder(input_ids=ids_CL, attention_mask=mask_CL).last_hidden_state
+    [flat_CLH] = flat_states(encoder, ids_CL, rows_of_lengths(LENGTHS, WIDTH))
+    return padded_CLH * mask_CL[:, :, None], flat_CLH
 
 
 def weighted(x):
@@ -44,69 +35,10 @@ def weighted(x):
     return (x * torch.randn(x.shape, generator=torch.Generator().manual_seed(2))).sum()
 
 
-@pytest.mark.parametrize("alone", [True, False], ids=["cls", "tokens"])
-@pytest.mark.parametrize("model_type", SAME_LAYERS)
-def test_vectors_and_gradients_are_those_of_padded_rows(model_type, alone):
-    encoder = whole_encoder(model_type, 16, hidden_act="gelu")
-    if alone:
-        only_cls(encoder)
-    padded_CLH, flat_CLH = both_ways(encoder)
-    assert padded_CLH.shape[1] == (1 if alone else WIDTH)
-    assert_close(flat_CLH, padded_CLH, atol=1e-5, rtol=1e-5)
-    parameters = list(encoder.parameters())
-    expected, gradients = (
-        torch.autograd.grad(weighted(x), parameters, allow_unused=True)
-        for x in (padded_CLH, flat_CLH)
-    )
-    compared = 0
-    for one, other in zip(expected, gradients, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            assert_close(other, one, atol=1e-4, rtol=1e-4)
-            compared += 1
-    assert compared > 40
-
-
-def test_gradients_of_several_passes_add_up():
-    encoder = whole_encoder("bert", 16)
-    for n in (1, 2):
-        _, flat_CLH = both_ways(encoder)
-        weighted(flat_CLH).backward()
-        name, parameter = next(p for p in encoder.named_parameters() if "1.output.dense.w" in p[0])
-        if n == 1:
-            once = parameter.grad.clone()
-    assert_close(parameter.grad, 2 * once, msg=name)
-
-
 def test_a_narrower_embedding_and_another_activation_are_the_encoders_own():
     encoder = whole_encoder("electra", 16, hidden_act="relu")
     encoder.embeddings_project = torch.nn.Linear(16, 16)
     assert_close(*both_ways(encoder), atol=1e-5, rtol=1e-5)
-
-
-def test_recomputed_activations_give_the_same_gradients():
-    encoder = whole_encoder("bert", 16).train()
-    gradients = []
-    for twice in (False, True):
-        if twice:
-            encoder.gradient_checkpointing_enable({"use_reentrant": False})
-        torch.manual_seed(3)  # dropout
-        [flat_CLH] = flat_states(encoder, rows(encoder)[1], rows_of_lengths(LENGTHS, WIDTH))
-        parameters = [p for n, p in encoder.named_parameters() if "pooler" not in n]
-        gradients.append(torch.autograd.grad(weighted(flat_CLH), parameters))
-    for one, other in zip(*gradients, strict=True):
-        assert_close(other, one, atol=1e-5, rtol=1e-5)
-
-
-def test_dropout_acts_only_in_training():
-    encoder = whole_encoder("bert", 16, attention_probs_dropout_prob=0.5)
-    _, plain_CLH = both_ways(encoder)
-    encoder.train()
-    _, first_CLH = both_ways(encoder)
-    _, second_CLH = both_ways(encoder)
-    assert (first_CLH - second_CLH).abs().max() > 1e-2
-    encoder.eval()
-    assert torch.equal(both_ways(encoder)[1], plain_CLH)
 
 
 def ranker(backbone, dropout=0.0):
@@ -162,26 +94,6 @@ def test_weights_are_copied_again_after_an_optimizer_step(backbone):
     assert (now_CH - before_CH).abs().max() > 0.1
     model.encoder.reads_flat_rows = False
     assert_close(now_CH, scored(model, pairs, chunks), atol=1e-5, rtol=1e-4)
-
-
-def test_nothing_is_cached_after_an_error(backbone):
-    model, *_ = ranker(backbone)
-    with pytest.raises(KeyError), torch.no_grad(), kept_weights(model.encoder, None):
-        assert len(model.encoder.weights) == 2
-        raise KeyError
-    assert not hasattr(model.encoder, "weights")
-
-
-def test_products_in_16_bits_are_close(backbone):
-    model, pairs, chunks = ranker(backbone)
-    exact_CH, near_CH = (scored(model, pairs, chunks, t) for t in (None, torch.bfloat16))
-    assert near_CH.dtype == torch.float32
-    assert 1e-4 < (near_CH - exact_CH).abs().max() < 0.1
-    with torch.autocast("cpu", torch.bfloat16):
-        x_CH = model.train().encode(pairs.layout(chunks))
-    assert x_CH.dtype == torch.bfloat16
-    weighted(x_CH.float()).backward()
-    assert {p.grad.dtype for p in model.encoder.parameters()} == {torch.float32}
 
 
 def test_copies_of_several_layers_are_one_operation_each_way(backbone):

@@ -20,13 +20,3 @@ def test_padding_within_a_row_is_excluded_and_takes_a_position_if_asked() -> Non
     assert flat_rows(mask_CL).position_T.tolist() == [0, 1, 2]
     assert flat_rows(mask_CL, count_padding=True).position_T.tolist() == [0, 2, 3]
     assert flat_rows(mask_CL).place_T.tolist() == [0, 2, 3]
-
-
-def test_flattened_and_padded_again_tokens_are_the_batch() -> None:
-    mask_CL = np.array([[1, 1, 0], [1, 1, 1]])
-    ids_CL = torch.tensor([[5, 6, 0], [7, 8, 9]])
-    rows = flat_rows(mask_CL)
-    flat_T = ids_CL.flatten()[rows.place_T]
-    assert flat_T.tolist() == [5, 6, 7, 8, 9]
-    back = torch.zeros(6, dtype=torch.long).index_copy(0, rows.place_T, flat_T)
-    assert torch.equal(back.view(2, 3), ids_CL)

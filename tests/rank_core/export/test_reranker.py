@@ -1,20 +1,22 @@
 """An exported model that ranks: what it takes, what it gives, what it refuses."""
 
 import json
+import os
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
-import rank_core
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
+from rank_core.encoders.backbones import EXPORT_FILE as FILE
 from rank_core.errors import BadInput
 from rank_core.export import reranker as module
-from rank_core.export.folder import FILE, REST, read_model, write_model
+from rank_core.export.folder import REST, read_model, write_model
 from rank_core.export.reranker import Ranked, Reranker
 from rank_core.models.build import build_model
 from rank_core.trial.trial import run_trial
@@ -138,20 +140,111 @@ def test_a_folder_is_written_whole_into_a_new_or_empty_place(trial, folder, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
 
 
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def zeros(path):
+    save_file({name: 0 * weight for name, weight in load_file(path).items()}, path)
+
+
+def nan(path):
+    weights = load_file(path)
+    weights[min(weights)] *= float("nan")
+    save_file(weights, path)
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_window(path):
+    settings = json.loads(path.read_text())["settings"]
+    edit(path, settings=settings | {"chunking.window": 39})
+
+
+DAMAGES = {
+    "flipped bit": ("encoder/model.safetensors", flip),
+    "cut": ("encoder/model.safetensors", lambda path: os.truncate(path, 1000)),
+    "empty": ("encoder/model.safetensors", lambda path: os.truncate(path, 0)),
+    "NaN": ("encoder/model.safetensors", nan),
+    "absent": ("encoder/model.safetensors", Path.unlink),
+    "head of zeros": (REST, zeros),
+    "empty head": (REST, lambda path: os.truncate(path, 0)),
+    "cut tokenizer": ("encoder/tokenizer.json", lambda path: os.truncate(path, 500)),
+    "empty tokenizer": ("encoder/tokenizer.json", lambda path: os.truncate(path, 0)),
+    "other tokenizer": ("encoder/tokenizer_config.json", lambda path: path.write_text("{}")),
+    "no config": ("encoder/config.json", Path.unlink),
+    "config of another type": ("encoder/config.json", lambda path: path.write_text("[1]")),
+    "empty description": (FILE, lambda path: os.truncate(path, 0)),
+    "cut description": (FILE, lambda path: os.truncate(path, 300)),
+    "a list": (FILE, lambda path: path.write_text("[]")),
+    "nested": (FILE, lambda path: path.write_text("[" * 100_000)),
+    "not UTF-8": (FILE, lambda path: path.write_bytes(b"\xff\xfe{}")),
+    "settings as text": (FILE, lambda path: edit(path, settings="x")),
+    "files as a number": (FILE, lambda path: edit(path, files=3)),
+    "edited window": (FILE, edit_window),
+    "edited origin": (FILE, lambda path: edit(path, about={})),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_changed_file_is_named(folder, tmp_path, damage):
+    shutil.copytree(folder, tmp_path / "m")
+    name, change = DAMAGES[damage]
+    change(tmp_path / "m" / name)
+    with pytest.raises(BadInput, match=f"{tmp_path / 'm' / name} must be as .* export the model"):
+        Reranker.load(tmp_path / "m")
+
+
+def test_the_card_may_be_edited(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "m")
+    (tmp_path / "m" / "README.md").write_text("# Another\n")
+    assert Reranker.load(tmp_path / "m").rank("amber", ["birch"])
+
+
+@pytest.mark.parametrize("written", [1, 2, 99, "3", None])
+def test_another_version_s_folder_is_refused(folder, tmp_path, written):
+    shutil.copytree(folder, tmp_path / "m")
+    edit(tmp_path / "m" / FILE, format=written)
+    with pytest.raises(BadInput, match=r"must have format 3, got .* another version"):
+        Reranker.load(tmp_path / "m")
+    (tmp_path / "m" / FILE).unlink()
+    with pytest.raises(BadInput, match="an exported model is a folder with"):
+        Reranker.load(tmp_path / "m")
+
+
+HALF = "half of a surrogate pair at character 1"
+
+
 @pytest.mark.parametrize(
-    ("damage", "law"),
+    ("query", "documents", "law"),
     [
-        (lambda m: (m / FILE).unlink(), "an exported model is a folder with ranker.json"),
-        (lambda m: (m / FILE).write_text("{"), r"ranker.json must be unchanged"),
-        (lambda m: (m / FILE).write_text(json.dumps({"format": 99, "settings": {}})), "later vers"),
-        (lambda m: shutil.copy(m / "model.safetensors", m / REST), "must hold the weights of this"),
+        ("a\ud800", ["x"], f"query must be valid Unicode; it has {HALF}"),
+        ("a", ["x", "b\udc00"], f"document '1' must be valid Unicode; it has {HALF}"),
+        ("a", {"d": None}, "document 'd' must be a text, got None"),
+        ("a", [3], "document '0' must be a text, got 3"),
+        (None, ["x"], "query must be a text, got None"),
+        ("a", None, "one query and several documents"),
     ],
 )
-def test_what_is_no_exported_model_is_refused(folder, tmp_path, damage, law):
-    shutil.copytree(folder, tmp_path / "m")
-    damage(tmp_path / "m")
+def test_what_is_no_text_is_named(reranker, query, documents, law):
     with pytest.raises(BadInput, match=law):
-        Reranker.load(tmp_path / "m")
+        reranker.rank(query, documents)
+
+
+@pytest.mark.parametrize("score", [None, "z", float("nan"), float("inf")])
+def test_a_first_stage_has_finite_numbers(reranker, score):
+    with pytest.raises(BadInput, match=r"first_stage must have finite numbers, got .* '1'"):
+        reranker.rank("a", ["x", "y"], first_stage=[1.0, score])
+
+
+def test_no_folder_of_this_machine_is_in_the_description(trial, folder, collection_folder):
+    text = (folder / FILE).read_text()
+    assert str(collection_folder) not in text and collection_folder.name in text
+    assert read_model(folder).config.collection == collection_folder.name
 
 
 def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, monkeypatch):
@@ -164,7 +257,3 @@ def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, m
     monkeypatch.delitem(sys.modules, "own_model")
     with pytest.raises(BadInput, match="no module own_model; install it"):
         Reranker.load(tmp_path / "m")
-
-
-def test_the_reranker_is_a_public_name():
-    assert rank_core.Reranker is Reranker

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
 from rank_core.first_stage.analysis import lucene_analyser
 from rank_core.first_stage.lucene import LuceneIndex, recipe
@@ -70,24 +68,6 @@ def test_lucene_and_the_index_in_memory_rank_alike_to_the_last_document(k1, b):
 
 @needs_lucene
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["medquad", "medquad-far"])
-def test_both_ways_agree_on_real_documents(name):
-    if not (SHARED / name).is_dir():
-        pytest.skip(f"no collection {name} in {SHARED}; RANKSWEEP_SHARED_DATA may name its folder")
-    collection = load_collection(str(SHARED / name))
-    test = collection.splits["test"]
-    ours = Bm25Index(collection.documents).run(test.queries)
-    theirs = LuceneIndex(collection.documents).run(test.queries)
-    overlaps = [len({*list(ours[q])[:10]} & {*list(theirs[q])[:10]}) / 10 for q in ours]
-    assert np.mean(overlaps) == 1.0
-    ours_mean, theirs_mean = (
-        mean_values(per_query(test.qrels, run, ["nDCG@10"])) for run in (ours, theirs)
-    )
-    assert ours_mean == pytest.approx(theirs_mean, abs=5e-5)
-
-
-@needs_lucene
-@pytest.mark.long
 def test_the_analysis_is_that_of_lucene_on_random_text():
     index = LuceneIndex({"a": "starts Java"})
     index.run({"q": "starts"})
@@ -134,18 +114,6 @@ def test_rm3_in_memory_is_lucenes():
     ours, lucenes = (kind(documents).run(queries, rm3) for kind in (Bm25Index, LuceneIndex))
     for query_id in queries:
         assert ours[query_id] == pytest.approx(lucenes[query_id], abs=1e-3)
-
-
-@needs_lucene
-@pytest.mark.long
-def test_the_index_is_built_once_per_content(own_cache):
-    LuceneIndex({"a": "apple", "b": "pear"})
-    (folder,) = (own_cache / "lucene-index").glob("*/index")
-    made = folder.stat().st_mtime_ns
-    LuceneIndex({"b": "pear", "a": "apple"})
-    assert folder.stat().st_mtime_ns == made
-    LuceneIndex({"a": "apple", "b": "plum"})
-    assert len(list((own_cache / "lucene-index").glob("*/index"))) == 2
 
 
 @needs_lucene

@@ -18,10 +18,12 @@ def test_two_documents_by_hand():
     assert weights == pytest.approx({"apple": 34 / 52, "pear": 18 / 52})
 
 
-def test_a_query_without_documents_keeps_its_own_terms():
+@pytest.mark.parametrize(("weight", "kept"), [(0.5, 0.5), (1.0, 1.0), (0.0, 1.0)])
+def test_a_query_without_expansion_keeps_its_terms_at_its_own_weight(weight, kept):
     for documents, scores in (([], []), ([{}], [2.0])):
-        weights = expanded({"apple": 3, "fig": 1}, documents, scores, Rm3())
-        assert weights == {"apple": 0.75, "fig": 0.25}
+        settings = Rm3(original_weight=weight)
+        weights = expanded({"apple": 3, "fig": 1}, documents, scores, settings)
+        assert weights == {"apple": 0.75 * kept, "fig": 0.25 * kept}
 
 
 @pytest.mark.parametrize(
@@ -58,11 +60,6 @@ def test_the_whole_weight_on_the_query_is_the_ranking_of_plain_bm25(index):
     # Of two terms each weighs a half.
     plain = {doc_id: score / 2 for doc_id, score in index.run(query)["q"].items()}
     assert whole == pytest.approx(plain) and list(whole) == list(plain)
-
-
-def test_unknown_and_empty_queries_find_nothing(index):
-    queries = {"unknown": "kumquat", "empty": ""}
-    assert index.run(queries, Bm25Settings(rm3=Rm3())) == {"unknown": {}, "empty": {}}
 
 
 def test_as_a_system_it_reorders_the_candidates(small_trial, tmp_path):

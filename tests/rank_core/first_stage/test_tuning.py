@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
@@ -59,22 +58,6 @@ def test_the_grids_start_with_their_baseline_and_have_no_duplicates():
     around = rm3_grid(Bm25Settings(1.2, 0.75))
     assert around[0] == Bm25Settings(1.2, 0.75) and len(set(around)) == 13
     assert {(point.k1, point.b) for point in around} == {(1.2, 0.75)}
-
-
-def test_the_whole_grid_on_a_collection_where_long_documents_are_noise():
-    rng = np.random.default_rng(0)
-    words = [f"{a}{b}x" for a in "bcdf" for b in "klmn"]
-    documents, queries, qrels = {}, {}, {}
-    for number in range(20):
-        topic = f"zz{number}q"
-        documents[f"short{number}"] = f"{topic} " + " ".join(rng.choice(words, 5))
-        documents[f"long{number}"] = f"{topic} " * 4 + " ".join(rng.choice(words, 120))
-        queries[f"q{number}"] = topic
-        qrels[f"q{number}"] = {f"short{number}": 1}
-    tuning = tune_bm25(Bm25Index(documents), queries, qrels, "RR")
-    by_point = {(point.settings.k1, point.settings.b): point.value for point in tuning.table}
-    assert by_point[(0.9, 0.8)] > by_point[(0.9, 0.2)]
-    assert tuning.best.b == 0.8 and by_point[(0.9, 0.4)] < 1.0
 
 
 def test_what_cannot_be_tuned_is_refused():

@@ -1,5 +1,7 @@
+"""RankGPT: windows, the reading of answers, and whole lists."""
+
+import json
 import random
-from itertools import pairwise
 
 import pytest
 
@@ -7,12 +9,9 @@ from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatClient, ChatModel
 from rank_core.llm.ledger import AnswerCache, Ledger
 from rank_core.llm.rankgpt import (
-    FIRSTP_WORDS,
     ListRanking,
-    first_words,
     parse_permutation,
     rank_list,
-    ranking_chat,
     rerank_with_llm,
     windows,
 )
@@ -30,12 +29,6 @@ def documents(count: int, seed: int = 0) -> list[str]:
     return [f"worth {number} and more" for number in worth]
 
 
-def test_a_hundred_documents_are_nine_windows_from_the_end_to_the_start():
-    expected = [(start, start + 20) for start in range(80, -1, -10)]
-    assert windows(100, ListRanking()) == expected
-    assert len(expected) == 9
-
-
 @pytest.mark.parametrize(
     ("count", "expected"),
     [
@@ -48,48 +41,17 @@ def test_a_hundred_documents_are_nine_windows_from_the_end_to_the_start():
         (25, [(5, 25), (0, 20)]),
         (30, [(10, 30), (0, 20)]),
         (31, [(11, 31), (1, 21), (0, 20)]),
+        (100, [(start, start + 20) for start in range(80, -1, -10)]),
     ],
 )
 def test_short_and_uneven_lists_are_read_to_their_start(count, expected):
     assert windows(count, ListRanking()) == expected
 
 
-@pytest.mark.parametrize("step", [1, 3, 4])
-def test_windows_cover_every_document_and_overlap(step):
-    for count in range(2, 40):
-        spans = windows(count, ListRanking(window=5, step=step))
-        assert {i for start, end in spans for i in range(start, end)} == set(range(count))
-        assert all(earlier[0] < later[1] for earlier, later in pairwise(spans))
-
-
-@pytest.mark.parametrize(("window", "step"), [(20, 20), (20, 0), (10, 20), (1, 1)])
-def test_windows_that_do_not_overlap_are_refused(window, step):
-    with pytest.raises(BadInput, match="0 < step < window"):
-        ListRanking(window=window, step=step)
-
-
-def test_a_document_is_cut_after_its_first_whitespace_words():
-    assert first_words(" a\n b\t\tc d ", 3) == "a b c"
-    assert first_words(" a  b ", 3) == "a b"
-    assert first_words("", 3) == ""
-    assert FIRSTP_WORDS == ListRanking().max_words == 300
-
-
-def test_each_passage_has_a_turn_of_its_own():
-    chat = ranking_chat("which\nlantern?", ["first", "second"])
-    assert [m.role for m in chat] == ["system"] + ["user", "assistant"] * 3 + ["user"]
-    assert [m.content for m in chat if m.content.startswith("[")] == ["[1] first", "[2] second"]
-    assert "which lantern?" in chat[1].content
-    assert "which lantern?" in chat[-1].content
-
-
 # n = 4; the order is given as 1-based numbers, to be read beside the answer.
 MALFORMED = {
     "nothing": (None, "1234"),
     "empty": ("", "1234"),
-    "spaces": (" \n ", "1234"),
-    "refusal": ("I am sorry, but I cannot help with that.", "1234"),
-    "prose without numbers": ("The second one is best by far.", "1234"),
     "prose with numbers": ("Passage 3 is best, then 2.", "3214"),
     "the same twice": ("[1] > [1]", "1234"),
     "repeated list": ("[4] > [3] > [2] > [1] > [4] > [3] > [2] > [1]", "4321"),
@@ -101,7 +63,6 @@ MALFORMED = {
     "only some": ("[3] > [4]", "3412"),
     "superscripts": ("[²] > [4]", "4123"),
     "thinks but does not answer": ("<think>maybe [4] or [3]", "1234"),
-    "ids of documents": ("[doc-204] > [doc-3]", "3124"),
 }
 
 
@@ -112,7 +73,7 @@ def test_a_malformed_answer_is_repaired_to_a_permutation(answer, expected):
     assert found.repaired
 
 
-WELL_FORMED = {
+WELL_FORMED = {  # 2413
     "as asked": "[2] > [4] > [1] > [3]",
     "no brackets": "2 > 4 > 1 > 3",
     "JSON list": "[2, 4, 1, 3]",
@@ -137,55 +98,30 @@ def test_any_answer_gives_a_permutation():
         assert sorted(parse_permutation(answer, count).order) == list(range(count))
 
 
-def test_a_hundred_documents_take_nine_calls_and_the_best_ten_rise_to_the_top(server):
-    texts, ledger = documents(100), Ledger()
-    order = rank_list("query", texts, chat=client(server), ledger=ledger)
+def test_a_hundred_documents_take_nine_calls_and_the_best_ten_rise_to_the_top(server, tmp_path):
+    texts, ledger = documents(100), Ledger(tmp_path / "ledger.jsonl")
+    order = rank_list("query", texts, chat=client(server), ledger=ledger, query_id="q7")
     # One pass carries ten documents, window less step, through every window.
     expected = [f"worth {number} and more" for number in range(99, 89, -1)]
     assert [texts[i] for i in order[:10]] == expected
     assert sorted(order) == list(range(100))
-    assert len(server.bodies) == ledger.totals.calls == 9
-    assert ledger.totals.repaired_answers == 0
-
-
-def test_fifteen_documents_take_one_call_and_are_reordered(server):
-    texts = documents(15)
-    order = rank_list("query", texts, chat=client(server))
-    assert [texts[i] for i in order] == [f"worth {i} and more" for i in range(14, -1, -1)]
-    assert order != list(range(15))
-    assert len(server.bodies) == 1
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_a_list_of_one_document_takes_no_request(server, count):
-    assert rank_list("query", documents(count), chat=client(server)) == list(range(count))
-    assert server.bodies == []
+    lines = [json.loads(line) for line in ledger.path.read_text().splitlines()]
+    server.rank = lambda query, passages: "No."
+    useless = rank_list("query", texts[:30], chat=client(server), ledger=ledger)
+    assert useless == list(range(30)) and ledger.path.read_text().count('"repaired": true') == 2
+    del server.bodies[9:]
+    assert len(server.bodies) == len(lines) == 9
+    first = {"query_id": "q7", "start": 80, "end": 100, "repaired": False, "output_tokens": 7}
+    assert lines[0].items() >= first.items()
 
 
 def test_the_model_reads_as_many_words_as_the_settings_say(server):
     server.rank = lambda query, passages: " > ".join(str(len(p.split())) for p in passages)
-    texts = ["a b c d e", "a"]
-    ledger = Ledger()
-    rank_list("q", texts, chat=client(server), settings=ListRanking(max_words=2), ledger=ledger)
+    texts = [" a\n b\t\tc d e", "a"]
+    rank_list("q", texts, chat=client(server), settings=ListRanking(max_words=2))
     turns = [message["content"] for message in server.bodies[0]["messages"]]
     assert "[1] a b" in turns
     assert "[2] a" in turns
-
-
-def test_the_temperature_is_zero_and_the_query_is_asked(server):
-    asked = []
-    server.rank = lambda query, passages: asked.append(query) or "[1] > [2]"
-    rank_list("where is the lantern", ["a", "b"], chat=client(server))
-    assert server.bodies[0]["temperature"] == 0
-    assert asked == ["where is the lantern"]
-
-
-@pytest.mark.parametrize("content", [None, "", "No.", "[1] > [1]"])
-def test_useless_answers_keep_the_first_stage_order_and_are_counted(server, content):
-    server.rank = lambda query, passages: content
-    ledger = Ledger()
-    assert rank_list("q", documents(30), chat=client(server), ledger=ledger) == list(range(30))
-    assert ledger.totals.repaired_answers == ledger.totals.calls == 2
 
 
 def candidates(doc_ids: list[str]) -> dict[str, float]:
@@ -198,6 +134,7 @@ def test_a_run_has_strictly_falling_scores_and_only_the_candidates_within_depth(
     first_stage = {"q1": candidates(list("abcdef")), "q2": candidates(list("fb"))}
     run = dict(rerank_with_llm(queries, texts, first_stage, chat=client(server), depth=4))
     assert list(run) == ["q1", "q2", "q3"]
+    assert len(server.bodies) == 2
     assert set(run["q1"]) == set("abcd")
     assert list(run["q1"].values()) == [4.0, 3.0, 2.0, 1.0]
     worth = [int(texts[doc_id].split()[1]) for doc_id in run["q1"]]
@@ -205,39 +142,20 @@ def test_a_run_has_strictly_falling_scores_and_only_the_candidates_within_depth(
     assert run["q3"] == {}
 
 
-def test_each_query_comes_as_soon_as_it_is_ranked(server):
-    texts = dict(zip("ab", documents(2), strict=True))
-    first_stage = {query_id: candidates(["a", "b"]) for query_id in ("q1", "q2")}
-    ranked = rerank_with_llm({"q1": "x", "q2": "y"}, texts, first_stage, chat=client(server))
-    assert server.bodies == []
-    assert next(ranked)[0] == "q1"
-    assert len(server.bodies) == 1
-
-
 def test_a_candidate_without_text_is_refused_before_the_first_request(server):
     first_stage = {"q1": candidates(["a", "b"]), "q2": candidates(["a", "lost"])}
     queries, texts = {"q1": "x", "q2": "y"}, {"a": "worth 1", "b": "worth 2"}
     with pytest.raises(BadInput, match=r"query q2 .*: lost"):
         rerank_with_llm(queries, texts, first_stage, chat=client(server))
-    with pytest.raises(BadInput, match="depth >= 1"):
+    with pytest.raises(BadInput, match="depth"):
         rerank_with_llm(queries, texts, first_stage, chat=client(server), depth=0)
+    for window, step in ((20, 20), (20, 0), (1, 1)):
+        with pytest.raises(BadInput, match="step"):
+            ListRanking(window=window, step=step)
     assert server.bodies == []
 
 
 def test_a_second_run_over_the_same_lists_takes_no_call(server, tmp_path):
     cache, texts = AnswerCache(tmp_path), documents(40)
-    first, second = Ledger(), Ledger()
-    order = rank_list("q", texts, chat=client(server, cache=cache), ledger=first)
-    again = rank_list("q", texts, chat=client(server, cache=cache), ledger=second)
-    assert again == order
-    assert (first.totals.calls, first.totals.cached_calls) == (3, 0)
-    assert (second.totals.calls, second.totals.cached_calls) == (0, 3)
-    assert len(server.bodies) == 3
-
-
-def test_the_ledger_says_which_query_and_window_an_answer_was_for(server, tmp_path):
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    rank_list("q", documents(25), chat=client(server), ledger=ledger, query_id="q7")
-    lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
-    assert '"query_id": "q7", "start": 5, "end": 25, "repaired": false' in lines[0]
-    assert '"start": 0, "end": 20' in lines[1]
+    order, again = (rank_list("q", texts, chat=client(server, cache=cache)) for _ in range(2))
+    assert again == order and len(server.bodies) == 3

@@ -47,3 +47,20 @@ def score(model, batch_of):
         return model(batch_of(query, *documents))
 
     return scores
+
+
+@pytest.fixture
+def system(request, backbone):
+    """A function from a name and settings to a model and its reader of the module's documents."""
+
+    def build(name, documents=None, chunking=None, seed=1, **settings):
+        config = TrialConfig(
+            model=Model(name, backbone=str(backbone.folder), **settings),
+            chunking=chunking or request.module.CHUNKING,
+            seed=seed,
+        )
+        model = build_model(config, backbone, init_seed=1).eval()
+        texts = request.module.DOCUMENTS if documents is None else documents
+        return model, model_class(name).reader(config, backbone, texts)
+
+    return build

@@ -1,15 +1,18 @@
 """Birch: how documents become sentences, and the weights of the best."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from rank_core.encoders.tiny import train_tokenizer
 from rank_core.models.birch import Birch, Sentences
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from rank_core.testing.tokenizer import train_tokenizer
 
 QUERY = np.arange(20, 23, dtype=np.int32)
 STOP, ASK = 98, 99
+MODEL = "birch"
 CHUNKING = Chunking(window=4, stride=4, max_document_tokens=30)
 
 
@@ -44,11 +47,9 @@ def test_limits_hold_for_sentences_too(backbone):
 
 
 def test_end_marks_are_found_in_the_vocabulary(backbone, tmp_path):
-    import dataclasses
-
     tokenizer = train_tokenizer(["amber. birch? cedar! delta, ember"], 80)
     tokenizer.save_pretrained(tmp_path)
-    other = dataclasses.replace(backbone, folder=tmp_path)
+    other = replace(backbone, folder=tmp_path)
     text = tokenizer("amber birch. cedar, delta?! ember", add_special_tokens=False)["input_ids"]
     documents = {"d": np.array(text, dtype=np.int32)}
     config = TrialConfig(model=Model("birch"), chunking=Chunking(window=50, stride=50))
@@ -58,11 +59,8 @@ def test_end_marks_are_found_in_the_vocabulary(backbone, tmp_path):
 
 
 @pytest.fixture
-def model(backbone):
+def ranker(model):
     """Birch with a head that reads the first dimension."""
-    from rank_core.encoders.backbones import load_encoder
-
-    model = Birch(load_encoder(backbone, 0.0), backbone, Model("birch", dropout=0.0)).eval()
     with torch.no_grad():
         model.head.weight.zero_()[0, 0] = 1.0
         model.head.bias.zero_()
@@ -76,18 +74,14 @@ def vectors(*scores):
     return torch.nn.functional.pad(x_BP[:, :, None], (0, 31)), mask_BP
 
 
-def test_the_three_best_sentences_count_one_a_half_and_a_quarter(model):
+def test_the_three_best_sentences_count_one_a_half_and_a_quarter(ranker):
     batch = vectors([1.0, 8.0, 2.0, 4.0], [3.0, -1.0, None, None], [-2.0, None, None, None])
     # (8 + 4 / 2 + 2 / 4) / 1.75; (3 - 1 / 2) / 1.5; -2
     expected = [10.5 / 1.75, 2.5 / 1.5, -2.0]
-    assert model.aggregate(*batch).tolist() == pytest.approx(expected)
+    assert ranker.aggregate(*batch).tolist() == pytest.approx(expected)
 
 
-def test_the_relevance_of_a_missing_sentence_is_zero(model):
-    best_BK = model.best(*vectors([0.0, 100.0, -100.0, 1.0], [0.0, None, None, None]))
+def test_the_relevance_of_a_missing_sentence_is_zero(ranker):
+    best_BK = ranker.best(*vectors([0.0, 100.0, -100.0, 1.0], [0.0, None, None, None]))
     e = 1 / (1 + np.exp(-1.0))
     assert best_BK.flatten().tolist() == pytest.approx([1.0, e, 0.5, 0.5, 0.0, 0.0])
-
-
-def test_a_document_of_one_sentence_has_one_relevance(model):
-    assert model.best(*vectors([0.0])).tolist() == [[0.5]]

@@ -7,7 +7,6 @@ import pytest
 
 from rank_core.chunking.token_store import open_token_store, tokenize
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.tiny import train_tokenizer
 from rank_core.models.key_blocks.block_scores import (
     BlockWords,
     WordPieces,
@@ -16,6 +15,7 @@ from rank_core.models.key_blocks.block_scores import (
     document_frequencies,
     tf_idf,
 )
+from rank_core.testing.tokenizer import train_tokenizer
 
 TEXTS = ["amber birch", "amber, Amber. cedar", "delta", "birch? northern lanterns"]
 

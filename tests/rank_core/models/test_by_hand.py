@@ -6,18 +6,17 @@ The forms with quirks are those of FlexNeuART, the code of Boytsov et al. 2022 (
 and, late interaction among them, the later master).
 """
 
-import shutil
 from math import ceil
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel
 
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing.laws import tokens
+from tests.contracts.small_backbones import make_backbone
 
 WINDOW, STRIDE, LIMIT, MAX_QUERY = 20, 10, 60, 8
 CHUNKING = Chunking(WINDOW, STRIDE, max_document_tokens=LIMIT, max_query_tokens=MAX_QUERY)
@@ -36,6 +35,7 @@ FORMS = [
     ("parade-max", ("unmasked-chunks",)),
     ("parade-attn", ()),
     ("parade-attn", ("unmasked-chunks", "elementwise-attention")),
+    ("parade-cnn", ()),
     ("parade-transformer", ()),
     ("parade-transformer", ("unmasked-chunks",)),
     ("parade-transformer-pretrained", ()),
@@ -52,15 +52,10 @@ FORMS = [
 
 
 @pytest.fixture(scope="module")
-def second(tmp_path_factory, backbone_folder):
+def second(tmp_path_factory):
     """An encoder of another width, for the second encoders."""
-    folder = tmp_path_factory.mktemp("second") / "bert"
-    shutil.copytree(backbone_folder, folder)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=150, intermediate_size=32, max_position_embeddings=64, **sizes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        BertModel(config).save_pretrained(folder)
+    folder = tmp_path_factory.mktemp("second")
+    make_backbone("bert", folder)
     return str(folder)
 
 
@@ -179,6 +174,16 @@ class Hand:
         else:
             weight_PH = torch.exp(cls_PH @ attention)[:, None]
         return self.head((weight_PH / weight_PH.sum(0) * cls_PH).sum(0))
+
+    def parade_cnn(self, query, doc_id):
+        level, pair = list(self.cls(query, doc_id)), self.model.pair
+        while len(level) > 1:  # pairs are merged, an odd one is passed up
+            merged = [
+                torch.relu(pair.weight @ torch.cat(both) + pair.bias)
+                for both in zip(level[::2], level[1::2], strict=False)
+            ]
+            level = merged + level[2 * len(merged) :]
+        return self.head(level[0])
 
     def parade_transformer(self, query, doc_id):
         return self.aggregate(self.cls(query, doc_id))

@@ -7,17 +7,13 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
-from transformers import AutoModel, BertConfig
 
 from rank_core.chunking.batches import Chunk, PairEncoder
-from rank_core.errors import BadInput
-from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.models.interaction.cedr import histogram
 from rank_core.models.interaction.similarities import (
     GaussianKernels,
     NgramFilters,
-    cosines,
     strongest,
     take,
     terms_of,
@@ -60,19 +56,6 @@ def test_terms_are_the_first_rows_query_and_the_text_of_all_rows(backbone):
     assert terms.text_mask_BD.sum(1).tolist() == [5, 0, 1]
     assert take(ids_CL, terms.text_BD)[0].tolist() == TEXT[:5].tolist()
     assert terms.text_BD.tolist() == [[6, 7, 8, 16, 17], [0] * 5, [36, 0, 0, 0, 0]]
-
-
-def test_batches_without_a_query_or_a_text_keep_axes_of_one_masked_place(backbone):
-    terms = terms_of(batch_of(backbone, [TEXT[:0]], query=QUERY[:0]))
-    assert terms.query_mask_BQ.tolist() == [[False]]
-    assert terms.text_mask_BD.tolist() == [[False]]
-
-
-def test_a_zero_vector_is_similar_to_nothing():
-    query = torch.tensor([[[3.0, 4.0], [0.0, 0.0]]])
-    text = torch.tensor([[[4.0, 3.0], [-6.0, -8.0]]])
-    # (3 * 4 + 4 * 3) / (5 * 5) = 24 / 25; (-18 - 32) / (5 * 10) = -1.
-    assert_close(cosines(query, text), torch.tensor([[[0.96, -1.0], [0.0, 0.0]]]))
 
 
 def test_kernels_count_near_similarities_without_padding():
@@ -142,12 +125,6 @@ def test_the_last_bin_is_for_a_similarity_of_one():
     assert histogram(similarity, mask, 11).tolist() == [[[2, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1]]]
 
 
-def test_rounding_beyond_one_and_minus_one_leaves_no_bin():
-    similarity = torch.tensor([[[1.0000002, -1.0000020]]])
-    mask = torch.tensor([[True, True]])
-    assert histogram(similarity, mask, 11).tolist() == [[[1] + [0] * 9 + [1]]]
-
-
 def test_drmm_sums_over_real_query_tokens_only(backbone):
     model = built("cedr-drmm", backbone)
     with torch.no_grad():
@@ -164,16 +141,6 @@ def test_drmm_sums_over_real_query_tokens_only(backbone):
     # Two query tokens, each with 2 (or 3) similarities of 0: 0.5 (log(n + 1e-5) + 20) + 3.
     expected = [2 * (0.5 * (log(n + 1e-5) + 20) + 3) for n in (2, 3)]
     assert score_B.tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_counts_of_drmm_have_no_gradient(backbone):
-    model = built("cedr-drmm", backbone)
-    terms = terms_of(batch_of(backbone, [TEXT[:3]]))
-    cos = torch.zeros(1, 4, 3, requires_grad=True)
-    cls = torch.ones(1, 32, requires_grad=True)
-    model.combine(cls, (cos * 1 for _ in range(3)), terms).sum().backward()
-    assert cos.grad is None
-    assert cls.grad is not None
 
 
 def test_an_ngram_starts_at_its_match_and_ends_in_zeros():
@@ -199,10 +166,10 @@ def test_the_strongest_matches_are_real_and_the_earlier_of_equal_ones():
     assert found.place_BQk[0, 1, 0] == 0
 
 
-def test_there_may_be_fewer_places_than_matches():
-    found = strongest(torch.tensor([[[0.7]]]), torch.tensor([[[True]]]), 2)
-    assert_close(found.strength_BQk, torch.tensor([[[0.7, 0.0]]]))
-    assert found.place_BQk.tolist() == [[[0, 0]]]
+def test_values_that_differ_by_rounding_are_equal():
+    strength = torch.tensor([[[0.2, 0.9, 0.5, 0.9 + 2e-7], [0.2, 0.9, 0.5, 0.9 + 5e-6]]])
+    found = strongest(strength, torch.ones_like(strength, dtype=torch.bool), 2)
+    assert found.place_BQk.tolist() == [[[1, 3], [3, 1]]]
 
 
 def test_pacrrs_network_reads_matches_per_query_token_and_cls(backbone):
@@ -224,49 +191,3 @@ def test_pacrrs_network_reads_matches_per_query_token_and_cls(backbone):
     expected = torch.zeros(32, 6)
     expected[0, :2] = torch.tensor([0.9, 0.2])
     assert_close(seen[0], torch.cat([expected.flatten(), torch.full((32,), 7.0)])[None])
-
-
-@pytest.mark.parametrize("name", CEDR)
-def test_every_chunk_and_the_query_change_the_score(name, backbone):
-    model = built(name, backbone)
-    chunks = [TEXT[:20], TEXT[20:40], TEXT[40:50]]
-    [before] = score(model, backbone, chunks)
-    for i in range(3):
-        other = [*chunks[:i], chunks[i][::-1] + 3, *chunks[i + 1 :]]
-        assert score(model, backbone, other)[0] != before
-    assert score(model, backbone, chunks, query=QUERY[:3])[0] != before
-
-
-@pytest.mark.parametrize("name", CEDR)
-def test_documents_are_cut_into_equal_chunks_that_do_not_overlap(name, backbone):
-    config = config_of(name, backbone)
-    pairs = model_class(name).reader(config, backbone, {"d": TEXT})
-    # 50 tokens at a window of 20: three chunks of at most ceil(50 / 3) = 17.
-    assert [len(chunk.text) for chunk in pairs.chunks(QUERY, "d")] == [17, 17, 16]
-    check_model(config, backbone)
-    with pytest.raises(BadInput, match=r"chunking\.stride has no effect"):
-        check_model(config.override({"chunking.stride": 10}), backbone)
-
-
-@pytest.mark.parametrize("name", ["cedr-pacrr", "co-pacrr"])
-def test_queries_of_more_tokens_than_there_are_weights_for_are_refused(name, backbone):
-    same = {"chunking.window": 60, "chunking.stride": 60, "chunking.max_query_tokens": 32}
-    check_model(config_of(name, backbone, **same), backbone)
-    with pytest.raises(BadInput, match="max_query_tokens <= 32 must hold"):
-        check_model(config_of(name, backbone, **same | {"chunking.max_query_tokens": 33}), backbone)
-
-
-# Published, with a pooler (768 * 768 + 768) that we do not build. Beside BERT's 109,482,240:
-# KNRM a layer of 768 + 13 * 11 features (912) and 22 kernel parameters; DRMM 911 -> 5 (4,560) and
-# 5 -> 1 (6); PACRR filters 13 * 32 * (1 + 4 + 9) + 3 * 32 (5,920), 768 + 32 * 6 -> 32 (30,752),
-# 32 -> 32 (1,056) and 32 -> 1 (33).
-PUBLISHED = {"cedr-knrm": 109_483_174, "cedr-drmm": 109_486_806, "cedr-pacrr": 109_520_001}
-
-
-@pytest.mark.parametrize("name", CEDR)
-def test_over_bert_base_it_has_the_published_number_of_parameters(name, backbone):
-    with torch.device("meta"):
-        encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
-        model = model_class(name)(encoder, backbone, Model(name))
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    assert num_parameters == PUBLISHED[name] - (768 * 768 + 768)

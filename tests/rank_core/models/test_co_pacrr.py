@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.models.build import build_model
-from rank_core.models.interaction.co_pacrr import surroundings
 from rank_core.models.interaction.similarities import Terms
+from rank_core.models.interaction.word_vectors import surroundings
 from rank_core.settings.config import Chunking
 
 MODEL = "co-pacrr"
@@ -55,15 +55,6 @@ def test_matches_cascade_through_quarters_of_the_documents_own_length(model):
     assert features.shape == (3 * 4 * 2 * 2 + 1,)
 
 
-def test_weights_sum_to_one_over_the_real_query_tokens(model):
-    query = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(3))
-    terms = masks([[True, True, False], [False] * 3], [[True], [True]])
-    weight = model.weights(query, terms)[:, :, 0]
-    assert weight[0].sum().item() == pytest.approx(1.0)
-    assert weight[0, 2] == 0.0
-    assert weight[1].tolist() == [0.0] * 3
-
-
 def test_query_tokens_are_shuffled_in_training_with_dropout_only(config, backbone, batch_of):
     seen = []
     for dropout, training in ((0.0, True), (0.3, False), (0.3, True)):
@@ -79,12 +70,3 @@ def test_query_tokens_are_shuffled_in_training_with_dropout_only(config, backbon
     assert not torch.equal(plain, shuffled)
     rows = shuffled[shuffled.abs().sum(1) > 0]
     assert_close(rows[rows[:, -1].argsort()], plain[:3][plain[:3, -1].argsort()])
-
-
-def test_repeated_words_do_not_make_scores_depend_on_the_batch(model, batch_of):
-    text = [10, 20, 21, 22, 23, 24, 10, 25, 26, 27, 11, 28, 29, 10, 30, 31] * 4
-    with torch.inference_mode():
-        [alone] = model(batch_of([10, 11, 12], text))
-        together = model(batch_of([10, 11, 12], text, [5], list(range(5, 95)), []))
-    assert together.isfinite().all()
-    assert_close(together[0], alone, atol=1e-6, rtol=0)

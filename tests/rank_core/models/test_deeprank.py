@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models.interaction.deeprank import MAX_MATCHES, first_matches
-from rank_core.models.interaction.similarities import Terms
+from rank_core.models.interaction.word_vectors import first_matches
 from rank_core.settings.config import Chunking
 
 MODEL = "deeprank"
@@ -21,11 +20,6 @@ def test_matches_are_counted_per_query_token_in_document_order():
     assert places.token_N.tolist() == [0, 0, 1, 1, 1]
     assert places.match_N.tolist() == [0, 1, 0, 1, 2]
     assert places.center_N.tolist() == [1, 3, 0, 2, 4]
-
-
-def test_the_first_20_matches_of_a_token_are_read():
-    places = first_matches(torch.ones(1, 1, 50, dtype=torch.bool))
-    assert places.center_N.tolist() == list(range(MAX_MATCHES)) == list(range(20))
 
 
 def test_the_relevance_of_a_context_is_the_best_of_each_map_and_its_place(model, score):
@@ -86,12 +80,3 @@ def test_only_what_is_at_most_15_tokens_from_a_match_is_read(model, score):
         changed = list(text)
         changed[place] = 90
         assert (score([10, 11], changed)[0] != before).item() == read
-
-
-def test_gates_sum_to_one_over_the_real_query_tokens(model):
-    query = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(3))
-    mask = torch.tensor([[True, True, False], [False] * 3])
-    gate = model.gates(query, Terms(mask.long(), mask, mask.long(), mask))
-    assert gate[0].sum().item() == pytest.approx(1.0)
-    assert gate[0, 2] == 0.0
-    assert gate[1].tolist() == [0.0] * 3

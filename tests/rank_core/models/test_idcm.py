@@ -1,7 +1,6 @@
 """IDCM: overlapping chunks, the weighted best three, and the student that chooses them."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,51 +8,23 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
-from rank_core.errors import BadInput
-from rank_core.models import check_model
-from rank_core.models.build import build_model
 from rank_core.models.key_blocks.idcm import (
     CENTRES,
     ConvolutionalKernels,
-    Idcm,
     overlapping_spans,
     selection_loss,
 )
-from rank_core.ranking.encode import Work, score_documents
-from rank_core.ranking.rerank import rerank
-from rank_core.settings.config import Chunking, Model, TrialConfig
+from rank_core.settings.config import Chunking
 from rank_core.testing.laws import (
-    QUERY,
-    assert_each_document_is_scored_alone,
     batch_of,
     scores,
     tokens,
-    without_gradient,
 )
 
 CHUNKING = Chunking(window=24, stride=20, max_document_tokens=200)
-STAGES = ["passages", "document", "student"]
-every_stage = pytest.mark.parametrize("stage", STAGES)
 
 
 DOCUMENTS = {f"d{size}": tokens(size, size) for size in (0, 1, 20, 21, 45, 100, 200, 250)}
-
-
-def config_of(backbone, stage="", **settings):
-    model = Model("idcm", backbone=str(backbone.folder), stage=stage, **settings)
-    return TrialConfig(model=model, chunking=CHUNKING)
-
-
-@pytest.fixture
-def system(backbone):
-    """A model in evaluation mode, and its reader of DOCUMENTS."""
-
-    def build(stage="", **settings):
-        config = config_of(backbone, stage, **settings)
-        model = build_model(config, backbone, init_seed=1).eval()
-        return model, Idcm.reader(config, backbone, DOCUMENTS)
-
-    return build
 
 
 def test_chunks_are_cores_with_half_the_overlap_on_each_side():
@@ -66,18 +37,8 @@ def test_chunks_are_cores_with_half_the_overlap_on_each_side():
     assert overlapping_spans(45, 20, 20) == [(0, 20), (20, 40), (40, 45)]
 
 
-def test_the_first_chunks_are_kept_where_there_is_a_limit(backbone):
-    config = config_of(backbone)
-    limited = replace(config, chunking=replace(CHUNKING, max_chunks=2))
-    many, two = (
-        Idcm.reader(c, backbone, DOCUMENTS).chunks(QUERY, "d100") for c in (config, limited)
-    )
-    assert len(many) == 5
-    assert [c.text.tolist() for c in two] == [c.text.tolist() for c in many[:2]]
-
-
 def test_the_best_three_scores_are_weighted_from_the_best_on(system):
-    model, _ = system()
+    model, _ = system("idcm")
     with torch.no_grad():
         model.weight_K.copy_(torch.tensor([1.0, 0.5, 0.25]))
     score_BP = torch.tensor([[1.0, 4.0, 2.0, 3.0], [-2.0, -1.0, 9.0, 9.0], [5.0, 9.0, 9.0, 9.0]])
@@ -88,30 +49,13 @@ def test_the_best_three_scores_are_weighted_from_the_best_on(system):
 
 
 def test_a_chunk_score_of_exactly_zero_counts_as_a_score(system):
-    model, _ = system()
+    model, _ = system("idcm")
     mask_BP = torch.ones(1, 4, dtype=torch.bool)
     # 0 is the best of the four: 0 - 1 - 2. If it counted as missing: -1 - 2 - 3.
     score_BP = torch.tensor([[-1.0, -2.0, 0.0, -3.0]])
     assert model.of_chunks(score_BP, mask_BP).item() == -3.0
-    passages, _ = system("passages")
+    passages, _ = system("idcm", stage="passages")
     assert passages.of_chunks(score_BP, mask_BP).item() == 0.0
-
-
-def test_chunk_scores_of_zero_are_not_missing_chunks(system):
-    for stage in STAGES:
-        model, pairs = system(stage)
-        with torch.no_grad():
-            model.head.weight.zero_(), model.head.bias.zero_()
-        assert scores(model, pairs, ["d100", "d1"]).tolist() == [0.0, 0.0]
-
-
-def test_passages_are_pooled_by_their_maximum(system):
-    model, pairs = system("passages")
-    batch = batch_of(pairs, ["d100", "d45"])
-    with torch.no_grad():
-        first, second = model.chunk_scores(batch.inputs).split(batch.counts)
-    assert len(first) == 5 and len(second) == 3
-    assert_close(scores(model, pairs, ["d100", "d45"]), torch.stack([first.max(), second.max()]))
 
 
 @pytest.fixture
@@ -134,7 +78,7 @@ def row(pairs, query, text):
 
 def test_the_students_kernels_count_soft_matches_of_the_query(one_hot, system):
     student, words = one_hot
-    _, pairs = system()
+    _, pairs = system("idcm")
     inputs = pairs.layout([row(pairs, [5, 6], [5, 5, 7]), row(pairs, [7], [7])])
     # Bin 1.0: token 5 matches twice, 6 never: ln 2 + ln 1e-4. The second row: ln 1.
     with torch.no_grad():
@@ -149,33 +93,6 @@ def test_the_students_kernels_count_soft_matches_of_the_query(one_hot, system):
         away = math.exp(-0.5)
         expected = torch.tensor([math.log(away) + math.log(3 * away), math.log(1e-4)])
         assert_close(student(words, inputs), expected, atol=1e-4, rtol=0)
-
-
-def test_the_students_trigrams_end_where_query_and_chunk_do(system):
-    model, pairs = system("student")
-    words, (short, long) = model.encoder.get_input_embeddings(), (tokens(1, 4), tokens(2, 24))
-    rows = [
-        Chunk(QUERY, short),
-        Chunk(QUERY[:2], long),
-        Chunk(QUERY[:0], short),
-        Chunk(QUERY, QUERY[:0]),
-    ]
-    with torch.no_grad():
-        together = model.student(words, pairs.layout(rows))
-        alone = torch.cat([model.student(words, pairs.layout([chunk])) for chunk in rows])
-    assert together.isfinite().all()
-    assert_close(together, alone, atol=1e-6, rtol=0)
-
-
-def test_the_selection_loss_of_two_chunks_is_what_the_formula_gives():
-    # The teacher wants chunk 0, the student puts 1 first. Gains 1 and 0 of max DCG 1; ranks one
-    # apart: 1 / log2(2) - 1 / log2(3); cost log2(1 + e^(1 - 0)).
-    student, teacher = torch.tensor([[0.0, 1.0]]), torch.tensor([[5.0, 2.0]])
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    expected = (1 - 1 / math.log2(3)) * math.log2(1 + math.e)
-    assert selection_loss(student, teacher, mask, 1).item() == pytest.approx(expected, rel=1e-5)
-    agreed = selection_loss(student.flip(1), teacher, mask, 1).item()
-    assert agreed == pytest.approx((1 - 1 / math.log2(3)) * math.log2(1 + 1 / math.e), rel=1e-5)
 
 
 def by_loops(student, teacher, num):
@@ -210,7 +127,7 @@ def test_the_selection_loss_sums_over_documents_without_padding():
 
 
 def test_the_encoder_reads_the_students_choice(system):
-    model, pairs = system("student", k=2)
+    model, pairs = system("idcm", stage="student", k=2)
     batch = batch_of(pairs, ["d100", "d1", "d45"])
     chosen = model.chosen(batch)
     assert chosen.counts == (2, 1, 2)
@@ -228,14 +145,14 @@ def test_the_encoder_reads_the_students_choice(system):
 
 def test_a_student_that_may_choose_all_chunks_changes_no_score(system):
     doc_ids = list(DOCUMENTS)
-    expected = scores(*system("document"), doc_ids)
-    model, pairs = system("student", k=10)
-    model.head.load_state_dict(system("document")[0].head.state_dict())
+    expected = scores(*system("idcm", stage="document"), doc_ids)
+    model, pairs = system("idcm", stage="student", k=10)
+    model.head.load_state_dict(system("idcm", stage="document")[0].head.state_dict())
     assert_close(scores(model, pairs, doc_ids), expected, atol=1e-5, rtol=0)
 
 
 def test_the_students_loss_accumulates_and_trains_only_the_student(system):
-    model, pairs = system("student", dropout=0.5)
+    model, pairs = system("idcm", stage="student", dropout=0.5)
     some, others = batch_of(pairs, ["d100", "d45"]), batch_of(pairs, ["d200"])
     scores(model, pairs, ["d100"])
     assert model.extra_loss is None, "evaluation has no loss"
@@ -250,71 +167,3 @@ def test_the_students_loss_accumulates_and_trains_only_the_student(system):
     assert set(trainable) == {name for name, _ in model.named_parameters() if "student" in name}
     assert all(parameter.grad.abs().sum() > 0 for parameter in trainable.values())
     assert {k: len(v) for k, v in model.learning_rate_groups().items()}["aggregator"] == 4
-
-
-def test_a_student_learns_its_teachers_choice(system):
-    model, pairs = system("student")
-    batch = batch_of(pairs, ["d100", "d200", "d250"])
-    optimizer = torch.optim.Adam([p for _, p in model.trainable()], lr=0.01)
-    model.train()
-    losses = []
-    for _ in range(20):
-        model(batch)
-        loss, model.extra_loss = model.extra_loss, None
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.6 * losses[0]
-
-
-@every_stage
-def test_a_score_depends_on_its_own_document_alone(stage, system):
-    model, pairs = system(stage)
-    doc_ids = list(DOCUMENTS)
-    together = assert_each_document_is_scored_alone(model, pairs, doc_ids)
-    assert torch.equal(scores(*system(stage), doc_ids), together)
-
-
-@every_stage
-def test_bf16_and_the_fast_path_stay_close_to_the_definition(stage, system):
-    model, pairs = system(stage)
-    exact = scores(model, pairs, list(DOCUMENTS))
-    documents = [pairs.chunks(QUERY, doc_id) for doc_id in DOCUMENTS]
-    with torch.no_grad():
-        fast = score_documents(model, pairs, documents, batch_tokens=90, autocast=None, work=Work())
-    assert_close(fast, exact, atol=1e-5, rtol=0)
-    run = {"q": dict.fromkeys(DOCUMENTS, 0.0)}
-    settings = {"queries": {"q": QUERY}, "candidates": run, "depth": 9, "batch_tokens": 500}
-    rounded = rerank(model, pairs, autocast=torch.bfloat16, **settings)["q"]
-    expected = dict(zip(DOCUMENTS, exact.tolist(), strict=True))
-    assert rounded == pytest.approx(expected, abs=5e-2)
-
-
-@pytest.mark.parametrize("stage", ["passages", "document"])
-def test_a_gradient_reaches_every_parameter(stage, system):
-    model, pairs = system(stage)
-    score_B = model.train()(batch_of(pairs, ["d100", "d200"]))
-    assert without_gradient(model, score_B) == set()
-
-
-def test_the_stages_share_the_weights_that_they_have_in_common(system):
-    document, student = system("document")[0].state_dict(), system("student")[0].state_dict()
-    extra = {name for name in student if name not in document}
-    assert extra == {name for name in student if name.startswith("student.")}
-    assert set(document) - set(system("passages")[0].state_dict()) == {"weight_K"}
-    # 11 bins, 11 scales, and trigrams of the encoder's 32 dimensions.
-    assert sum(student[name].numel() for name in extra) == 11 + 11 + 3 * 32 * 32 + 32
-
-
-def test_settings_without_an_effect_are_refused(backbone):
-    def refused(text, config):
-        with pytest.raises(BadInput, match=text):
-            check_model(config, backbone)
-
-    check_model(config_of(backbone, "student", k=4), backbone)
-    refused("did you mean student", config_of(backbone, "students"))
-    refused("model.k has no effect with model.stage=document", config_of(backbone, k=4))
-    refused("model.k > 0", config_of(backbone, "student", k=-1))
-    sampled = replace(CHUNKING, max_chunks=3, overflow="first-last-sampled")
-    refused("chunking.overflow", replace(config_of(backbone), chunking=sampled))

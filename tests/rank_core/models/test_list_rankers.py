@@ -4,8 +4,6 @@ import pytest
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.data.trec import read_run
-from rank_core.models import MODELS, model_class
-from rank_core.models.list_rankers import ListRanker
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation
@@ -53,10 +51,3 @@ def test_a_random_order_depends_on_the_seed_and_scores_near_chance(small_trial, 
 def test_only_candidates_up_to_the_depth_are_ranked(name, small_trial, tmp_path):
     finish(small_trial.override({"model.name": name, "evaluation.depth": 2}), tmp_path)
     assert {len(docs) for docs in read_run(tmp_path / "test.run.gz").values()} == {2}
-
-
-def test_systems_without_weights_are_listed_with_the_others():
-    assert {name for name in MODELS if issubclass(model_class(name), ListRanker)} >= {
-        "bm25",
-        "random",
-    }

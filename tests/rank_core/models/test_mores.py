@@ -9,23 +9,12 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
 from rank_core.models import model_class
-from rank_core.models.build import build_model
 from rank_core.models.mores import Attention, InteractionBlock
-from rank_core.settings.config import Chunking, Model, TrialConfig
+from rank_core.settings.config import Chunking
 from rank_core.testing.laws import QUERY, tokens
 
+MODEL = "mores"
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=80, max_query_tokens=8)
-
-
-@pytest.fixture
-def config(backbone):
-    settings = Model("mores", backbone=str(backbone.folder), dropout=0.0)
-    return TrialConfig(model=settings, chunking=CHUNKING)
-
-
-@pytest.fixture
-def model(config, backbone):
-    return build_model(config, backbone, init_seed=1).eval()
 
 
 @pytest.fixture

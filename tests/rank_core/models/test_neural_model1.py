@@ -8,20 +8,14 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk, PairEncoder
-from rank_core.models.build import build_model
-from rank_core.models.interaction.neural_model1 import EPSILON, log_likelihood
+from rank_core.models.interaction.cedr import EPSILON, log_likelihood
 from rank_core.models.interaction.similarities import Terms, terms_of
-from rank_core.settings.config import Chunking, Model, TrialConfig
+from rank_core.settings.config import Chunking
 
 QUERY = np.asarray([11, 12, 13], dtype=np.int32)
 TEXT = np.random.default_rng(4).integers(5, 100, 50).astype(np.int32)
+MODEL = "neural-model1"
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=60)
-
-
-@pytest.fixture
-def model(backbone):
-    settings = Model("neural-model1", backbone=str(backbone.folder), dropout=0.0)
-    return build_model(TrialConfig(model=settings), backbone, init_seed=1).eval()
 
 
 @pytest.fixture
@@ -50,27 +44,6 @@ def test_an_empty_document_translates_into_nothing():
     terms = masks([[True, True]], [[False, False]])
     score = log_likelihood(torch.full((1, 2, 2), 0.9), terms).item()
     assert score == pytest.approx(2 * log(EPSILON), rel=1e-6)
-
-
-def test_a_better_translation_of_any_token_raises_the_score():
-    terms = masks([[True, True]], [[True, True, True]])
-    translation = torch.full((1, 2, 3), 0.2, requires_grad=True)
-    log_likelihood(translation, terms).sum().backward()
-    # d/dT log(eps + mean) = 1 / (3 (eps + 0.2)) for each pair.
-    expected = torch.full((1, 2, 3), 1 / (3 * (EPSILON + 0.2)))
-    assert_close(translation.grad, expected)
-
-
-def test_a_constant_network_gives_all_query_tokens_the_same_value(model, batch_of):
-    with torch.inference_mode():
-        for layer in (model.of_query, model.of_text, model.of_both):
-            layer.weight.zero_()
-        model.of_query.bias.zero_()
-        model.head.bias.fill_(log(0.25 / 0.75))
-        # Whatever the chunks, T = sigmoid(log(1 / 3)) = 0.25.
-        score_B = model(batch_of([TEXT[:20], TEXT[20:31]], [TEXT[:1]]))
-    expected = 3 * log(EPSILON + 0.25)
-    assert score_B.tolist() == pytest.approx([expected] * 2, rel=1e-6)
 
 
 def test_its_parts_are_one_layer_over_both_vectors_and_their_product(model):

@@ -18,14 +18,7 @@ def test_models_are_known_by_name_and_by_reference():
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [
-        (int, "must be a subclass of Ranker or ListRanker, got <class 'int'>"),
-        (type("Heir", (MaxP,), {}), r"its own label; it inherits 'MaxP'"),
-        (
-            type("Bare", (SmoothMaxP,), {"label": ""}),
-            r"Given\.label must be a non-empty text, got ''",
-        ),
-    ],
+    [(int, "subclass of Ranker or ListRanker"), (type("Heir", (MaxP,), {}), "its own label")],
 )
 def test_a_class_without_its_own_label_or_no_ranker_is_refused(kind, message, monkeypatch):
     monkeypatch.setattr(own_model, "Given", kind, raising=False)

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import DistilBertConfig, DistilBertModel, LongformerConfig
+from transformers import LongformerConfig
 
 from rank_core.chunking.batches import Chunk
 from rank_core.encoders.longformer import QueryGlobalLongformer
-from rank_core.errors import BadInput
-from rank_core.models import check_model
 from rank_core.models.build import build_model
-from rank_core.models.qds import PATTERNS, REACH, QdsTransformer, SentenceReader, sentence_starts
+from rank_core.models.qds import PATTERNS, QdsTransformer, SentenceReader
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from rank_core.testing.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
 from rank_core.testing.laws import scores as scores_of
 from rank_core.testing.laws import tokens as made_tokens
 
@@ -53,13 +50,6 @@ def scores(model, pairs, doc_ids):
     return scores_of(model, pairs, doc_ids, QUERY)
 
 
-def test_a_sentence_begins_after_the_marks_that_end_one():
-    text = [5, PERIOD, PERIOD, 6, COMMA, 7, PERIOD, 8]
-    assert sentence_starts(np.array(text, dtype=np.int32), COSTS).tolist() == [0, 3, 7]
-    assert sentence_starts(np.array(text[:3], dtype=np.int32), COSTS).tolist() == [0]
-    assert sentence_starts(np.zeros(0, dtype=np.int32), COSTS).tolist() == [0]
-
-
 def test_every_sentence_has_a_token_before_it(system, backbone):
     _, pairs = system()
     [chunk] = pairs.chunks(QUERY, "d30")
@@ -91,20 +81,6 @@ def test_the_tokens_that_see_all_are_those_of_the_pattern(pattern, expected, sys
 
 
 @every_pattern
-def test_a_token_sees_its_surroundings_and_the_global_ones_and_no_padding(pattern, system):
-    model, pairs = system(pattern)
-    rows = [pairs.chunks(QUERY, doc_id)[0] for doc_id in ("d90", "d30")]
-    inputs = pairs.layout(rows)
-    seen, is_global = model.visible(inputs), model.global_tokens(inputs)
-    place = torch.arange(len(rows[0]))
-    gap = (place[:, None] - place).abs()
-    for seen_LL, global_L, chunk in zip(seen, is_global, rows, strict=True):
-        near = (gap <= REACH) | global_L[:, None] | global_L
-        assert torch.equal(seen_LL, (gap == 0) | ((place < len(chunk)) & near))
-    assert len(rows[0]) > REACH + 10
-
-
-@every_pattern
 def test_the_score_is_two_tanh_layers_and_the_head_over_cls_under_the_mask(pattern, system):
     model, pairs = system(pattern)
     inputs = pairs.layout(pairs.chunks(QUERY, "d30"))  # 42 tokens: all see all
@@ -116,45 +92,6 @@ def test_the_score_is_two_tanh_layers_and_the_head_over_cls_under_the_mask(patte
         ).last_hidden_state[:, 0]
         expected = model.head(model.mlp(model.pooler(cls_1H).tanh()).tanh()).squeeze(1)
     assert_close(scores(model, pairs, ["d30"]), expected, atol=1e-5, rtol=0)
-
-
-@every_pattern
-def test_distant_tokens_matter_only_through_global_ones(pattern, system):
-    model, pairs = system(pattern)
-    # 131 tokens without a period: two layers of 64 tokens carry place 128 to [CLS], not 129.
-    text = np.concatenate([[2], tokens(3, 121)]).astype(np.int32)
-    far, near = text.copy(), text.copy()
-    far[121], near[120] = 5 + (text[121] == 5), 5 + (text[120] == 5)
-    with torch.no_grad():
-        before, after_far, after_near = model(
-            pairs.collate([[Chunk(QUERY, t)] for t in (text, far, near)])
-        )
-    assert (after_near - before).abs() > 1e-5
-    if pattern == "sparse":
-        assert_close(after_far, before, atol=1e-7, rtol=0)
-    else:
-        assert (after_far - before).abs() > 1e-4
-
-
-def test_patterns_differ_on_documents_beyond_their_reach(system):
-    values = [scores(*system(pattern), ["d90"]).item() for pattern in sorted(PATTERNS)]
-    assert len({round(value, 5) for value in values}) == len(PATTERNS)
-
-
-@every_pattern
-def test_a_score_depends_on_its_own_document_alone(pattern, system):
-    model, pairs = system(pattern)
-    assert_each_document_is_scored_alone(model, pairs, list(DOCUMENTS), QUERY)
-
-
-@every_pattern
-@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
-def test_a_gradient_reaches_every_parameter(pattern, autocast, system):
-    model, pairs = system(pattern)
-    with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
-        score_B = model.train()(batch_of(pairs, ("d30", "d90"), QUERY))
-    assert without_gradient(model, score_B) == set()
-    assert all(p.grad.isfinite().all() for _, p in model.trainable() if p.grad is not None)
 
 
 @pytest.fixture
@@ -200,14 +137,3 @@ def test_a_longformer_of_the_same_weights_gives_the_same_scores(
     doc_ids = ["d1", "d30", "d90", "d140"]
     expected = scores(model, pairs, doc_ids)
     assert_close(scores(other, pairs, doc_ids), expected, atol=1e-4, rtol=0)
-
-
-def test_other_encoders_and_unknown_patterns_are_refused(backbone):
-    config = DistilBertConfig(vocab_size=99, dim=32, n_heads=2, hidden_dim=64, n_layers=1)
-    with pytest.raises(BadInput, match="longformer, got distilbert"):
-        QdsTransformer(DistilBertModel(config), backbone, Model("qds"))
-    model = Model("qds", backbone=str(backbone.folder), selector="qsd")
-    with pytest.raises(BadInput, match="did you mean qds"):
-        check_model(TrialConfig(model=model, chunking=CHUNKING), backbone)
-    good = TrialConfig(model=replace(model, selector="query-only"), chunking=CHUNKING)
-    check_model(good, backbone)

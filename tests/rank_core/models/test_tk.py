@@ -2,17 +2,12 @@
 
 from math import cos, exp, log, sin
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import AutoModel, BertConfig
 
-from rank_core.errors import BadInput
-from rank_core.models import check_model, model_class
-from rank_core.models.build import build_model
-from rank_core.models.interaction.tk import MU, TEXT_START, Contextualiser, layer_output, sinusoids
-from rank_core.settings.config import Chunking, Model
+from rank_core.models.interaction.word_vectors import MU, layer_output, sinusoids
+from rank_core.settings.config import Chunking
 
 MODEL = "tk"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)
@@ -52,34 +47,6 @@ def test_positions_are_sinusoids_and_an_odd_last_number_is_zero():
     assert_close(positions, torch.tensor(expected), atol=1e-4, rtol=0)
 
 
-def test_order_matters_inside_the_transformer_only(model, score):
-    before, after = score([10, 11], [20, 21, 22], [22, 21, 20])
-    assert before != after
-    with torch.inference_mode():
-        model.context.mixing.fill_(1.0)
-    before, after = score([10, 11], [20, 21, 22], [22, 21, 20])
-    assert_close(before, after)
-
-
-def test_query_and_text_do_not_share_positions(model):
-    x = torch.randn(1, 4, 32, generator=torch.Generator().manual_seed(2))
-    mask = torch.ones(1, 4, dtype=torch.bool)
-    as_query, as_text = model.context(x, mask, 0), model.context(x, mask, TEXT_START)
-    assert (as_query - as_text).abs().max() > 1e-3
-
-
-def test_word_vectors_are_as_large_as_positions(model):
-    # A wave's mean square is 1 / 2.
-    x = model.in_size(torch.arange(len(model.encoder.weight)))
-    assert x.square().mean().item() == pytest.approx(0.5, rel=1e-5)
-    assert sinusoids(0, 400, 32, x.device).square().mean().item() == pytest.approx(0.5, rel=1e-5)
-
-
-@pytest.mark.parametrize(("size", "heads"), [(300, 10), (768, 8), (1024, 8), (32, 8), (7, 7)])
-def test_heads_divide_the_word_vectors(size, heads):
-    assert Contextualiser(size, 0.0).num_heads == heads
-
-
 def test_a_layer_equals_torchs(model):
     layer = model.context.layers[0]
     whole = torch.nn.TransformerEncoderLayer(32, 8, 300, dropout=0.0, batch_first=True)
@@ -88,45 +55,3 @@ def test_a_layer_equals_torchs(model):
     seen = torch.arange(17) < torch.tensor([17, 9, 3])[:, None]
     expected = whole(x, src_key_padding_mask=~seen)
     assert_close(layer_output(layer, x, seen), expected, atol=1e-6, rtol=0)
-
-
-def test_without_dropout_training_repeats_itself_and_with_it_does_not(backbone, config):
-    for dropout in (0.0, 0.3):
-        trained = build_model(config.override({"model.dropout": dropout}), backbone, init_seed=1)
-        pairs = model_class("tk").reader(config, backbone, {"d": np.arange(10, 40, dtype=np.int32)})
-        batch = pairs.collate([pairs.chunks(np.asarray([10, 50], np.int32), "d")])
-        first, second = trained.train()(batch), trained(batch)
-        assert (first == second).item() == (dropout == 0.0)
-
-
-def test_a_document_is_one_row_of_any_length_whatever_positions_the_backbone_has(backbone, config):
-    check_model(config, backbone)
-    assert backbone.max_input_tokens == 131
-    pairs = model_class("tk").reader(config, backbone, {"d": np.arange(300, dtype=np.int32)})
-    [chunk] = pairs.chunks(np.asarray([10], np.int32), "d")
-    assert len(chunk.text) == 200
-    with pytest.raises(BadInput, match=r"chunking\.window"):
-        check_model(config.override({"chunking.window": 100, "chunking.stride": 100}), backbone)
-    with pytest.raises(BadInput, match=r"chunking\.stride"):
-        check_model(config.override({"chunking.stride": 100}), backbone)
-
-
-def test_the_pretrained_layers_are_not_part_of_the_model(backbone):
-    with torch.device("meta"):
-        encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
-        model = model_class("tk")(encoder, backbone, Model("tk"))
-    # The word table; two layers of attention (3 * 768 and 768 numbers from 768), 768 -> 300 -> 768
-    # and two norms; the mixing weight; one weight of each kernel.
-    attention = 4 * (768 * 768 + 768)
-    feed_forward = 768 * 300 + 300 + 300 * 768 + 768
-    layer = attention + feed_forward + 2 * 2 * 768
-    expected = 30_522 * 768 + 2 * layer + 1 + 11
-    assert sum(parameter.numel() for parameter in model.parameters()) == expected
-    groups = model.learning_rate_groups()
-    assert [parameter.shape for parameter in groups["backbone"]] == [(30_522, 768)]
-
-
-def test_the_word_table_starts_as_the_backbones_and_is_trained(backbone, model):
-    table = AutoModel.from_pretrained(backbone.folder).get_input_embeddings().weight
-    assert torch.equal(model.encoder.weight, table)
-    assert model.encoder.weight.requires_grad

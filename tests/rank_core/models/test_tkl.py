@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models.interaction.tk import peaks, slide
+from rank_core.models.interaction.word_vectors import peaks, slide
 from rank_core.settings.config import Chunking
 
 MODEL = "tkl"
@@ -70,18 +70,6 @@ def test_saturation_begins_as_a_logarithm_of_the_count(model):
     assert score_BW.tolist() == [[pytest.approx(11 * value, rel=1e-3)]]
 
 
-def test_saturation_sees_the_token_and_the_windows_length(model):
-    windows = slide(torch.full((2, 1, 30, 11), 0.1), mask_of(30, 20))
-    same = windows._replace(count_BQWK=torch.ones(2, 1, 1, 11))
-    mask = torch.ones(2, 1, dtype=torch.bool)
-    vectors = torch.ones(2, 1, 32)
-    long, short = model.window_scores(vectors, mask, same)
-    assert (long - short).abs() > 1e-5
-    with torch.inference_mode():
-        other = model.window_scores(vectors * 5, mask, same)
-    assert (other - torch.stack([long, short])).abs().min() > 1e-6
-
-
 def test_a_token_sees_its_piece_and_5_tokens_around_it(model):
     generator = torch.Generator().manual_seed(5)
     text = torch.randn(1, 90, 32, generator=generator)
@@ -96,13 +84,6 @@ def test_a_token_sees_its_piece_and_5_tokens_around_it(model):
     with torch.inference_mode():
         changed = model.in_pieces(text, mask_of(90)) != model.in_pieces(other, mask_of(90))
     assert changed.any(2)[0].nonzero().squeeze(1).tolist() == list(range(80))
-
-
-@pytest.mark.parametrize("length", [1, 39, 40, 41, 80])
-def test_pieces_cover_every_token(model, length):
-    text = torch.randn(2, length, 32)
-    with torch.inference_mode():
-        assert model.in_pieces(text, mask_of(length, 1)).shape == (2, length, 32)
 
 
 def test_the_score_is_the_weighted_sum_of_the_peaks(model, score, monkeypatch):

@@ -129,25 +129,6 @@ def test_every_chunk_that_was_read_is_kept_once_beside_the_ends_of_coarser_strid
     assert read == len(table) and (table["chunk"] == END).any()
 
 
-def test_the_largest_kept_scores_are_the_run_of_maxp_itself(kept):
-    config, folder, _ = kept
-    for split in ("dev", "test"):
-        run = read_run(folder / f"{split}.run.gz")
-        assert derived_run(read_chunks(folder, split), config) == run
-
-
-def test_probabilities_are_pooled_where_the_trial_pools_them(kept):
-    config, folder, _ = kept
-    chunks = read_chunks(folder, "dev")
-    summed = config.override({"model.name": "sump", "model.chunk_scores": "probability"})
-    assert derived_config(summed, {"model.name": "maxp"}).model.chunk_scores == ""
-    averaged = derived_config(summed, {"model.name": "avgp"})
-    of_logits = derived_run(chunks, derived_config(config, {"model.name": "avgp"}))
-    run = derived_run(chunks, averaged)
-    scores = [score for documents in run.values() for score in documents.values()]
-    assert 0 < min(scores) and max(scores) < 1 and run != of_logits
-
-
 def test_k_stays_the_trials_own_until_another_aggregation_is_named(kept):
     of_five = kept[0].override({"model.name": "kmax-avgp", "model.k": 5})
     assert derived_config(of_five, {"chunking.max_chunks": 2}).model.k == 5

@@ -10,14 +10,12 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
-from rank_core.models import MODELS, model_class
 from rank_core.models.birch import Birch
 from rank_core.models.build import build_model
 from rank_core.ranking.final_runs import (
     Interpolation,
     best_sentences,
     interpolate,
-    ranks_by_score_alone,
     tune_interpolation,
 )
 from rank_core.ranking.scorer import first_stage_means
@@ -33,11 +31,6 @@ def test_the_score_is_the_weighted_sum_of_the_paper():
     # .2 * 4 + .8 * (.1 + .05); .2 * 2 + .8 * (.5 + .25 + .05); .2 * 1 + .8 * .9
     assert run["q"] == pytest.approx({"a": 0.92, "b": 1.04, "c": 0.92})
     assert list(run["q"]) == ["b", "a", "c"], "a tie goes by doc_id"
-
-
-def test_the_first_stage_alone_keeps_its_order():
-    run = interpolate(BEST, CANDIDATES, Interpolation(1.0, 0.0, 0.0))
-    assert run["q"] == pytest.approx(CANDIDATES["q"])
 
 
 @pytest.mark.parametrize(
@@ -106,24 +99,3 @@ def test_birch_is_tested_with_the_interpolation_tuned_on_dev(small_trial, tmp_pa
     # The grid has the first stage alone, alpha = 1, so dev cannot end below it.
     first_stage = first_stage_means([inputs.collection], "dev", config.evaluation)
     assert result.dev["nDCG@10"] >= first_stage["nDCG@10"] - 1e-9
-
-
-@pytest.mark.slow
-def test_each_fold_chooses_weights_of_its_own(small_trial, tmp_path):
-    settings = {
-        "model.name": "birch",
-        "chunking.stride": 40,
-        "training.num_epochs": 0,
-        "evaluation.folds": 3,
-        "evaluation.depth": 3,
-    }
-    *_, result = run_trial(small_trial.override(settings), tmp_path)
-    notes = json.loads((tmp_path / "interpolation.json").read_text())
-    assert list(notes) == ["fold1", "fold2", "fold3"]
-    assert all(set(weights) == {"alpha", "beta", "gamma"} for weights in notes.values())
-    assert result.status == "done" and len(read_run(tmp_path / "test.run.gz")) == 24
-
-
-def test_only_models_with_a_final_step_depend_on_more_than_scores():
-    told = {name for name in MODELS if not ranks_by_score_alone(model_class(name))}
-    assert told == {"birch"}

@@ -8,7 +8,7 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import OutOfMemory
 from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work
-from rank_core.ranking.rerank import rerank, within_memory
+from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer
 from rank_core.training.examples import training_queries
 from rank_core.training.micro_batch import is_checkpointing
@@ -89,17 +89,6 @@ def test_a_step_that_does_not_fit_is_repeated_with_a_smaller_budget(parts, setti
         assert torch.equal(weights[name], weight), name
 
 
-@pytest.mark.slow
-def test_without_dropout_the_curve_is_that_of_a_large_gpu(parts):
-    settings = {"model.name": "sump", "training.num_epochs": 4}
-    small = parts(settings, holds=HOLDS)
-    found, expected = trained(*small), trained(*parts(settings))
-    assert small[0].failures and len(found[0]) == 8
-    assert [loss for _, loss, _ in found[0]] == pytest.approx(
-        [loss for _, loss, _ in expected[0]], abs=1e-4
-    )
-
-
 def test_a_row_that_does_not_fit_enables_checkpointing(parts):
     small = parts({"model.name": "sump", "training.max_steps": 1}, holds=200)
     found = trained(*small)
@@ -148,17 +137,6 @@ def test_a_chunk_that_does_not_fit_ends_scoring_with_a_remedy(parts):
     model, scorer, *_ = parts({"model.name": "sump"}, holds=20)
     with pytest.raises(OutOfMemory, match=r"longest chunk while scoring \(5\d encoder"):
         reranked(model, scorer)
-
-
-def test_what_fits_is_computed_once():
-    calls = []
-
-    def compute(documents, batch_tokens):
-        calls.append(batch_tokens)
-        return "score"
-
-    assert within_memory(compute, [], 10, model=None, work=Work()) == ("score", 10)
-    assert calls == [10]
 
 
 @pytest.mark.parametrize(

@@ -107,22 +107,6 @@ def test_the_batch_budget_does_not_change_scores(name, inputs, queries, monkeypa
             assert run[query_id] == pytest.approx(expected[query_id], abs=1e-5)
 
 
-def test_a_score_does_not_depend_on_the_other_queries(inputs, queries):
-    model = ranker("maxp", inputs)
-    together = run_of(model, inputs, queries)
-    for query_id, query in queries.items():
-        [alone] = run_of(model, inputs, {query_id: query}).values()
-        assert alone == pytest.approx(together[query_id], abs=1e-5)
-
-
-def test_depth_takes_the_first_candidates(inputs, queries):
-    candidates = inputs.collection.splits["dev"].candidates
-    run = run_of(ranker("maxp", inputs), inputs, queries, depth=2)
-    assert {q: set(docs) for q, docs in run.items()} == {
-        q: set(list(candidates[q])[:2]) for q in run
-    }
-
-
 def test_a_query_without_candidates_keeps_an_empty_list(inputs, queries):
     model, [first, second, *_] = ranker("maxp", inputs), queries
     some = {first: {"d01": 1.0}, second: {}}
@@ -172,12 +156,6 @@ def test_scores_that_differ_only_beyond_float32_are_ties():
     zeros = list(ordered({"b": 0.0, "a": -0.0, "c": 0.0}).items())
     assert [doc_id for doc_id, _ in zeros] == ["a", "b", "c"]
     assert zeros[0][1] > zeros[1][1] > zeros[2][1]
-
-
-def test_the_order_does_not_depend_on_the_order_of_the_candidates():
-    scores = {f"d{i}": float(i % 3) for i in range(12)}
-    assert ordered(dict(reversed(scores.items()))) == ordered(scores)
-    assert list(ordered(dict(reversed(scores.items())))) == list(ordered(scores))
 
 
 def test_ties_are_counted(inputs, queries):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rank_core.stats.matrix import ScoreMatrix
 
@@ -41,3 +42,42 @@ def matrix_of(
     queries = tuple(map(str, range(next(iter(rows.values())).shape[1])))
     seeds = seeds or {cell: tuple(range(len(score_SQ))) for cell, score_SQ in rows.items()}
     return ScoreMatrix(measure, tuple(rows), queries, seeds, rows)
+
+
+def drawn(
+    effects: Mapping[str, float],
+    *,
+    S: int = 3,
+    Q: int = 60,
+    seed: int = 0,
+    own_sd: float = 0.0,
+    seed_sd: float = 0.005,
+    residual: float = 0.05,
+) -> ScoreMatrix:
+    """Cells whose scores differ from those of queries of some difficulty by these effects, and by
+    what is normal: of the cell on a query, of a training run, of a single score."""
+    rng = np.random.default_rng(seed)
+    query_Q = rng.uniform(0.2, 0.8, Q)
+    return matrix_of(
+        {
+            cell: query_Q
+            + effect
+            + rng.normal(0, own_sd, Q)
+            + rng.normal(0, seed_sd, (S, 1))
+            + rng.normal(0, residual, (S, Q))
+            for cell, effect in effects.items()
+        }
+    )
+
+
+def long_table(
+    scores: Mapping[str, Mapping[int, Any]], *, split: str = "test", measure: str = "nDCG@10"
+) -> pd.DataFrame:
+    """{cell: {seed: value per query}} as the long table."""
+    rows = [
+        (cell, seed, split, f"q{number}", measure, float(value))
+        for cell, by_seed in scores.items()
+        for seed, values in by_seed.items()
+        for number, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=["cell", "seed", "split", "query_id", "measure", "value"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rank_core.errors import BadInput
 from rank_core.stats.compare import compare
 from rank_core.stats.design import (
     Design,
@@ -22,7 +21,7 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.scopes import infer
 from rank_core.stats.variance import sweep_components
-from tests.rank_core.stats.matrices import matrix_of
+from tests.rank_core.stats.matrices import drawn, matrix_of
 
 
 def robust(seed):
@@ -41,66 +40,36 @@ PLANS = [(deep_learning, 43, 0.005), (robust, 249, 0.01), (marco, 5193, 0.005)]
 
 
 @pytest.mark.parametrize(("collection", "num_queries", "seed"), PLANS)
-@pytest.mark.parametrize("S", [3, 5, 10])
-def test_the_power_of_a_plan_is_that_of_drawn_sweeps(collection, num_queries, seed, S):
-    plan, Q, num = collection(seed), num_queries, 20_000
+@pytest.mark.parametrize(
+    ("S", "correlation"), [(3, None), (5, None), (10, None), (3, 0.5), (5, 0.0), (5, 0.9)]
+)
+def test_the_power_of_a_plan_is_that_of_drawn_sweeps(collection, num_queries, seed, S, correlation):
+    """Mean squares of two tables, or of one of the differences of paired runs that correlate."""
+    plan, Q, num, sides = collection(seed), num_queries, 6_000, 2 if correlation is None else 1
     rng = np.random.default_rng(S)
+    V_e = 2 / sides * plan.residual**2 / (Q * S)
+    V_s = 2 / sides * (1 - (correlation or 0)) * seed**2 / S
+    if sides == 1:
+        plan = plan.pairing(correlation)
+    V_q = plan.difference**2 / Q + sides * V_e
     delta = planned_detectable(plan, num_seeds=S, num_queries=Q)
-    V_e = plan.residual**2 / (Q * S)
-    V_s, V_q = plan.seed**2 / S + V_e, plan.difference**2 / Q + 2 * V_e
 
-    def mean_square(df):
-        return rng.chisquare(df, num) / df
+    def mean_squares(variance, df):
+        return tuple(variance * rng.chisquare(df, num) / df for _ in range(sides))
 
     found = infer(
-        delta=rng.normal(delta, math.sqrt(V_q + 2 * plan.seed**2 / S), num),
-        variance_queries=V_q * mean_square(Q - 1),
-        variance_seeds=tuple(V_s * mean_square(S - 1) for _ in range(2)),
-        variance_error=tuple(V_e * mean_square((S - 1) * (Q - 1)) for _ in range(2)),
-        num_seeds=(S, S),
+        delta=rng.normal(delta, math.sqrt(V_q + sides * V_s), num),
+        variance_queries=V_q * rng.chisquare(Q - 1, num) / (Q - 1),
+        variance_seeds=mean_squares(V_s + V_e, S - 1),
+        variance_error=mean_squares(V_e, (S - 1) * (Q - 1)),
+        num_seeds=(S,) * sides,
         num_queries=Q,
     )
     for family_size in (1, 17):
-        planned = planned_power(
-            plan, Goal(delta, family_size=family_size), num_seeds=S, num_queries=Q
-        )
-        drawn = (found.p_both < 0.05 / family_size).mean()
-        assert planned == pytest.approx(drawn, abs=0.012)  # four standard errors
-
-
-@pytest.mark.parametrize(("collection", "num_queries", "seed"), PLANS)
-@pytest.mark.parametrize(("S", "correlation"), [(3, 0.5), (5, 0.0), (5, 0.9)])
-def test_the_power_of_a_paired_plan_is_that_of_drawn_sweeps(
-    collection, num_queries, seed, S, correlation
-):
-    """Mean squares of one table of differences, whose runs have the given correlation."""
-    plan, Q, num = collection(seed).pairing(correlation), num_queries, 20_000
-    rng = np.random.default_rng(S)
-    delta = planned_detectable(plan, num_seeds=S, num_queries=Q)
-    error = 2 * collection(seed).residual ** 2 / (Q * S)
-    seeds = 2 * (1 - correlation) * seed**2 / S
-    queries = plan.difference**2 / Q + error
-    found = infer(
-        delta=rng.normal(delta, math.sqrt(queries + seeds), num),
-        variance_queries=queries * rng.chisquare(Q - 1, num) / (Q - 1),
-        variance_seeds=((seeds + error) * rng.chisquare(S - 1, num) / (S - 1),),
-        variance_error=(error * rng.chisquare((S - 1) * (Q - 1), num) / ((S - 1) * (Q - 1)),),
-        num_seeds=(S,),
-        num_queries=Q,
-    )
-    for family_size in (1, 17):
-        planned = planned_power(
-            plan, Goal(delta, family_size=family_size), num_seeds=S, num_queries=Q
-        )
-        assert planned == pytest.approx((found.p_both < 0.05 / family_size).mean(), abs=0.012)
-
-
-def test_pairing_gains_where_runs_correlate_and_loses_a_little_where_not():
-    goal, sizes = Goal(0.02), {"num_seeds": 5, "num_queries": 249}
-    alone = planned_power(robust(0.01), goal, **sizes)
-    uncorrelated = planned_power(robust(0.01).pairing(0), goal, **sizes)
-    strong = planned_power(robust(0.01).pairing(0.8), goal, **sizes)
-    assert alone - 0.08 < uncorrelated < alone < strong - 0.1
+        goal = Goal(delta, family_size=family_size)
+        planned = planned_power(plan, goal, num_seeds=S, num_queries=Q)
+        # Four standard errors.
+        assert planned == pytest.approx((found.p_both < 0.05 / family_size).mean(), abs=0.021)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +111,6 @@ def test_two_seeds_are_never_planned():
     assert seeds_needed(robust(0), Goal(0.3), num_queries=249) == 3
 
 
-def test_no_number_of_seeds_finds_what_lies_below_the_floor():
-    assert seeds_needed(robust(0.002), Goal(0.015), num_queries=249) == math.inf
-
-
 def test_no_number_of_queries_finds_what_two_noisy_seeds_hide():
     assert queries_needed(robust(0.02), Goal(0.01), num_seeds=2) == math.inf
 
@@ -159,17 +124,6 @@ def test_the_counts_are_the_smallest_that_suffice(family_size):
     Q = int(queries_needed(robust(0.005), goal, num_seeds=6))
     assert planned_power(robust(0.005), goal, num_seeds=6, num_queries=Q) >= 0.8
     assert planned_power(robust(0.005), goal, num_seeds=6, num_queries=Q - 1) < 0.8
-
-
-def test_power_never_falls_with_more_seeds_or_more_queries():
-    goal = Goal(0.02)
-    by_seeds = [
-        planned_power(robust(0.01), goal, num_seeds=S, num_queries=249) for S in range(2, 30)
-    ]
-    by_queries = [
-        planned_power(robust(0.01), goal, num_seeds=5, num_queries=Q) for Q in range(10, 900, 30)
-    ]
-    assert by_seeds == sorted(by_seeds) and by_queries == sorted(by_queries)
 
 
 def test_a_tiny_design_costs_what_a_hand_computes():
@@ -189,10 +143,9 @@ def designs_of(variances, goal, budgets, **changes):
     return [best_design(variances, goal, budget=budget, **prices) for budget in budgets]
 
 
-@pytest.mark.parametrize("delta", [0.02, 0.025, 0.03])
-def test_power_rises_with_the_budget_and_the_cost_stays_below_it(delta):
-    budgets = [4e3, 6.4e3, 7e3, 1e4, 1.4e4, 2e4, 5e4, 1e5]
-    designs = designs_of(robust(0.008), Goal(delta), budgets)
+def test_power_rises_with_the_budget_and_the_cost_stays_below_it():
+    budgets = [4e3, 6.4e3, 7e3, 1.4e4, 5e4, 1e5]
+    designs = designs_of(robust(0.008), Goal(0.025), budgets)
     assert designs[0] is None
     powers = [design.power for design in designs[1:]]
     assert powers == sorted(powers) and powers[0] < powers[-1]
@@ -207,33 +160,18 @@ def test_a_design_is_the_cheapest_of_all_that_reach_the_goal():
     [design] = designs_of(robust(0.005), goal, [1e5])
     family = replace(goal, family_size=4)
     for Q in (249, 124, 62):
-        for S in range(3, 30):
+        for S in range(3, 20):
             power = planned_power(robust(0.005), family, num_seeds=S, num_queries=Q)
             if power >= 0.8:
                 assert design.cost <= 5 * S * (300 + 0.5 * Q)
     assert design.power >= 0.8
 
 
-def test_more_configurations_pay_for_a_stricter_correction():
-    few, many = (
-        designs_of(robust(0.005), Goal(0.025), [math.inf], num_configurations=K)[0] for K in (2, 18)
-    )
-    assert many.num_seeds > few.num_seeds
-    assert many.cost > 9 * few.cost  # they are nine times as many
-
-
-def test_out_of_reach_money_is_spent_only_where_it_buys_power():
-    """Below the floor thousands of seeds would add little to sixty."""
-    [design] = designs_of(robust(0.005), Goal(0.015), [1e7])
-    assert design.num_queries == 249 and design.num_seeds < 80 and design.power < 0.8
-    assert designs_of(robust(0.005), Goal(0.015), [math.inf]) == [None]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_configurations", "delta"), [(2, 0.025), (5, 0.03), (10, 0.03)])
 def test_the_recommended_design_has_its_power_in_drawn_sweeps(num_configurations, delta):
     """As often as promised the report's own test finds the one configuration that is better."""
-    variances, K, num = robust(0.006), num_configurations, 1000
+    variances, K, num = robust(0.006), num_configurations, 300
     [design] = designs_of(variances, Goal(delta), [1e6], num_configurations=K)
     S, Q = design.num_seeds, design.num_queries
     rng, hits = np.random.default_rng(K), 0
@@ -248,20 +186,8 @@ def test_the_recommended_design_has_its_power_in_drawn_sweeps(num_configurations
     assert hits / num == pytest.approx(design.power, abs=3 * math.sqrt(0.8 * 0.2 / num))
 
 
-def test_without_any_variance_everything_is_found():
-    certain = Variances(0, 0, 0)
-    assert planned_power(certain, Goal(0.001), num_seeds=2, num_queries=10) == 1
-
-
-def pilot(S=3):
-    rng = np.random.default_rng(0)
-    scores = {
-        name: rng.normal(0.5, 0.06, 100)
-        + rng.normal(0, 0.01, (S, 1))
-        + rng.normal(0, 0.05, (S, 100))
-        for name in ("base", "system")
-    }
-    return matrix_of(scores)
+def pilot(S=3, Q=100, seed_sd=0.01):
+    return drawn({"base": 0, "system": 0}, S=S, Q=Q, own_sd=0.06, seed_sd=seed_sd)
 
 
 def test_a_plan_assumes_more_seed_variance_than_the_pilot_saw():
@@ -276,18 +202,11 @@ def test_a_plan_assumes_more_seed_variance_than_the_pilot_saw():
 
 def test_a_paired_pilot_sees_the_scatter_of_differences():
     """Runs of both systems that share their luck: half of the seed variance is common."""
-    rng = np.random.default_rng(1)
-    S, Q = 400, 60
-    shared_S1 = rng.normal(0, 0.03, (S, 1))
-    matrix = pilot(S)
-    scores = {
-        name: rng.normal(0.5, 0.06, Q)
-        + shared_S1
-        + rng.normal(0, 0.03, (S, 1))
-        + rng.normal(0, 0.05, (S, Q))
-        for name in matrix.cells
-    }
-    matrix = replace(matrix, scores=scores, query_ids=matrix.query_ids[:Q])
+    S = 400
+    matrix = pilot(S, Q=60, seed_sd=0.03)
+    shared_S1 = np.random.default_rng(1).normal(0, 0.03, (S, 1))
+    for cell in matrix.cells:
+        matrix.scores[cell] += shared_S1
     alone = sweep_components(matrix, baseline="base")
     paired = sweep_components(matrix, baseline="base", paired_seeds=True)
     assert alone.seed.sd == pytest.approx(0.03 * math.sqrt(2), rel=0.1)
@@ -296,16 +215,3 @@ def test_a_paired_pilot_sees_the_scatter_of_differences():
     assert paired.residual.sd == pytest.approx(0.05, rel=0.02)
     assert paired.difference.sd == pytest.approx(alone.difference.sd, rel=1e-3)
     assert planned_variances(matrix, baseline="base", paired_seeds=True).paired
-
-
-def test_what_cannot_be_planned_is_refused():
-    with pytest.raises(BadInput, match="two seeds or more"):
-        planned_variances(pilot(S=1), baseline="base")
-    with pytest.raises(BadInput, match=r"0\.5 < assurance < 1"):
-        planned_variances(pilot(), baseline="base", assurance=0.5)
-    with pytest.raises(BadInput, match="two seeds and two queries"):
-        planned_power(robust(0.01), Goal(0.1), num_seeds=1, num_queries=100)
-    with pytest.raises(BadInput, match="seed >= 0"):
-        Variances(0.1, math.nan, 0.1)
-    with pytest.raises(BadInput, match="delta > 0"):
-        Goal(0)

@@ -6,20 +6,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import score_matrices, score_matrix
-
-
-def long_table(scores, *, split="test", measure="nDCG@10"):
-    """{cell: {seed: [value per query]}} as the long table."""
-    return pd.DataFrame(
-        [
-            (cell, seed, split, f"q{number}", measure, value)
-            for cell, by_seed in scores.items()
-            for seed, values in by_seed.items()
-            for number, value in enumerate(values)
-        ],
-        columns=["cell", "seed", "split", "query_id", "measure", "value"],
-    )
-
+from tests.rank_core.stats.matrices import long_table
 
 SCORES = {"firstp": {1: [0.1, 0.2, 0.3], 2: [0.2, 0.2, 0.4]}, "maxp": {5: [0.3, 0.1, 0.9]}}
 
@@ -32,12 +19,6 @@ def test_rows_are_seeds_and_columns_are_queries_whatever_the_order_of_the_table(
     assert matrix.seeds == {"maxp": (5,), "firstp": (1, 2)}
     np.testing.assert_array_equal(matrix.scores["firstp"], [[0.1, 0.2, 0.3], [0.2, 0.2, 0.4]])
     assert matrix.scores["maxp"].dtype == np.float64
-
-
-def test_other_measures_and_other_cells_are_left_out():
-    both = pd.concat([long_table(SCORES), long_table(SCORES, measure="RR@10")])
-    matrix = score_matrix(both, measure="RR@10", cells=["maxp"])
-    assert (matrix.measure, list(matrix.scores)) == ("RR@10", ["maxp"])
 
 
 @pytest.mark.parametrize(
@@ -62,16 +43,6 @@ def test_a_table_that_breaks_a_rule_is_refused_with_the_rule(break_it, law):
         score_matrix(break_it(long_table(SCORES)), measure="nDCG@10", cells=["firstp", "maxp"])
 
 
-def test_a_misspelt_measure_is_answered_with_the_known_ones():
-    with pytest.raises(BadInput, match=r"did you mean nDCG@10"):
-        score_matrix(long_table(SCORES), measure="NDCG@10", cells=["maxp"])
-
-
-def test_a_cell_named_twice_is_refused():
-    with pytest.raises(BadInput, match="named once, got maxp"):
-        score_matrix(long_table(SCORES), measure="nDCG@10", cells=["maxp", "maxp"])
-
-
 def test_copies_of_one_seed_are_an_error_and_not_a_smaller_p():
     one, other = [0.1, 0.5, 0.2] * 10, [0.1, 0.4, 0.2] * 10
     copies = {"maxp": {1: one, 2: other, 3: one}}
@@ -79,19 +50,6 @@ def test_copies_of_one_seed_are_an_error_and_not_a_smaller_p():
         BadInput, match=r"seeds 1 and 3 of maxp .*seed has no effect.* or a run was copied"
     ):
         score_matrix(long_table(copies), measure="nDCG@10", cells=["maxp"])
-
-
-def test_seeds_that_agree_on_a_handful_of_queries_are_let_through():
-    few = {"maxp": {1: [0.1, 0.5, 0.2], 2: [0.1, 0.5, 0.2]}}
-    matrix = score_matrix(long_table(few), measure="nDCG@10", cells=["maxp"])
-    assert matrix.scores["maxp"].shape == (2, 3)
-
-
-def test_seeds_that_agree_on_one_measure_only_are_let_through():
-    same = {"maxp": {1: [0.0, 1.0], 2: [0.0, 1.0]}}
-    other = {"maxp": {1: [0.2, 0.7], 2: [0.3, 0.8]}}
-    table = pd.concat([long_table(same, measure="RR@10"), long_table(other)])
-    assert score_matrix(table, measure="RR@10", cells=["maxp"]).scores["maxp"].shape == (2, 2)
 
 
 def test_a_collapsed_cell_that_is_zero_under_every_seed_is_let_through():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rank_core.errors import BadInput
 from rank_core.stats.multiplicity import CORRECTIONS, benjamini_hochberg, holm
 
 
@@ -43,13 +42,3 @@ def test_benjamini_hochberg_is_never_stricter_than_holm():
     p = np.random.default_rng(2).uniform(size=50) ** 3
     assert (benjamini_hochberg(p) <= holm(p)).all()
     np.testing.assert_array_equal(benjamini_hochberg(p), stats.false_discovery_control(p))
-
-
-@pytest.mark.parametrize("correction", CORRECTIONS)
-def test_an_empty_family_has_no_adjusted_values(correction):
-    assert CORRECTIONS[correction]([]).shape == (0,)
-
-
-def test_a_number_that_is_no_probability_is_refused():
-    with pytest.raises(BadInput, match=r"\[0, 1\]"):
-        holm([0.5, 1.5])

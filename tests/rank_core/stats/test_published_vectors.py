@@ -3,6 +3,11 @@
 The differences of Urbano's example are those of two systems of TREC-8 (Urbano, Lima and Hanjalic,
 SIGIR 2019; the scores are published under CC BY-SA 4.0), those of PermTest are its sample of four
 BM25 variants on 349 and 324 queries (Boytsov, Belova and Westfall, SIGIR 2013; Apache-2.0).
+
+Penicillin: six samples on each of 24 plates, diameter of the inhibition zone in mm (Davies and
+Goldsmith 1972, section 6.6; the crossed example of R's lme4). lme4 fits
+`diameter ~ 1 + (1 | plate) + (1 | sample)` by REML; samples stand where training runs stand here,
+plates where queries do.
 """
 
 import math
@@ -13,10 +18,10 @@ import pytest
 from scipy import stats
 
 from rank_core.stats.bootstrap import crossed_weights
-from rank_core.stats.multiplicity import CORRECTIONS, holm
 from rank_core.stats.permutation import randomised_tukey
 from rank_core.stats.scopes import confidence_interval, scope_test
-from tests.rank_core.stats.matrices import SAKAI, matrix_of
+from tests.rank_core.stats.matrices import matrix_of
+from tests.rank_core.stats.test_variance import cell_components
 
 # System 126 minus system 125 of the example, average precision in units of .0001, 50 topics.
 URBANO = """
@@ -50,7 +55,7 @@ def test_urbano_s_example_has_its_published_sign_permutation_and_bootstrap_tests
     wins, losses = int((DELTA_Q > 0.01).sum()), int((DELTA_Q < -0.01).sum())
     assert (wins, losses) == (31, 13)
     assert stats.binomtest(wins, wins + losses).pvalue == pytest.approx(0.009559879, abs=5e-10)
-    num = 100_000
+    num = 40_000
     matrix = matrix_of({"125": np.zeros(50), "126": DELTA_Q})
     rng = np.random.default_rng(1)
     (permuted,) = randomised_tukey(matrix, rng=rng, num_permutations=num)
@@ -82,56 +87,54 @@ def test_the_sample_of_permtest_has_its_published_unadjusted_values(
     assert found[2] < 3e-4
 
 
-def test_holm_of_the_t_tests_of_permtest_has_its_known_values() -> None:
-    scores = permtest("map")
-    p_t = [stats.ttest_rel(scores[other], scores["0"]).pvalue for other in "123"]
-    assert holm(p_t) == pytest.approx([0.2872, 0.2872, 1.7e-5], rel=0.01)
+PLATES = """
+27 23 26 23 23 21  27 23 26 23 23 21  25 21 25 24 24 20  26 23 25 23 23 20  25 22 26 22 23 20
+24 22 25 23 22 19  24 20 23 21 22 19  26 22 26 24 24 21  24 21 24 22 22 20  24 21 24 23 22 19
+26 23 26 24 24 21  25 22 26 24 24 20  26 24 26 24 25 22  26 23 26 23 23 20  26 23 25 24 24 22
+25 22 25 23 23 20  25 21 24 23 23 20  25 22 24 23 23 19  24 21 23 21 21 19  26 23 26 24 24 21
+25 21 24 22 22 18  25 22 25 22 22 20  24 21 24 22 24 19  24 21 24 22 21 18
+"""
+DIAMETER_SQ = np.array(PLATES.split(), dtype=float).reshape(24, 6).T  # samples x plates
+
+# The fit as published: standard deviations of plate, sample and residual, the mean and its error.
+PLATE, SAMPLE, RESIDUAL = 0.8467, 1.9316, 0.5499
+MEAN, ERROR = 22.9722, 0.8086
 
 
-def test_the_randomised_tukey_test_lies_beside_the_blocked_one_of_normal_theory() -> None:
-    """Sakai's three systems on twenty topics: .2567, .0957 and .8550 by the studentised range with
-    the residual of the two-way table."""
-    scores = {name: np.array(text.split(), dtype=float) / 10 for name, text in SAKAI.items()}
-    score_KQ = np.stack(list(scores.values()))
-    residual_KQ = score_KQ - score_KQ.mean(axis=1, keepdims=True) - score_KQ.mean(axis=0)
-    error = float(((residual_KQ + score_KQ.mean()) ** 2).sum()) / 38
-    found = randomised_tukey(
-        matrix_of(scores), rng=np.random.default_rng(4), num_permutations=10_000
-    )
-    blocked = [
-        float(stats.studentized_range.sf(one.statistic / math.sqrt(error / 20), 3, 38))
-        for one in found
-    ]
-    assert blocked == pytest.approx([0.2567, 0.0957, 0.8550], abs=5e-5)
-    assert [one.p_adjusted for one in found] == pytest.approx(blocked, abs=0.06)
+def test_the_components_are_those_of_the_published_fit():
+    sample, residual = cell_components(DIAMETER_SQ)
+    plate, residual_again = cell_components(DIAMETER_SQ.T)
+    assert (sample.sd, plate.sd) == pytest.approx((SAMPLE, PLATE), abs=1e-4)
+    assert residual.sd == pytest.approx(RESIDUAL, abs=1e-4)
+    assert residual_again.sd == pytest.approx(residual.sd, rel=1e-12)
+    assert (sample.df, plate.df, residual.df) == (5, 23, 115)
 
 
-P_ADJUST = {
-    "bonferroni": (0.04, 0.16, 0.12, 0.02),
-    "holm": (0.03, 0.06, 0.06, 0.02),
-    "simes-hochberg": (0.03, 0.04, 0.04, 0.02),
-    "hommel": (0.03, 0.04, 0.04, 0.02),
-    "fdr_bh": (0.02, 0.04, 0.04, 0.02),
-    "fdr_by": (0.041667, 0.083333, 0.083333, 0.041667),
-}
+def test_the_error_of_the_mean_is_the_one_of_the_published_fit():
+    nothing_SQ = np.zeros_like(DIAMETER_SQ)
+    test = scope_test(DIAMETER_SQ, nothing_SQ)
+    assert test.delta == pytest.approx(MEAN, abs=5e-5)
+    assert test.se_both == pytest.approx(ERROR, abs=1e-4)
+    expected = math.sqrt(PLATE**2 / 24 + SAMPLE**2 / 6 + RESIDUAL**2 / 144)
+    assert test.se_both == pytest.approx(expected, rel=1e-4)
+    # Forgetting that samples vary would claim a fifth of that.
+    assert test.se_queries == pytest.approx(math.sqrt(PLATE**2 / 24 + RESIDUAL**2 / 144), rel=1e-3)
 
 
 @pytest.mark.slow
-def test_our_corrections_stand_where_they_should_among_all_of_p_adjust() -> None:
-    """The six adjustments of R's example by statsmodels; Holm and Benjamini-Hochberg are ours."""
-    multitest = pytest.importorskip("statsmodels.stats.multitest")
-    p = [0.01, 0.04, 0.03, 0.005]
-    for method, expected in P_ADJUST.items():
-        assert multitest.multipletests(p, method=method)[1] == pytest.approx(expected, abs=5e-7)
-    rng = np.random.default_rng(5)
-    for num in (1, 2, 17, 60):
-        values = rng.uniform(size=num) ** 2
-        of = {name: multitest.multipletests(values, method=name)[1] for name in P_ADJUST}
-        ours = {name: CORRECTIONS[name](values) for name in ("holm", "bh")}
-        assert ours["holm"] == pytest.approx(of["holm"], rel=1e-12)
-        assert ours["bh"] == pytest.approx(of["fdr_bh"], rel=1e-12)
-        assert (ours["bh"] <= of["hommel"] + 1e-12).all()
-        assert (of["hommel"] <= of["simes-hochberg"] + 1e-12).all()
-        assert (of["simes-hochberg"] <= ours["holm"] + 1e-12).all()
-        assert (ours["holm"] <= of["bonferroni"] + 1e-12).all()
-        assert (ours["bh"] <= of["fdr_by"] + 1e-12).all()
+def test_the_published_fit_is_also_what_statsmodels_finds():
+    pd = pytest.importorskip("pandas")
+    mixed = pytest.importorskip("statsmodels.regression.mixed_linear_model")
+    sample, plate = np.indices(DIAMETER_SQ.shape)
+    table = pd.DataFrame(
+        {"y": DIAMETER_SQ.ravel(), "sample": sample.ravel(), "plate": plate.ravel(), "all": 1}
+    )
+    parts = {"plate": "0 + C(plate)", "sample": "0 + C(sample)"}
+    fit = mixed.MixedLM.from_formula("y ~ 1", groups="all", vc_formula=parts, data=table).fit(
+        reml=True, method=["powell"], xtol=1e-10, ftol=1e-12
+    )
+    test = scope_test(DIAMETER_SQ, np.zeros_like(DIAMETER_SQ))
+    assert fit.bse["Intercept"] == pytest.approx(test.se_both, rel=2e-4)
+    assert fit.params["Intercept"] == pytest.approx(test.delta, abs=1e-8)
+    components = dict(zip(fit.model.exog_vc.names, np.sqrt(fit.vcomp), strict=True))
+    assert components == pytest.approx({"plate": PLATE, "sample": SAMPLE}, abs=2e-4)

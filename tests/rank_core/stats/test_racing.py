@@ -11,6 +11,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.racing import (
     dunnett_p,
     interim_analysis,
+    level_of,
     nominal_levels,
     race_so_far,
     spent,
@@ -61,24 +62,6 @@ def test_two_configurations_are_a_paired_t_test_with_a_finite_population():
     assert analysis.p_BK[0] == pytest.approx([1, stats.t.sf(0.08 / se, 2)], rel=1e-3)
 
 
-def test_what_a_seed_does_to_all_alike_changes_no_verdict():
-    rng = np.random.default_rng(3)
-    mean_BKs, live_BK = rng.normal(size=(5, 4, 3)), np.ones((5, 4), dtype=bool)
-    moved_BKs = 3 * (mean_BKs + rng.normal(0, 5, (5, 1, 3)))
-    before, after = (interim_analysis(runs, live_BK, num_seeds=6) for runs in (mean_BKs, moved_BKs))
-    assert after.p_BK == pytest.approx(before.p_BK, rel=1e-6)
-    assert after.gap_BK == pytest.approx(3 * before.gap_BK)
-
-
-def test_what_has_left_has_no_say():
-    mean_BKs = np.random.default_rng(4).normal(size=(1, 4, 3))
-    mean_BKs[0, 2] = 100
-    alone = interim_analysis(mean_BKs[:, [0, 1, 3]], np.ones((1, 3), dtype=bool), num_seeds=6)
-    masked = interim_analysis(mean_BKs, np.array([[True, True, False, True]]), num_seeds=6)
-    assert masked.p_BK[0, [0, 1, 3]] == pytest.approx(alone.p_BK[0])
-    assert np.isnan(masked.p_BK[0, 2]) and masked.df_B == alone.df_B
-
-
 def test_scattered_runs_protect_their_own_configuration():
     calm_BKs = np.array([[[0.1 * k, 0.1 * k + 0.001, 0.1 * k - 0.001] for k in range(4)]])
     calm_BKs[0, 1] += [0.001, -0.001, 0.0]
@@ -101,12 +84,22 @@ def test_the_budget_grows_to_alpha():
     assert budget[9] == pytest.approx(0.05)
 
 
-def test_levels_are_at_least_the_budget_of_their_look_and_the_same_again():
-    levels = nominal_levels(3, 5, alpha=0.05)
-    budget = [0.0, *spent(5, alpha=0.05).values()]
-    assert all(level >= more for level, more in zip(levels.values(), np.diff(budget), strict=True))
-    nominal_levels.cache_clear()
-    assert nominal_levels(3, 5, alpha=0.05) == levels
+def kept_winners(run_BKS, alpha=0.05):
+    """The share of races that keep the grid's winner, eliminating by the levels of those left."""
+    B, K, S = run_BKS.shape
+    winner_B, live_BK = run_BKS.mean(axis=2).argmax(axis=1), np.ones((B, K), dtype=bool)
+    for s in range(2, S):
+        analysis = interim_analysis(run_BKS[:, :, :s], live_BK, num_seeds=S)
+        counts = live_BK.sum(axis=1)
+        level_at = {n: level_of(K, n, S, s, alpha=alpha) for n in set(counts.tolist())}
+        live_BK &= ~(analysis.p_BK < np.array([level_at[n] for n in counts.tolist()])[:, None])
+    return live_BK[np.arange(B), winner_B].mean()
+
+
+def test_two_ties_above_clearly_worse_ones_keep_the_grids_winner():
+    run_BKS = np.random.default_rng(5).normal(size=(4000, 10, 10))
+    run_BKS[:, 2:] -= 20
+    assert kept_winners(run_BKS) >= 0.95  # .945 with the levels of ten equal ones
 
 
 def test_equal_configurations_lose_the_grids_winner_as_often_as_allowed():
@@ -176,13 +169,6 @@ def test_equal_means_are_led_by_the_first_and_twins_are_named_and_stay():
     assert ours.judged[-1].p == pytest.approx(theirs.judged[-1].p)
 
 
-def test_all_twins_stay_to_the_end():
-    finished = played([0.4])
-    finished |= {("B", seed): finished["A", seed] for seed in SEEDS}
-    race = race_of(finished, ("A", "B"))
-    assert race.over and race.live == ("A", "B") and race.cost == 1
-
-
 def test_without_any_luck_of_seeds_every_gap_is_credible():
     value_Q = np.linspace(0, 1, 20)
     scores = {name: np.stack([value_Q + shift] * 2) for name, shift in (("A", 0.0), ("B", 0.01))}
@@ -205,9 +191,6 @@ def test_rounding_is_no_gap():
     ("change", "law"),
     [
         (lambda f: f.update({("A", 10): np.full(40, np.nan)}), "finite"),
-        (lambda f: f.update({("A", 10): np.zeros(39)}), "same queries"),
-        (lambda f: f.update({("Z", 10): np.zeros(40)}), "unknown configuration"),
-        (lambda f: f.update({("A", 99): np.zeros(40)}), "unknown seed"),
         (lambda f: f.update({("A", 11): f["A", 10]}), "seed has no effect"),
     ],
 )
@@ -218,44 +201,6 @@ def test_a_race_refuses_what_it_cannot_judge(change, law):
         race_of(finished, ("A", "B"))
 
 
-def test_collapsed_runs_may_be_equal():
-    finished = played([0.3, 0.4, 0.35]) | {("C", seed): np.zeros(40) for seed in SEEDS}
-    assert race_of(finished, NAMES[:3]).winner == "B"
-
-
-@pytest.mark.parametrize(
-    ("settings", "law"),
-    [
-        ({"configurations": ("A",)}, "2 configurations"),
-        ({"configurations": ("A", "A")}, "named once"),
-        ({"seeds": (1, 1)}, "named once"),
-        ({"alpha": 0.0}, "alpha"),
-    ],
-)
-def test_a_race_refuses_settings_without_a_meaning(settings, law):
-    with pytest.raises(BadInput, match=law):
-        race_so_far({}, **({"configurations": ("A", "B"), "seeds": (1, 2, 3)} | settings))
-
-
-def test_a_look_needs_two_seeds_and_one_to_come():
-    scores = {"A": np.zeros((1, 5)), "B": np.ones((1, 5))}
-    with pytest.raises(BadInput, match="interim analyses after 2 to 4 of its 5 seeds, got 1"):
-        survivors(scores, num_configurations=2, num_seeds=5)
-    two = {name: np.repeat(score, 2, axis=0) for name, score in scores.items()}
-    with pytest.raises(BadInput, match="got 2"):
-        survivors(two, num_configurations=2, num_seeds=2)
-    with pytest.raises(BadInput, match="one shape"):
-        survivors(scores | {"B": np.ones((2, 5))}, num_configurations=2, num_seeds=5)
-    with pytest.raises(BadInput, match="at most 1"):
-        survivors(two, num_configurations=1, num_seeds=5)
-
-
-def test_two_planned_seeds_are_the_whole_grid():
-    finished = {trial: value for trial, value in played([0.3, 0.4]).items() if trial[1] < 12}
-    race = race_so_far(finished, configurations=("A", "B"), seeds=SEEDS[:2])
-    assert race.over and race.cost == 1 and race.verdicts == () and race.winner == "B"
-
-
 def test_an_indifference_only_sends_more_home_and_never_the_leader():
     finished = played([0.40, 0.401, 0.402, 0.40, 0.30, 0.40])
     strict, loose = race_of(finished), race_of(finished, delta=0.01)
@@ -264,31 +209,6 @@ def test_an_indifference_only_sends_more_home_and_never_the_leader():
         assert set(before.leaves) < set(after.leaves) and after.leader == before.leader
         assert after.leader in after.stays
     assert race_of(finished, delta=0.0) == strict
-
-
-def test_an_indifference_is_added_to_the_gap():
-    mean_BKs = np.array([[[0.56, 0.40, 0.48], [0.50, 0.30, 0.40]]])
-    analysis = interim_analysis(mean_BKs, np.ones((1, 2), dtype=bool), num_seeds=10, delta=0.02)
-    se = math.sqrt(0.0004 * 7 / 30)
-    assert analysis.gap_BK[0] == pytest.approx([0, 0.08])
-    assert analysis.p_BK[0] == pytest.approx([1, stats.t.sf(0.10 / se, 2)], rel=1e-3)
-
-
-def test_among_equals_the_winner_is_within_the_indifference_as_often_as_promised():
-    # The least favourable truth of an indifference: one configuration better by exactly that.
-    score_BKS = np.random.default_rng(7).normal(0, 1, (800, 5, 8))
-    score_BKS[:, 0] += 0.5
-    levels = nominal_levels(5, 8, alpha=0.05)
-    live_BK = np.ones(score_BKS.shape[:2], dtype=bool)
-    for s, level in levels.items():
-        running_B = live_BK.sum(axis=1) > 1
-        analysis = interim_analysis(
-            score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=8, delta=0.5
-        )
-        live_BK[running_B] &= ~(analysis.p_BK < level)
-    mean_BK = score_BKS.mean(axis=2)
-    best_live_B = np.where(live_BK, mean_BK, -np.inf).max(axis=1)
-    assert (mean_BK.max(axis=1) - best_live_B <= 0.5).mean() >= 0.93
 
 
 def test_a_configuration_that_lost_a_trial_is_out_at_that_block_and_not_before():

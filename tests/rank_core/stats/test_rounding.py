@@ -71,29 +71,3 @@ def test_a_real_difference_of_one_query_is_no_rounding():
     levels = {cell: {"cell": cell} for cell in matrix.cells}
     one = factor_tests(matrix, levels=levels)[0]
     assert one.statistic == pytest.approx(1) and one.p > 0.3  # one query of eight proves nothing
-
-
-def test_a_factor_of_two_bit_equal_cells_is_nothing():
-    for seed in range(100):
-        matrix = twins(TWINS["the same bits"], 1.0, 8, seed_sd=0.0, seed=seed, strides=1)
-        found = factor_tests(matrix, levels={"1/1": {"w": 1}, "2/1": {"w": 2}})
-        assert all(one.p == 1.0 and not one.statistic > 0 for one in found), found
-
-
-@pytest.mark.parametrize("hits", [1, 2, 8])
-def test_a_gain_over_a_baseline_of_few_hits_has_an_interval_or_none_and_no_warning(hits):
-    rng = generator(hits, "hits")
-    score_SQ = np.zeros((3, 8))
-    score_SQ[:, :hits] = 0.2 + rng.random((3, hits)) / 10
-    matrix = matrix_of({"a": score_SQ, "b": score_SQ + 0.1})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=gain_weights(matrix))
-    assert set(found) == ({"b"} if hits == 8 else set())
-
-
-def test_a_baseline_that_a_replicate_puts_below_0_has_no_gain():
-    score_SQ = np.array([[0.01], [0.5]]) * np.ones(8)  # of two seeds, one collapsed
-    matrix = matrix_of({"a": score_SQ, "b": score_SQ + 0.1})
-    weights = gain_weights(matrix)
-    assert gain_intervals(matrix, baseline="a", df={"b": 2.0}, weights=weights) == {}

@@ -3,34 +3,30 @@
 import dataclasses
 import math
 
-import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
-from rank_core.errors import BadInput
 from rank_core.stats.scopes import scope_test
 from rank_core.stats.variance import (
     chi_square_factors,
     detectable_difference,
+    detectable_effect,
     homogeneity,
     sweep_components,
 )
-from tests.rank_core.stats.matrices import A, B, matrix_of
+from tests.rank_core.stats.matrices import A, B, drawn, matrix_of
 
 SIGMA_D, SIGMA_S, SIGMA_E = 0.08, 0.01, 0.05
 
 
-def planted(seed, *, num_cells=8, S=5, Q=300):
-    rng = np.random.default_rng(seed)
-    query_Q = rng.uniform(0.2, 0.8, Q)
-    scores = {
-        f"cell{number}": query_Q
-        + rng.normal(0, SIGMA_D / math.sqrt(2), Q)
-        + rng.normal(0, SIGMA_S, (S, 1))
-        + rng.normal(0, SIGMA_E, (S, Q))
-        for number in range(num_cells)
-    }
-    return matrix_of(scores)
+PLANTED = drawn(
+    {f"cell{number}": 0.0 for number in range(8)},
+    S=5,
+    Q=300,
+    own_sd=SIGMA_D / math.sqrt(2),
+    seed_sd=SIGMA_S,
+    residual=SIGMA_E,
+)
 
 
 def cell_components(score_SQ):
@@ -48,17 +44,6 @@ def test_what_a_few_seeds_know_of_their_standard_deviation(df, level, low, high)
     assert chi_square_factors(df, level) == pytest.approx((low, high), abs=0.005)
 
 
-def test_the_worked_example_has_the_components_of_the_mixed_model():
-    seed_A, residual_A = cell_components(A)
-    seed_B, residual_B = cell_components(B)
-    assert (seed_A.sd**2 + seed_B.sd**2) / 2 == pytest.approx(0.00358736, rel=1e-3)
-    assert (residual_A.sd**2 + residual_B.sd**2) / 2 == pytest.approx(0.00025060, rel=1e-3)
-    test = scope_test(A, B)
-    difference = 8 * (test.variance_queries - test.variance_error_a - test.variance_error_b)
-    assert difference == pytest.approx(7.146825e-4, rel=1e-6)
-    assert difference / 2 == pytest.approx(0.00035733, rel=1e-4)  # the mixed model's
-
-
 def test_the_interval_of_a_component_follows_its_chi_square():
     seed, residual = cell_components(A)
     low, high = chi_square_factors(14)
@@ -68,7 +53,7 @@ def test_the_interval_of_a_component_follows_its_chi_square():
 
 
 def test_pooled_components_find_what_was_planted():
-    found = sweep_components(planted(1), baseline="cell0")
+    found = sweep_components(PLANTED, baseline="cell0")
     for component, truth in (
         (found.seed, SIGMA_S),
         (found.residual, SIGMA_E),
@@ -79,15 +64,8 @@ def test_pooled_components_find_what_was_planted():
     assert (found.seed.df, found.difference.df, found.num_cells) == (32, 299, 8)
 
 
-def test_pooling_narrows_the_interval_of_the_seed_component():
-    matrix = planted(2)
-    pooled = sweep_components(matrix, baseline="cell0").seed
-    single, _ = cell_components(matrix.scores["cell0"])
-    assert pooled.high / pooled.low < single.high / max(single.low, 1e-9)
-
-
 def test_one_seed_has_no_components_and_is_left_out_of_the_pool():
-    matrix = planted(3)
+    matrix = PLANTED
     cells = matrix.scores | {"cell1": matrix.scores["cell1"][:1]}
     seed, residual = cell_components(cells["cell1"])
     assert math.isnan(seed.sd) and math.isnan(residual.sd)
@@ -98,19 +76,6 @@ def test_one_seed_has_no_components_and_is_left_out_of_the_pool():
     assert math.isnan(nothing.seed.sd) and math.isnan(nothing.difference.high)
 
 
-def test_a_component_below_its_noise_is_zero():
-    rng = np.random.default_rng(4)
-    score_SQ = rng.normal(0, 0.05, (3, 50))
-    score_SQ -= score_SQ.mean(axis=1, keepdims=True)
-    seed, _ = cell_components(score_SQ)
-    assert (seed.sd, seed.low) == (0, 0)
-
-
-def test_an_unknown_baseline_is_refused():
-    with pytest.raises(BadInput, match="unknown baseline"):
-        sweep_components(planted(5), baseline="cell99")
-
-
 def test_the_detectable_difference_grows_with_the_family_and_needs_seeds():
     test = scope_test(A, B)
     assert detectable_difference(test) > 2.8 * test.se_both
@@ -119,22 +84,33 @@ def test_the_detectable_difference_grows_with_the_family_and_needs_seeds():
 
 
 def test_homogeneity_is_bartlett_s_test_on_the_seed_means():
-    matrix = planted(1)
+    matrix = PLANTED
     means = [score_SQ.mean(axis=1) for score_SQ in matrix.scores.values()]
     assert homogeneity(matrix) == pytest.approx(stats.bartlett(*means).pvalue)
 
 
-def test_a_deterministic_cell_is_not_like_the_others_and_a_sweep_of_them_is():
-    matrix = planted(3)
-    matrix.scores["cell0"][:] = matrix.scores["cell0"][:1]
-    assert homogeneity(matrix) == 0
-    for score_SQ in matrix.scores.values():
-        score_SQ[:] = score_SQ[:1]
-    assert homogeneity(matrix) == 1
+@pytest.mark.parametrize("df", [2.0, 4.2, 30.0, 248.0])
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 17])
+@pytest.mark.parametrize("power", [0.3, 0.8, 0.95])
+def test_the_detectable_effect_has_the_wanted_power_of_a_noncentral_t(df, alpha, power):
+    effect = detectable_effect(df, alpha=alpha, power=power)
+    critical = stats.t.isf(alpha / 2, df)
+
+    def rejected(x):  # by a chi-square of x
+        limit = critical * math.sqrt(x / df)
+        both = stats.norm.sf(limit - effect) + stats.norm.sf(limit + effect)
+        return stats.chi2.pdf(x, df) * both
+
+    limits = stats.chi2.ppf(1e-12, df), stats.chi2.isf(1e-12, df)
+    reached, _ = integrate.quad(rejected, *limits, limit=500)
+    assert reached == pytest.approx(power, abs=1e-6)
 
 
-def test_homogeneity_needs_two_cells_with_two_seeds():
-    matrix = planted(9, num_cells=2)
-    matrix.scores["cell1"] = matrix.scores["cell1"][:1]
-    with pytest.raises(BadInput, match="two cells with two seeds or more, got 1"):
-        homogeneity(matrix)
+def test_one_degree_of_freedom_at_a_strict_level_needs_a_huge_effect_and_not_nan():
+    lower, effect = (detectable_effect(1.0, alpha=alpha) for alpha in (1e-5, 1e-6))
+    assert math.isfinite(effect)
+    assert effect == pytest.approx(10 * lower, rel=1e-2)  # the tails of t with 1 df fall as 1 / t
+
+
+def test_undefined_degrees_of_freedom_give_an_undefined_effect():
+    assert math.isnan(detectable_effect(math.nan))

@@ -86,13 +86,6 @@ def test_p_is_below_alpha_exactly_where_the_interval_leaves_out_zero(alpha):
     assert (p < alpha).tolist() == beyond.tolist()
 
 
-def test_p_is_never_below_the_first_order_one():
-    found = many_inferences()
-    delta = 2.5 * found.se_both
-    first = 2 * stats.t.sf(2.5, found.welch.satterthwaite)
-    assert (found.welch.two_sided_p(delta, found.se_both) >= first * (1 - 1e-12)).all()
-
-
 def test_one_mean_square_gives_students_test():
     found = infer(
         delta=0.02, variance_queries=1e-4, variance_seeds=(), variance_error=(), num_seeds=(),
@@ -133,12 +126,6 @@ def test_a_prior_is_found_whatever_the_scatter(scatter):
         assert prior.df > 0 and 0 < prior.variance < np.inf
 
 
-def test_equal_variances_are_one_variance():
-    prior = fitted_prior([0.5] * 10, [3] * 10)
-    assert math.isinf(prior.df) and prior.moderated(9.0, 3)[1] == 30
-    assert fitted_prior([0.0] * 10, [3] * 10).moderated(1.0, 3)[0] == 0
-
-
 def test_a_moderated_variance_lies_between_its_own_and_the_prior():
     prior = fitted_prior([1e-5, 2e-4, 3e-3, 5e-5, 1e-2, 4e-4, 7e-6, 9e-4], [2] * 8)
     variance, df = prior.moderated(1e-5, 2)
@@ -166,7 +153,7 @@ def test_a_large_family_takes_the_larger_one_of_both_p_values():
 
 def test_holm_beside_a_stable_baseline_holds_the_familywise_level():
     wrong = {"alone": 0, "both": 0}
-    num = 150
+    num = 40
     for seed in range(num):
         found = compare(family(18, 3, 0.03, seed), baseline="s0")
         wrong["alone"] += (holm([one.p_both for one in found]) < 0.05).any()

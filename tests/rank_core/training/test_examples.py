@@ -1,7 +1,5 @@
 """Training pairs: sampling, the parts of documents that are read, and independence of draws."""
 
-import tracemalloc
-from collections import Counter
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,11 +16,11 @@ from rank_core.settings.config import Chunking, Training
 from rank_core.training.examples import (
     TrainingGroup,
     TrainingQueries,
-    TrainingQuery,
     TrainingReader,
     training_groups,
     write_training_rows,
 )
+from tests.rank_core.chunking.test_token_store import Lengths
 
 SPLIT = Split(
     queries={q: q for q in ("both", "graded", "unjudged", "no-negative", "only-zero")},
@@ -51,27 +49,10 @@ def own_cache(tmp_path_factory):
         yield
 
 
-class OneToken:
-    """A tokenizer that gives every text one token."""
-
-    @property
-    def backend_tokenizer(self):
-        return self
-
-    def to_str(self):
-        return '{"truncation": null, "padding": null}'
-
-    def get_vocab(self):
-        return {"word": 1}
-
-    def __call__(self, texts, **settings):
-        return {"input_ids": [[1] for _ in texts]}
-
-
 def training_queries(split, tokens, depth, training=None, doc_ids=DOC_IDS):
     """The rows of a split, written and opened again."""
     documents = dict.fromkeys(doc_ids, "")
-    store = open_token_store(documents, content_hash=" ".join(doc_ids), tokenizer=OneToken())
+    store = open_token_store(documents, content_hash=" ".join(doc_ids), tokenizer=Lengths())
     collection = Collection("made", "x", documents, {"train": split})
     with TemporaryDirectory() as folder:
         training = training or Training()
@@ -117,31 +98,11 @@ def test_a_query_needs_a_relevant_document_and_a_candidate_that_is_not():
     assert usable["graded"].grades == [2, 1]
 
 
-def test_negatives_come_from_the_first_candidates():
-    [query, _] = training_queries(SPLIT, TOKENS, depth=2)
-    assert negatives_of(query) == (("b",),)
-
-
-def test_training_without_a_usable_query_is_refused():
-    with pytest.raises(BadInput, match="none of the 5 training queries has both"):
-        training_queries(SPLIT, TOKENS, depth=1)
-
-
 def test_an_epoch_is_every_query_once_in_an_order_of_its_own():
     rows = drawn(many(), 90)
     epochs = [[query for query, _, _ in rows[i : i + 30]] for i in (0, 30, 60)]
     assert all(sorted(epoch) == list(range(30)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
-
-
-def test_pairs_belong_to_their_query_and_every_document_occurs():
-    rows = drawn(many(2), 2000)
-    for query, positive, negative in rows:
-        assert positive.startswith(f"q{query}+") and negative.startswith(f"q{query}-")
-    positives = Counter(positive for _, positive, _ in rows)
-    negatives = Counter(negative for _, _, negative in rows)
-    assert len(positives) == 10 and min(positives.values()) > 130  # 200 expected
-    assert len(negatives) == 20 and min(negatives.values()) > 55  # 100 expected
 
 
 def test_a_draw_does_not_depend_on_what_was_drawn_before():
@@ -195,11 +156,6 @@ def test_top_candidates_may_be_excluded_from_the_negatives():
     assert negatives_of(usable(negatives_below=1, depth=3)["both"]) == (("b", "c"),)
 
 
-def test_training_may_have_another_depth_than_evaluation():
-    deep = training_queries(SPLIT, TOKENS, 2, Training(depth=4))
-    assert {query.query_id: negatives_of(query) for query in deep}["both"] == (("b", "c", "d"),)
-
-
 @pytest.fixture
 def runs(tmp_path):
     """Candidate lists of two rankers; the second knows more of what is not relevant."""
@@ -220,13 +176,6 @@ def test_every_epoch_may_have_candidates_of_its_own(runs):
     assert drawn == [{"c"}] * 3 + [{"y", "z"}] * 5, "the last list serves all later epochs"
 
 
-def test_a_missing_list_is_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"away\.run does not exist"):
-        usable(negatives_from=(str(tmp_path / "away.run"),))
-    with pytest.raises(BadInput, match=r"away\.run does not exist"):
-        usable(loss="margin-mse", teacher=str(tmp_path / "away.run"))
-
-
 def test_a_teacher_limits_the_documents_to_those_that_it_has_scored(tmp_path):
     path = tmp_path / "teacher.run"
     scores = {"both": {"a": 9.0, "c": 4.0, "d": 1.5}, "graded": {"a": 1.0}}
@@ -236,9 +185,15 @@ def test_a_teacher_limits_the_documents_to_those_that_it_has_scored(tmp_path):
     assert negatives_of(query) == (("c", "d"),)
     [group] = islice(training_groups([query], 2, order_seed=1, negatives_seed=2), 1)
     assert group.teacher == tuple(scores["both"][doc_id] for doc_id in group.documents)
-    write_run(path, {"elsewhere": {"a": 1.0}}, "teacher")
-    with pytest.raises(BadInput, match="that the teacher has scored; none of the 5"):
-        usable(loss="margin-mse", teacher=str(path))
+    for filters, left in (
+        ({"negatives_share": 0.45}, "cd"),
+        ({"negatives_share": 0.2}, "d"),
+        ({"negatives_margin": 5.0}, "cd"),
+        ({"negatives_margin": 5.1}, "d"),
+        ({"negatives_margin": 2.0, "negatives_share": 0.2}, "d"),
+    ):
+        [query] = usable(teacher=str(path), **filters).values()
+        assert negatives_of(query) == (tuple(left),), filters
 
 
 DOCUMENTS = {name: np.arange(size, dtype=np.int32) for name, size in (("a", 100), ("b", 70))}
@@ -309,59 +264,19 @@ def test_a_draw_depends_on_seed_pass_query_and_document_alone(backbone, settings
         assert swapped == [expected[0][::-1]], "each document has a draw of its own"
 
 
-def test_chunks_after_the_first_may_be_dropped(backbone):
-    one = reader(backbone, chunk_dropout=0.75)
-    lengths = []
-    for passes in range(50):
-        [row] = one.rows(group(passes))
-        for places in starts(row):
-            assert places[0] == 0 and places == sorted(set(places))
-        lengths.append(len(starts(row)[0]) - 1)
-    assert np.mean(lengths) == pytest.approx(9 * 0.25, abs=0.65)  # 3.5 standard errors
-
-
-def test_firstp_reads_all_passages_in_training_when_passages_are_trained(backbone):
-    passages = reader(backbone, first_chunk_only=True, unit="passage", passage_keep=1.0)
-    assert len(list(passages.rows(group()))) == 7
-    [row] = reader(backbone, first_chunk_only=True).rows(group())
-    assert starts(row) == [[0], [0]]
-
-
-def test_the_draw_of_a_group_does_not_depend_on_the_batch_order(backbone):
-    queries = [TrainingQuery(f"q{i}", QUERY, ("a",), (1,), (("b",),)) for i in range(20)]
-    one = reader(backbone, unit="passage", passage_keep=0.5)
-
-    def drawn(order_seed):
-        groups = training_groups(queries, 1, order_seed=order_seed, negatives_seed=1)
-        return {
-            (g.passes, g.query_id): [starts(row) for row in one.rows(g)] for g in islice(groups, 40)
-        }
-
-    assert drawn(1) == drawn(2)
-
-
-def test_a_list_of_another_collection_is_refused_by_name(tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"depth": 1}, "none of the 5 training queries"),
+        ({"negatives_from": ("away.run",)}, r"away\.run"),
+        ({"loss": "margin-mse", "teacher": "away.run"}, r"away\.run"),
+        ({"negatives_from": ("other.run",)}, "'elsewhere' of query 'both'"),
+        ({"teacher": "teacher.run", "negatives_margin": 8.0}, "none of the 5"),
+    ],
+)
+def test_lists_that_leave_no_pair_are_refused(settings, word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "other.run", {"both": {"elsewhere": 1.0}}, "t")
-    with pytest.raises(BadInput, match="'elsewhere' of query 'both' is not in the collection"):
-        usable(negatives_from=(str(tmp_path / "other.run"),))
-
-
-def test_opening_the_queries_costs_as_much_for_many_as_for_few(tmp_path):
-    sizes = {}
-    for number in (20, 4000):
-        queries = {f"q{i}": "x" for i in range(number)}
-        split = Split(queries, {q: {"a": 1} for q in queries}, {q: {"b": 1.0} for q in queries})
-        store = open_token_store(dict.fromkeys("ab", ""), content_hash="ab", tokenizer=OneToken())
-        tokens = dict.fromkeys(queries, np.zeros(1, np.int32))
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        made = Collection("made", "x", {}, {"train": split})
-        write_training_rows(folder, made, store, 10, Training())
-        tracemalloc.start()
-        opened = TrainingQueries(folder, store, tokens, 32)
-        assert len(opened) == number and opened[-1].query_id == max(queries)
-        groups = training_groups(opened[:8], 1, order_seed=1, negatives_seed=1)
-        assert {group.documents for group in islice(groups, 20)} == {("a", "b")}
-        sizes[number] = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert sizes[4000] < 1.5 * sizes[20] + 10_000
+    write_run(tmp_path / "teacher.run", {"both": {"a": 9.0, "c": 4.0}, "graded": {"a": 1.0}}, "t")
+    with pytest.raises(BadInput, match=word):
+        usable(**settings)

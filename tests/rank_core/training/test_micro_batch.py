@@ -12,14 +12,12 @@ from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, TrialConfig
 from rank_core.training import micro_batch
 from rank_core.training.micro_batch import (
-    ON_CPU,
     Peak,
     _group_tokens,
     _peak,
     _tokens_on_gpu,
     cached_tokens,
     checkpoint,
-    micro_batch_tokens,
     tokens_that_fit,
 )
 
@@ -39,10 +37,6 @@ from rank_core.training.micro_batch import (
 )
 def test_tokens_that_fit_follow_from_two_peaks(small, large, free, tokens):
     assert tokens_that_fit(small, large, free) == tokens
-
-
-def test_a_measurement_without_a_slope_gives_a_finite_number():
-    assert tokens_that_fit(Peak(10, 1000), Peak(20, 1000), 10_000) == 4096  # a byte a token
 
 
 @pytest.fixture
@@ -65,10 +59,6 @@ def test_auxiliary_losses_are_measured_too(backbone, monkeypatch, stage):
     assert _peak(model, pairs, None, chunks=2).tokens > 40
     assert model.extra_loss is None
     assert all(p.grad is not None for _, p in model.trainable())
-
-
-def test_a_cpu_has_a_constant_budget(parts):
-    assert micro_batch_tokens(*parts, None) == ON_CPU == 8192
 
 
 def test_a_measurement_is_taken_once_for_the_same_facts():
@@ -94,45 +84,19 @@ def made_up_gpu(monkeypatch):
     return build
 
 
-def test_the_same_gpu_with_other_memory_is_measured_again(parts, made_up_gpu, monkeypatch):
-    model, pairs = parts
-    monkeypatch.setattr(
-        micro_batch, "_peak", lambda model, pairs, autocast, chunks: Peak(chunks, 100 * chunks)
-    )
-    tokens = []
-    for total in (40_000_000, 80_000_000):  # half of a GPU, and all of it
-        made_up_gpu(total)
-        tokens.append(_tokens_on_gpu(model, pairs, None, checkpointing=False))
-    assert 1 < tokens[0] < tokens[1]
-
-
-def test_a_failed_measurement_is_not_cached(parts, made_up_gpu, monkeypatch):
-    model, pairs = parts
-    made_up_gpu(41_000_000)
+def test_a_gpu_is_measured_for_its_memory_and_no_failure_is_cached(parts, made_up_gpu, monkeypatch):
+    def peak(model, pairs, autocast, chunks):
+        return Peak(chunks, 100 * chunks)
 
     def full(*args):
         raise torch.OutOfMemoryError("CUDA out of memory (made up)")
 
-    monkeypatch.setattr(micro_batch, "_peak", full)
-    assert _tokens_on_gpu(model, pairs, None, checkpointing=False) == 1
-    monkeypatch.setattr(
-        micro_batch, "_peak", lambda model, pairs, autocast, chunks: Peak(chunks, 100 * chunks)
-    )
-    assert _tokens_on_gpu(model, pairs, None, checkpointing=False) > 1
-
-
-def test_memory_of_only_the_first_pass_is_not_counted(parts, monkeypatch):
-    model, pairs = parts
-    workspace = iter([1_000_000, 0, 0])  # loaded in the first pass of a process
-
-    def peak(model, pairs, autocast, chunks):
-        return Peak(chunks, 100 * chunks + next(workspace))
-
-    monkeypatch.setattr(micro_batch, "_peak", peak)
-    monkeypatch.setattr(micro_batch, "gpu_memory", lambda device: (50_000_000, 50_000_000))
-    gradients = 4 * sum(p.numel() for _, p in model.trainable())
-    fits = 0.6 * (50_000_000 - gradients) / 100
-    assert micro_batch._measure(model, pairs, None) == fits // 8192 * 8192
+    tokens = []
+    for total, measured in ((40_000_000, full), (40_000_000, peak), (80_000_000, peak)):
+        made_up_gpu(total)
+        monkeypatch.setattr(micro_batch, "_peak", measured)
+        tokens.append(_tokens_on_gpu(*parts, None, checkpointing=False))
+    assert tokens[0] == 1 < tokens[1] < tokens[2]
 
 
 @pytest.mark.parametrize(

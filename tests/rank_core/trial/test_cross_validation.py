@@ -7,12 +7,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from rank_core.chunking.inputs import Inputs, load_inputs
+from rank_core.chunking.inputs import load_inputs
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
-from rank_core.ranking.scorer import evaluated_queries, first_stage_means
+from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import Collection, Split
 from rank_core.training.train import CurvePoint
 from rank_core.trial.cross_validation import (
@@ -20,7 +20,6 @@ from rank_core.trial.cross_validation import (
     check_folds,
     deal,
     load_folds,
-    near_duplicates,
     parts_of,
 )
 from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
@@ -80,19 +79,6 @@ def test_every_query_is_tested_once_validated_once_and_otherwise_trained_on(whol
     )
 
 
-def test_a_query_of_a_fold_keeps_text_judgments_and_candidates(whole):
-    for fold in deal(whole, FOLDS):
-        assert fold.documents is whole.documents
-        for name in SPLITS:
-            split = fold.splits[name]
-            assert list(split.queries) == list(split.qrels) == list(split.candidates)
-            for query_id in split.queries:
-                [source] = [s for s in whole.splits.values() if query_id in s.queries]
-                assert split.queries[query_id] == source.queries[query_id]
-                assert split.qrels[query_id] == source.qrels[query_id]
-                assert split.candidates[query_id] == source.candidates[query_id]
-
-
 def test_folds_depend_only_on_query_ids():
     queries = [(f"q{n}", f"text {n}") for n in range(10)]
     first = [members(fold) for fold in deal(tiny("c", queries, splits=SPLITS), FOLDS)]
@@ -132,30 +118,9 @@ def test_fewer_than_three_folds_are_refused(small_trial, folds):
         small_trial.override({"evaluation.folds": folds})
 
 
-def test_queries_of_the_same_words_in_different_folds_are_reported(backbone):
-    def parts(*texts):
-        folds = [
-            tiny(queries=[(f"q{n}-{i}", text) for i, text in enumerate(some)], splits=("test",))
-            for n, some in enumerate(texts)
-        ]
-        return [Inputs(fold, backbone, None) for fold in folds]
-
-    assert near_duplicates(parts(["a b", "b, A!"], ["a b c"], ["a"])) == ""
-    found = near_duplicates(parts(["Open a file"], ["a file: open"], ["open a FILE", "other"]))
-    assert found.startswith("3 pair(s) of queries in different folds have the same words")
-    assert "q0-0 (fold 1) and q1-0 (fold 2)" in found
-
-
 def test_without_folds_a_trial_has_the_collections_own_splits(small_trial):
     inputs = load_inputs(small_trial.collection, small_trial.model.backbone)
     assert parts_of(small_trial, inputs) == (inputs,)
-
-
-def test_folds_share_documents_and_tokens(config):
-    inputs = load_inputs(config.collection, config.model.backbone)
-    parts = parts_of(config, inputs)
-    assert len(parts) == FOLDS and {id(part.tokens) for part in parts} == {id(inputs.tokens)}
-    assert parts_of(config, inputs) is parts
 
 
 def test_a_transform_of_training_data_reaches_no_tested_query(config):
@@ -198,16 +163,6 @@ def test_folds_have_streams_of_their_own_and_paired_cells_share_those(config):
         settings = {"training.paired_seeds": True, "chunking.window": window}
         pairs.append(vars(trial_streams(config.override(settings), "b", fold=2)))
     assert {name for name in pairs[0] if pairs[0][name] == pairs[1][name]} == {"order", "negatives"}
-
-
-def test_the_evaluation_limits_are_shared_by_the_folds(config):
-    limited = config.override({"evaluation.max_test_queries": 7, "evaluation.max_dev_queries": 1})
-    inputs = load_inputs(config.collection, config.model.backbone)
-    for part in parts_of(limited, inputs):
-        counts = [
-            len(evaluated_queries(part.collection, split, limited.evaluation)) for split in SPLITS
-        ]
-        assert counts == [8, 1, 3]
 
 
 def test_the_first_stage_is_measured_over_the_queries_of_all_folds(config, whole):

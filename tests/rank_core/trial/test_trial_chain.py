@@ -94,15 +94,6 @@ def test_the_order_of_the_training_candidates_may_be_left_for_later_trials(
         assert finish(next_one, tmp_path / "next").cell not in {r.cell for r in results}
 
 
-def test_another_model_may_start_from_the_weights(first, small_trial, tmp_path):
-    config = small_trial.override({"model.name": "parade-attn", "training.max_steps": 1})
-    chained = config.override({"training.init_from": str(first[0] / WEIGHTS)})
-    finish(config, tmp_path / "alone")
-    finish(chained, tmp_path / "chained")
-    runs = [read_run(tmp_path / name / "test.run.gz") for name in ("alone", "chained")]
-    assert runs[0] != runs[1]
-
-
 def test_a_cell_is_named_by_the_contents_of_weights_not_their_path(first, small_trial, tmp_path):
     folder, _ = first
     copied = shutil.copytree(folder, tmp_path / "copied")
@@ -168,25 +159,3 @@ def test_candidate_lists_count_by_content_and_in_order(small_trial, collection_f
     assert cell(one) == cell(small_trial.override({"training.negatives_from": again}))
     assert len({cell(one), cell(other), cell(small_trial)}) == 3
     assert content_hashes(TrialConfig()) == {}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"training.init_from": "away"},
-        {"training.teacher": "away", "training.loss": "margin-mse"},
-        {"training.negatives_from": "away"},
-    ],
-)
-def test_a_file_that_is_not_there_is_refused_before_training(small_trial, tmp_path, settings):
-    with pytest.raises(BadInput, match=r"training\.\w+.*away"):
-        next(run_trial(small_trial.override(settings), tmp_path))
-
-
-def test_weights_of_another_encoder_are_refused_before_training(first, small_trial, tmp_path):
-    weights = load_file(first[0] / WEIGHTS)
-    name = next(name for name in weights if name.startswith("encoder."))
-    save_weights(tmp_path, weights | {name: weights[name][:-1]})
-    config = small_trial.override({"training.init_from": str(tmp_path)})
-    with pytest.raises(BadInput, match=rf"another encoder; {name} has shape"):
-        next(run_trial(config, tmp_path))

@@ -1,6 +1,5 @@
 """`sweeps derive` on a small finished sweep: every row is marked, tested and written."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -13,8 +12,10 @@ from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.__main__ import main
-from sweeps.commands.derived_table import MARK
-from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
+from sweeps.commands.derive import MARK
+from sweeps.store.records import sealed
+from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
+from tests.sweeps.report.test_load import read_values
 
 MEASURES = ("nDCG@10", "RR@10")
 BASELINE = {"model.name": "firstp", "chunking.stride": 40}
@@ -26,30 +27,29 @@ def sweep_folder(
 ) -> Path:
     """FirstP 40 and MaxP 40/20 with two seeds each; all kept their chunk scores."""
     folder = tmp_path_factory.mktemp("sweeps") / "window_stride"
-    cells, trials, tables = [], [], []
+    cells, names = [], []
+    (folder / "trials").mkdir(parents=True)
     for label, settings in (("FirstP 40", BASELINE), ("MaxP 40/20", {})):
         for seed in (1, 2):
             keep = {"evaluation.keep_chunk_scores": True, "seed": seed}
             config = small_trial.override(settings | keep)
             *_, result = run_trial(config, folder / "workdir")
             assert isinstance(result, TrialResult)
-            shutil.copytree(folder / "workdir", folder / "runs" / f"{result.cell}-seed{seed}")
-            trials.append((result.cell, seed, "done"))
-        cells.append({"cell": result.cell, "label": label})
-    for cell, seed, _ in trials:
-        tables.append(pd.read_parquet(folder / "runs" / f"{cell}-seed{seed}/per_query.parquet"))
-    pd.concat(tables).to_parquet(folder / "per_query.parquet")
-    pd.DataFrame(trials, columns=["cell", "seed", "status"]).to_parquet(folder / "trials.parquet")
+            names.append(f"{result.cell}-seed{seed}")
+            sealed(shutil.copytree(folder / "workdir", folder / "trials" / names[-1]))
+        cells.append(Cell(result.cell, label))
     described = {
         "sweep": "window_stride",
         "question": "Which?",
         "split": "test",
         "measures": MEASURES,
         "primary": MEASURES[0],
-        "baseline": cells[0]["cell"],
-        "cells": cells,
+        "baseline": cells[0].cell,
+        "cells": tuple(cells),
+        "seeds": (1, 2),
+        "trials": tuple(names),
     }
-    (folder / "sweep.json").write_text(json.dumps(described))
+    SweepFile(**described).write(find_sweep(str(folder)))
     (folder / "qrels").mkdir()
     shutil.copy(collection_folder / "test" / "qrels.trec", folder / "qrels" / "test.qrels")
     return folder
@@ -96,7 +96,7 @@ def test_means_and_differences_are_those_of_the_per_query_values(
     derive: Derive, sweep_folder: Path
 ) -> None:
     _, table = derive("--aggregators", "avgp", "maxp", "--max-chunks", "1")
-    scores = pd.read_parquet(sweep_folder / "per_query.parquet").query("split == 'test'")
+    scores = read_values(sweep_folder).query("split == 'test'")
     trained = table[table["kind"] == "trained"].set_index(["cell", "measure"])["mean"]
     for key, mean in scores.groupby(["cell", "measure"])["value"].mean().items():
         assert trained[key] == pytest.approx(mean)
@@ -118,8 +118,9 @@ def test_what_equals_the_trained_cell_or_another_row_is_shown_once(derive: Deriv
 def test_trials_that_kept_nothing_are_left_out(
     derive: Derive, tmp_path: Path, sweep_folder: Path
 ) -> None:
-    [second] = (tmp_path / "window_stride" / "runs").glob("maxp-*-seed2")
+    [second] = (tmp_path / "window_stride" / "trials").glob("maxp-*-seed2")
     (second / CHUNK_SCORES).unlink()
+    sealed(second)
     text, table = derive("--aggregators", "sump")
     of_maxp = table[table["cell"].str.startswith("maxp")]
     assert set(of_maxp["seeds"].astype(str)) == {"1"}
@@ -149,39 +150,10 @@ def test_bad_input_is_one_message(
     if words == ["without"]:
         without = shutil.ignore_patterns(CHUNK_SCORES)
         folder, words = shutil.copytree(sweep_folder, tmp_path / "w", ignore=without), []
+        for trial in (folder / "trials").iterdir():
+            sealed(trial)
     assert main(["derive", str(folder), *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1
     assert not (folder / "report").exists()
     assert re.search(message, err), err
-
-
-def test_every_cell_is_derived_with_its_first_stage_against_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cells = (*CELLS, ("birch-w40-s40-2", "Birch", "birch"))
-    folder = write_ranked_sweep(tmp_path / "window_stride", cells=cells)
-    assert main(["derive", str(folder)]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "MaxP 40/20 +BM25 inference-only" in text
-    assert "+BM25: alpha x model + (1 - alpha) x BM25, both min-max normalised" in text
-    assert "Not derived from Birch: it is interpolated with the first stage" in text
-    table = pd.read_csv(folder / "report" / "derived.csv")
-    mixed = table[table["kind"] == MARK]
-    assert list(mixed["label"].unique()) == ["FirstP 40 +BM25", "MaxP 40/20 +BM25"]
-    assert mixed["alphas"].str.fullmatch(r"(0\.\d|0|1)(, (0\.\d|0|1)){2}").all()
-    trained = table[table["kind"] == "trained"].set_index(["cell", "measure"])["mean"]
-    own = mixed.apply(lambda row: row["mean"] - trained[row["cell"], row["measure"]], axis=1)
-    assert mixed["delta"].to_numpy() == pytest.approx(own.to_numpy())
-
-    assert main(["derive", str(folder), "--normalise", "reciprocal-rank"]) == 0
-    by_rank = pd.read_csv(folder / "report" / "derived.csv")
-    assert set(by_rank["normalise"].dropna()) == {"reciprocal-rank"}
-
-
-def test_without_a_first_stage_an_interpolation_is_refused_with_the_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_ranked_sweep(tmp_path / "window_stride", first_stage=False)
-    assert main(["derive", str(folder), "--normalise", "min-max"]) == 2
-    assert "has no first_stage/" in capsys.readouterr().err

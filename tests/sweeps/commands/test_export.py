@@ -40,27 +40,28 @@ def exported(finished, tmp_path_factory):
 
 @pytest.fixture
 def refused(capsys):
-    """The one message of a command that is refused."""
+    """Checks that a command is refused by one message with this in it."""
 
-    def message(*words):
+    def refused(named, *words):
         assert main([*map(str, words)]) == 2
         out, err = capsys.readouterr()
         assert out == "" and err.startswith("error: ") and "Traceback" not in err
+        assert named in err
         return err
 
-    return message
+    return refused
 
 
 def of_trial(finished, folder):
     """The folder of the trial that a model comes from."""
     about = json.loads((folder / "ranker.json").read_text())["about"]
-    return finished.folder / "runs" / about["trial"]
+    return finished.folder.parents[1] / "trials" / about["trial"]
 
 
 def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     about = json.loads((exported / "ranker.json").read_text())["about"]
     means = {}
-    for path in finished.folder.glob("runs/*/result.json"):
+    for path in finished.folder.parents[1].glob("trials/*/result.json"):
         result = json.loads(path.read_text())
         means.setdefault(result["cell"], []).append(result["dev"]["nDCG@10"])
     assert about["cell"] == max(means, key=lambda cell: sum(means[cell]))
@@ -71,6 +72,30 @@ def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     assert "32 query tokens" in card and "windows of" in card
     assert "| FirstP" in card and "ranksweep export" in card and "Reranker.load" in card
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
+
+
+def test_the_first_stage_stands_beside_the_model(finished, collection_folder, tmp_path, capsys):
+    """In the command's words, the card and the loaded model; the card has the report's table."""
+    sweep = json.loads((finished.folder / "sweep.json").read_text())
+    first = sweep["first_stage"]["nDCG@10"]
+    table = (finished.folder / "report" / "table.md").read_text()
+    for cell in sweep["cells"]:
+        folder = tmp_path / cell["cell"]
+        words = ["export", str(finished.folder), "--cell", cell["label"], "--to", str(folder)]
+        assert main(words) == 0
+        values = [
+            json.loads(path.read_text())["test"]["nDCG@10"]
+            for path in finished.folder.parents[1].glob(f"trials/{cell['cell']}-seed*/result.json")
+        ]
+        gap = sum(values) / len(values) - first
+        words = f"{'above' if gap > 0 else 'below'} BM25 by {abs(gap):.3f}"
+        card = (folder / "README.md").read_text()
+        assert words in capsys.readouterr().out and words in card
+        assert words in repr(Reranker.load(folder)) and "Against BM25" in card
+        rows = [line for line in table.splitlines() if line.startswith("|")]
+        assert len(rows) > 6 and all(row in card for row in rows)
+        for text in (card, (folder / "ranker.json").read_text()):
+            assert str(collection_folder) not in text
 
 
 PROGRAM = """
@@ -94,38 +119,25 @@ def test_a_fresh_process_reproduces_the_trial_s_run(
     moved = shutil.copytree(exported, tmp_path / "elsewhere")
     run = of_trial(finished, exported) / "test.run.gz"
     words = [sys.executable, "-c", PROGRAM, str(moved), str(collection_folder), str(run)]
-    done = subprocess.run(
-        words,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    own = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "timeout": 300}
+    done = subprocess.run(words, capture_output=True, text=True, **own)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) <= 1e-5
 
 
 def test_a_cell_and_a_seed_can_be_named(finished, refused, tmp_path, capsys):
-    labels = [
-        cell["label"] for cell in json.loads((finished.folder / "sweep.json").read_text())["cells"]
-    ]
-    baseline = labels[0]
-    assert (
-        main(["export", str(finished.folder), "--cell", baseline, "--to", str(tmp_path / "b")]) == 0
-    )
+    cells = json.loads((finished.folder / "sweep.json").read_text())["cells"]
+    labels = [cell["label"] for cell in cells]
+    words = ["export", str(finished.folder), "--to", str(tmp_path / "b"), "--cell"]
+    assert main([*words, labels[0]]) == 0
     about = json.loads((tmp_path / "b" / "ranker.json").read_text())["about"]
-    assert f"{baseline}, seed {about['seed']}" in capsys.readouterr().out
-    assert about["label"] == baseline
-    other = 3 - about["seed"]
-    words = ("export", finished.folder, "--cell", baseline, "--to", tmp_path / "c")
-    text = refused(*words, "--seed", other)
-    assert f"must have kept its weights of seed {other}, only seeds {about['seed']} have" in text
-    assert "training.keep_weights=all" in text
-    text = refused("export", finished.folder, "--cell", "MaxP 1/1", "--to", tmp_path / "c")
-    assert "unknown cell 'MaxP 1/1'" in text and all(label in text for label in labels)
-    text = refused("export", finished.folder, "--cell", "BM25", "--to", tmp_path / "c")
-    assert "BM25 has no weights" in text
+    assert f"{labels[0]}, seed {about['seed']}" in capsys.readouterr().out
+    assert about["label"] == labels[0]
+    words[3] = str(tmp_path / "c")
+    refused("training.keep_weights=all", *words, labels[0], "--seed", 3 - about["seed"])
+    text = refused("'MaxP 1/1'", *words, "MaxP 1/1")
+    assert all(label in text for label in labels)
+    refused("BM25", *words, "BM25")
 
 
 def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(
@@ -151,25 +163,25 @@ def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(
     means = mean_values(per_query(qrels, expected, list(about["test"])))
     assert about["test"] == pytest.approx(means)
     capsys.readouterr()
-    assert "--register accepts a model alone" in refused(*words, "--register", "name")
+    refused("--register", *words, "--register", "name")
 
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(
     finished, exported, refused, tmp_path
 ):
-    bare = shutil.copytree(finished.folder, tmp_path / "bare" / "woods")
-    for path in bare.glob("runs/*/weights.safetensors"):
+    own = finished.folder.relative_to(finished.storage)
+    bare = shutil.copytree(finished.storage, tmp_path / "bare") / own
+    for path in bare.parents[1].glob("trials/*/weights.safetensors"):
         path.unlink()
-    text = refused("export", bare, "--to", tmp_path / "m")
-    assert "none of its seeds has" in text
-    assert "window_stride --" in text and "training.keep_weights=best" in text
-    assert "must be a new or an empty folder" in refused("export", bare, "--to", exported)
-    assert "needs --to FOLDER, --register NAME" in refused("export", bare)
-    assert "must be a sweep's folder" in refused("export", tmp_path, "--to", tmp_path / "m")
-    weights = next(finished.folder.glob("runs/*/weights.safetensors"))
-    torn = shutil.copytree(finished.folder, tmp_path / "torn" / "woods")
-    os.truncate(torn / weights.relative_to(finished.folder), 100)
-    assert "has 100 of" in refused("export", torn, "--to", tmp_path / "m")
+    text = refused("training.keep_weights=best", "export", bare, "--to", tmp_path / "m")
+    assert "window_stride --" in text
+    refused(str(exported), "export", bare, "--to", exported)
+    refused("--register", "export", bare)
+    refused("sweep.json", "export", tmp_path, "--to", tmp_path / "m")
+    weights = next(finished.folder.parents[1].glob("trials/*/weights.safetensors"))
+    storage = shutil.copytree(finished.storage, tmp_path / "torn")
+    os.truncate(storage / weights.relative_to(finished.storage), 100)
+    refused("weights.safetensors", "export", storage / own, "--to", tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
 
@@ -216,39 +228,48 @@ def test_finished_shards_are_kept_and_the_same_command_goes_on(job, monkeypatch,
     assert main(words) == 130
     assert not out.exists() and len(list(out.parent.glob("out.run.parts/shard-*"))) == 1
     capsys.readouterr()
-    text = refused(*words, "--depth", "2")
-    assert "holds the shards of another command, which differs in depth" in text
-    calls.clear()
-    calls.append(-1)
-    calls.append(-1)
+    refused("depth", *words, "--depth", "2")
+    note = out.parent / "out.run.parts" / "job.json"
+    kept = note.read_text()
+    for content in ("", "[1]", "{}"):  # absent is not equal
+        note.write_text(content)
+        refused("out.run.parts", *words)
+    note.unlink()
+    refused("out.run.parts", *words)
+    note.write_text(kept)
+    calls[:] = [-1, -1]
     assert main(words) == 0
-    assert calls == [-1, -1, 1, 2] and "1 shard of 3 are done already" in capsys.readouterr().out
-    assert f"--out must be a new file, {out} exists" in refused(*words)
+    assert calls == [-1, -1, 1, 2] and "1 shard of 3" in capsys.readouterr().out
+    refused("--out", *words)
 
 
 def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
     words, run, out = job
     with run.open("a") as file:
         file.write("q? Q0 d00 1 1.0 x\n")
-    assert "every query of --run must have a text, 'q?' has none" in refused(*words)
+    refused("'q?'", *words)
     write_run(run, {"test-0": {"d?": 1.0}}, tag="x")
-    assert "every document of --run must have a text, 'd?' has none" in refused(*words)
+    refused("'d?'", *words)
     run.write_text("")
-    assert "is empty" in refused(*words)
+    refused("first.run", *words)
     words[1] = str(tmp_path)
-    assert "an exported model is a folder with ranker.json" in refused(*words)
+    refused("ranker.json", *words)
+    damaged = shutil.copytree(exported, tmp_path / "damaged")
+    os.truncate(damaged / "encoder" / "model.safetensors", 100)
+    words[1] = str(damaged)
+    refused(f"{damaged}/encoder/model.safetensors", *words)
     assert not out.exists()
     for flag in ("--run", "--out"):
         other = words.copy()
         other[words.index(flag) + 1] = "s3://bucket/x.run"
-        assert f"{flag} must be a file on this machine, got s3://bucket/x.run" in refused(*other)
+        refused(flag, *other)
+    refused("--gpus-per-worker", *words, "--gpus-per-worker", "2")
 
 
 @pytest.mark.ray
 def test_a_cluster_gives_the_same_run(job, tmp_path):
     words, _, out = job
     assert main(words) == 0
-    on_ray = [*words[:-4], "--out", str(tmp_path / "ray.run"), "--shard-queries", "3"]
-    on_ray[on_ray.index("--out") : on_ray.index("--out") + 2] = ["--out", str(tmp_path / "ray.run")]
-    assert main([*on_ray, "--engine", "ray"]) == 0
+    words[words.index("--out") + 1] = str(tmp_path / "ray.run")
+    assert main([*words, "--engine", "ray"]) == 0
     assert (tmp_path / "ray.run").read_bytes() == out.read_bytes()

@@ -13,7 +13,7 @@ from rank_core.models import MODELS, model_class
 from rank_core.settings.config import declared_settings, setting_aliases, setting_type
 from sweeps.__main__ import main
 from sweeps.commands.lists import settings_page
-from sweeps.commands.models_page import REFERENCES, models_page
+from sweeps.commands.models_page import PAPERS, models_page
 from sweeps.plan.options import parse
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,7 @@ def test_docs_models_md_is_that_of_the_models():
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert text == models_page(), "run `make docs`"
     papers = {re.sub(r" \(.*\)", "", model_class(name).paper) for name in MODELS}
-    assert papers - {*REFERENCES} == set()
+    assert papers - {*PAPERS} == set()
     assert all(f"| `{name}` |" in text for name in MODELS)
 
 
@@ -79,29 +79,50 @@ def test_all_collections_and_measures_are_listed(capsys):
     assert {parse_measure(name).NAME for name in WORKING} <= names
 
 
+def flag(name):
+    parse([name], prog="window_stride.py", description="")
+
+
+RATES = "training.backbone_learning_rate and training.head_learning_rate"
+ANSWERS = {
+    setting_type: {
+        "training.learning_rate": RATES,
+        "num_train_epochs": "training.num_epochs",
+        "training.per_device_train_batch_size": "training.batch_size",
+        "warmup_ratio": "training.warmup",
+        "max_grad_norm": "training.gradient_clip",
+        "lr_scheduler_type": "training.schedule",
+        "training.bf16": "training.precision",
+        "doc_stride": "chunking.stride",
+        "model_name_or_path": "model.backbone",
+    },
+    flag: {
+        "--dryrun": "--dry-run",
+        "--smoketest": "--smoke-test",
+        "--measures": "evaluation.measures=",
+        "--learning-rate": "training.backbone_learning_rate=",
+        "--epochs": "training.num_epochs=",
+        "--batch-size=8": "training.batch_size=",
+        "--fp16": "training.precision=",
+        "--stride": "chunking.stride=",
+    },
+    parse_measure: {
+        **dict.fromkeys(["ndcg@10", "ndcg_cut_10", "ndcg_cut.10", "NDGC@10"], "nDCG@10"),
+        **dict.fromkeys(["mrr@10", "mrr_cut_10"], "RR@10"),
+        **{"map": "AP", "recip_rank": "RR", "P_5": "P@5", "recall_100": "R@100"},
+    },
+}
+"""{what refuses a name: {name of another tool, or mistyped: ours}}."""
+
+
 @pytest.mark.parametrize(
-    ("name", "called"),
-    [
-        (
-            "training.learning_rate",
-            "training.backbone_learning_rate and training.head_learning_rate",
-        ),
-        ("num_train_epochs", "training.num_epochs"),
-        ("training.per_device_train_batch_size", "training.batch_size"),
-        ("warmup_ratio", "training.warmup"),
-        ("max_grad_norm", "training.gradient_clip"),
-        ("lr_scheduler_type", "training.schedule"),
-        ("training.bf16", "training.precision"),
-        ("doc_stride", "chunking.stride"),
-        ("model_name_or_path", "model.backbone"),
-    ],
+    ("refuse", "name", "meant"),
+    [(refuse, *pair) for refuse, names in ANSWERS.items() for pair in names.items()],
 )
-def test_a_setting_by_its_name_in_hugging_face_is_answered_with_ours(name, called):
+def test_a_name_of_another_tool_is_answered_with_ours(refuse, name, meant):
     with pytest.raises(BadInput) as error:
-        setting_type(name)
-    assert called in f"error: {error.value}"[:127]
-    assert str(error.value).index(called) + len(called) <= 120
-    assert "`ranksweep settings` lists all" in str(error.value)
+        refuse(name)
+    assert repr(name) in str(error.value) and meant in str(error.value)[:120]
 
 
 def test_what_hugging_face_calls_a_setting_is_no_name_of_ours_for_another():
@@ -112,48 +133,6 @@ def test_what_hugging_face_calls_a_setting_is_no_name_of_ours_for_another():
         if alias in ours and ours[alias] not in names and alias != "model"  # chat.model
     }
     assert wrong == {}
-
-
-@pytest.mark.parametrize(
-    ("flag", "meant"),
-    [
-        ("--dryrun", "--dry-run"),
-        ("--smoketest", "--smoke-test"),
-        ("--measures", "evaluation.measures="),
-        ("--learning-rate", "training.head_learning_rate="),
-        ("--learning-rate", "training.backbone_learning_rate="),
-        ("--epochs", "training.num_epochs="),
-        ("--batch-size=8", "training.batch_size="),
-        ("--fp16", "training.precision="),
-        ("--stride", "chunking.stride="),
-    ],
-)
-def test_an_unknown_flag_is_answered_with_the_flag_or_setting_that_is_meant(flag, meant):
-    with pytest.raises(BadInput) as error:
-        parse([flag], prog="window_stride.py", description="")
-    assert f"unknown flag {flag!r}" in str(error.value)
-    assert meant in str(error.value)[:120]
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("ndcg@10", "nDCG@10"),
-        ("ndcg_cut_10", "nDCG@10"),
-        ("ndcg_cut.10", "nDCG@10"),
-        ("NDGC@10", "nDCG@10"),
-        ("mrr@10", "RR@10"),
-        ("mrr_cut_10", "RR@10"),
-        ("map", "AP"),
-        ("recip_rank", "RR"),
-        ("P_5", "P@5"),
-        ("recall_100", "R@100"),
-    ],
-)
-def test_a_measure_by_its_name_in_trec_eval_is_answered_with_that_of_ir_measures(name, meant):
-    with pytest.raises(BadInput) as error:
-        parse_measure(name)
-    assert str(error.value).startswith(f"unknown measure {name!r}; did you mean {meant}?")
 
 
 def test_a_long_list_is_cut_to_the_nearest_five():

@@ -12,7 +12,7 @@ import pytest
 from sweeps.__main__ import main
 from sweeps.commands import run as run_command
 from sweeps.plan.command_line import typed_command
-from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
+from sweeps.store.sweep_file import find_sweep, read_sweep_file, update_sweep_file
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -118,8 +118,8 @@ def begun(tmp_path_factory, backbone_folder):
     done = python(*words, cwd=home)
     assert done.returncode == 0, done.stderr
     folder = home / "results" / "smooth_windows" / "notes"
-    shutil.rmtree(next(folder.glob("runs/own_model-*")))
-    update_sweep_file(folder, stopped="by a test")
+    shutil.rmtree(next(folder.parents[1].glob("trials/own_model-*")))
+    update_sweep_file(find_sweep(str(folder)), stopped="by a test")
     return home
 
 
@@ -131,12 +131,12 @@ def test_what_status_tells_to_go_on_with_works_as_printed_from_anywhere(begun, t
     text = python("-m", "sweeps", "status", str(folder), cwd=tmp_path).stdout
     [line] = [line for line in text.splitlines() if "cd " in line]
     command = line[line.index("cd ") :]
-    before = len(list(folder.glob("runs/*/result.json")))
+    before = len(list(folder.parents[1].glob("trials/*/result.json")))
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert len(list(folder.glob("runs/*/result.json"))) == before + 1
+    assert len(list(folder.parents[1].glob("trials/*/result.json"))) == before + 1
     assert not list(tmp_path.iterdir())
-    update_sweep_file(folder, stopped="by a test")
+    update_sweep_file(find_sweep(str(folder)), stopped="by a test")
     assert "cd " not in python("-m", "sweeps", "status", str(folder), cwd=begun).stdout
 
 

@@ -11,7 +11,8 @@ from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
 from sweeps.store.plan_description import manifest
-from sweeps.store.trial_store import Store
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
 
 NOW = 1_000_000.0
@@ -35,16 +36,17 @@ def run(plan, tmp_path_factory):
 
     def run(budget: Budget, takes: float = 100.0, search=None, spent: float = 0.0):
         now = [NOW]
-        store = Store(str(tmp_path_factory.mktemp("s")), "window_stride")
-        store.open()
-        search = search or Listed(plan, lambda trial: None, store)
-        manifest(search.plan, []).write(search.store.folder)
+        storage = Storage(str(tmp_path_factory.mktemp("s")))
+        storage.open()
+        own = Records(storage, "window_stride/woods")
+        search = search or Listed(plan, lambda trial: None, own)
+        manifest(search.plan, []).write(search.records)
         one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
         known = Forecast(
             trials={cell.cell: one for cell in plan.cells},
             **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0},
             **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
-            **{"device": "x86_64", "device_bytes": 0, "threads": 1},
+            **{"device": "x86_64", "threads": 1},
         )
         feed = Budgeted(search, budget, known, spent=spent, clock=lambda: now[0])
         feed.require_first_block()
@@ -55,7 +57,7 @@ def run(plan, tmp_path_factory):
                 ran.append(trial)
             now[0] += takes * bool(running)
             for trial in running:
-                leave(search.store, trial, good_small_windows(trial))
+                leave(search.records, trial, good_small_windows(trial))
                 feed.ended(trial, "done")
             running = []
         return ran, feed, now[0]
@@ -148,13 +150,14 @@ def test_without_flags_there_is_no_budget():
 
 
 def described(search):
-    return json.loads((search.store.folder / "sweep.json").read_text())
+    content = json.loads((search.records.folder / "sweep.json").read_text())
+    return {name: value for name, value in content.items() if name != "checksum"}
 
 
 def test_seeds_that_were_never_begun_leave_the_description(run):
     _, feed, _ = run(Budget(device_hours=0.13))
     before = described(feed.search)
-    said = note_held_back(feed, feed.search.store)
+    said = note_held_back(feed, feed.search.records)
     assert described(feed.search) == before | {"seeds": [1, 2], "stopped": said}
     assert before["seeds"] == [1, 2, 3, 4] and "2 trials with seed 3" in said
     assert said.startswith("4 of 8 planned trials did not start")
@@ -163,7 +166,7 @@ def test_seeds_that_were_never_begun_leave_the_description(run):
 def test_a_sweep_within_its_budget_is_described_as_planned(run):
     _, feed, _ = run(Budget(device_hours=0.5))
     before = described(feed.search)
-    assert note_held_back(feed, feed.search.store) == "" and described(feed.search) == before
+    assert note_held_back(feed, feed.search.records) == "" and described(feed.search) == before
 
 
 @pytest.mark.parametrize("hours", [0.2, 0.3, 0.45])
@@ -177,7 +180,7 @@ def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
     num_cells = int(hours / (3 * 100 / 3600) / 1.05)  # the baseline's too; some room for doubt
     cells = {trial.cell.cell for trial in ran}
     assert len(cells) == num_cells and len(ran) == 3 * num_cells
-    said = note_held_back(feed, search.store)
+    said = note_held_back(feed, search.records)
     assert "3 trials of MaxP" in said and f"{18 - len(ran)} of 18 planned" in said
     told = described(search)
     assert told["seeds"] == [1, 2, 3] and {one["cell"] for one in told["cells"]} == cells
@@ -194,7 +197,7 @@ def test_proposed_configurations_that_lack_a_seed_are_not_reported(run, plan_of,
     player.play()
     player.plan = plan_of("--num-seeds", "4", *words)
     ran, feed, _ = run(Budget(device_hours=0.2), search=player.begin())
-    note_held_back(feed, feed.search.store)
+    note_held_back(feed, feed.search.records)
     told = [one["cell"] for one in described(feed.search)["cells"]]
     assert told == list(dict.fromkeys(trial.cell.cell for trial in ran)) and len(told) == 2
 
@@ -203,7 +206,7 @@ def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
     words = ("--search", "race", "--num-seeds", "5", *SIX)
     player = Player(tmp_path / "race", plan_of(*words), good_small_windows)
     ran, feed, _ = run(Budget(device_hours=9 * 100 / 3600), search=player.begin())
-    said = note_held_back(feed, feed.search.store)
+    said = note_held_back(feed, feed.search.records)
     assert described(feed.search)["seeds"] == [1] and "with seed 2" in said
     assert said.startswith("up to 28 of 35 planned trials did not start")
     assert set(seeds_of(ran)) == {1}

@@ -7,19 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
+from sweeps.driver.command import main
 from sweeps.driver.confirmation import (
-    FILE,
     Shortlist,
     choose,
-    confirmation_stores,
+    confirmation_records,
     find_shortlist,
-    freeze,
-    read_shortlist,
 )
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import Options, parse
@@ -28,36 +25,39 @@ from sweeps.report.analysis import analyse
 from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess
-from sweeps.report.sections.reliability import reliability_lines
-from sweeps.store.checksums import COSTS
+from sweeps.report.sections.reliability import reliability_sentences
+from sweeps.report.sections.section import Findings
 from sweeps.store.plan_description import manifest
-from sweeps.store.sweep_file import update_sweep_file
-from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import TrialTable
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
+from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
 from sweeps.window_stride import EXPERIMENT
-from tests.sweeps.report.test_load import write_sweep
+from tests.sweeps.report.test_load import read_values, write_sweep, write_values
 
 BEST = "maxp-w64-s48-000000000002"
 BASELINE = "firstp-w64-s64-000000000000"
+SWEEP, CONFIRMATION = "window_stride/woods", "window_stride-confirm/woods"
 
 
-def first_sweep(storage: Path, **changes: Any) -> Store:
+def first_sweep(storage: Path, baseline: float = 0.85, **changes: Any) -> Records:
     """A synthetic sweep in which MaxP 64/48 is the best on dev and MaxP 128/64 on test."""
-    store = Store(str(storage), "window_stride")
-    write_sweep(store.folder, effect=0.06, **changes)
-    table = pd.read_parquet(store.folder / "per_query.parquet")
+    place = Storage(str(storage))
+    place.open()
+    records = Records(place, SWEEP)
+    write_sweep(records.folder, effect=0.06, **changes)
+    shutil.move(records.folder / "trials", storage / "trials")
+    table = read_values(storage)
     on_dev = table["split"] == "dev"
     table.loc[on_dev & (table["cell"] == BEST), "value"] = 0.9
-    table.loc[on_dev & (table["cell"] == BASELINE), "value"] = 0.95
-    table.to_parquet(store.folder / "per_query.parquet")
-    for cell, seed in table[["cell", "seed"]].drop_duplicates().itertuples(index=False):
-        folder = store.folder / "runs" / f"{cell}-seed{seed}"
-        folder.mkdir(parents=True)
+    table.loc[on_dev & (table["cell"] == BASELINE), "value"] = baseline
+    for folder in (storage / "trials").iterdir():
+        cell, _, seed = folder.name.rpartition("-seed")
         settings = {"model.name": cell.partition("-")[0], "chunking.window": 64, "seed": int(seed)}
         (folder / "config.json").write_text(json.dumps(settings))
-        result = {"status": "done"} | dict.fromkeys(COSTS, 1)
-        (folder / "result.json").write_text(json.dumps(result))
-    return store
+        for file in folder.glob("attempt-*.json"):
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"sweep": SWEEP}))
+    write_values(storage, table)
+    return records
 
 
 def asked(storage: Path | str, *words: str) -> Options:
@@ -67,11 +67,20 @@ def asked(storage: Path | str, *words: str) -> Options:
 
 def found(storage: Path | str, *words: str) -> Shortlist:
     options = asked(storage, *words)
-    stores = confirmation_stores(Store(options.storage, EXPERIMENT.name), options)
-    return find_shortlist(*stores, options)
+    both = confirmation_records(Records(Storage(options.storage), EXPERIMENT.name), options)
+    return find_shortlist(*both, options)
 
 
-def test_the_winner_is_the_best_on_dev_and_never_the_baseline(tmp_path):
+def test_nothing_is_confirmed_where_the_baseline_is_the_best_on_dev(tmp_path):
+    first = first_sweep(tmp_path, baseline=0.95)
+    with pytest.raises(BadInput, match=r"winner is the baseline; nothing to confirm: .* 0\.950 on"):
+        choose(first)
+    command = ["--confirm", "--engine", "local", "--storage", str(tmp_path)]
+    assert main(EXPERIMENT, command, doc=None) == 2
+    assert not (tmp_path / "window_stride-confirm").exists()
+
+
+def test_the_winner_is_the_best_on_dev(tmp_path):
     chosen = choose(first_sweep(tmp_path))
     assert (chosen.winner.cell, chosen.winner.label) == (BEST, "MaxP 64/48")
     assert chosen.baseline.cell == BASELINE and chosen.num_candidates == 4
@@ -80,44 +89,42 @@ def test_the_winner_is_the_best_on_dev_and_never_the_baseline(tmp_path):
 
 
 def test_a_sweep_in_a_remote_storage_is_chosen_from_alike(tmp_path):
-    local, remote = first_sweep(tmp_path), Store(f"memory://{uuid.uuid4().hex}", "window_stride")
-    remote.fs.put(f"{local.folder}/", f"{remote.root}/", recursive=True)
+    local = first_sweep(tmp_path)
+    remote = Records(Storage(f"memory://{uuid.uuid4().hex}"), SWEEP)
+    for path in local.storage.files():
+        remote.storage.put(path, tmp_path / path)
     assert choose(remote) == choose(local)
-    confirmation = Store(remote.storage, "window_stride-confirm")
-    confirmation.open()
-    freeze(confirmation, found(remote.storage))
-    (confirmation.folder / FILE).unlink()  # another machine has another mirror
-    assert read_shortlist(confirmation.pull_file(FILE)) == choose(local)
+    assert found(remote.storage.uri) == choose(local)
 
 
 def test_the_collection_is_named_where_there_are_several(tmp_path, collection_folder):
     first = first_sweep(tmp_path)
     own = load_collection(str(collection_folder)).content_hash
     for name, contents in (("woods", "0000000000000000"), ("woods-" + own[:6], own)):
-        shutil.copytree(first.folder, tmp_path / "several" / "window_stride" / name)
-        path = tmp_path / "several" / "window_stride" / name / "sweep.json"
-        update_sweep_file(path.parent, collection={"name": "woods", "content_hash": contents})
-    experiment = Store(str(tmp_path / "several"), "window_stride")
+        records = Records(first.storage, f"window_stride/{name}")
+        facts = {"name": "woods", "content_hash": contents}
+        replace(read_sweep_file(first), collection=facts).write(records)
+    experiment, storage = Records(first.storage, "window_stride"), str(tmp_path)
     with pytest.raises(BadInput, match=rf"needs --collection .*: woods, woods-{own[:6]}$"):
-        confirmation_stores(experiment, asked(experiment.storage))
-    options = asked(experiment.storage, "--collection", str(collection_folder))
-    stores = confirmation_stores(experiment, options)
-    assert [store.sweep for store in stores] == [
+        confirmation_records(experiment, asked(storage))
+    options = asked(storage, "--collection", str(collection_folder))
+    both = confirmation_records(experiment, options)
+    assert [records.sweep for records in both] == [
         f"{name}/woods-{own[:6]}" for name in ("window_stride", "window_stride-confirm")
     ]
-    assert find_shortlist(*stores, options) == choose(first)
-    shutil.rmtree(stores[0].folder)
-    [left, _] = confirmation_stores(experiment, asked(experiment.storage))
+    assert find_shortlist(*both, options).winner == choose(first).winner
+    shutil.rmtree(both[0].folder)
+    [left, _] = confirmation_records(experiment, asked(storage))
     assert left.sweep == "window_stride/woods", "the only one needs no name"
 
 
 def test_no_test_value_moves_the_choice(tmp_path):
     store = first_sweep(tmp_path)
     before = choose(store)
-    table = pd.read_parquet(store.folder / "per_query.parquet")
+    table = read_values(tmp_path)
     others = (table["split"] == "test") & ~table["cell"].isin([BEST, BASELINE])
     table.loc[others, "value"] = 1.0
-    table.to_parquet(store.folder / "per_query.parquet")
+    write_values(tmp_path, table)
     assert choose(store) == before
 
 
@@ -130,10 +137,11 @@ def test_the_naive_gain_is_that_of_the_first_report(tmp_path):
 def test_fresh_seeds_follow_every_seed_that_was_ever_launched(tmp_path):
     store = first_sweep(tmp_path)
     assert found(tmp_path).fresh_seeds == (4, 5, 6)
-    trials = pd.read_parquet(store.folder / "trials.parquet")
     # Of another plan in the same folder: its cell is not in sweep.json any more.
-    other = trials.head(1).assign(cell="maxp-w9-s9-0", seed=7)
-    pd.concat([trials, other]).to_parquet(store.folder / "trials.parquet")
+    other = tmp_path / "trials" / "maxp-w9-s9-0-seed7"
+    shutil.copytree(tmp_path / "trials" / f"{BEST}-seed1", other)
+    planned = (*read_sweep_file(store).trials, other.name)
+    update_sweep_file(store, trials=planned)
     assert found(tmp_path).used_seeds == (1, 2, 3, 7)
     assert found(tmp_path).fresh_seeds == (8, 9, 10)
     assert found(tmp_path, "--num-seeds", "5").fresh_seeds == (8, 9, 10, 11, 12)
@@ -148,21 +156,17 @@ def test_seeds_that_were_used_are_refused_with_the_free_ones(tmp_path):
 
 
 def test_without_a_finished_sweep_there_is_nothing_to_confirm(tmp_path):
-    with pytest.raises(BadInput, match=r"needs a finished sweep.* has no sweep\.json, trials"):
-        found(tmp_path)
-    store = first_sweep(tmp_path)
-    (store.folder / "per_query.parquet").unlink()
-    with pytest.raises(BadInput, match=r"has no per_query\.parquet. Run the sweep without"):
+    with pytest.raises(BadInput, match="needs a finished sweep"):
         found(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("fates", "message"),
     [
-        ({(0, 2): "running"}, "finished baseline in window_stride; FirstP has unfinished seeds 2"),
-        ({(0, 3): "planned"}, "FirstP has unfinished seeds 3"),
-        ({(0, seed): "failed" for seed in (1, 2, 3)}, "FirstP has no seed with scores"),
-        ({(c, s): "failed" for c in (1, 2, 3, 4) for s in (1, 2, 3)}, "needs a finished cell"),
+        ({(0, 2): "running"}, "FirstP .* 2"),
+        ({(0, 3): "planned"}, "FirstP .* 3"),
+        ({(0, seed): "failed" for seed in (1, 2, 3)}, "FirstP"),
+        ({(c, s): "failed" for c in (1, 2, 3, 4) for s in (1, 2, 3)}, "nDCG@10"),
     ],
 )
 def test_a_sweep_without_baseline_or_candidate_is_refused(tmp_path, fates, message):
@@ -172,70 +176,43 @@ def test_a_sweep_without_baseline_or_candidate_is_refused(tmp_path, fates, messa
 
 
 @pytest.mark.parametrize("over", [True, False])
-def test_a_halving_is_confirmed_when_it_has_ended(tmp_path, over):
-    search = {"name": "halving", "over": over, "num_seeds": 5, "standings": []}
+def test_an_asha_is_confirmed_when_it_has_ended(tmp_path, over):
+    search = {"name": "asha", "over": over, "num_seeds": 5, "standings": []}
     first_sweep(tmp_path, search=search)
     if over:
         assert found(tmp_path).fresh_seeds == (4, 5, 6, 7, 8)
     else:
-        with pytest.raises(BadInput, match="needs a halving that has ended"):
+        with pytest.raises(BadInput, match="--confirm needs"):
             found(tmp_path)
 
 
 def test_a_trial_without_its_settings_is_named(tmp_path):
-    store = first_sweep(tmp_path)
-    (store.folder / "runs" / f"{BEST}-seed1" / "config.json").unlink()
-    with pytest.raises(BadInput, match=rf"{BEST}-seed1/config\.json is missing"):
+    first_sweep(tmp_path)
+    (tmp_path / "trials" / f"{BEST}-seed1" / "config.json").unlink()
+    with pytest.raises(BadInput, match=rf"{BEST}-seed1/config\.json does not exist"):
         found(tmp_path)
 
 
-def frozen(tmp_path: Path, *words: str) -> Path:
-    """A frozen shortlist of the synthetic sweep."""
-    store = Store(str(tmp_path), "window_stride-confirm")
-    store.open()
-    freeze(store, found(tmp_path, *words))
-    return store.folder / FILE
+def begin(tmp_path: Path, *words: str) -> None:
+    """Writes the confirmation's `sweep.json`, as its command does before a launch."""
+    storage = Storage(str(tmp_path))
+    confirms = found(tmp_path, *words).experiment(EXPERIMENT).confirms
+    first = read_sweep_file(Records(storage, SWEEP))
+    replace(first, confirms=confirms).write(Records(storage, CONFIRMATION))
 
 
-def test_a_frozen_shortlist_stays_whatever_happens_to_the_first_sweep(tmp_path):
+def test_a_choice_stays_whatever_happens_to_the_first_sweep(tmp_path):
     store = first_sweep(tmp_path)
-    path = frozen(tmp_path, "--num-seeds", "2")
-    before, shortlist = path.read_bytes(), found(tmp_path)
-    table = pd.read_parquet(store.folder / "per_query.parquet")
+    before = found(tmp_path, "--num-seeds", "2")
+    begin(tmp_path, "--num-seeds", "2")
+    table = read_values(tmp_path)
     table["value"] = 1 - table["value"]
-    table.to_parquet(store.folder / "per_query.parquet")
+    write_values(tmp_path, table)
     assert choose(store).winner.cell != BEST
-    assert found(tmp_path) == shortlist and shortlist.winner.cell == BEST
+    shortlist = found(tmp_path)
+    assert shortlist == before and shortlist.winner.cell == BEST
     assert shortlist.seeds(asked(tmp_path)) == (4, 5)
     assert shortlist.seeds(asked(tmp_path, "--num-seeds", "3")) == (4, 5, 6)
-    assert frozen(tmp_path).read_bytes() == before
-    assert json.loads(before)["hash"] == shortlist.hash
-
-
-def test_another_choice_cannot_replace_a_frozen_one(tmp_path):
-    first_sweep(tmp_path)
-    path = frozen(tmp_path)
-    other = replace(read_shortlist(path), dev_mean=0.5)
-    with pytest.raises(BadInput, match="a shortlist is frozen once"):
-        freeze(Store(str(tmp_path), "window_stride-confirm"), other)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"MaxP 64/48"', '"MaxP 64/64"', "must be unchanged"),
-        ('"winner"', '"looser"', "must hold an unchanged"),
-        ("{", "", "must hold an unchanged"),
-    ],
-)
-def test_an_edited_shortlist_is_refused(tmp_path, old, new, message):
-    first_sweep(tmp_path)
-    path = frozen(tmp_path)
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    with pytest.raises(BadInput, match=rf"shortlist\.json: {message}"):
-        found(tmp_path)
 
 
 @pytest.fixture
@@ -243,26 +220,19 @@ def swept_for_real(plan_of, tmp_path, leave_result) -> Plan:
     """A plan over the small collection whose trials left made-up results on dev and test."""
     words = ["chunking.window=48", "chunking.stride=48,32", "training.max_steps=2"]
     plan = plan_of(*words, "--num-seeds", "2", "evaluation.measures=nDCG@10")
-    store = Store(str(tmp_path / "results"), "window_stride")
-    store.open()
-    rows = []
+    storage = Storage(str(tmp_path / "results"))
+    storage.open()
+    records = Records(storage, SWEEP)
     for trial in plan.trials():
-        leave_result(store, trial.name)
+        leave_result(records, trial.name)
+        folder = records.trial_folder(trial.name)
         settings = {**trial.config.settings(), "training.micro_batch_tokens": 2}
-        path = store.folder / "runs" / trial.name / "config.json"
-        path.write_text(json.dumps(settings))
-        level = 0.1 * plan.cells.index(trial.cell)
-        rows += [
-            (trial.cell.cell, trial.seed, split, f"q{i}", "nDCG@10", level + i / 10)
-            for split in ("dev", "test")
-            for i in range(3)
-        ]
-    table = TrialTable(store)
-    table.plan(plan, store.finished())
-    table.write_tables()
-    columns = ["cell", "seed", "split", "query_id", "measure", "value"]
-    pd.DataFrame(rows, columns=columns).to_parquet(store.folder / "per_query.parquet", index=False)
-    manifest(plan, []).write(store.folder)
+        (folder / "config.json").write_text(json.dumps(settings))
+    table = read_values(tmp_path / "results")
+    cells = [cell.cell for cell in plan.cells]
+    table["value"] += [0.1 * cells.index(cell) for cell in table["cell"]]
+    write_values(tmp_path / "results", table)
+    manifest(plan, []).write(records)
     return plan
 
 
@@ -304,7 +274,7 @@ def test_the_report_of_a_confirmation_shows_both_gains_and_no_new_choice(tmp_pat
     assert "the best of 17 candidates (mean nDCG@10 0.912)" in text
     assert "on test was +0.046 in the runs that chose it" in text
     assert text.endswith(f"is {one.delta:+.3f} in these fresh ones.".replace("-", "−"))
-    words = dict(reliability_lines(analysis, assess(analysis))).values()
+    words = reliability_sentences(Findings(analysis, assess(analysis), [], []))
     assert not any("best on dev" in text or "--confirm" in text for text in words)
     assert confirmation(analyse(load_sweep(write_sweep(tmp_path / "plain", num_queries=20)))) == ""
 
@@ -314,9 +284,3 @@ def test_a_confirmation_whose_winner_has_no_run_yet_says_so(tmp_path):
     folder = write_sweep(tmp_path, confirms=CONFIRMS, num_queries=20, fates=fates)
     text = confirmation(analyse(load_sweep(folder)))
     assert "+0.046" in text and text.endswith("no fresh one yet.")
-
-
-def test_a_description_that_confirms_nothing_in_particular_is_refused(tmp_path):
-    folder = write_sweep(tmp_path, confirms={"sweep": "window_stride"}, num_queries=5)
-    with pytest.raises(BadInput, match=r"sweep\.json: confirms must name .*; missing: cell, label"):
-        load_sweep(folder)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from sweeps.store.records import sealed
+from sweeps.store.sweep_file import read_sweep_file
 from tests.e2e.conftest import run_local
 
 __all__ = ["run_local"]
@@ -15,13 +17,20 @@ RUNS = ("dev.run.gz", "test.run.gz", "per_query.parquet")
 
 
 def with_weights(folder):
-    return {path.parent.name for path in folder.glob("runs/*/weights.safetensors")}
+    return {path.parent.name for path in files(folder, "weights.safetensors")}
+
+
+def files(folder, name):
+    """A file of each trial of a sweep that has one."""
+    trials = read_sweep_file(folder).trials
+    paths = (folder.parents[1] / "trials" / trial / name for trial in sorted(trials))
+    return [path for path in paths if path.exists()]
 
 
 def best_seeds(folder):
     """{the trial of each trained cell that is best on dev}."""
     best = {}
-    for path in sorted(folder.glob("runs/*/result.json")):
+    for path in files(folder, "result.json"):
         result = json.loads(path.read_text())
         value = result["dev"]["nDCG@10"], -result["seed"]
         best[result["cell"]] = max(best.get(result["cell"], (value, "")), (value, path.parent.name))
@@ -32,7 +41,7 @@ def values(folder):
     return {
         (path.parent.name, path.name): path.read_bytes()
         for file in RUNS
-        for path in folder.glob(f"runs/*/{file}")
+        for path in folder.parents[1].glob(f"trials/*/{file}")
     }
 
 
@@ -40,7 +49,7 @@ def test_a_sweep_keeps_the_best_seed_of_each_cell_and_again_launches_nothing(run
     ran = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3")
     folder = ran.folder
     told = " ".join(ran.text.split())
-    assert f"2 trials kept; the winner as a model: ranksweep export {folder}" in told
+    assert "2 trials kept; the winner as a model: " in told and f" export {folder}" in told
     assert with_weights(folder) == best_seeds(folder) and len(best_seeds(folder)) == 2
     again = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3", "training.keep_weights=best")
     assert "nothing to launch" in again.text
@@ -63,30 +72,32 @@ def test_missing_weights_run_again_to_the_same_bits_and_nothing_else_does(run_lo
     assert len(with_weights(folder)) == 4 and values(folder) == before
     assert "[2/2]" in every.text
     assert "nothing to launch" in run_local(tmp_path / "r", *none).text
-    assert len(with_weights(folder)) == 4 and not list(folder.glob("runs/*damaged*"))
+    assert len(with_weights(folder)) == 4 and not list(folder.parents[1].glob("trials/*damaged*"))
 
 
 def test_a_run_with_other_values_is_told_of_and_the_one_before_is_kept(run_local, tmp_path):
     none = (*WORDS, "--num-seeds", "1", "training.keep_weights=none")
     folder = run_local(tmp_path / "r", *none).folder
-    for path in folder.glob("runs/*/*"):  # as if another machine had rounded otherwise
+    for path in folder.parents[1].glob("trials/*/*"):  # as if another machine had rounded otherwise
         if path.name == "result.json":
             result = json.loads(path.read_text())
             result["test"]["nDCG@10"] += 0.01
-            del result["files"], result["checksum"]
             path.write_text(json.dumps(result))
         elif path.name == "test.run.gz":
             path.write_bytes((path.parent / "dev.run.gz").read_bytes())
+    for trial in folder.parents[1].glob("trials/*"):
+        sealed(trial)
     told = run_local(tmp_path / "r", *WORDS, "--num-seeds", "1", "training.keep_weights=all").text
-    assert told.count("ran again with other values (dev ") == 2
-    assert len(list(folder.glob("runs/*.damaged-1/test.run.gz"))) == 2
+    assert told.count("ran again with other values") == 2
+    assert len(list(folder.parents[1].glob("trials/*.damaged-1/test.run.gz"))) == 2
 
 
 def test_a_confirmation_keeps_its_winners_weights(run_local, tmp_path):
-    run_local(tmp_path / "r", *WORDS, "training.keep_weights=none")
+    seeds = ("--seeds", "7,8")  # with which MaxP is the best on dev
+    run_local(tmp_path / "r", *WORDS, *seeds, "training.keep_weights=none")
     run_local(tmp_path / "r", "--confirm", "--tracking-uri", "none")
     folder = tmp_path / "r" / "window_stride-confirm" / "woods"
-    winner = json.loads((folder / "shortlist.json").read_text())["winner"]["cell"]
+    winner = json.loads((folder / "sweep.json").read_text())["confirms"]["cell"]
     assert with_weights(folder) == best_seeds(folder)
     assert any(name.startswith(f"{winner}-seed") for name in with_weights(folder))
 

@@ -49,7 +49,7 @@ def test_each_model_gets_the_settings_that_the_profile_has_for_it(plan_of):
     # What the user sets is above it, even where it is what all other models get.
     [_, late, *_] = plan_of(*words, "training.aggregator_learning_rate=1e-4").cells
     assert late.config.training.aggregator_learning_rate == 1e-4
-    [_, late, *_] = plan_of(*words, "--smoke-test", "--search", "halving").cells
+    [_, late, *_] = plan_of(*words, "--smoke-test", "--search", "asha").cells
     assert late.config.training.num_epochs == 2, "a smoke test's"
 
 

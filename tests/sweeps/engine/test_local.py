@@ -11,23 +11,20 @@ from sweeps.plan.options import parse
 from sweeps.search.search import Listed
 from sweeps.store.failures import LIMITS
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import Store
 from tests.sweeps.conftest import Watched, follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 
 
 @pytest.fixture
-def run(plan_of, tmp_path, monkeypatch):
+def run(plan_of, records, monkeypatch):
     """Runs four trials whose attempts are made up: `attempt(task)` yields what they report."""
 
     def run(attempt, feed=Listed, words=()):
         monkeypatch.setattr(local, "attempt", attempt)
-        store = Store(str(tmp_path / "s"), "window_stride")
-        monitor = follow(store, plan_of(*SMALL), feed)
-        options = parse(words, prog="window_stride.py", description="")
-        local.run_trials(monitor.feed, store=store, options=options, monitor=monitor)
-        return monitor
+        drive = follow(records, plan_of(*SMALL), feed)
+        local.run_trials(drive, parse(words, prog="window_stride.py", description=""))
+        return drive
 
     return run
 
@@ -39,11 +36,11 @@ def test_all_trials_run_in_their_order_with_the_threads_that_were_asked_for(run)
         tasks.append(task)
         yield End(TrialStatus.DIVERGED, reason="this stands for any end")
 
-    monitor = run(attempt, words=["--checkpoint-minutes", "7"])
-    names = [trial.name for trial in monitor.feed.plan.trials()]
-    assert [task.name for task in tasks] == names == list(monitor.ended)
+    drive = run(attempt, words=["--checkpoint-minutes", "7"])
+    names = [trial.name for trial in drive.feed.plan.trials()]
+    assert [task.name for task in tasks] == names == list(drive.screen.ended)
     assert {(task.threads, task.cadence.minutes) for task in tasks} == {(1, 7.0)}
-    assert monitor.feed.over and set(monitor.ended.values()) == {"diverged"}
+    assert drive.feed.over and set(drive.screen.ended.values()) == {"diverged"}
 
 
 def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(run):
@@ -53,12 +50,13 @@ def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(ru
         except Exception as error:
             yield end_of(error)
 
-    monitor = run(attempt)
-    assert list(monitor.ended.values()) == ["failed"] * 4
-    assert [failure["again"] for failure in monitor.table.state.failures()] == [False] * 4
-    folder = monitor.table.store.folder / "failures"
+    drive = run(attempt)
+    assert list(drive.screen.ended.values()) == ["failed"] * 4
+    states = drive.records.states(drive.screen.ended).values()
+    assert [attempt.again for state in states for attempt in state.attempts] == [False] * 4
+    folder = drive.records.folder / "failures"
     assert len(list(folder.iterdir())) == 2, "bad input has no traceback"
-    first = monitor.feed.plan.cells[0].cell
+    first = drive.feed.plan.cells[0].cell
     assert 'raise ValueError("planted")' in (folder / f"{first}-seed1.txt").read_text()
 
 
@@ -69,9 +67,9 @@ def test_what_may_pass_is_tried_again_as_often_as_its_kind_allows(run):
         attempts.append(task.name)
         yield End(TrialStatus.FAILED, reason="StorageAway: timeout", kind="storage")
 
-    monitor = run(attempt, Watched)
+    drive = run(attempt, Watched)
     assert len(attempts) == 4 * (LIMITS["storage"] + 1)
-    assert monitor.feed.told == [(name, "failed") for name in dict.fromkeys(attempts)]
+    assert drive.feed.told == [(name, "failed") for name in dict.fromkeys(attempts)]
 
 
 def test_no_trial_follows_in_a_process_whose_gpu_broke(run, monkeypatch):
@@ -101,8 +99,9 @@ def test_an_interrupt_reaches_the_driver_and_the_attempt_is_cleared_up(run):
     assert len(closed) == 1
 
 
-@pytest.mark.parametrize("words", [["--cpus-per-worker", "4096"], ["--gpus-per-worker", "99"]])
-def test_what_this_machine_does_not_have_is_refused(run, words):
+@pytest.mark.parametrize("words", [["--cpus-per-worker", "4096"], ["--gpus-per-worker", "1"]])
+def test_what_this_machine_does_not_have_is_refused(run, words, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(BadInput, match=r"this machine has \d+ CPU and \d+ GPU"):
         run(lambda task: pytest.fail("it was run"), words=words)
 

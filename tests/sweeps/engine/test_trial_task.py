@@ -14,11 +14,11 @@ from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.own_code import source_hash
 from rank_core.trial.trial import Progress
 from sweeps.engine import trial_task
-from sweeps.engine.trial_task import End, TrialTask, attempt
-from sweeps.store import storage_retry as patience
-from sweeps.store.rungs import best_on_dev, read_rung
+from sweeps.engine.trial_task import TrialTask, attempt
+from sweeps.store import storage as storages
+from sweeps.store.records import CHECKPOINTS, TRIALS
+from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import Store
 
 STEPS = 6
 
@@ -29,7 +29,7 @@ def task(small_trial, tmp_path):
     return TrialTask(
         name="cell-seed1",
         config=small_trial.override({"training.num_epochs": 3} | few),
-        epochs=0,
+        competes=False,
         storage=str(tmp_path / "s"),
         sweep="sweep",
         threads=1,
@@ -39,7 +39,7 @@ def task(small_trial, tmp_path):
 
 def reports_of(task, dies_at=0):
     """What an attempt reports; it dies with the report of a step."""
-    Store(task.storage, task.sweep).open()  # as the driver has
+    Storage(task.storage).open()  # as the driver has
     reports = []
     with closing(attempt(task)) as attempted:
         for report in attempted:
@@ -51,7 +51,7 @@ def reports_of(task, dies_at=0):
 
 
 def run_folder(task):
-    return Path(task.storage) / "sweep" / "runs" / task.name
+    return Path(task.storage) / TRIALS / task.name
 
 
 def test_a_second_attempt_goes_on_and_leaves_what_one_alone_would_have(task, computed, tmp_path):
@@ -79,7 +79,7 @@ def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
     task, computed, tmp_path, monkeypatch
 ):
     reports_of(task, dies_at=4)
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(storages, "FIRST_PAUSE", 0.01)
     storage, elsewhere = Path(task.storage), tmp_path / "elsewhere"
     storage.rename(elsewhere)
     back = threading.Timer(0.1, lambda: elsewhere.rename(storage))
@@ -93,8 +93,8 @@ def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
 
 def test_checkpoints_go_when_the_trial_is_published(task):
     reports_of(task, dies_at=2)
-    folder = Path(Store(task.storage, "sweep").checkpoint_folder(task.name))
-    assert len(list(folder.glob("*.checkpoint"))) == 2
+    folder = Path(task.storage) / CHECKPOINTS / task.name
+    assert (folder / "checkpoint").exists()
     reports_of(task)
     assert not folder.exists()
 
@@ -102,7 +102,7 @@ def test_checkpoints_go_when_the_trial_is_published(task):
 def test_a_short_trial_keeps_none_and_zero_minutes_keep_none(task, computed):
     for cadence in (Cadence(), Cadence(minutes=0)):
         reports_of(replace(task, cadence=cadence), dies_at=4)
-    assert not (Path(task.storage) / "sweep" / "checkpoints").exists()
+    assert not (Path(task.storage) / CHECKPOINTS).exists()
 
 
 def test_a_diverged_trial_leaves_no_checkpoint(task):
@@ -110,63 +110,7 @@ def test_a_diverged_trial_leaves_no_checkpoint(task):
     task = replace(task, config=task.config.override(rates))
     [*_, last] = reports_of(task)
     assert last.status == "diverged"
-    assert not (Path(task.storage) / "sweep" / "checkpoints" / task.name).exists()
-
-
-def test_a_trial_pauses_at_its_rung_and_goes_on_as_if_it_never_had(task, computed, tmp_path):
-    task = replace(task, cadence=Cadence())  # so short a trial has no other checkpoint
-    undisturbed = replace(task, storage=str(tmp_path / "undisturbed"))
-    [*_, expected] = reports_of(undisturbed)
-    history = (run_folder(undisturbed) / "history.jsonl").read_text().splitlines()
-    computed.clear()
-    first = reports_of(replace(task, epochs=1))
-    store = Store(task.storage, "sweep")
-    rung = read_rung(store, task.name, 1)
-    assert len(computed) == 2 and rung.step == 2 and rung.num_steps == STEPS
-    assert rung.dev == best_on_dev(history, "nDCG@10", 2)
-    assert first[-1] == End(TrialStatus.STOPPED, reason=rung.text())
-    assert not run_folder(task).exists(), "a trial that has paused is not a finished one"
-    assert reports_of(replace(task, epochs=1)) == [first[-1]], (
-        "asked again it only says where it stands"
-    )
-    reports_of(replace(task, epochs=2))
-    assert len(computed) == 4 and read_rung(store, task.name, 2).step == 4
-    [*_, last] = reports_of(task)
-    assert len(computed) == STEPS
-    ours, theirs = last.result, expected.result
-    assert (ours.dev, ours.test) == (theirs.dev, theirs.test)
-    assert (run_folder(task) / "per_query.parquet").read_bytes() == (
-        run_folder(undisturbed) / "per_query.parquet"
-    ).read_bytes()
-
-
-def test_without_checkpoints_it_starts_anew_and_ends_alike(task, computed, tmp_path):
-    task = replace(task, cadence=Cadence(minutes=0))
-    [*_, expected] = reports_of(replace(task, storage=str(tmp_path / "undisturbed")))
-    reports_of(replace(task, epochs=1))
-    [*_, last] = reports_of(task)
-    assert len(computed) == STEPS + 2 + STEPS
-    assert last.result.test == expected.result.test
-
-
-def test_a_process_that_dies_after_its_checkpoint_pauses_without_computing(task, computed):
-    task = replace(task, epochs=2)
-    reports_of(task, dies_at=4)
-    [*_, last] = reports_of(task)
-    assert len(computed) == 4 and last.status == "stopped"
-
-
-def test_a_rung_at_the_end_of_training_is_the_end(task):
-    task = replace(task, epochs=3)
-    [*_, last] = reports_of(task)
-    assert last.status == "done"
-
-
-def test_a_rung_between_two_validations_is_at_the_later_one(task, computed):
-    task = replace(task, config=task.config.override({"training.validate_every": 3}))
-    reports_of(replace(task, epochs=1))  # 2 steps
-    assert len(computed) == 3
-    assert read_rung(Store(task.storage, "sweep"), task.name, 1).step == 3
+    assert not (Path(task.storage) / CHECKPOINTS / task.name).exists()
 
 
 def test_whoever_leaves_the_debugger_ends_the_command_and_fails_no_trial(task, monkeypatch):

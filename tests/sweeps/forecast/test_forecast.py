@@ -13,26 +13,15 @@ from sweeps.forecast.forecast import (
     SPREAD,
     TrialEstimate,
     calibrate,
-    gpu_share,
     same_speed,
     trial_estimate,
     wall_seconds,
 )
-from sweeps.forecast.microbenchmark import Planned, Rate, Speed
+from sweeps.forecast.microbenchmark import Speed
 from sweeps.plan.options import parse
-from sweeps.plan.trial_cost import Reads
+from sweeps.plan.trial_cost import Tokens
 
-SPEED = Speed(
-    scoring=Rate(0.02, 1.0),
-    training=Rate(0.1, 2.0),
-    start_seconds=5.0,
-    evaluation_seconds=0.5,
-    peak_bytes=100,
-    device_bytes=0,
-    device="x86_64",
-)
-READS = Reads(groups=4, documents=10, evaluations=3)
-PLANNED = Planned(scoring=25.0, training=50.0)
+SPEED = Speed(scoring=0.02, training=0.1, start_seconds=5.0, peak_bytes=100, device="x86_64")
 
 
 def flat(seconds: float) -> TrialEstimate:
@@ -40,38 +29,11 @@ def flat(seconds: float) -> TrialEstimate:
 
 
 def test_a_trial_is_what_it_reads_times_the_rates_and_what_it_does_once():
-    found = trial_estimate(READS, PLANNED, SPEED)
-    scoring = 10 * 25 * 0.02
-    assert found.seconds == pytest.approx(5 + 3 * 0.5 + scoring + 4 * 50 * 0.1)
-    assert found.tokens == 10 * 25 + 2 * 4 * 50
-    shared = trial_estimate(READS, PLANNED, SPEED, num_workers=2)
-    assert shared.seconds == pytest.approx(5 + (1.5 + scoring + 20) / 2)
-
-
-def test_validations_are_what_is_scored_and_measured_before_the_end():
-    reads = Reads(groups=4, documents=10, evaluations=3, last_documents=4)
-    whole = trial_estimate(reads, PLANNED, SPEED)
-    assert whole.validation == pytest.approx(2 * 0.5 + 6 * 25 * 0.02)
-    assert whole.validation + whole.start + whole.end < whole.seconds
-    assert whole.part(0.25, ends=False).validation == pytest.approx(whole.validation / 4)
-    assert trial_estimate(reads, PLANNED, SPEED, num_workers=4).validation == whole.validation / 4
-
-
-def test_a_part_of_a_trial_starts_anew_and_only_the_last_one_scores_test():
-    reads = Reads(groups=4, documents=10, evaluations=3, last_documents=4)
-    whole = trial_estimate(reads, PLANNED, SPEED)
-    assert whole.end == pytest.approx(0.5 + 4 * 25 * 0.02) and whole.start == 5
-    epochs = whole.seconds - whole.start - whole.end
-    assert whole.part(1.0, ends=True).seconds == pytest.approx(whole.seconds)
-    first, last = whole.part(0.25, ends=False), whole.part(0.75, ends=True)
-    assert first.seconds == pytest.approx(5 + epochs / 4)
-    assert last.seconds == pytest.approx(5 + 0.75 * epochs + whole.end)
-
-
-def test_without_training_no_rate_of_training_is_needed():
-    untrained = Speed(**{**vars(SPEED), "training": Rate(0.0, 0.0)})
-    found = trial_estimate(Reads(0, 10, 2), Planned(25.0, 0.0), untrained)
-    assert found.seconds == pytest.approx(5 + 1 + 10 * 0.5)
+    tokens = Tokens(trained=200.0, scored=250.0)
+    found = trial_estimate(tokens, SPEED)
+    assert found == TrialEstimate(pytest.approx(5 + 250 * 0.02 + 200 * 0.1), 450.0, 100)
+    shared = trial_estimate(tokens, SPEED, num_workers=2)
+    assert shared.seconds == pytest.approx(5 + (5 + 20) / 2)
 
 
 def test_trials_start_in_order_on_the_first_free_slot():
@@ -108,22 +70,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     assert 0.93 < held / 2000 < 0.97
 
 
-@pytest.mark.parametrize(
-    ("peak", "device", "share"),
-    [
-        (9.5, 80, 1 / 7),
-        (41, 80, 1),
-        (35.5, 80, 0.5),
-        (90, 80, 1),
-        (0, 80, 1),
-        (10, 0, 1),
-        (0.01, 16, 1 / 28),  # each process takes half a GiB for itself
-    ],
-)
-def test_as_many_trials_share_a_gpu_as_nine_tenths_of_its_memory_hold(peak, device, share):
-    assert gpu_share(int(peak * 2**30), device * 2**30) == share
-
-
 def test_only_how_much_is_read_may_differ_between_configurations_of_one_speed(small_trial):
     speed = same_speed(small_trial.settings())
     for much in ({"chunking.stride": 10}, {"seed": 4}, {"training.max_steps": 9}):
@@ -158,7 +104,7 @@ class Pool:
 def test_a_machine_with_gpus_is_measured_on_what_is_reserved_of_them(
     plan_of, monkeypatch, gpus, seen
 ):
-    def probe(settings, threads, enough, *, gpu_share):
+    def probe(settings, threads, *, gpu_share):
         return [(os.environ["CUDA_VISIBLE_DEVICES"], gpu_share)]
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
@@ -168,5 +114,5 @@ def test_a_machine_with_gpus_is_measured_on_what_is_reserved_of_them(
     monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
     plan = plan_of("chunking.window=48", "chunking.stride=32")
     options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
-    place, found = module._measure(plan.cells[:1], plan, options)
+    place, found = module._measure(plan.cells[:1], options)
     assert found == [seen] and place.gpus == float(gpus)

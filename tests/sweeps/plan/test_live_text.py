@@ -45,16 +45,6 @@ def test_each_version_replaces_the_last_and_other_output_scrolls_above(monkeypat
     assert logging.getLogger().handlers[0].stream is terminal
 
 
-def test_nothing_is_left_to_repair_if_the_process_is_killed(monkeypatch):
-    terminal = attach(monkeypatch)
-    live = LiveText()
-    live.show(["failed"])
-    text = terminal.getvalue()
-    assert "\x1b[31m" in text, "in red"
-    assert "\x1b[?" not in text, "no mode of the terminal is set, its cursor included"
-    assert screen(text)[-1] == "", "a shell's prompt gets a line of its own"
-
-
 def test_a_text_can_be_removed_at_its_end(monkeypatch):
     terminal = attach(monkeypatch)
     live = LiveText()
@@ -70,17 +60,6 @@ def test_plain_lines_are_a_matter_of_the_terminal(monkeypatch, value):
     assert is_live_terminal()
     monkeypatch.delenv("TERM") if value is None else monkeypatch.setenv("TERM", value)
     assert not is_live_terminal()
-
-
-def test_without_colours_the_text_is_still_drawn_in_place(monkeypatch):
-    terminal = attach(monkeypatch)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert is_live_terminal()
-    live = LiveText()
-    live.show(["failed"])
-    live.show(["step 1/9"])
-    live.close()
-    assert "\x1b[1A" in terminal.getvalue() and "\x1b[3" not in terminal.getvalue()
 
 
 def test_a_file_gets_plain_lines(monkeypatch):

@@ -13,11 +13,10 @@ from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import model_class
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.plan.trial_cost import (
-    Reads,
     chunk_statistics,
     mean_query_tokens,
+    planned_tokens,
     trial_cost,
-    trial_reads,
 )
 
 
@@ -42,14 +41,6 @@ def test_chunks_tokens_and_coverage_are_those_of_a_count_by_hand(small_trial, in
     assert found.coverage == np.concatenate(list(read.values())).mean()
     overhead = np.mean(counts) * (mean_query_tokens(inputs, 32) + 3)
     assert found.tokens_per_document == pytest.approx(tokens / len(lengths) + overhead)
-
-
-def test_first_p_sees_the_first_window_only(small_trial, inputs):
-    first = small_trial.override({"model.name": "firstp", "chunking.stride": 40})
-    found = chunk_statistics(first, inputs)
-    lengths = inputs.tokens.lengths()
-    assert found.max_chunks == 1
-    assert found.coverage == np.minimum(lengths, 40).sum() / lengths.sum()
 
 
 def test_a_sample_of_the_documents_is_spread_over_all(small_trial, inputs, monkeypatch):
@@ -98,11 +89,6 @@ def test_padding_in_place_is_counted(small_trial, inputs):
     assert statistics.signature != chunk_statistics(small_trial, inputs).signature
 
 
-def test_the_query_limit_counts(inputs):
-    assert mean_query_tokens(inputs, 1) == 1
-    assert 1 < mean_query_tokens(inputs, 3) <= 3
-
-
 def test_a_longer_training_costs_three_tokens_for_each_it_reads(small_trial, inputs):
     chunks = chunk_statistics(small_trial, inputs)
     once, twice = (
@@ -123,27 +109,6 @@ def test_the_estimate_is_close_to_what_a_trial_really_reads(
     assert estimate == pytest.approx(result.encoder_tokens, rel=0.15)
 
 
-def test_the_evaluation_limits_lower_the_cost(small_trial, inputs):
-    chunks = chunk_statistics(small_trial, inputs)
-    limits = {"evaluation.depth": 3, "evaluation.max_dev_queries": 2}
-    limited = trial_cost(small_trial.override(limits), inputs, chunks)
-    training = 2 * 4 * 2 * 3
-    assert limited == pytest.approx((training + 2 * 3 + 8 * 3) * chunks.tokens_per_document)
-
-
-def test_folds_cost_a_training_and_an_evaluation_each(small_trial, inputs):
-    chunks = chunk_statistics(small_trial, inputs)
-    once, over_folds = (
-        trial_cost(small_trial.override({"evaluation.folds": folds}), inputs, chunks)
-        for folds in (0, 3)
-    )
-    per_document = chunks.tokens_per_document
-    # Eight training queries of 24 are two steps of four pairs in either case; each of the three
-    # models validates and tests eight queries with six candidates.
-    assert once == pytest.approx((2 * 4 * 2 * 3 + 2 * 8 * 6) * per_document)
-    assert over_folds == pytest.approx(3 * once)
-
-
 def test_a_model_that_tunes_on_dev_after_training_reads_dev_once_more(small_trial, inputs):
     birch = small_trial.override({"model.name": "birch", "chunking.stride": 40})
     maxp = birch.override({"model.name": "maxp"})
@@ -152,11 +117,14 @@ def test_a_model_that_tunes_on_dev_after_training_reads_dev_once_more(small_tria
     assert difference == pytest.approx(8 * 6 * chunks.tokens_per_document)
 
 
-def test_the_reads_are_those_of_a_count_by_hand(small_trial, inputs):
+def test_the_planned_tokens_are_those_of_a_count_by_hand(small_trial, inputs):
     # Two steps of four groups; one validation and the test of eight queries with six candidates.
-    assert trial_reads(small_trial, inputs) == Reads(8, 2 * 8 * 6, 2, 8 * 6)
+    chunks = chunk_statistics(small_trial, inputs)
+    found, mean = planned_tokens(small_trial, inputs, chunks), chunks.tokens_per_document
+    negatives = small_trial.training.negatives
+    assert found == pytest.approx((8 * (1 + negatives) * mean, 2 * 8 * 6 * mean))
     birch = small_trial.override({"model.name": "birch", "evaluation.folds": 3})
-    assert trial_reads(birch, inputs) == Reads(3 * 8, 9 * 8 * 6, 3 * 3, 3 * 8 * 6)
+    assert planned_tokens(birch, inputs, chunks).scored == pytest.approx(9 * 8 * 6 * mean)
 
 
 def test_an_empty_dev_split_costs_nothing(small_trial, inputs):

@@ -7,29 +7,14 @@ import pytest
 from rank_core.llm.chat import ChatClient, ChatModel
 from rank_core.llm.ledger import Ledger
 from sweeps.positions.judged_chunks import grading_chat, judge_chunks, parse_grade, summarise
-from sweeps.positions.rsv import Pair
+from sweeps.positions.rsv import RelevantPair
 from tests.rank_core.llm.server import chat_server
 
+GRADES = {"2": 2, "Grade: 0.": 0, "**3** - answers it fully": 3, "<think>maybe 1, 2</think>\n1": 1}
+NONE = ["", None, "relevant", "4", "2.5", "2/3", "-1", "13", "between 1 and 2", "<think>2"]
 
-@pytest.mark.parametrize(
-    ("answer", "grade"),
-    [
-        ("2", 2),
-        ("Grade: 0.", 0),
-        ("**3** - answers it fully", 3),
-        ("<think>maybe 1, or 2</think>\n1", 1),
-        ("", None),
-        (None, None),
-        ("relevant", None),
-        ("4", None),
-        ("2.5", None),
-        ("2/3", None),
-        ("-1", None),
-        ("13", None),
-        ("between 1 and 2", None),
-        ("<think>2", None),
-    ],
-)
+
+@pytest.mark.parametrize(("answer", "grade"), [*GRADES.items(), *((text, None) for text in NONE)])
 def test_a_grade_is_the_only_number_of_an_answer(answer, grade):
     assert parse_grade(answer) == grade
 
@@ -55,9 +40,9 @@ def server():
 
 
 PAIRS = [
-    Pair("q1", "the query", "d1", "worth 0 here worth 1 here worth 3 here worth 2 here"),
-    Pair("q1", "the query", "d2", "worth 2 here"),
-    Pair("q2", "another", "d3", "worth 1 here worth much here"),
+    RelevantPair("q1", "the query", "d1", "worth 0 here worth 1 here worth 3 here worth 2 here"),
+    RelevantPair("q1", "the query", "d2", "worth 2 here"),
+    RelevantPair("q2", "another", "d3", "worth 1 here worth much here"),
 ]
 
 
@@ -72,5 +57,6 @@ def test_every_chunk_gets_its_grade_and_malformed_answers_are_counted(server, tm
     found = summarise(judged)
     assert found.sizes == (4, 1, 2) and found.first_relevant == (2, 0)
     assert (found.num_chunks, found.malformed, found.without_relevant) == (7, 1, 1)
-    assert ledger.totals.calls == 7 and ledger.totals.repaired_answers == 1
+    lines = ledger.path.read_text().splitlines()
+    assert len(lines) == 7 and sum('"repaired": true' in line for line in lines) == 1
     assert [body["temperature"] for body in server.bodies] == [0] * 7

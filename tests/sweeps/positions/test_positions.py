@@ -1,19 +1,14 @@
 """Positions of passages, and histograms against chance."""
 
-import numpy as np
 import pytest
 
 from rank_core.records import Split
 from sweeps.positions.positions import (
-    Passage,
     Position,
-    length_edges,
-    length_histogram,
+    RelevantPassage,
     position_histogram,
-    relative_histogram,
     relevant_documents,
     relevant_positions,
-    width_for,
 )
 
 DOCUMENTS = {
@@ -29,9 +24,9 @@ def position(start, num_words=1, size=10):
 
 def test_each_relevant_document_has_the_position_of_its_first_passage():
     passages = [
-        Passage("q", "relevant words stand here"),
-        Passage("q", "many other ones"),
-        Passage("other", "nothing of it is"),
+        RelevantPassage("q", "relevant words stand here"),
+        RelevantPassage("q", "many other ones"),
+        RelevantPassage("other", "nothing of it is"),
     ]
     pairs = [("q", "early"), ("q", "late"), ("q", "never"), ("q", "gone"), ("unasked", "early")]
     found = {one.doc_id: one for one in relevant_positions(passages, pairs, DOCUMENTS)}
@@ -46,7 +41,7 @@ def test_each_relevant_document_has_the_position_of_its_first_passage():
 
 def test_a_match_inside_a_word_belongs_to_that_word():
     [found] = relevant_positions(
-        [Passage("q", "quoted passage of some length")],
+        [RelevantPassage("q", "quoted passage of some length")],
         [("q", "d")],
         {"d": 'see the "quoted passage of some length" there'},
     )
@@ -58,9 +53,6 @@ def test_relative_positions_go_from_the_first_to_the_last_possible_place():
     assert position(9).relative == 1
     assert position(3, num_words=4).relative == 0.5
     assert position(0, num_words=10).relative == 0
-    histogram = relative_histogram([position(0), position(9), position(4), position(-1)], 2)
-    assert histogram.counts.tolist() == [2, 1]
-    assert histogram.expected.tolist() == [1.5, 1.5]
 
 
 def test_the_relevant_documents_are_those_of_the_least_grade():
@@ -78,39 +70,3 @@ def test_chance_is_every_place_of_each_document_with_the_same_probability():
     assert histogram.expected == pytest.approx([0.35] * 4 + [0.1] * 4 + [0.2])
     assert histogram.open_end
     assert histogram.counts.sum() == pytest.approx(histogram.expected.sum()) == 2
-
-
-def test_chance_fits_positions_that_are_drawn_by_chance():
-    rng = np.random.default_rng(0)
-    found = []
-    for _ in range(5000):
-        size = int(rng.integers(20, 400))
-        found.append(position(int(rng.integers(size)), 1, size))
-    histogram = position_histogram(found)
-    z = (histogram.counts - histogram.expected) / np.sqrt(histogram.expected)
-    assert np.abs(z).max() < 4 and histogram.counts.sum() == 5000
-
-
-def test_lengths_are_counted_in_intervals_that_grow_by_a_third_of_a_doubling():
-    lengths = [0, 1, 8, 9, 64, 500]
-    edges = length_edges(lengths)
-    assert edges[0] == 1 and edges[-1] > 500
-    assert np.allclose(edges[1:] / edges[:-1], 2 ** (1 / 3))
-    histogram = length_histogram(lengths, edges)
-    assert histogram.counts.sum() == 6 and histogram.counts[0] == 2
-    assert histogram.shares.sum() == pytest.approx(1)
-
-
-def test_lengths_that_are_similar_are_counted_in_equal_intervals():
-    assert length_edges([7, 7, 19]).tolist() == list(range(0, 21))
-    histogram = length_histogram([240] * 9 + [259], length_edges([240] * 9 + [259]))
-    assert np.diff(histogram.edges).tolist() == [20] * 13
-    assert histogram.counts.tolist() == [0] * 12 + [10]
-    assert length_histogram([], length_edges([])).counts.sum() == 0
-
-
-@pytest.mark.parametrize(
-    ("largest", "width"), [(0, 1), (19, 1), (20, 2), (99, 5), (240, 20), (1999, 100)]
-)
-def test_widths_are_round_and_make_at_most_twenty_intervals(largest, width):
-    assert width_for(largest) == width

@@ -6,7 +6,6 @@ from ray.exceptions import ActorDiedError
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine.attempts import Attempts
 from sweeps.ray_engine.cluster import Resources
-from sweeps.store.trial_store import Store
 from tests.sweeps.conftest import Watched, follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
@@ -14,12 +13,12 @@ SLOTS = Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=2)
 
 
 @pytest.fixture
-def attempts(tmp_path, plan_of, monkeypatch):
+def attempts(records, plan_of, monkeypatch):
     """Two slots on a cluster of two nodes; every process is on node n1 and lives."""
-    monitor = follow(Store(str(tmp_path / "s"), "window_stride"), plan_of(*SMALL), Watched)
+    drive = follow(records, plan_of(*SMALL), Watched)
     monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
     monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
-    return Attempts(monitor.feed, monitor, SLOTS)
+    return Attempts(drive, SLOTS)
 
 
 def begin(attempts, tune_id, actor="alive"):

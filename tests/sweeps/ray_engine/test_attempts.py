@@ -1,10 +1,11 @@
 """What becomes of attempts that die: again, or lost, and never twice or forgotten."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-import pandas as pd
 from ray.exceptions import OutOfMemoryError
 
+from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End
 from sweeps.ray_engine import attempts as module
 from sweeps.store.failures import LIMITS, kind_of_reason
@@ -14,9 +15,15 @@ from tests.sweeps.ray_engine.attempts import attempts, begin, lost
 __all__ = ["attempts"]
 
 
-def table(attempts, name="failures"):
-    attempts.monitor.table.write_tables()
-    return pd.read_parquet(attempts.monitor.table.store.folder / f"{name}.parquet")
+def state(attempts, trial):
+    return attempts.drive.records.state(trial.name)
+
+
+def failures(attempts):
+    """Of all attempts that failed."""
+    names = [trial.name for trial in attempts.drive.feed.plan.trials()]
+    states = attempts.drive.records.states(names).values()
+    return [attempt for state in states for attempt in state.attempts if attempt.lost]
 
 
 def fails(attempts, tune_id, reason="ValueError: x"):
@@ -33,47 +40,55 @@ def test_no_more_run_than_there_are_slots(attempts):
 def test_a_trial_whose_process_died_comes_again_before_new_ones(attempts):
     trial = begin(attempts, "a")
     lost(attempts, "a")
-    assert attempts.feed.told == [] and attempts.next("b") is trial
+    assert attempts.drive.feed.told == [] and attempts.next("b") is trial
     attempts.started("b", "alive")
-    [failure] = table(attempts).to_dict("records")
-    assert (failure["kind"], failure["attempt"], failure["again"]) == ("process died", 1, True)
-    assert failure["node"] == "host-a (n1)" and failure["time"].endswith("+00:00")
-    assert table(attempts, "trials")["attempts"].tolist() == [2]
-    assert "process died, runs again" in attempts.monitor.out.getvalue()
+    [failure] = failures(attempts)
+    assert (failure.kind, failure.attempt, failure.again) == ("process died", 1, True)
+    assert failure.node == "host-a (n1)" and len(state(attempts, trial).attempts) == 2
+    assert "process died, runs again" in attempts.drive.screen.out.getvalue()
 
 
 def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts):
-    trial = attempts.feed.ahead[0]
+    trial = attempts.drive.feed.ahead[0]
     for number in range(LIMITS["process died"] + 1):
         assert begin(attempts, str(number)) is trial
         lost(attempts, str(number))
-    assert attempts.feed.told == [(trial.name, "failed")]
-    assert table(attempts)["again"].tolist() == [True] * LIMITS["process died"] + [False]
-    [row] = table(attempts, "trials").to_dict("records")
-    assert row["status"] == "failed" and "ActorDiedError" in row["stop_reason"]
+    assert attempts.drive.feed.told == [(trial.name, "failed")]
+    again = [failure.again for failure in failures(attempts)]
+    assert again == [True] * LIMITS["process died"] + [False]
+    ended = state(attempts, trial)
+    assert ended.status == "failed" and "ActorDiedError" in ended.reason
     assert attempts.next("z") is not trial
+
+
+def test_a_trial_that_asha_stops_has_ended(attempts):
+    trial = begin(attempts, "a")
+    attempts.reported("a", Progress(1, 9, (), {"nDCG@10": 0.25}), stopped=True)
+    attempts.completed("a")
+    assert attempts.drive.feed.told == [(trial.name, "stopped")]
+    assert state(attempts, trial).status == "stopped" and attempts.next("b") is not trial
 
 
 def test_an_error_of_the_trial_itself_is_not_repeated(attempts):
     trial = begin(attempts, "a")
     fails(attempts, "a")
-    assert attempts.feed.told == [(trial.name, "failed")]
-    assert table(attempts)["kind"].tolist() == ["error"]
-    folder = attempts.monitor.table.store.folder
+    assert attempts.drive.feed.told == [(trial.name, "failed")]
+    assert [failure.kind for failure in failures(attempts)] == ["error"]
+    folder = attempts.drive.records.folder
     assert (folder / "failures" / f"{trial.name}.txt").read_text() == "line 1"
 
 
 def test_a_broken_device_is_tried_again(attempts):
     trial = begin(attempts, "a")
     fails(attempts, "a", "AcceleratorError: CUDA error: unspecified launch failure")
-    assert attempts.feed.told == [] and attempts.next("b") is trial
+    assert attempts.drive.feed.told == [] and attempts.next("b") is trial
 
 
 def test_a_trial_that_diverged_is_not_repeated(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", End(TrialStatus.DIVERGED, reason="the loss is nan at step 3"))
     attempts.completed("a")
-    assert attempts.feed.told == [(trial.name, "diverged")]
+    assert attempts.drive.feed.told == [(trial.name, "diverged")]
     assert attempts.next("b") is not trial
 
 
@@ -81,16 +96,16 @@ def test_a_death_after_the_last_word_costs_nothing(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
     lost(attempts, "a")
-    assert attempts.feed.told == [(trial.name, "diverged")]
-    assert not attempts.monitor.table.state.lost
+    assert attempts.drive.feed.told == [(trial.name, "diverged")]
+    assert not failures(attempts)
 
 
 def test_a_group_that_breaks_as_it_is_sent_home_costs_nothing(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
     fails(attempts, "a", "RuntimeError: Connection closed by peer")
-    assert attempts.feed.told == [(trial.name, "diverged")]
-    assert not attempts.monitor.table.state.lost
+    assert attempts.drive.feed.told == [(trial.name, "diverged")]
+    assert not failures(attempts)
 
 
 def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch):
@@ -100,8 +115,8 @@ def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch
     attempts.reported("a", report)
     attempts.completed("a")
     assert attempts.next("b") is trial
-    [failure] = table(attempts).to_dict("records")
-    assert (failure["kind"], failure["node"]) == ("process died", "host-b (n2)")
+    [failure] = failures(attempts)
+    assert (failure.kind, failure.node) == ("process died", "host-b (n2)")
     attempts.started("b", "alive")
     attempts.reported("b", replace(report, kind="host memory"))
     assert attempts.slots == 1
@@ -110,14 +125,16 @@ def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch
 def test_a_process_that_ends_without_a_word_is_an_error(attempts):
     trial = begin(attempts, "a")
     attempts.completed("a")
-    assert attempts.feed.told == [(trial.name, "failed")]
-    assert table(attempts)["reason"].tolist() == ["the trial ended without a result"]
+    assert attempts.drive.feed.told == [(trial.name, "failed")]
+    assert [failure.reason for failure in failures(attempts)] == [
+        "the trial ended without a result"
+    ]
 
 
 def test_a_process_that_dies_before_it_begins_is_an_attempt(attempts):
     trial = attempts.next("a")
     lost(attempts, "a")
-    assert attempts.monitor.table.state.trials[trial.name].attempts == 1
+    assert state(attempts, trial).num_attempts == 1
     assert attempts.next("b") is trial
 
 
@@ -125,14 +142,15 @@ def test_a_trial_that_never_began_is_no_attempt(attempts):
     trial = attempts.next("a")
     attempts.unlaunched("a")
     assert attempts.next("b") is trial
-    assert attempts.monitor.table.state.trials[trial.name].attempts == 0
+    assert state(attempts, trial).num_attempts == 0
 
 
-def test_an_out_of_memory_kill_counts_against_the_dead_and_takes_a_slot_away(attempts):
+def test_an_out_of_memory_kill_counts_against_the_dead_and_takes_a_slot_away(attempts, monkeypatch):
+    monkeypatch.setattr(module, "MEMORY_SECONDS", 0.0)
     victim, other = begin(attempts, "a", actor="dead"), begin(attempts, "b")
     attempts.interrupt(OutOfMemoryError("95% of the memory is in use"))
-    [failure] = table(attempts).to_dict("records")
-    assert (failure["kind"], failure["cell"]) == ("host memory", victim.cell.cell)
+    [failure] = state(attempts, victim).attempts
+    assert failure.kind == "host memory" and len(failures(attempts)) == 1
     assert attempts.slots == 1 and not attempts.live
     again = []
     for tune_id in ("c", "d"):
@@ -141,11 +159,27 @@ def test_an_out_of_memory_kill_counts_against_the_dead_and_takes_a_slot_away(att
     assert {trial.name for trial in again} == {victim.name, other.name}
 
 
+def test_a_process_killed_for_memory_as_it_starts_takes_a_slot_away_and_waits(
+    attempts, monkeypatch
+):
+    now = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    victim = attempts.next("a")
+    attempts.failed("a", OutOfMemoryError("95% of the memory is in use"))
+    assert [failure.kind for failure in failures(attempts)] == ["host memory"]
+    assert attempts.slots == 1
+    other = attempts.next("b")
+    assert other is not victim
+    attempts.live.pop("b")
+    now[0] += module.MEMORY_SECONDS
+    assert attempts.next("c") is victim
+
+
 def test_what_breaks_down_without_a_culprit_counts_against_nobody(attempts):
     begin(attempts, "a")
     attempts.interrupt(RuntimeError("x"))
     assert attempts.slots == 2 and attempts.next("b")
-    assert not attempts.monitor.table.state.lost
+    assert not failures(attempts)
 
 
 def test_it_is_over_when_nothing_runs_waits_or_comes_again(attempts):
@@ -154,7 +188,7 @@ def test_it_is_over_when_nothing_runs_waits_or_comes_again(attempts):
         assert not attempts.over
         if number == 3:
             lost(attempts, "3")
-            assert attempts.feed.over and not attempts.over
+            assert attempts.drive.feed.over and not attempts.over
             assert begin(attempts, "3") is trial
         fails(attempts, str(number))
     assert attempts.over

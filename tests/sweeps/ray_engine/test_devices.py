@@ -15,7 +15,6 @@ from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.trial_process import run_group
 from sweeps.store.failures import LIMITS
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import Store
 from tests.sweeps.conftest import follow
 
 pytestmark = pytest.mark.ray
@@ -38,8 +37,8 @@ def ray_with_gpu():
 
 
 @pytest.fixture
-def run(ray_with_gpu, plan_of, tmp_path, monkeypatch):
-    """Runs four trials on one slot, computed by a function of their names; the monitor."""
+def run(ray_with_gpu, plan_of, records, monkeypatch):
+    """Runs four trials on one slot, computed by a function of their names; the drive."""
 
     def run(compute, resources=NO_GPU):
         def planted(config):
@@ -50,12 +49,11 @@ def run(ray_with_gpu, plan_of, tmp_path, monkeypatch):
             trial_process.run_in_tune(config)
 
         monkeypatch.setattr(runner, "run_in_tune", planted)
-        store = Store(str(tmp_path / "s"), "window_stride")
         words = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")
-        monitor = follow(store, plan_of(*words))
+        drive = follow(records, plan_of(*words))
         options = parse([], prog="window_stride.py", description="")
-        runner.run_on_slots(monitor.feed, store, options, resources, monitor)
-        return monitor
+        runner.run_on_slots(drive, options, resources)
+        return drive
 
     return run
 
@@ -84,25 +82,26 @@ def breaking(path, breaks):
 
 def test_a_trial_that_broke_its_gpu_once_and_the_trials_after_it_get_another_process(run, tmp_path):
     path = tmp_path / "attempts"
-    monitor = run(breaking(path, lambda name, attempt: name.endswith("seed1") and attempt == 1))
-    assert list(monitor.ended.values()) == ["diverged"] * 4, monitor.out.getvalue()
-    failures = monitor.table.state.failures()
-    assert [failure["kind"] for failure in failures] == ["device"] * 2
+    drive = run(breaking(path, lambda name, attempt: name.endswith("seed1") and attempt == 1))
+    assert list(drive.screen.ended.values()) == ["diverged"] * 4, drive.screen.out.getvalue()
+    states = drive.records.states(drive.screen.ended).values()
+    kinds = [attempt.kind for state in states for attempt in state.attempts if attempt.lost]
+    assert kinds == ["device"] * 2
     attempts = notes(path)
     assert len(attempts) == 6 and len({pid for _, pid in attempts}) == 3
-    text = " ".join(monitor.out.getvalue().split())
+    text = " ".join(drive.screen.out.getvalue().split())
     assert "device, runs again: RuntimeError: CUDA error: device-side" in text
 
 
 def test_a_trial_that_breaks_its_gpu_in_fresh_processes_too_has_failed(run, tmp_path):
     path = tmp_path / "attempts"
-    monitor = run(breaking(path, lambda name, attempt: name.endswith("seed1")))
-    assert sorted(monitor.ended.values()) == ["diverged"] * 2 + ["failed"] * 2
+    drive = run(breaking(path, lambda name, attempt: name.endswith("seed1")))
+    assert sorted(drive.screen.ended.values()) == ["diverged"] * 2 + ["failed"] * 2
     attempts = notes(path)
     for trial in {name for name, _ in attempts if name.endswith("seed1")}:
         pids = [pid for name, pid in attempts if name == trial]
         assert len(pids) == len(set(pids)) == LIMITS["device"] + 1
-    text = " ".join(monitor.out.getvalue().split())
+    text = " ".join(drive.screen.out.getvalue().split())
     assert "FAILED: RuntimeError: CUDA error: device-side assert triggered; 3 times" in text
     assert text.count("CUDA_LAUNCH_BLOCKING=1") == 2
 

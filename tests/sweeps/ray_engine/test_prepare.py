@@ -2,6 +2,7 @@
 
 import pytest
 
+from rank_core.data.disk.document_store import STORES
 from rank_core.errors import BadInput
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -30,7 +31,7 @@ def test_every_node_makes_its_inputs_before_a_trial_and_says_so(two_nodes, small
 
     prepare_nodes([small_trial, small_trial.override({"seed": 2})])
     for cache in two_nodes:
-        for kind in ("documents-2", "collections", "tokens", "training"):
+        for kind in (STORES, "collections", "tokens", "training"):
             assert [path for path in (cache / kind).iterdir() if path.is_dir()], (cache, kind)
     assert "preparing   inputs on 2 nodes" in capsys.readouterr().out
     with pytest.raises(BadInput, match="does not exist"):

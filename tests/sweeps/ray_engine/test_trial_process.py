@@ -20,10 +20,12 @@ from ray.train.v2._internal.exceptions import (
     WorkerHealthCheckTimeoutError,
 )
 from ray.train.v2.api.exceptions import WorkerGroupError
+from ray.tune.experiment import Trial
 
 from rank_core.errors import BadInput, Diverged, OutOfMemory
 from sweeps.engine.trial_task import end_of
 from sweeps.ray_engine.cluster import Resources
+from sweeps.ray_engine.runner import error_of
 from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error, run_group
 from sweeps.store.failures import first_line
 
@@ -160,3 +162,19 @@ def test_only_gradients_go_from_gpu_to_gpu(monkeypatch, gpus, backend):
     resources = Resources(num_workers=2, cpus=1, gpus=gpus, threads=1, slots=1)
     assert run_group(print, {}, resources, "group") == "done"
     assert groups == [backend]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OutOfMemoryError("2 workers were killed due to the node running low on memory."), "host"),
+        (RuntimeError("the worker vanished"), "process"),
+    ],
+)
+def test_the_cause_of_a_process_that_dies_as_it_starts_is_known(tmp_path, error, kind):
+    trial = Trial("a trainable", stub=True)
+    # In place of its session's folder, which needs a Ray.
+    trial.storage = SimpleNamespace(trial_driver_staging_path=str(tmp_path))
+    trial.handle_error(error)  # as Tune does, which pickles other errors alone
+    found = error_of(trial)
+    assert kind_of_error(found).startswith(kind) and str(error) in str(found)

@@ -1,6 +1,8 @@
 """A small finished sweep with the runs of its trials, their first stage and judgments."""
 
 import json
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from rank_core.evaluate import per_query
 from rank_core.ranking.rerank import ordered
 from rank_core.records import Qrels, Run
 from rank_core.seeding import generator
-from sweeps.store.checksums import COSTS, seal
+from sweeps.store.records import COSTS, Records
+from sweeps.store.storage import Storage
+from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
 
 MEASURES = ("nDCG@10", "RR@10")
 CELLS = (("firstp-w40-s40-0", "FirstP 40", "firstp"), ("maxp-w40-s20-1", "MaxP 40/20", "maxp"))
@@ -41,26 +45,24 @@ def write_ranked_sweep(
         if folds and split == "test":
             qrels["test"] = qrels["dev"]
         candidates[split] = _evidence(rng, qrels[split], doc_ids, 1.0)
-    for name in ("qrels", "first_stage", "runs"):
+    for name in ("qrels", "first_stage", "trials"):
         (folder / name).mkdir(parents=True)
+    records = find_sweep(str(folder))
     for split in qrels:
         write_qrels(folder / "qrels" / f"{split}.qrels", qrels[split])
         if first_stage:
             write_run(folder / "first_stage" / f"{split}.run.gz", candidates[split], "bm25")
     if not first_stage:
         (folder / "first_stage").rmdir()
-    tables, trials = [], []
     for position, (cell, _, _) in enumerate(cells):
         for seed in SEEDS:
-            trial = folder / "runs" / f"{cell}-seed{seed}"
             runs = {
                 split: _evidence(rng, qrels[split], doc_ids, strengths[position]) for split in qrels
             }
-            tables.append(_write_trial(trial, cell, seed, runs, qrels, folds))
-            seconds = {"train_seconds": 1.0, "eval_seconds": 2.0}
-            trials.append({"cell": cell, "seed": seed, "status": "done", **seconds})
-    pd.concat(tables).to_parquet(folder / "per_query.parquet")
-    pd.DataFrame(trials).to_parquet(folder / "trials.parquet")
+            work = folder / "work" / f"{cell}-seed{seed}"
+            _write_trial(work, cell, seed, runs, qrels, folds)
+            records.publish(work.name, work)
+    shutil.rmtree(folder / "work")
     described = {
         "sweep": "window_stride",
         "question": "Which?",
@@ -69,15 +71,25 @@ def write_ranked_sweep(
         "primary": MEASURES[0],
         "baseline": cells[0][0],
         "seeds": SEEDS,
-        "cells": [
-            {"cell": cell, "label": label, "group": label.split()[0],
-             "settings": {"model.name": model}} for cell, label, model in cells
-        ],
+        "trials": tuple(f"{cell}-seed{seed}" for cell, _, _ in cells for seed in SEEDS),
+        "cells": tuple(
+            Cell(cell, label, label.split()[0], {"model.name": model})
+            for cell, label, model in cells
+        ),
         "collection": {"name": "woods", "first_stage": "BM25"},
         "command": "python sweeps/window_stride.py",
-    }  # fmt: skip
-    (folder / "sweep.json").write_text(json.dumps(described | changes))
+    }
+    SweepFile(**described | changes).write(records)
     return folder
+
+
+def as_remote(folder: Path) -> Records:
+    """A sweep whose folder has its trials, in memory as a sweep of a storage."""
+    remote = Records(Storage(f"memory://{uuid.uuid4().hex}"), "window_stride/woods")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        remote.storage.put(name if name.startswith("trials/") else remote.path(name), path)
+    return remote
 
 
 def _evidence(rng: np.random.Generator, qrels: Qrels, doc_ids: list[str], strength: float) -> Run:
@@ -89,8 +101,8 @@ def _evidence(rng: np.random.Generator, qrels: Qrels, doc_ids: list[str], streng
 
 def _write_trial(
     folder: Path, cell: str, seed: int, runs: dict[str, Run], qrels: dict[str, Qrels], folds: int
-) -> pd.DataFrame:
-    folder.mkdir()
+) -> None:
+    folder.mkdir(parents=True)
     tables = []
     for split, run in runs.items():
         write_run(folder / f"{split}.run.gz", run, tag=cell)
@@ -105,6 +117,5 @@ def _write_trial(
         table.assign(fold=fold, best_step=1).to_parquet(folder / "folds.parquet", index=False)
     (folder / "config.json").write_text(json.dumps({"model.name": cell.partition("-")[0]}))
     facts = {"cell": cell, "seed": seed, "status": "done", "versions": {}} | dict.fromkeys(COSTS, 1)
+    facts |= {"train_seconds": 1.0, "eval_seconds": 2.0}
     (folder / "result.json").write_text(json.dumps(facts))
-    seal(folder)
-    return table

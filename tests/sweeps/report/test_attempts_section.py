@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.attempts import attempts_sentence, lost_table, unfinished
 from sweeps.store.failures import lost_by_kind
-from tests.sweeps.report.test_load import write_sweep
+from sweeps.store.sweep_file import read_sweep_file
+from tests.sweeps.report.test_load import redescribe, write_attempt, write_sweep
 
 HEADING = "Lost attempts and unfinished trials"
 
@@ -53,32 +53,26 @@ def test_every_attempt_but_a_last_good_one_is_lost_by_some_kind(
     assert sum(found.values()) == attempts - good
 
 
-def test_kinds_are_told_the_most_frequent_first() -> None:
-    rows = [failure(seed, "node lost") for seed in (2, 3)]
-    trials = [trial(seed, "done", 2) for seed in (1, 2, 3)]
-    assert list(lost_by_kind(trials, [failure(1, "device"), *rows])) == [
-        "node lost",
-        "device broke",
-    ]
-
-
 def damage(folder: Path) -> None:
     """Two trials that came back, and one that is given up."""
-    trials = pd.read_parquet(folder / "trials.parquet")
-    cells = list(dict.fromkeys(trials["cell"]))
+    cells = [cell.cell for cell in read_sweep_file(folder).cells]
     rows = [
         (cells[1], 1, 1, "host-a (0a1b2c3d)", "process died", "ActorDiedError: gone", True),
         (cells[1], 1, 2, "host-a (0a1b2c3d)", "host memory", "95% in use\nmore", True),
         (cells[2], 2, 1, "", "storage", "StorageAway: no route", True),
         (cells[3], 3, 1, "host-b (11112222)", "error", "ValueError: x", False),
-        ("another plan's", 1, 1, "", "error", "x", False),
     ]
-    names = ["cell", "seed", "attempt", "node", "kind", "reason", "again"]
-    table = pd.DataFrame(rows, columns=names).assign(time="2026-11-21T10:00:00+00:00")
-    table.to_parquet(folder / "failures.parquet")
-    for cell, seed, attempts in ((cells[1], 1, 3), (cells[2], 2, 2), (cells[3], 3, 1)):
-        trials.loc[(trials["cell"] == cell) & (trials["seed"] == seed), "attempts"] = attempts
-    trials.to_parquet(folder / "trials.parquet")
+    names = ("node", "kind", "reason", "again")
+    times = {"begun": 0, "ended": 1795255200000}
+    for cell, seed, number, *facts in rows:
+        trial = folder / "trials" / f"{cell}-seed{seed}"
+        write_attempt(
+            trial, number, status="failed", **times, **dict(zip(names, facts, strict=True))
+        )
+    for cell, seed, number in ((cells[1], 1, 3), (cells[2], 2, 2)):
+        write_attempt(folder / "trials" / f"{cell}-seed{seed}", number, status="done", **times)
+    for number in (2, 3):
+        (folder / "trials" / f"{cells[3]}-seed3" / f"attempt-{number}.json").unlink()
 
 
 @pytest.fixture
@@ -96,10 +90,12 @@ def test_a_reader_finds_lost_attempts_and_unfinished_trials(damaged: Path) -> No
         "2 of 15 trials needed more than one attempt; 6 attempts were lost: "
         f"{kinds}error of the trial itself (1), diverged (1), interrupted (1)."
     )
-    assert unfinished(sweep) == [
-        ("Failed", "MaxP 128/128 seed 3 (CUDA out of memory after 3 attempts)."),
-        ("Diverged", "MaxP 128/64 seed 1 (loss is NaN at step 120)."),
-        ("Interrupted", "MaxP 128/64 seed 2 (the command ended first)."),
+    shown = unfinished(sweep)
+    assert shown is not None
+    assert [tuple(cell.text for cell in row.cells) for row in shown.rows] == [
+        ("failed", "MaxP 128/128 seed 3", "ValueError: x"),
+        ("diverged", "MaxP 128/64 seed 1", "loss is NaN at step 120"),
+        ("interrupted", "MaxP 128/64 seed 2", "the command ended first"),
     ]
 
 
@@ -121,13 +117,13 @@ def test_every_lost_attempt_is_a_line(damaged: Path) -> None:
 
 def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
     described = json.loads((damaged / "sweep.json").read_text())
-    (damaged / "sweep.json").write_text(json.dumps(described | {"stopped": "the <budget>"}))
+    redescribe(damaged, described | {"stopped": "the <budget>"})
     report = write_report(damaged)
     page = (report.folder / "index.html").read_text()
     section = page.split(f"<summary>{HEADING}</summary>")[1].split("<h2>")[0]
     assert "ended early: the &lt;budget&gt;." in page and "ValueError: x" in section
     assert "attempts were lost" not in section, "the conclusions have it"
-    assert len(re.findall("<tr>", section)) == 1 + 4
+    assert len(re.findall("<tr>", section)) == 1 + 3 + 1 + 4
     text = " ".join(report.text.split())
     assert "2 of 15 trials needed more than one attempt; 6 attempts were lost:" in text
     results = json.loads((report.folder / "results.json").read_text())
@@ -137,9 +133,3 @@ def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
         "storage",
         "error",
     ]
-
-
-def test_where_nothing_happened_nothing_is_said(tmp_path: Path) -> None:
-    report = write_report(write_sweep(tmp_path / "sweep", num_queries=20))
-    assert HEADING not in (report.folder / "index.html").read_text()
-    assert "attempt" not in report.text

@@ -5,16 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from rank_core.errors import BadInput
 from sweeps.report.analysis import analyse
 from sweeps.report.build import Report, write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.summary import query_set_means, query_sets
 from sweeps.report.terminal import terminal_text
-from tests.sweeps.report.test_load import write_sweep
+from tests.sweeps.report.test_load import read_values, redescribe, write_sweep, write_values
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -23,7 +21,7 @@ def described(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """The sweep with its description changed."""
     content = json.loads((folder / "sweep.json").read_text())
     change(content)
-    (folder / "sweep.json").write_text(json.dumps(content))
+    redescribe(folder, content)
     return folder
 
 
@@ -77,21 +75,6 @@ def test_the_own_baseline_has_a_letter_in_every_table_and_a_table_of_its_own(
     assert len(lines) == 1 + 2 * 4 + 2 * 2
 
 
-def test_without_own_baselines_nothing_is_said_of_them(tmp_path: Path) -> None:
-    report = write_report(write_sweep(tmp_path, num_queries=60))
-    assert "own baseline" not in page_of(report) + report.text
-    assert results_of(report)["further_comparisons"] == []
-
-
-def test_an_own_baseline_that_is_no_cell_is_refused(tmp_path: Path) -> None:
-    folder = described(
-        write_sweep(tmp_path),
-        lambda content: content.update(baselines={content["baseline"]: "firstp-electra"}),
-    )
-    with pytest.raises(BadInput, match="baselines must map cells to cells, got 'firstp-electra'"):
-        load_sweep(folder)
-
-
 def test_an_own_baseline_that_never_finished_is_left_out(tmp_path: Path) -> None:
     fates = {(1, seed): "failed" for seed in (1, 2, 3)}
 
@@ -109,12 +92,12 @@ def test_an_own_baseline_that_never_finished_is_left_out(tmp_path: Path) -> None
 
 def pooled_sweep(folder: Path) -> Path:
     write_sweep(folder, num_queries=60)
-    table = pd.read_parquet(folder / "per_query.parquet")
+    table = read_values(folder)
     number = {name: at for at, name in enumerate(sorted(table["query_id"].unique()))}
     table["query_id"] = [
         f"{'dl19' if number[name] < 20 else 'dl20'}/{name}" for name in table["query_id"]
     ]
-    table.to_parquet(folder / "per_query.parquet")
+    write_values(folder, table)
     return folder
 
 
@@ -130,9 +113,3 @@ def test_query_sets_are_counted_and_shown_beside_the_mean_over_all_queries(tmp_p
     assert "60 queries (dl19 20, dl20 40) of split test" in page
     assert "nDCG@10 by query set" in page and "<th>dl20 (40)</th>" in page
     assert results_of(report)["query_sets"]["sizes"] == {"dl19": 20, "dl20": 40}
-
-
-def test_queries_without_a_set_are_one_set(tmp_path: Path) -> None:
-    report = write_report(write_sweep(tmp_path, num_queries=60))
-    assert "by query set" not in page_of(report)
-    assert results_of(report)["query_sets"] == {"sizes": {}, "means": {}}

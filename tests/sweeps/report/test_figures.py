@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,15 @@ import pytest
 
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
-from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.figures import figures
-from sweeps.report.figures.forest import forest_plot
 from sweeps.report.figures.learning_plot import learning_curves, learning_plot
 from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.query_bars import query_bars
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess
-from tests.sweeps.made_log import MadeLog
-from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
+from sweeps.store.records import sealed
+from tests.sweeps.report.test_load import EIGHTEEN, FIVE, read_values, write_sweep, write_values
 
 
 def _analysis(folder: Path, **changes: Any) -> Analysis:
@@ -47,15 +46,11 @@ def test_learning_curves_are_read_from_the_log(tmp_path: Path) -> None:
     assert (max(broken.loss), broken.best_step) == (35, None)
 
 
-def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) -> None:
-    folder = write_sweep(tmp_path, num_queries=20)
+def test_a_trial_without_a_result_shows_its_last_reports(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=20, fates={(0, 2): "failed"})
     name = load_sweep(folder).cells[0].cell
-    log = MadeLog(folder)
-    for attempt, loss in ((1, 9.0), (2, 1.0)):
-        log.start(f"{name}-seed2", attempt=attempt)
-        log.report(f"{name}-seed2", 1, loss=loss)
-    with log.path.open("a") as file:
-        file.write('{"event": "reported", "st')
+    news = {"step": 1, "num_steps": 9, "curve": [{"step": 1, "loss": 1.0}], "dev": None, "time": 9}
+    (folder / "trials" / f"{name}-seed2" / "progress.json").write_text(json.dumps(news))
     (curve,) = learning_curves(load_sweep(folder))
     assert (curve.cell, curve.seed, curve.loss) == (name, 2, {1: 1.0})
     shown = learning_plot(analyse(load_sweep(folder)))
@@ -70,11 +65,11 @@ def test_a_finished_trial_keeps_its_own_curve_and_of_many_the_first_seeds_are_dr
     sweep = load_sweep(folder)
     for cell in sweep.cells:
         for seed in (1, 2):
-            trial = folder / "runs" / f"{cell.cell}-seed{seed}"
-            trial.mkdir(parents=True)
+            trial = folder / "trials" / f"{cell.cell}-seed{seed}"
             curve = [{"step": 1, "loss": 3.0}]
             news = {"step": 1, "num_steps": 2, "curve": curve, "dev": {sweep.primary: 0.5}}
             (trial / "history.jsonl").write_text(json.dumps(news))
+            sealed(trial)
     monkeypatch.setattr("sweeps.report.figures.learning_plot.MOST_RUNS", len(sweep.cells) + 1)
     curves = learning_curves(load_sweep(folder))
     assert [curve.seed for curve in curves] == [1, 2] + [1] * (len(sweep.cells) - 1)
@@ -91,16 +86,14 @@ def test_learning_curves_name_all_of_few_cells_and_a_few_of_many(tmp_path: Path)
     assert sum(text.startswith("MaxP") for text in texts) == 1
 
 
-def test_without_a_log_there_are_no_learning_curves(tmp_path: Path) -> None:
-    assert learning_plot(_analysis(tmp_path)) is None
-
-
 def test_the_front_holds_what_no_cheaper_cell_beats(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, effect=0.3)
     shown = pareto_plot(analysis)
     assert {"encoder tokens per document", "nDCG@10 on test"} <= set(_texts(shown))
-    assert shown is not None and "MaxP 128/64 in 100%" in shown.caption
-    assert "Bars: interval" in shown.caption and "FirstP" not in shown.caption, "the cheapest"
+    assert shown is not None and "Bars: interval" in shown.caption
+    front = shown.drawing.figure.axes[0].lines[0]
+    means = [row.mean("nDCG@10") for row in analysis.cells]
+    assert list(front.get_ydata()) == [means[0], max(means[1:4]), means[4]]
 
 
 def test_without_tokens_the_cost_is_seconds_and_without_both_there_is_no_front(
@@ -108,15 +101,16 @@ def test_without_tokens_the_cost_is_seconds_and_without_both_there_is_no_front(
 ) -> None:
     folder = write_sweep(tmp_path, num_queries=40, optional=False)
     assert "evaluation of one run (seconds)" in _texts(pareto_plot(analyse(load_sweep(folder))))
-    trials = pd.read_parquet(folder / "trials.parquet").drop(columns="eval_seconds")
-    trials.to_parquet(folder / "trials.parquet")
-    assert pareto_plot(analyse(load_sweep(folder))) is None
+    sweep = load_sweep(folder)
+    bare = replace(sweep, trials=sweep.trials.drop(columns="eval_seconds"))
+    assert pareto_plot(analyse(bare)) is None
 
 
 def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, effect=0.3)
     shown = query_bars(analysis)
-    best = max(analysis.primary, key=lambda one: one.delta)
+    best = analysis.best
+    assert best is not None
     words = f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse"
     assert words in _texts(shown)
     assert shown is not None and shown.caption.startswith("MaxP 128/64 minus FirstP")
@@ -134,12 +128,6 @@ def test_the_axis_of_costs_ends_near_the_largest_value(tmp_path: Path) -> None:
     assert shown is not None and shown.drawing.figure.axes[0].get_ylim()[1] <= 1.03
 
 
-def test_one_seed_has_no_bars_and_no_interval_that_decides(tmp_path: Path) -> None:
-    analysis = _analysis(tmp_path, seeds=(1,))
-    for shown, words in ((pareto_plot(analysis), "Bars"), (forest_plot(analysis), "decides")):
-        assert shown is not None and words not in shown.caption
-
-
 def test_a_figure_fits_a_telephone_and_follows_the_page_into_the_dark(tmp_path: Path) -> None:
     for shown in figures(analysis := _analysis(tmp_path, kinds=EIGHTEEN), assess(analysis)):
         text = shown.drawing.inline
@@ -150,29 +138,15 @@ def test_a_figure_fits_a_telephone_and_follows_the_page_into_the_dark(tmp_path: 
 
 def test_where_nothing_varies_nothing_warns(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, num_queries=20)
-    table = pd.read_parquet(folder / "per_query.parquet")
+    table = read_values(folder)
     table["value"] = pd.factorize(table["query_id"])[0] % 7 / 7  # the same of every cell and seed
-    table.to_parquet(folder / "per_query.parquet")
+    write_values(folder, table)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         analysis = analyse(load_sweep(folder))
         assert assess(analysis).limits[0].detectable == 0
         figures(analysis, assess(analysis))
         assert {one.p_both for one in analysis.comparisons} == {1.0}
-
-
-def test_the_chunk_curve_appears_only_where_chunks_are_swept(tmp_path: Path) -> None:
-    kinds = [FIVE[0], *[("MaxP", 64, 64)] * 3]
-    folder = write_sweep(tmp_path, kinds=kinds, num_queries=40)
-    assert chunk_plot(analyse(load_sweep(folder))) is None
-    described = json.loads((folder / "sweep.json").read_text())
-    described["swept"] = ["chunking.max_chunks"]
-    for limit, cell in zip((1, 1, 3, 0), described["cells"], strict=True):
-        cell["settings"]["chunking.max_chunks"] = limit
-    (folder / "sweep.json").write_text(json.dumps(described))
-    assert {"1", "3", "all", "MaxP", "FirstP"} <= set(
-        _texts(chunk_plot(analyse(load_sweep(folder))))
-    )
 
 
 def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
@@ -187,7 +161,7 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
     )
     assert (report.folder / "plots" / "learning.svg").exists()
     (report.folder / "plots" / "note.txt").write_text("mine")
-    (tmp_path / "progress.jsonl").rename(tmp_path / "kept.jsonl")
+    write_sweep(tmp_path, kinds=FIVE[:2], seeds=(1, 2), num_queries=20)
     write_report(tmp_path)
     left = {path.name for path in (report.folder / "plots").iterdir()}
     assert "learning.svg" not in left and "learning.png" not in left and "note.txt" in left

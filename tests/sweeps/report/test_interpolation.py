@@ -11,12 +11,15 @@ from rank_core.data.trec import read_qrels, read_run, write_qrels, write_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import per_query
 from rank_core.ranking.interpolation import choose_alpha, mixture
-from sweeps.__main__ import main
-from sweeps.report.analysis import analyse
+from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
 from sweeps.report.interpolation import interpolate_cells, with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.notation import p_text
+from sweeps.report.results import paper_table, shared_results
+from sweeps.report.sections.results import page_table
+from sweeps.report.table import markdown
+from sweeps.report.terminal import table_text
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
 FIRSTP, MAXP = (cell for cell, _, _ in CELLS)
@@ -38,7 +41,7 @@ def test_values_and_alphas_are_those_of_the_runs_on_disk(finished: Path) -> None
     assert (found.of, found.label) == (MAXP, "MaxP 40/20 +BM25")
     qrels = {split: read_qrels(finished / f"qrels/{split}.qrels") for split in ("dev", "test")}
     for seed, [alpha] in found.alphas.items():
-        trial = finished / "runs" / f"{MAXP}-seed{seed}"
+        trial = finished / "trials" / f"{MAXP}-seed{seed}"
         sides = {
             split: mixture(
                 read_run(trial / f"{split}.run.gz"),
@@ -51,6 +54,20 @@ def test_values_and_alphas_are_those_of_the_runs_on_disk(finished: Path) -> None
         expected = per_query(qrels["test"], sides["test"].at(alpha), MEASURES)
         own = found.scores[found.scores["seed"] == seed]
         assert own["value"].tolist() == expected["value"].tolist()
+
+
+def test_a_pair_has_one_p_in_the_table_and_against_the_first_stage(finished: Path) -> None:
+    analysis = analyse(with_interpolated(load_sweep(finished), "all"))
+    against = {frozenset((c.system, c.baseline, c.measure)): c
+               for c in analysis.first_stage_comparisons}  # fmt: skip
+    twice = [(c, against.get(frozenset((c.system, c.baseline, c.measure))))
+             for c in analysis.interpolated_comparisons]  # fmt: skip
+    both = [(one, two) for one, two in twice if two]
+    assert len(both) == len(MEASURES)
+    for one, two in both:
+        assert one.delta == pytest.approx(-two.delta)
+        assert one.p_both_adjusted == two.p_both_adjusted
+        assert one.p_queries_adjusted == two.p_queries_adjusted
 
 
 def test_alpha_never_looks_at_test(folder: Path) -> None:
@@ -250,10 +267,48 @@ def test_trials_that_know_nothing_are_their_first_stage(tmp_path: Path, paired: 
     qrels = read_qrels(folder / "qrels/test.qrels")
     expected = per_query(qrels, read_run(folder / "first_stage/test.run.gz"), MEASURES)
     assert weak.scores["value"].tolist() == expected["value"].tolist()
-    [one] = [c for c in analyse(sweep).interpolated_comparisons
-             if c.system == weak.cell and c.measure == MEASURES[0]]  # fmt: skip
-    assert one.num_seeds_system == 1 and one.p_both < 0.05
-    assert main(["derive", str(folder)]) == 0
+
+
+@pytest.mark.parametrize("alpha", [0, 1])
+def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, alpha: int) -> None:
+    """With alpha 0 or 1 everywhere the row adds no hypothesis: Holm's p are those without it."""
+    folder = write_ranked_sweep(tmp_path / "woods", num_queries=40, strengths=(-1.5, 0.6))
+    sweep = with_interpolated(load_sweep(folder))
+    weak, strong = sweep.interpolated
+    assert set(weak.alphas.values()) == {(0.0,)}
+    if alpha:
+        own = sweep.scores[sweep.scores["cell"] == weak.of].assign(cell=weak.cell)
+        ones = dict.fromkeys(weak.alphas, (1.0,))
+        weak = replace(weak, alphas=ones, scores=own, deterministic=False)
+        sweep = replace(sweep, interpolated=(weak, strong))
+    analysis, without = (
+        analyse(replace(sweep, interpolated=rows)) for rows in ((weak, strong), (strong,))
+    )
+    assert analysis.first_stage_comparisons == without.first_stage_comparisons
+    assert analysis.interpolated_comparisons == without.interpolated_comparisons
+    added, against = (
+        [c for c in compared if c.measure == MEASURES[0]]
+        for compared in (analysis.interpolated_comparisons, analysis.first_stage_comparisons)
+    )
+    assert {c.family_size for c in (*added, *against)} == {3}, "FirstP or BM25, MaxP, MaxP +BM25"
+    smallest = min(against, key=lambda c: c.p_both)
+    assert smallest.p_both_adjusted == pytest.approx(3 * smallest.p_both)
+
+    same = "FirstP 40" if alpha else "BM25"
+    said = f"FirstP 40 +BM25: alpha {alpha}: identical to {same}, not tested"
+    row = next(row for row in analysis.rows if row.cell == weak.cell)
+    assert row.same_as == same and all(not cell.comparisons for cell in row.cells)
+    assert said in " ".join(analysis.notes) and said in " ".join(table_text(analysis).split())
+    described = shared_results(analysis)["interpolated"][0]
+    assert described["comparisons"] == []
+    assert described["identical_to"] == (weak.of if alpha else "first_stage")
+    shown = f"= {same}"
+    assert shown in table_text(analysis) and shown in markdown(paper_table(analysis))
+    assert any(shown in cells for cells in _page_cells(analysis))
+
+
+def _page_cells(analysis: Analysis) -> list[list[str]]:
+    return [[cell.text for cell in row.cells] for row in page_table(analysis).rows]
 
 
 def test_some_seeds_may_lean_on_the_first_stage_alone(finished: Path) -> None:

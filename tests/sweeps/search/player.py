@@ -10,25 +10,28 @@ from rank_core.seeding import generator
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.search import Search, make_search
 from sweeps.store.plan_description import manifest
-from sweeps.store.trial_store import Store
+from sweeps.store.records import COSTS, Records
+from sweeps.store.storage import Storage
 
 SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")
 Value = Callable[[Trial], float]
 
 
-def leave(store: Store, trial: Trial, value: float) -> None:
+def leave(records: Records, trial: Trial, value: float) -> None:
     """The finished trial, whose dev values have the mean `value`."""
     rng = generator(trial.seed, trial.cell.cell)
     dev_Q = rng.normal(0, 0.05, 12)
-    folder = store.folder / "runs" / trial.name
-    folder.mkdir(parents=True)
+    folder = records.folder / "work" / trial.name
+    folder.mkdir(parents=True, exist_ok=True)
     columns = ["cell", "seed", "split", "query_id", "measure", "value"]
     rows = [
         (trial.cell.cell, trial.seed, "dev", f"q{number}", "nDCG@10", value + one - dev_Q.mean())
         for number, one in enumerate(dev_Q)
     ]
     pd.DataFrame(rows, columns=columns).to_parquet(folder / "per_query.parquet", index=False)
-    (folder / "result.json").write_text(json.dumps({"status": "done"}))
+    facts = {"status": "done"} | dict.fromkeys(COSTS, 1.0)
+    (folder / "result.json").write_text(json.dumps(facts))
+    records.publish(trial.name, folder)
 
 
 def window_of(trial: Trial) -> int:
@@ -46,19 +49,26 @@ class Player:
     """Plays a search as the runner does: some slots, ends in any order, kills at any moment."""
 
     def __init__(
-        self, folder: Path, plan: Plan, value: Value, *, lost: frozenset[str] = frozenset()
+        self,
+        folder: Path,
+        plan: Plan,
+        value: Value,
+        *,
+        lost: frozenset[str] = frozenset(),
+        stopped: frozenset[str] = frozenset(),
     ) -> None:
-        self.store = Store(str(folder), "window_stride")
-        self.store.folder.mkdir(parents=True)
-        manifest(plan, []).write(self.store.folder)
-        self.plan, self.value, self.lost = plan, value, lost
+        storage = Storage(str(folder))
+        storage.open()
+        self.records = Records(storage, "window_stride/woods")
+        manifest(plan, []).write(self.records)
+        self.plan, self.value, self.lost, self.stopped = plan, value, lost, stopped
         self.launched: list[Trial] = []
 
     def begin(self) -> Search:
-        finished = self.store.finished()
-        return make_search(
-            self.plan, lambda trial: "done" if trial.name in finished else None, self.store
-        )
+        def known(trial: Trial) -> str | None:
+            return "done" if self.records.finished(trial.name) else None
+
+        return make_search(self.plan, known, self.records)
 
     def play(self, *, slots: int = 1, order: int = 0, ends: int = 10_000) -> Search:
         """Until the search is over, or a driver is killed after some ends."""
@@ -71,8 +81,10 @@ class Player:
             trial = running.pop(int(rng.integers(len(running))))
             if trial.name in self.lost:
                 search.ended(trial, "failed")
+            elif trial.competes and trial.cell.cell in self.stopped:
+                search.ended(trial, "stopped")
             else:
-                leave(self.store, trial, self.value(trial))
+                leave(self.records, trial, self.value(trial))
                 search.ended(trial, "done")
             ends -= 1
         return search

@@ -27,7 +27,7 @@ def test_every_search_ends_even_where_every_trial_is_lost(name, plan_of, tmp_pat
     while trial := search.next():
         launched.append(trial)
         search.ended(trial, "failed")
-    assert search.over and len({trial.job for trial in launched}) == len(launched)
+    assert search.over and len({trial.name for trial in launched}) == len(launched)
     baseline = [trial.seed for trial in launched if trial.cell.cell == plan.cells[0].cell]
     assert baseline == [1, 2, 3] and len({trial.cell.cell for trial in launched}) > 1
 
@@ -46,7 +46,7 @@ def test_every_search_has_a_smoke_test(name, plan_of, tmp_path):
     assert trial
     training = trial.config.training
     assert (training.max_steps or training.epoch_steps * training.num_epochs) == 2
-    assert len(list(search_class(name).costliest_trials(plan))) <= 12
+    assert plan.num_trials <= 12
 
 
 def test_a_report_has_words_for_searches_only():
@@ -62,7 +62,7 @@ class Backwards(Search):
 
 
 def test_a_search_is_added_by_one_line(plan_of, tmp_path, monkeypatch):
-    with pytest.raises(BadInput, match="unknown search 'backwards'; known: gp, grid, halving"):
+    with pytest.raises(BadInput, match="unknown search 'backwards'; known: asha, gp, grid"):
         plan_of("--search", "backwards", *SIX)
     monkeypatch.setitem(search_options.SEARCHES, "backwards", Kind(f"{__name__}:Backwards"))
     plan = plan_of("--search", "backwards", *SIX)
@@ -73,5 +73,5 @@ def test_a_search_is_added_by_one_line(plan_of, tmp_path, monkeypatch):
     )
     drawn = plan_of("--search", "backwards", "--num-configs", "2", *SIX)
     assert "backwards of 2 configurations drawn from" in plan_text(drawn, finished=0)
-    with pytest.raises(BadInput, match="needs random, tpe, gp, race, halving, backwards"):
+    with pytest.raises(BadInput, match="needs random, tpe, gp, race, asha, backwards"):
         parse(["--num-configs", "2"], prog="window_stride.py", description="")

@@ -21,7 +21,8 @@ from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.race import RaceSearch
 from sweeps.search.sampler import propose
 from sweeps.search.search import Listed, Search, make_search, search_class
-from sweeps.store.trial_store import Store
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
 
@@ -81,7 +82,7 @@ def test_at_every_moment_all_live_configurations_have_equal_seeds(race_plan, tmp
                 assert {done[cell] for cell in live} <= {block - 1, block}
                 assert min(done[cell] for cell in live) >= block - 1
         trial = running.pop(int(rng.integers(len(running))))
-        leave(player.store, trial, good_small_windows(trial))
+        leave(player.records, trial, good_small_windows(trial))
         search.ended(trial, "done")
         done[trial.cell.cell] += 1
     assert {done[cell] for cell in search.race().live} == {6}
@@ -94,7 +95,7 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, w
     player = Player(tmp_path / "killed", plan, good_small_windows)
     for number in itertools.count():  # a killed driver loses what was running
         search = player.play(slots=3, order=number, ends=2)
-        if search.over and set(names(search)) <= player.store.finished():
+        if search.over and all(map(player.records.finished, names(search))):
             break
     assert names(search) == names(whole)
     assert search.described() == whole.described()
@@ -221,24 +222,9 @@ def test_ranges_are_searched_within_the_law(plan_of, tmp_path):
     assert len(set(windows)) == 4 and all(16 <= window <= 40 for window in windows)
 
 
-@pytest.mark.parametrize(
-    ("words", "law"),
-    [
-        (["--search", "annealing"], "unknown search .annealing"),
-        (["--search", "asha"], "--search asha is called --search halving"),
-        (["--search", "tpe"], "needs --num-configs"),
-        (["--num-configs", "3"], "--search grid runs the whole grid"),
-        (["--search", "race", "--num-seeds", "2"], "needs 3 seeds or more"),
-        (["--search", "race", "--num-configs", "1", "--num-seeds", "4"], "--num-configs >= 2"),
-        (["--race-delta", ".01"], "--race-delta >= 0 needs --search race"),
-        (["--search-seed", "2"], "needs --num-configs"),
-        (["chunking.window=16..40"], "a range lo..hi needs --num-configs"),
-        (["--confirm", "--search", "race"], "--confirm uses all settings"),
-    ],
-)
-def test_a_search_that_contradicts_itself_is_refused(words, law):
-    with pytest.raises(BadInput, match=law):
-        parse(words, prog="window_stride.py", description="")
+def test_a_range_needs_a_search_that_draws():
+    with pytest.raises(BadInput, match="--num-configs"):
+        parse(["chunking.window=16..40"], prog="window_stride.py", description="")
 
 
 @pytest.mark.parametrize(
@@ -256,12 +242,49 @@ def test_a_range_without_numbers_is_refused(word, law):
         parse_range(name, value)
 
 
+ASHA = ("--search", "asha", "--num-seeds", "3", "training.num_epochs=9")
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_configurations_that_asha_stops_run_no_further_seed(plan_of, tmp_path, slots):
+    plan = plan_of(*ASHA, *SIX)
+    stopped = {cell.cell for cell in plan.cells[1:] if cell.config.chunking.window > 16}
+    player = Player(tmp_path, plan, good_small_windows, stopped=frozenset(stopped))
+    search = player.play(slots=slots, order=slots)
+    assert {trial.cell.cell for trial in player.launched if trial.competes} == {
+        cell.cell for cell in plan.cells[1:]
+    }
+    seeds = {cell.cell: 1 if cell.cell in stopped else 3 for cell in plan.cells}
+    assert sorted(names(search)) == sorted(
+        trial.name for trial in plan.trials() if trial.seed <= seeds[trial.cell.cell]
+    )
+    left = {line["cell"] for line in search.described()["standings"] if line["left_after"] == 0}
+    assert left == stopped and search.described()["over"]
+
+
+@pytest.mark.parametrize(
+    ("words", "law"),
+    [
+        (("chunking.window=16", "chunking.stride=8"), "--search asha"),
+        (("--asha-min-epochs", "9", *SIX), "--asha-min-epochs"),
+        (("training.max_steps=3", *SIX), "training.max_steps"),
+        (("evaluation.folds=3", *SIX), "evaluation.folds"),
+    ],
+)
+def test_a_plan_that_asha_cannot_judge_is_refused(plan_of, words, law):
+    plan = plan_of(*ASHA, *words)
+    with pytest.raises(BadInput, match=law):
+        list(search_class("asha").plan_lines(plan))
+
+
 def test_one_configuration_is_no_race(plan_of, tmp_path):
     plan = plan_of(
         "--search", "race", "--num-seeds", "4", "chunking.window=16", "chunking.stride=8"
     )
     with pytest.raises(BadInput, match="2 configurations or more besides the baseline"):
-        make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
+        make_search(
+            plan, lambda trial: None, Records(Storage(str(tmp_path)), "window_stride/woods")
+        )
 
 
 def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of, race_plan, tmp_path):
@@ -281,7 +304,7 @@ def test_proposals_are_a_study_that_optuna_opens(name, plan_of, tmp_path):
     plan = plan_of("--num-seeds", "2", "--search", name, "--num-configs", "4", *SIX)
     player = Player(tmp_path / "results", plan, good_small_windows)
     search = player.play()
-    [path] = player.store.folder.glob("search-*.optuna.log")
+    [path] = player.records.folder.glob("search-*.optuna.log")
     study = optuna.load_study(
         study_name="window_stride", storage=JournalStorage(JournalFileBackend(str(path)))
     )
@@ -289,4 +312,4 @@ def test_proposals_are_a_study_that_optuna_opens(name, plan_of, tmp_path):
     assert [trial.user_attrs["label"] for trial in study.trials] == [one.label for one in cells]
     assert {trial.state for trial in study.trials} == {optuna.trial.TrialState.COMPLETE}
     assert study.best_trial.params["chunking.window"] == 16
-    assert not list(player.store.folder.glob("*.unfinished*"))
+    assert not list(player.records.folder.glob("*.unfinished*"))

@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 
 from sweeps.tracking.client import connect
-from sweeps.tracking.cursor import pending
 from sweeps.tracking.server import local_server
-from sweeps.tracking.uploader import Uploader
-from tests.sweeps.made_log import MadeLog
+from sweeps.tracking.thread import MlflowThread
+from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep
+from tests.sweeps.tracking.test_runs import losses, runs_in
+from tests.sweeps.tracking.test_server import four_at_once
 
+__all__ = ["four_at_once"]
 pytestmark = pytest.mark.long
 
 PASSWORD = "hunter2-hunter2"
@@ -85,47 +87,31 @@ def new_database(postgres: str, name: str) -> str:
 
 @needs_postgres
 def test_four_processes_on_a_new_postgresql_database_all_succeed(postgres, four_at_once, tmp_path):
-    uri = new_database(postgres, "fresh")
-    four_at_once(uri)
-    client = connect(uri)
-    experiment = client.get_experiment_by_name("rank/ws")
-    runs = client.search_runs([experiment.experiment_id])
-    assert sorted(run.info.run_name for run in runs) == ["c #0", "c #1", "c #2", "c #3"]
+    four_at_once(new_database(postgres, "fresh"))
     assert not leaks(tmp_path)
 
 
-def small_log(folder: Path) -> MadeLog:
-    log = MadeLog(folder / "ws")
-    for trial in ("c-seed1", "c-seed2"):
-        (log.folder / "runs" / trial).mkdir(parents=True)
-        (log.folder / "runs" / trial / "config.json").write_text("{}")
-        log.start(trial)
-        for step in range(1, 51):
-            log.report(trial, step, loss=1 / step)
-        log.end(trial, files=["config.json"])
-    return log
+@pytest.fixture
+def sweep(tmp_path) -> MadeSweep:
+    sweep = MadeSweep(tmp_path / "sweep")
+    sweep.whole("c1-seed1", "c1-seed2", steps=50)
+    return sweep
 
 
-def upload(log: MadeLog, base: str, seconds: float = 60) -> int:
-    uploader = Uploader(log.folder, base, "rank/ws")
-    uploader.start()
-    return uploader.close(seconds)
+def send(sweep: MadeSweep, base: str, seconds: float = 60) -> int:
+    mlflow = MlflowThread(sweep.records, base, EXPERIMENT)
+    mlflow.start()
+    return mlflow.close(seconds)
 
 
 def assert_arrived(base: str) -> None:
-    client = connect(base)
-    experiment = client.get_experiment_by_name("rank/ws")
-    runs = client.search_runs([experiment.experiment_id])
-    assert sorted((run.info.run_name, run.info.status) for run in runs) == [
-        ("c #1", "FINISHED"),
-        ("c #2", "FINISHED"),
-    ]
-    for run in runs:
-        points = client.get_metric_history(run.info.run_id, "train/loss")
-        assert sorted((p.step, p.value) for p in points) == [(n, 1 / n) for n in range(1, 51)]
-        assert [f.path for f in client.list_artifacts(run.info.run_id, "config")] == [
-            "config/config.json"
-        ]
+    runs = runs_in(base)
+    assert sorted(runs) == ["FirstP 48 #1", "FirstP 48 #2"]
+    for run in runs.values():
+        assert run.info.status == "FINISHED"
+        assert losses(base, run) == [(n, 1 / n) for n in range(1, 51)]
+        files = connect(base).list_artifacts(run.info.run_id, "config")
+        assert [file.path for file in files] == ["config/config.json"]
 
 
 def leaks(folder: Path) -> list[Path]:
@@ -134,16 +120,14 @@ def leaks(folder: Path) -> list[Path]:
 
 
 @needs_postgres
-def test_a_server_over_postgresql_takes_a_log_twice_and_stores_it_once(postgres, tmp_path):
+def test_a_server_over_postgresql_takes_a_sweep_twice_and_stores_it_once(postgres, sweep, tmp_path):
     uri = new_database(postgres, "team")
-    log = small_log(tmp_path)
     options = ["--artifacts-destination", (tmp_path / "artifacts").as_uri()]
     with local_server(uri, options=options) as (base, server):
         assert PASSWORD not in Path(f"/proc/{server.pid}/cmdline").read_text()
         for _ in range(2):
-            assert upload(log, base) == 0
+            assert send(sweep, base) == 0
             assert_arrived(base)
-            (log.folder / "mlflow" / "cursor.json").unlink()
     assert not leaks(tmp_path)
 
 
@@ -157,8 +141,8 @@ auth_cache_ttl_seconds = 60
 
 
 @needs_auth
-def test_a_server_that_asks_who_is_there_takes_records_from_those_who_say_it(
-    tmp_path, monkeypatch, caplog
+def test_a_server_that_asks_who_is_there_takes_runs_from_those_who_say_it(
+    sweep, tmp_path, monkeypatch, caplog
 ):
     config = tmp_path / "auth.ini"
     config.write_text(AUTH.format(folder=tmp_path))
@@ -167,17 +151,15 @@ def test_a_server_that_asks_who_is_there_takes_records_from_those_who_say_it(
         "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": "any text of a test",
     }
-    log = small_log(tmp_path)
     store = f"sqlite:///{tmp_path / 'mlflow.db'}"
     with local_server(store, options=["--app-name", "basic-auth"], env=env) as (base, _):
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{base}/api/2.0/mlflow/experiments/get?experiment_id=0")
         with caplog.at_level(logging.WARNING, "sweeps.tracking"):
-            assert upload(log, base, 3) == pending(log.folder) > 100
+            assert send(sweep, base, 3) == 2
         assert "is unavailable now" in caplog.text
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
-        assert upload(log, base) == 0
+        assert send(sweep, base) == 0
         assert_arrived(base)
-    assert not (log.folder / "mlflow" / "refused.jsonl").exists()
     assert not leaks(tmp_path)

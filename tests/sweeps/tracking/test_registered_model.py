@@ -2,9 +2,12 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -17,7 +20,8 @@ from tests.e2e.conftest import run_local
 __all__ = ["run_local"]
 
 pytestmark = pytest.mark.slow
-WORDS = ("--smoke-test", "--num-seeds", "2", "chunking.window=48", "chunking.stride=32")
+# With these seeds MaxP, not the baseline, is the best on dev.
+WORDS = ("--smoke-test", "--seeds", "7,8", "chunking.window=48", "chunking.stride=32")
 QUERY, TEXTS = "amber grove", ["amber birch grove", "slate", "a heron at the meadow"]
 PREDICT = """
 import json, sys
@@ -53,10 +57,10 @@ def test_a_model_is_registered_and_the_confirmed_one_is_champion(
     monkeypatch.chdir(tmp_path)
     first, confirmed = (storage / n / "woods" for n in ("window_stride", "window_stride-confirm"))
     assert main(["export", str(first), "--register", "woods-reranker"]) == 0
-    assert "export the confirmation (--confirm) to make a champion" in capsys.readouterr().out
+    assert "no alias champion (--force sets it), because its gain is not" in capsys.readouterr().out
     assert client.get_registered_model("woods-reranker").aliases == {}
     words = ["export", str(confirmed), "--to", str(tmp_path / "m"), "--register", "woods-reranker"]
-    gains(monkeypatch, 0.1)  # smoke tests confirm nothing
+    gains(monkeypatch, 0.1, first_stage=0.0)  # smoke tests confirm nothing
     assert main(words) == 0
     out = capsys.readouterr().out
     aliases = client.get_registered_model("woods-reranker").aliases
@@ -79,21 +83,86 @@ def test_a_model_is_registered_and_the_confirmed_one_is_champion(
     assert not (tmp_path / "mlruns").exists()
 
 
-def gains(monkeypatch, delta):
-    """Lets every system gain so much over the baseline."""
+def gains(monkeypatch, delta, *, p=0.001, first_stage):
+    """Lets every system gain so much over the baseline, beside such a first stage."""
     found = export.analyse
 
     def analyse(sweep):
-        analysis = found(sweep)
-        gained = [replace(comparison, delta=delta) for comparison in analysis.comparisons]
+        analysis = found(replace(sweep, first_stage={sweep.primary: first_stage}))
+        gained = [
+            replace(c, delta=delta, p_both_adjusted=p, num_seeds_system=3, num_seeds_baseline=3)
+            for c in analysis.comparisons
+        ]
         return replace(analysis, comparisons=gained)
 
     monkeypatch.setattr(export, "analyse", analyse)
 
 
-def test_a_gain_that_was_not_confirmed_makes_no_champion(storage, client, monkeypatch, capsys):
-    gains(monkeypatch, -0.1)
+NO_CHAMPIONS = {
+    "a loss": ({"delta": -0.1, "first_stage": 0.0}, "it is not significantly better than FirstP"),
+    "noise": ({"delta": 0.1, "p": 0.2, "first_stage": 0.0}, "it is not significantly better than"),
+    "below BM25": ({"delta": 0.1, "first_stage": 1.0}, "it is below BM25 by 0."),
+}
+
+
+@pytest.mark.parametrize("case", NO_CHAMPIONS)
+def test_what_is_not_better_than_baseline_and_first_stage_is_no_champion(
+    case, storage, client, monkeypatch, capsys
+):
+    given, why = NO_CHAMPIONS[case]
+    gains(monkeypatch, **given)
+    confirmed, name = storage / "window_stride-confirm" / "woods", case.replace(" ", "-")
+    words = ["export", str(confirmed), "--register", name]
+    assert main(words) == 0
+    assert f"because {why}" in capsys.readouterr().out
+    assert client.get_registered_model(name).aliases == {}
+    assert main([*words, "--force"]) == 0
+    assert "alias champion, by --force although" in capsys.readouterr().out
+    assert {*client.get_registered_model(name).aliases} == {"champion"}
+
+
+def test_a_smoke_test_makes_no_champion(storage, client, capsys):
     confirmed = storage / "window_stride-confirm" / "woods"
-    assert main(["export", str(confirmed), "--register", "another"]) == 0
-    assert "no champion, because its gain was not confirmed (-0.100)" in capsys.readouterr().out
-    assert client.get_registered_model("another").aliases == {}
+    assert main(["export", str(confirmed), "--register", "smoke"]) == 0
+    assert "no alias champion" in capsys.readouterr().out
+    assert client.get_registered_model("smoke").aliases == {}
+    assert main(["export", str(confirmed), "--to", "m", "--force"]) == 2
+
+
+PAGE = b"<html>a page</html>"
+
+
+@pytest.fixture(params=[None, 200, 401, 500], ids=["away", "HTML", "401", "500"])
+def server(request):
+    """The port of a server that is no MLflow: it is away, or answers each request with a page."""
+    if request.param is None:
+        with socket.socket() as taken:  # bound, and not listening
+            taken.bind(("127.0.0.1", 0))
+            yield taken.getsockname()[1]
+        return
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(request.param)
+            self.send_header("Content-Length", str(len(PAGE)))
+            self.end_headers()
+            self.wfile.write(PAGE)
+
+        do_POST = do_GET
+
+        def log_message(self, *words):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield http.server_address[1]
+        http.shutdown()
+
+
+def test_a_registry_that_does_not_answer_is_named_without_its_password(server, storage, capsys):
+    words = ["export", str(storage / "window_stride" / "woods"), "--register", "name"]
+    assert main([*words, "--tracking-uri", f"http://me:PASSWORD9@127.0.0.1:{server}"]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("error: the model was not registered") and "Traceback" not in err
+    assert f"127.0.0.1:{server}" in err and "PASSWORD9" not in out + err

@@ -9,83 +9,96 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from mlflow.entities import Metric, Param, RunTag
 
 from rank_core.errors import BadInput
 from sweeps.tracking.client import connect
-from sweeps.tracking.cursor import Cursor
 from sweeps.tracking.server import local_server
-from sweeps.tracking.uploader import Uploader
-from sweeps.tracking.views import deep_link
-from tests.sweeps.made_log import MadeLog
+from sweeps.tracking.thread import MlflowThread, sync
+from sweeps.tracking.view import links
+from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep, report
+from tests.sweeps.tracking.test_runs import losses, runs_in
+from tests.sweeps.tracking.test_thread import wait_for
 
 pytestmark = pytest.mark.slow
 
-TRIALS, STEPS = 6, 150
+SEND = """
+import sys
+from pathlib import Path
+from sweeps.tracking.thread import MlflowThread
+from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep
+folder, uri, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+sweep = MadeSweep(folder / str(number), seeds=[number])
+mlflow = MlflowThread(sweep.records, uri, EXPERIMENT)
+mlflow.start()
+sweep.whole(f"c1-seed{number}", steps=1)
+mlflow.ended(f"c1-seed{number}")
+sys.exit(mlflow.close(400))
+"""
 
 
-def _points(uri: str) -> dict[str, list[tuple[int, float]]]:
-    client = connect(uri)
-    experiment = client.get_experiment_by_name("rank/ws")
-    runs = client.search_runs([experiment.experiment_id])
-    assert {run.info.status for run in runs} == {"FINISHED"}
-    assert len({run.data.tags["rank.trial_key"] for run in runs}) == len(runs)
-    return {
-        run.info.run_name: sorted(
-            (point.step, point.value)
-            for point in client.get_metric_history(run.info.run_id, "train/loss")
-        )
-        for run in runs
-    }
+@pytest.fixture
+def four_at_once(tmp_path):
+    """Four processes that send a run each to a database that does not exist yet; none may fail or
+    be turned away."""
 
+    def send(uri: str) -> None:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", SEND, str(tmp_path), uri, str(number)],
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=Path(__file__).parents[3],
+            )
+            for number in range(4)
+        ]
+        errors = "".join(process.communicate(timeout=500)[1] for process in processes)
+        assert [process.returncode for process in processes] == [0] * 4, errors
+        assert "is unavailable" not in errors
+        assert set(runs_in(uri)) == {f"FirstP 48 #{number}" for number in range(4)}
 
-def _write_slowly(log: MadeLog, pause_s: float) -> None:
-    for seed in range(TRIALS):
-        log.start(f"c-seed{seed}")
-        for step in range(1, STEPS + 1):
-            log.report(f"c-seed{seed}", step, loss=1 / step)
-            time.sleep(pause_s)
-        log.end(f"c-seed{seed}")
-
-
-def _wait_for(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.mark.long
-def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tmp_path, caplog):
-    folder, store = tmp_path / "ws", f"sqlite:///{tmp_path / 'mlflow.db'}"
-    log = MadeLog(folder)
-    writer = threading.Thread(target=_write_slowly, args=(log, 0.01))
-    caplog.set_level(logging.WARNING, "sweeps.tracking")
-    with local_server(store) as (base, process):
-        port = int(base.rpartition(":")[2])
-        uploader = Uploader(folder, base, "rank/ws")
-        uploader.start()
-        writer.start()
-        _wait_for(lambda: Cursor.load(folder).progress_offset > 20_000)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    _wait_for(lambda: "is unavailable" in caplog.text)
-    writer.join()
-    with local_server(store, port):
-        assert uploader.close(60) == 0
-        over_http = _points(base)
-    expected = [(step, pytest.approx(1 / step)) for step in range(1, STEPS + 1)]
-    assert over_http == {f"c #{seed}": expected for seed in range(TRIALS)}
-    assert caplog.text.count("is unavailable") == caplog.text.count("is back after") == 1
+    return send
 
 
 @pytest.mark.long
 def test_four_processes_on_a_new_database_all_succeed(four_at_once, tmp_path):
-    uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
-    four_at_once(uri)
-    assert sorted(_points(uri)) == ["c #0", "c #1", "c #2", "c #3"]
+    four_at_once(f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}")
+
+
+@pytest.mark.long
+def test_a_server_killed_in_mid_sweep_costs_no_point_and_makes_no_second_run(tmp_path, caplog):
+    store, steps = f"sqlite:///{tmp_path / 'mlflow.db'}", 150
+    sweep, names = MadeSweep(tmp_path, seeds=(1, 2, 3)), [f"c1-seed{seed}" for seed in (1, 2, 3)]
+    caplog.set_level(logging.WARNING, "sweeps.tracking")
+    with local_server(store) as (base, process):
+        mlflow = MlflowThread(sweep.records, base, EXPERIMENT)
+        mlflow.start()
+
+        def train() -> None:
+            for name in names:
+                mlflow.started(sweep.begin(name))
+                for step in range(1, steps + 1):
+                    mlflow.reported(name, report(step, steps))
+                    time.sleep(0.01)
+                sweep.publish(name, steps=steps)
+                mlflow.ended(name)
+
+        training = threading.Thread(target=train)
+        training.start()
+        wait_for(lambda: mlflow._ever and len(runs_in(base)) == 2)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    wait_for(lambda: "is unavailable" in caplog.text)
+    training.join()
+    with local_server(store, int(base.rpartition(":")[2])):
+        assert mlflow.close(60) == 0
+        runs = runs_in(base)
+        expected = [(step, pytest.approx(1 / step)) for step in range(1, steps + 1)]
+        assert [losses(base, run) for run in runs.values()] == [expected] * 3
+    assert caplog.text.count("is unavailable") == caplog.text.count("is back after") == 1
 
 
 CLIENTS, BATCHES, POINTS = 40, 8, 25
@@ -98,7 +111,7 @@ def test_forty_clients_at_once_meet_no_error(tmp_path, monkeypatch):
         # A busy machine may answer late, which is no error of the server.
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
         logging.getLogger("urllib3").setLevel(logging.ERROR)
-        experiment = client.create_experiment("rank/crowd")
+        experiment = client.create_experiment("crowd")
         together = threading.Barrier(CLIENTS)
 
         def write(number: int) -> str:
@@ -122,28 +135,25 @@ def test_forty_clients_at_once_meet_no_error(tmp_path, monkeypatch):
 SERVE = """
 import sys
 from sweeps.plan.command_line import heed_interrupts
-from sweeps.tracking.ui import serve
+from sweeps.tracking.server import serve
 heed_interrupts()
-sys.exit(serve(sys.argv[1], "rank/ws"))
+sys.exit(serve(sys.argv[1], sys.argv[2]))
 """
 
 
-def test_serve_prints_a_link_that_answers_and_ends_its_server(tmp_path):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    log = MadeLog(tmp_path / "ws")
-    _write_slowly(log, 0)
-    uploader = Uploader(log.folder, uri, "rank/ws")
-    uploader.start()
-    assert uploader.close(60) == 0
+def test_serve_prints_links_that_answer_and_ends_its_server(tmp_path, uri):
+    sweep = MadeSweep(tmp_path)
+    sweep.whole("c1-seed1")
+    sync(sweep.reader, uri, EXPERIMENT)
+    [run] = runs_in(uri).values()
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, uri], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVE, uri, EXPERIMENT], stdout=subprocess.PIPE, text=True
     )
     try:
-        name, link = process.stdout.readline().strip().split("  ", 1)
-        base = link.strip().partition("/#/")[0]
-        assert name == "trials, means over seeds"
-        assert link.strip() == deep_link(base, uploader.experiment_id)
-        assert len(_points(base)) == TRIALS
+        table = process.stdout.readline().strip()
+        base = table.split()[1].partition("/#/")[0]
+        assert table == links(base, run.info.experiment_id).splitlines()[0]
+        assert list(runs_in(base)) == ["FirstP 48 #1"]
     finally:
         process.terminate()
         status = process.wait(300)

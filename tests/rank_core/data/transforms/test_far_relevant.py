@@ -29,36 +29,25 @@ class Drawn:
 
 
 @pytest.mark.parametrize(
-    ("as_published", "length", "slot", "text", "offset"),
+    ("length", "slot", "text", "offset"),
     [
-        (False, 4, 0, "a a R R", 2),
-        (False, 7, 0, "a a R R b b b", 2),
-        (False, 8, 1, "a a b b b R R c", 5),
-        (False, 9, 2, "a a b b b c R R", 6),  # d d would make 10
-        (False, 12, 3, "a a b b b c d d R R", 8),  # no distractor is left
-        # Two words are not more than two, and the document ends once its length is exceeded.
-        (True, 4, 0, "a a b b b R R", 5),
-        (True, 7, 0, "a a b b b R R c", 5),
-        (True, 8, 2, "a a b b b c d d R R", 8),
-        (True, 12, 2, "a a b b b c d d R R", 8),
+        (4, 0, "a a R R", 2),
+        (7, 0, "a a R R b b b", 2),
+        (8, 1, "a a b b b R R c", 5),
+        (9, 2, "a a b b b c R R", 6),  # d d would make 10
+        (12, 3, "a a b b b c d d R R", 8),  # no distractor is left
     ],
 )
-def test_a_document_is_built_by_the_rules_of_the_paper(as_published, length, slot, text, offset):
-    made = bury(
-        "R R",
-        ["a a", "b b b", "c", "d d"],
-        first_position=2,
-        max_length=12,
-        as_published=as_published,
-        rng=Drawn(length, slot),
-    )
+def test_a_document_is_built_by_the_rules_of_the_paper(length, slot, text, offset):
+    rules = {"first_position": 2, "max_length": 12, "rng": Drawn(length, slot)}
+    made = bury("R R", ["a a", "b b b", "c", "d d"], **rules)
     assert (made.text, made.word_start, made.num_words) == (text, offset, 2)
     assert made.drawn_length == length
 
 
 def test_a_distractor_that_leaves_no_room_for_the_relevant_passage_is_cut():
     drawn = ["a a", "", "b b  b b b b", "c"]
-    rules = {"first_position": 3, "max_length": 6, "as_published": False}
+    rules = {"first_position": 3, "max_length": 6}
     made = bury("R R", drawn, **rules, rng=Drawn(5, 0))
     assert (made.text, made.word_start) == ("a a b b R R", 4)
     whole = bury("R R R", drawn, **rules, rng=Drawn(6, 0))
@@ -71,23 +60,20 @@ def test_a_distractor_that_leaves_no_room_for_the_relevant_passage_is_cut():
 def test_a_relevant_passage_that_cannot_be_in_a_document_is_refused(words, found):
     with pytest.raises(BadInput, match=f"got {found} words, first_position=3, max_length=6"):
         bury(
-            words, ["a"], first_position=3, max_length=6, as_published=False,
+            words, ["a"], first_position=3, max_length=6,
             rng=np.random.default_rng(1),
         )  # fmt: skip
 
 
-def lengths(as_published, count=4000):
+def lengths(count=4000):
     rng = np.random.default_rng(11)
-    made = [
-        bury("R", ["a"] * 60, first_position=20, max_length=59, as_published=as_published, rng=rng)
-        for _ in range(count)
-    ]
+    made = [bury("R", ["a"] * 60, first_position=20, max_length=59, rng=rng) for _ in range(count)]
     return np.array([len(document.text.split()) for document in made]), made
 
 
 def test_lengths_are_uniform_between_the_limits():
     # Fillers of one word: a length is met exactly, so all 39 from 21 to 59 are equally likely.
-    found, made = lengths(as_published=False)
+    found, made = lengths()
     counts = Counter(found.tolist())
     assert sorted(counts) == list(range(21, 60))
     assert [document.drawn_length for document in made] == found.tolist()
@@ -95,17 +81,9 @@ def test_lengths_are_uniform_between_the_limits():
     assert chi_square < 72  # P(chi-square of 38 degrees > 72) < .001
 
 
-def test_lengths_as_published_are_one_passage_longer():
-    found, made = lengths(as_published=True)
-    # Where the drawn length is 21, the 21 words before the passage have exceeded it already.
-    expected = [document.drawn_length + 1 for document in made]
-    assert found.tolist() == expected
-    assert max(found) == 60 and min(document.word_start for document in made) == 21
-
-
 def test_the_relevant_passage_is_anywhere_after_the_first_words_with_equal_chances():
     rng = np.random.default_rng(3)
-    rules = {"first_position": 10, "max_length": 11, "as_published": False}
+    rules = {"first_position": 10, "max_length": 11}
     one_place = [bury("R", ["a"] * 30, **rules, rng=rng).word_start for _ in range(50)]
     assert set(one_place) == {10}
     shares = []
@@ -126,7 +104,7 @@ def made(passages):
 def test_every_document_has_one_relevant_passage_and_it_starts_past_the_limit(
     passages, as_published
 ):
-    settings = FarRelevant(**SMALL, as_published=as_published)
+    settings = FarRelevant(**SMALL)
     made = settings(passages)
     relevant = {
         d for s in passages.splits.values() for q in s.qrels.values() for d, g in q.items() if g
@@ -140,10 +118,9 @@ def test_every_document_has_one_relevant_passage_and_it_starts_past_the_limit(
         assert inside == span["passage_id"]
         start, end = span["word_start"], span["word_start"] + span["num_words"]
         assert " ".join(words[start:end]) == passages.documents[inside]
-        assert start >= 40 + as_published
+        assert start >= 40
         assert len(words) == len(set(words))  # no passage twice, no other word twice
-        longest = 30 * as_published  # words of the one passage too many
-        assert len(words) <= 150 + longest
+        assert len(words) <= 150
 
 
 def test_one_document_answers_each_query_and_nothing_is_shared_between_splits(passages, made):

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from rank_core.data.load import load_collection
-from rank_core.data.transforms.expression import apply_transforms, parse_collection_expression
+from rank_core.data.transforms.expression import parse_collection_expression
 from rank_core.data.transforms.first_stage import FirstStage
 from rank_core.data.transforms.judgments import Deep
 from rank_core.data.transforms.transform import derived_hash
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, per_query
-from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
+from rank_core.first_stage import Bm25Index, Bm25Settings
 from rank_core.first_stage.tuning import BM25_GRID
 from rank_core.records import Collection, Split
 
@@ -97,12 +95,6 @@ def test_all_settings_and_the_source_name_the_result(collection):
     assert FirstStage()(collection).content_hash != collection.content_hash
 
 
-def test_its_settings_are_those_of_the_retrieval():
-    assert FirstStage().settings == Bm25Settings()
-    rm3 = FirstStage(by="rm3", k1=1.2, b=0.5, fb_terms=20, fb_docs=5, original_weight=0.7)
-    assert rm3.settings == Bm25Settings(1.2, 0.5, Rm3(20, 5, 0.7))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -136,36 +128,32 @@ def test_undoing_a_transform_and_tuning_without_dev_are_refused(collection):
         FirstStage(tune="RR")(only_test)
 
 
-def test_it_is_part_of_a_collections_name(collection_folder):
-    made = load_collection(f"{collection_folder}|first-stage(tune=nDCG@10)|debias")
-    plain = load_collection(f"{collection_folder}|debias")
-    assert made.content_hash != plain.content_hash
-    assert "|first-stage(tune=nDCG@10)|debias(" in made.name
-    dev = made.splits["dev"]
-    tuned, untuned = (
-        mean_values(per_query(dev.qrels, one.splits["dev"].candidates, ["nDCG@10"]))["nDCG@10"]
-        for one in (made, load_collection(f"{collection_folder}|first-stage"))
-    )
-    assert tuned >= untuned > 0
-
-
-def test_rm3_expands_the_query_and_is_tuned_on_top_of_the_best_bm25(collection):
-    # "filler" comes with the apples, so only an expanded query finds c. RM3 takes rare words only.
+@pytest.fixture
+def with_rare_words(collection):
+    """The word "filler" comes with the apples, so only an expanded query finds c. RM3 takes rare
+    words only."""
     others = {f"z{number}": f"word{number}" for number in range(40)}
-    collection = replace(collection, documents=collection.documents | others)
-    plain, expanded = (orders(FirstStage(by=by)(collection))["test"] for by in ("bm25", "rm3"))
+    return replace(collection, documents=collection.documents | others)
+
+
+def test_rm3_expands_the_query_and_is_tuned_on_top_of_the_best_bm25(with_rare_words):
+    plain, expanded = (orders(FirstStage(by=by)(with_rare_words))["test"] for by in ("bm25", "rm3"))
     assert "c" not in plain and "c" in expanded
-    tuning = FirstStage(by="rm3", tune="RR").tuning(collection)
+    tuning = FirstStage(by="rm3", tune="RR").tuning(with_rare_words)
     assert [len(part["table"]) for part in tuning] == [len(BM25_GRID), 13]
     assert tuning[1]["table"][0]["settings"] == tuning[0]["best"]
 
 
 @needs_lucene
 @pytest.mark.slow
-def test_lucene_ranks_as_the_index_in_memory(collection_folder):
-    source = load_collection(str(collection_folder))
+@pytest.mark.parametrize("name", ["rare", "frequent"])
+def test_lucene_scores_as_the_index_in_memory(name, collection, with_rare_words):
+    # Where every word is frequent, nothing expands a query, and it keeps half of its weight.
+    source = {"rare": with_rare_words, "frequent": collection}[name]
     found = {}
-    for by in ("bm25", "lucene", "lucene-rm3"):
-        made = apply_transforms(source, [("first-stage", {"by": by})])
-        found[by] = {q: list(ranked)[:10] for q, ranked in made.splits["test"].candidates.items()}
-    assert found["bm25"] == found["lucene"] != found["lucene-rm3"]
+    for by in ("bm25", "lucene", "rm3", "lucene-rm3"):
+        found[by] = FirstStage(by=by)(source).splits["test"].candidates["test-apple"]
+    for ours, lucenes in (("bm25", "lucene"), ("rm3", "lucene-rm3")):
+        assert list(found[ours]) == list(found[lucenes])
+        assert found[ours] == pytest.approx(found[lucenes], abs=2e-4)
+    assert found["bm25"] != found["rm3"] and ("c" in found["rm3"]) == (name == "rare")

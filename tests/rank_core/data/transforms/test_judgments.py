@@ -118,13 +118,6 @@ def test_candidates_that_lost_their_judgment_stay_unless_they_are_hidden(kind, j
 
 
 @both
-def test_judgments_of_queries_that_do_not_exist_do_not_count(kind, judged):
-    source = judged([10, 10])
-    qrels(source)["no such query"] = {"other": 1}
-    assert sum(map(len, qrels(kind(rate=0.5)(source)).values())) == 10
-
-
-@both
 def test_a_collection_without_training_has_nothing_to_sample(kind, judged):
     source = judged([4])
     del source.splits["train"]

@@ -53,14 +53,6 @@ def test_paired_seeds_are_tested_by_their_differences(table: Path) -> None:
     assert alone.delta == pytest.approx(one.delta, rel=1e-9) and alone.p_both > one.p_both
 
 
-def test_what_pairing_assumes_is_said_in_the_terminal_and_the_caption(table: Path, capsys) -> None:
-    words = "run i of each shares its initialisation, order of the data and negatives"
-    for flags, said in (([], False), (["--paired-seeds"], True)):
-        assert main([str(table), "--out", str(table.parent / "out"), *flags]) == 0
-        assert (words in " ".join(capsys.readouterr().out.split())) is said
-        assert (words in (table.parent / "out" / "table.md").read_text()) is said
-
-
 def test_unequal_seeds_are_not_paired_but_a_deterministic_system_may_stand_beside(
     table: Path,
 ) -> None:
@@ -156,9 +148,3 @@ def test_compact_is_means_and_letters_in_a_column_per_measure(table: Path, capsy
     latex = (out / "table.tex").read_text()
     assert r"\begin{tabular}{@{}lll@{}}" in latex and r"\toprule" in latex and "±" not in latex
     assert "interval" not in latex and len(latex.partition("caption")[2].splitlines()[0]) < 600
-
-
-@pytest.mark.parametrize("margin", ["-1", "0", "2", "nan"])
-def test_a_margin_that_is_no_difference_is_refused(table: Path, margin: str) -> None:
-    with pytest.raises(BadInput, match="0 < --margin <= 1 must hold"):
-        main([str(table), "--margin", margin])

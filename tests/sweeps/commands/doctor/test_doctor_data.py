@@ -3,7 +3,6 @@
 import gzip
 import json
 
-import numpy as np
 import pytest
 
 from rank_core.chunking.chunks import Span, document_spans
@@ -11,14 +10,6 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig
-from sweeps.commands.doctor.candidates import (
-    candidates,
-    count_ranks,
-    first_and_best,
-    found_share,
-    run_files,
-    unjudged_share,
-)
 from sweeps.commands.doctor.coverage import (
     Passage,
     coverage,
@@ -27,7 +18,11 @@ from sweeps.commands.doctor.coverage import (
     spans_file,
     unseen,
 )
-from sweeps.commands.doctor.texts import alike_queries, equal_texts, similar_queries, unfair_copies
+from sweeps.commands.doctor.data import (
+    _recall,
+    found_share,
+    shared_queries,
+)
 
 
 def split(queries=None, qrels=None, candidates=None):
@@ -56,42 +51,10 @@ def test_recall_is_a_mean_over_queries_within_the_depth():
     assert found_share(TWO, 1) == 0
 
 
-def test_the_best_order_of_the_candidates_bounds_every_reranker():
-    first, best = first_and_best(TWO, Evaluation(measures=("RR@10",), depth=2))
-    assert (first, best) == (1 / 4, 1 / 2)  # q1: rank 2, then rank 1; q2: never
-    assert first_and_best(TWO, Evaluation(measures=("RR@10",), depth=1)) == (0, 0)  # c, then a
-    assert first_and_best(split(qrels={"q": {"a": 1}}), Evaluation()) == (0.0, 0.0)
-
-
-def test_unjudged_candidates_are_counted_over_all_queries():
-    assert unjudged_share(TWO, 10) == 2 / 4  # c of q1 and b of q2
-    assert unjudged_share(TWO, 1) == 1 / 2
-
-
 def test_a_candidate_list_without_any_relevant_document_is_an_error():
     lost = split(qrels={"q": {"a": 1}}, candidates={"q": ["b"]})
-    found = list(candidates(collection(test=lost), Evaluation()))
-    assert levels(found) == ["error", "note"]
-    assert "a reranker cannot find documents" in found[0].text
-
-
-def test_queries_without_candidates_or_relevant_documents_are_named():
-    bare = split({"q1": "x", "q2": "y"}, {"q1": {"a": 1}, "q2": {"a": 0}}, {"q1": ["a"]})
-    texts = [one.text for one in candidates(collection(test=bare), Evaluation())]
-    assert any("1 of 2 queries without a relevant document, such as q2" in text for text in texts)
-    assert any("1 of 2 queries without a candidate, such as q2" in text for text in texts)
-
-
-def test_equal_texts_are_found_whatever_their_case_and_space():
-    documents = collection().documents
-    assert equal_texts(documents) == [["a", "b"]]
-    assert equal_texts({"a": "", "b": " "}) == []  # empty ones are another finding
-
-
-def test_a_copy_of_a_relevant_document_that_is_not_relevant_is_unfair():
-    for grades, unfair in (({"a": 1}, ["q"]), ({"a": 1, "b": 1}, []), ({"c": 1}, [])):
-        one = split(qrels={"q": grades}, candidates={"q": ["b", "c"]})
-        assert unfair_copies(collection(test=one), [["a", "b"]]) == unfair
+    found = _recall("test", lost, Evaluation())
+    assert found.level == "error" and "first-stage" in found.remedy
 
 
 def test_queries_of_two_splits_with_one_text_are_a_warning():
@@ -99,70 +62,9 @@ def test_queries_of_two_splits_with_one_text_are_a_warning():
         train=split({"t": "What  is\tRayleigh scattering?"}),
         test=split({"e": "what is rayleigh scattering?", "f": "other"}),
     )
-    [found] = similar_queries(both)
+    [found] = shared_queries(both)
     assert found.level == "warning"
     assert "test: 1 of 2 queries with the text of a train query, such as e" in found.text
-
-
-def test_the_words_of_a_template_do_not_make_queries_alike():
-    diseases = "gout mumps rabies scurvy tetanus typhus yaws cholera malaria measles".split()
-    theirs = {f"t{i}": f"What are the treatments for {name} ?" for i, name in enumerate(diseases)}
-    ours = {
-        "same": "Treatments for the mumps: what are they",
-        "other": "What are the treatments for polio ?",  # 5 of 7 words, but those of all
-    }
-    assert alike_queries(ours, theirs) == []  # the one word `they` is as rare as `polio`
-    ours["same"] = "Treatments for the mumps: what are"
-    assert alike_queries(ours, theirs) == [("same", "t1")]
-
-
-def test_queries_that_differ_in_their_rarest_words_alone_are_alike():
-    common = " ".join(f"w{i}" for i in range(14))  # 14 log 2 of 14 log 2 + 2 log 3: 0.82
-    assert alike_queries({"a": f"{common} mine"}, {"b": f"{common} yours"}) == [("a", "b")]
-    common = " ".join(f"w{i}" for i in range(11))  # 0.78
-    assert alike_queries({"a": f"{common} mine"}, {"b": f"{common} yours"}) == []
-
-
-def test_alike_queries_are_exactly_those_of_a_comparison_of_all_pairs():
-    from sweeps.commands.doctor import texts
-
-    rng = np.random.default_rng(4)
-    words = [f"w{i}" for i in range(14)]
-    often = np.linspace(1, 4, 14) / np.linspace(1, 4, 14).sum()  # rare words and common ones
-    made = {
-        f"q{i}": " ".join(rng.choice(words, rng.integers(8, 12), replace=False, p=often))
-        for i in range(120)
-    }
-    ours, theirs = dict(list(made.items())[:60]), dict(list(made.items())[60:])
-    sets = {name: frozenset(text.split()) for name, text in made.items()}
-    counts = {word: sum(word in one for one in sets.values()) for word in words}
-    weight = {word: np.log(1 + len(sets) / max(1, count)) for word, count in counts.items()}
-    expected = {
-        a
-        for a in ours
-        if any(texts._overlap(sets[a], sets[b], weight) >= texts.ALIKE for b in theirs)
-    }
-    assert 5 < len(expected) < 55
-    assert len({frozenset(made[a].split()) for a in expected} - {sets[b] for b in theirs}) > 5
-    assert {a for a, _ in alike_queries(ours, theirs)} == expected
-
-
-@pytest.mark.parametrize(
-    ("lines", "level", "words"),
-    [
-        (["q Q0 a 1 3 t", "q Q0 b 2 2 t"], None, ""),
-        (["q Q0 a 1 2 t", "q Q0 b 2 3 t"], "warning", "1 of 2 lines"),
-        (["q Q0 a 1 3 t", "q Q0 b 2 3 t"], "note", "of the rank column"),
-        (["q Q0 a 0 3 t", "q Q0 b 0 3 t"], "note", "for ranks repeat as well"),
-    ],
-)
-def test_ranks_that_contradict_or_complete_the_scores_are_reported(tmp_path, lines, level, words):
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "x.run").write_text("\n".join(lines))
-    found = list(run_files(tmp_path))
-    assert levels(found) == ([level] if level else [])
-    assert all(words in one.text for one in found)
-    assert count_ranks(tmp_path / "test" / "x.run").lines == 2
 
 
 def test_seen_tokens_count_overlapping_chunks_once():

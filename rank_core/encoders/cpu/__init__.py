@@ -1,1 +1,0 @@
-"""CPU forms of computations that differ from transformers', each chosen by measurement."""

@@ -1,0 +1,141 @@
+"""The ranking head of a published reranker: what its checkpoint has between the encoder's vectors
+and the score, as `AutoModelForSequenceClassification` of transformers computes it.
+
+Two labels (old monoBERT) are one score, the difference of their logits. An activation that a model
+card adds, such as a sigmoid, changes no ranking of single chunks and is not applied.
+"""
+
+import copy
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from rank_core.encoders.backbone_types import TYPES, Backbone, backbone_type, kind_of
+from rank_core.encoders.backbones import load_config, load_tokenizer, quietly
+from rank_core.encoders.decoder_rerankers import LogitScore, logit_score
+from rank_core.errors import BadInput
+
+OWN_FIRST_TOKEN = ("camembert", "electra", "mpnet", "roberta", "xlm-roberta")
+"""Kinds whose classifier takes the first token of a row itself."""
+KINDS = ("albert", "bert", "deberta-v2", "distilbert", "modernbert", *OWN_FIRST_TOKEN)
+OTHER_TASKS = re.compile("entail|contradict|neutral|positive|negative|duplicate", re.IGNORECASE)
+"""Labels of inference, sentiment and paraphrase."""
+
+
+class PublishedHead(nn.Module):
+    """score_X1 of row vectors x_XH: pooler, activation and classifier of a checkpoint, with the
+    dropout that they have there."""
+
+    def __init__(self, kind: str, model: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_layers(kind, model))
+        self.reads_rows = kind in (*OWN_FIRST_TOKEN, "bert", "deberta-v2")
+
+    def forward(self, x_XH: Tensor) -> Tensor:
+        """One score per vector."""
+        first, *rest = self.layers
+        x = first(x_XH.flatten(0, -2)[:, None] if self.reads_rows else x_XH.flatten(0, -2))
+        for layer in rest:
+            x = layer(x)
+        score_N1 = x if x.shape[-1] == 1 else x[:, 1:] - x[:, :1]
+        return score_N1.unflatten(0, x_XH.shape[:-1])
+
+
+def _layers(kind: str, model: Any) -> list[nn.Module]:
+    """The modules that a kind's `ForSequenceClassification` applies, in order."""
+    if kind in OWN_FIRST_TOKEN:
+        return [model.classifier]
+    if kind == "bert":
+        return [model.bert.pooler, model.dropout, model.classifier]
+    if kind == "albert":
+        pooler = model.albert
+        return [pooler.pooler, pooler.pooler_activation, model.dropout, model.classifier]
+    if kind == "deberta-v2":
+        return [model.pooler, model.dropout, model.classifier]
+    if kind == "distilbert":
+        return [model.pre_classifier, nn.ReLU(), model.dropout, model.classifier]
+    return [model.head, model.drop, model.classifier]  # modernbert
+
+
+@lru_cache(maxsize=16)
+def head_problem(name: str, folder: Path) -> str:
+    """The reason why the trained head of a checkpoint cannot rank here; "" if it can."""
+    config = load_config(name, folder)
+    kind = backbone_type(name, config)
+    labels = [str(label) for label in (config.id2label or {}).values()]
+    if kind.loader == "AutoModel" and "auto_map" in json.loads(
+        (folder / "config.json").read_text(encoding="utf-8")
+    ):
+        return "its head needs code of the checkpoint (auto_map), which is never run"
+    if kind.causal and logit_score(name, folder, load_tokenizer(folder)) is not None:
+        return ""
+    if (name := kind_of(config)) not in KINDS:
+        return f"heads of kind {name} are not read; known: {', '.join(KINDS)}"
+    if config.num_labels > 2:
+        return f"its head has {config.num_labels} labels; a ranking head has one, or two"
+    if other := [label for label in labels if OTHER_TASKS.search(label)]:
+        return f"its head is of another task: labels {', '.join(other)}"
+    return ""
+
+
+def head_pooling(backbone: Backbone) -> str:
+    """The row pooling that the head of a checkpoint was trained with."""
+    config = load_config(backbone.name, backbone.folder)
+    if TYPES[backbone.kind].causal:
+        return "last"
+    return str(getattr(config, "classifier_pooling", "cls"))
+
+
+def decoder_score(backbone: Backbone) -> LogitScore | None:
+    """The score of a decoder; None for other checkpoints."""
+    if not TYPES[backbone.kind].causal:
+        return None
+    return logit_score(backbone.name, backbone.folder, load_tokenizer(backbone.folder))
+
+
+def sequence_classifier(backbone: Backbone, dropout: float) -> Any:
+    """The whole checkpoint as transformers' `ForSequenceClassification`, in fp32. Raises `BadInput`
+    if it lacks weights of its head."""
+    config = copy.deepcopy(load_config(backbone.name, backbone.folder))
+    for attribute in (*backbone_type(backbone.name, config).dropouts, *_HEAD_DROPOUTS):
+        if hasattr(config, attribute):
+            setattr(config, attribute, dropout)
+    with quietly():
+        model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+            backbone.folder, config=config, dtype=torch.float32, output_loading_info=True
+        )
+    if report["missing_keys"]:
+        raise BadInput(
+            f"the checkpoint of {backbone.name} lacks {min(report['missing_keys'])} of its "
+            "trained head; copy or download it again, or draw a new head with model.head=new"
+        )
+    return model
+
+
+_HEAD_DROPOUTS = (
+    *("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout"),
+    *("pooler_dropout", "cls_dropout"),
+)
+
+
+def load_head(backbone: Backbone, dropout: float) -> PublishedHead:
+    """The trained head of a checkpoint, with the given dropout rate everywhere."""
+    return PublishedHead(backbone.kind, sequence_classifier(backbone, dropout))
+
+
+def save_classifier(
+    backbone: Backbone, encoder: nn.Module, head: PublishedHead, folder: Path
+) -> None:
+    """Writes encoder and head as one checkpoint that `AutoModelForSequenceClassification` and
+    sentence-transformers' `CrossEncoder` read."""
+    model = sequence_classifier(backbone, 0.0)
+    with torch.no_grad():
+        model.base_model.load_state_dict(encoder.state_dict(), strict=False)
+        PublishedHead(backbone.kind, model).load_state_dict(head.state_dict())
+    model.save_pretrained(folder)

@@ -1,0 +1,79 @@
+"""This machine: versions and devices."""
+
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+import torch
+from packaging.requirements import Requirement
+
+from sweeps.commands.doctor.finding import Finding
+from sweeps.plan.terminal import numbered
+
+NAMED = ("torch", "transformers", "ray", "mlflow", "numpy", "pandas", "ir-measures")
+
+
+def machine() -> Iterator[Finding]:
+    """The findings on this machine."""
+    packages = ", ".join(f"{name} {_version(name) or 'missing'}" for name in NAMED)
+    yield Finding("ok", f"Python {platform.python_version()}, {packages}")
+    yield from _requirements()
+    yield gpus()
+
+
+def gpus() -> Finding:
+    """The finding on the GPUs of this machine."""
+    return accelerators(
+        visible=torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        attached=len(list(Path("/dev").glob("nvidia[0-9]*"))),
+        build=torch.version.cuda,
+        hidden=os.environ.get("CUDA_VISIBLE_DEVICES"),
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _requirements() -> Iterator[Finding]:
+    if _version("ranksweep") is None:
+        yield Finding(
+            "warning",
+            "ranksweep is not installed, it is imported from the current folder",
+            "trials run in other folders and on other machines, which would not find it",
+            "pip install -e '.[sweep]'",
+        )
+        return
+    for requirement in map(Requirement, requires("ranksweep") or ()):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": "sweep"}):
+            continue
+        needed, installed = f"{requirement.name}{requirement.specifier}", _version(requirement.name)
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+            what = f"{requirement.name} {installed or 'is missing'}, ranksweep needs {needed}"
+            why = "its tests hold for these versions only"
+            yield Finding("error", what, why, f"pip install '{needed}'")
+
+
+def accelerators(*, visible: int, attached: int, build: str | None, hidden: str | None) -> Finding:
+    """GPUs that torch can use, out of those that are attached to the machine. `build` is torch's
+    CUDA version, None for a CPU build; `hidden` is CUDA_VISIBLE_DEVICES."""
+    if attached > visible:
+        seen = f"{visible} of {attached} GPUs seen"
+        if hidden is not None:
+            return Finding("note", f"{seen}: CUDA_VISIBLE_DEVICES is {hidden!r}")
+        cause = "torch is a CPU build" if build is None else f"torch is built for CUDA {build}"
+        remedy = "install the torch build that suits the driver `nvidia-smi` shows"
+        return Finding("error", f"{seen}, {cause}", "trials would run on the CPU", remedy)
+    if visible:
+        names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(visible)}))
+        return Finding("ok", f"{numbered(visible, 'GPU')}: {names}; CUDA {build}")
+    return Finding(
+        "note",
+        f"no GPU on this machine, {os.cpu_count()} CPU cores",
+        "enough for `tiny-docs`; a real backbone takes hours per trial",
+    )

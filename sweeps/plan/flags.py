@@ -1,0 +1,152 @@
+"""The flags that all sweeps share, each stated once: parser, help, check, and place in a sweep's
+file all come from here."""
+
+import argparse
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rank_core.checkpoints import Cadence
+from rank_core.errors import BadInput
+from sweeps.plan.command_line import INTERPOLATE
+from sweeps.plan.profiles import PROFILES
+from sweeps.plan.search_options import SEARCHES
+
+MOST_SEEDS, MOST_WORKERS = 1_000, 10_000
+PREFIX_VARIABLE = "RANKSWEEP_EXPERIMENT_PREFIX"
+PREFIX_HELP = f"none, or ${PREFIX_VARIABLE}"
+DEFAULT_BACKBONE = "tiny-docs (the default), a Hugging Face id or a folder"
+SEARCH_HELP = (
+    f"{', '.join(SEARCHES)} (default: grid); asha needs Ray and is not reproducible to the trial"
+)
+INTERPOLATE_HELP = (
+    "systems also shown interpolated with the first stage; best: the baseline and the best on dev"
+)
+MINUTES_HELP = "time between checkpoints (default: %(default)g; 0: none)"
+HOURS_HELP = "budget over all commands; core-hours without a GPU"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag. A `kind` of bool is a switch, described by a verb; others by a noun."""
+
+    flag: str
+    metavar: str
+    help: str
+    kind: type = str
+    default: Any = None
+    least: float = 0
+    most: float = math.inf
+    inside: bool = False  # `least` and `most` are excluded
+    choices: tuple[str, ...] | None = None
+    confirmed: bool = True  # --confirm accepts it: it changes no confirmed cell
+    key: str = ""  # in the table `search` of a sweep's file
+
+    @property
+    def name(self) -> str:
+        """The name in Python: `num_seeds`."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Declares the flag in a parser."""
+        text = self.help
+        if self.default is not None and self.kind is not bool and "default" not in text:
+            text += " (default: %(default)s)"
+        if self.kind is bool:
+            parser.add_argument(self.flag, action="store_true", help=text)
+            return
+        parser.add_argument(
+            self.flag,
+            metavar=None if self.choices else self.metavar,
+            type=self.kind,
+            default=self.default,
+            choices=self.choices,
+            help=text,
+        )
+
+    def check(self, value: float | None) -> None:
+        """Refuses a number out of its range."""
+        if value is None:
+            return
+        if self.inside and not self.least < value < self.most:
+            above = f"{self.least:g} < " if self.most < math.inf else ""
+            law = f"< {self.most:g}" if above else f"> {self.least:g}"
+            raise BadInput(f"{above}{self.flag} {law} must hold, got {value}")
+        if value < self.least:
+            raise BadInput(f"{self.flag} >= {self.least:g} must hold, got {value}")
+        if value > self.most:
+            raise BadInput(f"{self.flag} <= {self.most:,} must hold, got {value}")
+
+
+GROUPS: dict[str, tuple[Flag, ...]] = {
+    "what runs": (
+        Flag("--collection", "NAME|DIR", "collection: a name or a folder"),
+        Flag("--fields", "THEIRS=OURS,...", "field names of a folder: id=doc_id,body=text"),
+        Flag("--backbone", "ID|DIR", f"encoder: {DEFAULT_BACKBONE}", confirmed=False),
+        Flag("--model", "NAME", "ranking model (ranksweep models lists them)", confirmed=False),
+        Flag("--profile", "NAME", f"settings of a paper: {', '.join(PROFILES)}", confirmed=False),
+        Flag(
+            "--init-from",
+            "TRIAL",
+            "trial whose weights to start from; of a cell, its trial with the same seed",
+            confirmed=False,
+        ),
+    ),
+    "seeds and search": (
+        Flag("--seeds", "1,2,3", "seeds of every cell"),
+        Flag("--num-seeds", "N", "seeds 1 to N (default: 3)", int, least=1, most=MOST_SEEDS),
+        Flag("--search", "NAME", SEARCH_HELP, key="name"),
+        Flag("--num-configs", "N", "configurations beside the baseline", int, key="num_configs"),
+        Flag("--search-seed", "N", "of the search (default: 1)", int, least=-math.inf, key="seed"),
+        Flag("--race-delta", "D", "difference a race ignores (default: 0)", float, key="delta"),
+        Flag("--asha-eta", "N", "one of N passes a rung (default: 3)", int, least=2, key="eta"),
+        Flag("--asha-min-epochs", "N", "of rung 1 (default: 1)", int, least=1, key="min_epochs"),
+    ),
+    "results": (
+        Flag("--storage", "DIR|URI", "folder of the results", default="results"),
+        Flag("--tracking-uri", "URI", "MLflow, or none (default: sqlite in the storage)"),
+        Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
+        Flag("--experiment-prefix", "NAME", f"of MLflow's experiments (default: {PREFIX_HELP})"),
+        Flag("--interpolate", "", INTERPOLATE_HELP, default="best", choices=INTERPOLATE),
+        Flag("--weights-gib", "G", "limit of kept weights, the best on dev first", float, 10.0),
+    ),
+    "engine and resources": (
+        Flag("--engine", "NAME", "ray, or local: one trial at a time here", default="ray"),
+        Flag("--num-workers", "N", "workers of a trial", int, 1, least=1, most=MOST_WORKERS),
+        Flag("--cpus-per-worker", "N", "threads", int, 1, least=1, most=MOST_WORKERS),
+        Flag("--gpus-per-worker", "X", "default: 1 where there are GPUs", float, least=-math.inf),
+        Flag("--checkpoint-minutes", "M", MINUTES_HELP, float, Cadence().minutes),
+        Flag("--checkpoint-gib", "G", "of all checkpoints (default: half the disk)", float, 0.0),
+        Flag("--max-gpu-hours", "H", HOURS_HELP, float, inside=True),
+        Flag("--deadline", "WHEN", "end of the sweep: 2h30m or 2026-11-21T18:00"),
+    ),
+    "instead of the whole sweep": (
+        Flag("--dry-run", "", "print the plan and launch nothing", bool),
+        Flag("--prepare", "", "make the inputs on every node, without a GPU, and end", bool),
+        Flag("--smoke-test", "", "run the whole path on little data", bool, confirmed=False),
+        Flag("--confirm", "", "train the winner on dev again with fresh seeds", bool),
+    ),
+}
+"""{title in the help: its flags}"""
+FLAGS = {flag.name: flag for group in GROUPS.values() for flag in group}
+SEARCH_FLAGS = {flag.key: flag for flag in FLAGS.values() if flag.key}
+"""{key of the table `search` in a sweep's file: its flag}"""
+SEARCH = {flag.name for flag in SEARCH_FLAGS.values()}
+SEEDS = {"seeds", "num_seeds"}
+MODES = [flag.name for flag in GROUPS["instead of the whole sweep"]]
+NOT_CONFIRMED = [name for name, flag in FLAGS.items() if flag.key or not flag.confirmed]
+"""Flags that would change the confirmed cells."""
+
+
+def add_flags(parser: argparse._ActionsContainer, names: Collection[str]) -> None:
+    """Declares some of the flags in the parser of another command."""
+    for name in names:
+        FLAGS[name].add_to(parser)
+
+
+def check_flags(given: argparse.Namespace, names: Iterable[str] = FLAGS) -> None:
+    """Refuses numbers out of their ranges."""
+    for name in names:
+        if FLAGS[name].kind in (int, float):
+            FLAGS[name].check(vars(given).get(name))

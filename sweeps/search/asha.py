@@ -1,0 +1,116 @@
+"""Asynchronous successive halving (ASHA, Li et al. 2020): Ray Tune's `ASHAScheduler` stops trials.
+
+The first seed of every configuration competes; those that reach the end run all seeds, as the
+baseline and deterministic configurations do, and only they are tested. Which trials stop depends on
+the order in which they report.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rank_core.errors import BadInput
+from sweeps.plan.plan import Plan, Trial
+from sweeps.search.search import Block, Decision, Known, Search, dev_values
+from sweeps.store.records import Records
+from sweeps.store.trial_status import USED, TrialStatus
+
+
+class AshaSearch(Search):
+    """The first seed of all configurations, then the other seeds of the survivors."""
+
+    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+        super().__init__(plan, known, records)
+        _check(plan)
+        self._competing = {cell.cell for cell in plan.cells[1:] if not cell.deterministic}
+
+    @classmethod
+    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+        """The rule, and that it is not reproducible to the trial."""
+        _check(plan)
+        yield from super().plan_lines(plan)
+        search, first = plan.search, plan.seeds[0]
+        yield (
+            f"            with seed {first} a configuration stops after {search.min_epochs}, "
+            f"{search.min_epochs * search.eta}, ... epochs unless it is among"
+        )
+        yield (
+            f"            the best 1/{search.eta} on dev so far; those that reach the end run "
+            f"all {len(plan.seeds)} seeds;"
+        )
+        yield (
+            f"            at most {plan.num_trials} trials; which ones stop depends on the "
+            "order of their reports"
+        )
+
+    def decide(self) -> Decision:
+        """The competition first; further seeds of a configuration that reached the end."""
+        first, wanted, final = self.plan.seeds[0], [], True
+        for trial in self.plan.trials():
+            competes = trial.cell.cell in self._competing
+            if competes and trial.seed == first:
+                trial = replace(trial, competes=True)
+                final = final and self.status(trial) is not None
+            elif competes and self.status(replace(trial, seed=first)) not in USED:
+                continue
+            wanted.append(trial)
+        return Decision(tuple(wanted), final)
+
+    def block(self, trial: Trial) -> Block | None:
+        """All trials of a seed; of a further seed, once the survivors are known."""
+        known = trial.seed == self.plan.seeds[0] or self.decision.final
+        return super().block(trial) if known else None
+
+    def described(self) -> Mapping[str, Any]:
+        """The settings, and the configurations that ASHA stopped."""
+        search = self.plan.search
+        return {
+            "name": search.name,
+            "eta": search.eta,
+            "min_epochs": search.min_epochs,
+            "num_seeds": len(self.plan.seeds),
+            "over": self.decision.final,
+            "standings": [
+                self._standing(trial) for trial in self.decision.wanted if trial.competes
+            ],
+        }
+
+    def _standing(self, trial: Trial) -> dict[str, Any]:
+        status = self.status(trial)
+        used = [t for t in self._seeds_of(trial) if self.status(t) in USED]
+        means = [float(dev_values(self.records, t).mean()) for t in used]
+        return {
+            "cell": trial.cell.cell,
+            "dev_mean": sum(means) / len(means) if means else None,
+            "num_seeds": len(used),
+            "left_after": None if status is None or used else 0,
+            "reason": None if status is None or used else _fate(status),
+        }
+
+    def _seeds_of(self, trial: Trial) -> Iterator[Trial]:
+        return (t for t in self.decision.wanted if t.cell.cell == trial.cell.cell)
+
+
+def _fate(status: str) -> str:
+    return "stopped" if status == TrialStatus.STOPPED else "a trial was lost"
+
+
+def _check(plan: Plan) -> None:
+    """Refuse a plan without two configurations to compare after whole epochs of one model."""
+    competing = [cell.config for cell in plan.cells[1:] if not cell.deterministic]
+    if len(competing) < 2:
+        raise BadInput(
+            "--search asha needs 2 configurations or more beside the baseline that training can "
+            f"change, got {len(competing)}"
+        )
+    if any(config.evaluation.folds or config.training.max_steps for config in competing):
+        raise BadInput(
+            "--search asha counts epochs of one model, without evaluation.folds and "
+            "training.max_steps (training.epoch_steps makes short epochs)"
+        )
+    least = min(config.training.num_epochs for config in competing)
+    if least <= plan.search.min_epochs:
+        raise BadInput(
+            "--search asha can only stop trials before their end: --asha-min-epochs < "
+            f"training.num_epochs must hold, got {plan.search.min_epochs} and {least}"
+        )

@@ -1,0 +1,68 @@
+"""Which window, stride and aggregation should the reranker that I have be served with?
+
+Paper: Dai & Callan 2019 and Zhang, Yates & Lin 2021 (aggregations of passage scores), Boytsov et
+al. 2022 (windows and strides). Servers cut at a fixed size and take the maximum, untested.
+Cells: every (window, stride), its chunks scored once by the checkpoint as it is. The rows are all
+aggregations of these chunk scores; those of the best are interpolated with the first stage. The
+baseline is the first window of the longest size, as where documents are truncated.
+Size: no training and no seeds, one pass over dev and test per cell. Dev queries choose the answer,
+test queries test it; `serving.json` states it for a server.
+Expected: far above the first window where relevant text starts late, little elsewhere; sums of
+logits behind the maximum; the interpolation above both.
+"""
+
+import sys
+
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
+from sweeps.driver.command import main
+from sweeps.plan.experiment import Experiment, Grid, model_and_windows
+
+SIZES = (128, 256, 512, 1024)
+SMALL_SIZES = (32, 64)  # for a reranker of about 100 tokens
+FIXED = {
+    "model.name": "maxp",
+    "training.num_epochs": 0,
+    "training.keep_weights": "none",
+    "evaluation.keep_chunk_scores": True,
+    "evaluation.folds": 0,
+}
+"""Settings without which there is no single scoring of a model as it is."""
+
+
+def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+    """Windows up to the longest, each with strides of half of it and of all of it."""
+    settings = base.settings()
+    for name, value in FIXED.items():
+        if settings[name] != value:
+            raise BadInput(
+                f"serving scores chunks once, by a model as it is: {name}={value} must hold, got "
+                f"{settings[name]}; `ranksweep run window_stride` trains"
+            )
+    has_head = backbone.trained_head or (backbone.folder / RANKING_HEAD).exists()
+    if not has_head or base.model.head == "new":
+        raise BadInput(
+            f"serving needs a trained reranker, and backbone {backbone.name} has no ranking head "
+            f"(model.head={base.model.head})"
+        )
+    chunking = base.chunking
+    longest = min(backbone.max_window(chunking.max_query_tokens), chunking.max_document_tokens)
+    sizes = [size for size in (SIZES if longest > SIZES[0] else SMALL_SIZES) if size < longest]
+    pairs = [(w, s) for w in (*sizes, longest) for s in (max(1, w // 2), w)]
+    points = [{"chunking.window": w, "chunking.stride": s} for w, s in pairs]
+    return Grid(points=tuple(points[:-1]), baseline=points[-1])
+
+
+EXPERIMENT = Experiment(
+    name="serving",
+    question="Which window, stride and aggregation for the reranker that I have?",
+    swept=("chunking.window", "chunking.stride"),
+    grid=grid,
+    label=model_and_windows,
+    settings=FIXED,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))

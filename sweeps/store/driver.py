@@ -1,0 +1,191 @@
+"""`driver.json`: one command at a time drives a sweep. The file is created only where none exists
+and its driver touches it every ten seconds; untouched for a minute, it is taken over."""
+
+import getpass
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from rank_core.errors import BadInput
+from sweeps.store.records import Records
+from sweeps.store.storage import OURS, reason
+
+FILE = "driver.json"
+TOUCH_SECONDS = 10.0
+STALE_SECONDS = 60.0
+SETTLE_SECONDS = 1.0
+"""The wait between taking over and checking it: the later of two commands wins."""
+TAKEN_OVER = 130  # exit code of a driver whose sweep another one took over
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The process that drives a sweep; `command` is its token in the attempts of its trials."""
+
+    host: str
+    pid: int
+    command: str
+    process_start: str = ""  # so that a reused pid is noticed
+    user: str = ""
+    since: float = 0.0  # seconds since the epoch, by its own clock
+    touched: float = 0.0  # likewise
+
+    def text(self) -> str:
+        """The driver in messages."""
+        since = datetime.fromtimestamp(self.since).strftime("%Y-%m-%d %H:%M")
+        return f"process {self.pid} of {self.user} on {self.host}, since {since}"
+
+    @property
+    def is_here(self) -> bool:
+        """True on the host of the process."""
+        return self.host == socket.gethostname()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while its process runs on this host."""
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+        except PermissionError:
+            pass  # another user's process: it exists
+        return process_start(self.pid) == self.process_start
+
+
+def read_driver(records: Records, *, wait: bool = True) -> Driver | None:
+    """The driver of a sweep, alive or dead; None without one."""
+    content = records.storage.read(records.path(FILE), wait=wait)
+    if content is None:
+        return None
+    try:
+        stored = json.loads(content)
+        return Driver(**stored | {"pid": int(stored["pid"]), "since": float(stored["since"])})
+    except (ValueError, TypeError, KeyError, AttributeError):  # of another version
+        return Driver("another host", 0, "")
+
+
+def living_driver(records: Records, now: Callable[[], float] = time.time) -> Driver | None:
+    """The command that drives a sweep now; None without one. Changes nothing: the age of another
+    machine's file is measured by this machine's clock."""
+    driver = read_driver(records)
+    if driver is None or _is_stale(records, driver, now):
+        return None
+    return driver
+
+
+@contextmanager
+def only_driver(records: Records, now: Callable[[], float] | None = None) -> Iterator[Driver]:
+    """This process as the driver of a sweep while the block runs; raises `BadInput` where another
+    command drives it. Two drivers would run every trial twice."""
+    pid = os.getpid()
+    driver = Driver(
+        socket.gethostname(), pid, uuid.uuid4().hex, process_start(pid), _user(), time.time()
+    )
+    _acquire(records, driver, now or records.storage.now)
+    records.command = driver.command
+    over = threading.Event()
+    touching = threading.Thread(
+        target=touch, args=(records, driver, over), daemon=True, name="driver"
+    )
+    touching.start()
+    try:
+        yield driver
+    finally:
+        over.set()
+        touching.join(SETTLE_SECONDS)
+        with suppress(Exception):  # otherwise it is taken over once this process has ended
+            if _is(read_driver(records), driver):
+                records.storage.remove(records.path(FILE))
+
+
+def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None:
+    path = records.path(FILE)
+    if records.storage.create(path, _content(driver)):
+        return
+    holder = read_driver(records)
+    if holder is None or _is_stale(records, holder, now):
+        records.storage.write(path, _content(driver))
+        time.sleep(SETTLE_SECONDS)
+        holder = read_driver(records)
+    if not _is(holder, driver):
+        raise BadInput(
+            f"one command at a time may drive a sweep, and {records.uri} is driven by "
+            f"{holder.text() if holder else 'another command'}. Wait for it or end it there; it "
+            f"is considered dead {STALE_SECONDS:.0f} s after it last touched {FILE}"
+        )
+
+
+def _is_stale(records: Records, driver: Driver, now: Callable[[], float]) -> bool:
+    if driver.is_here:
+        return not driver.is_alive
+    modified = records.storage.modified(records.path(FILE))
+    return modified is not None and now() - modified > STALE_SECONDS
+
+
+def touch(
+    records: Records,
+    driver: Driver,
+    over: threading.Event,
+    taken_over: "Callable[[Records, Driver], None] | None" = None,
+    seconds: float = TOUCH_SECONDS,
+) -> None:
+    """Touches the file until it is `over`, or another driver's. A storage that is away is tried
+    again: no other driver can reach it either. The processes of trials may wait for it unheard, so
+    the driver says so."""
+    while not over.wait(seconds):
+        try:
+            current = read_driver(records, wait=False)
+            if current is not None and not _is(current, driver):
+                (taken_over or _end_this_process)(records, current)
+                return
+            content = _content(replace(driver, touched=time.time()))
+            records.storage.write(records.path(FILE), content, wait=False)
+            records.storage.tell_back()
+        except OURS:
+            raise
+        except Exception as error:  # every filesystem has its own kinds
+            records.storage.tell_away(f"{FILE}: {reason(error)}; trying again")
+
+
+def _end_this_process(records: Records, other: Driver) -> None:
+    """Ends this process as a kill does, which loses nothing: its writes would mix with those of the
+    other driver."""
+    print(
+        f"error: this command was silent for more than {STALE_SECONDS:.0f} s, and {records.uri} is "
+        f"driven by {other.text()} now. It ends here; finished trials are kept",
+        flush=True,
+    )
+    os._exit(TAKEN_OVER)
+
+
+def _is(one: Driver | None, other: Driver) -> bool:
+    return one is not None and one.command == other.command
+
+
+def _content(driver: Driver) -> bytes:
+    return json.dumps(asdict(driver), indent=1).encode()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may have a number without a name
+        return str(os.getuid())
+
+
+def process_start(pid: int) -> str:
+    """When a process started, in clock ticks since boot; "" where the system does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""  # no /proc on this system: the pid alone
+    # The command may contain spaces and brackets; field 22 is counted behind its last bracket.
+    return text.rpartition(")")[2].split()[19]

@@ -1,0 +1,491 @@
+"""The trials of a sweep: the folder of a trial in its storage is all that is known of it.
+
+`trials/NAME/` is the same for every sweep of a storage, since a name stands for everything that
+affects a trial's numbers. `result.json` is written last: with it a trial is done. It names size and
+SHA-256 of every other file of the trial (`files`), and the SHA-256 of its own content (`checksum`).
+`attempt-N.json` is written when an attempt begins and replaced when it ends; `progress.json` has
+the reports of the attempt that runs.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from rank_core.cache import cache_root
+from rank_core.checkpoints.weights import WEIGHTS
+from rank_core.errors import BadInput
+from rank_core.files import NO_FILE
+from rank_core.seeding import derive
+from sweeps.plan.secrets import redact, redact_text
+from sweeps.store.storage import Entry, Storage
+from sweeps.store.trial_status import TrialStatus
+
+TRIALS, CHECKPOINTS = "trials", "checkpoints"
+RESULT, PROGRESS, HISTORY = "result.json", "progress.json", "history.jsonl"
+SCORES = "per_query.parquet"
+ASIDE = ".damaged-"  # and a number, after the name of a trial that was set aside
+SMALL = 2**20
+MAY_GO = (WEIGHTS,)
+"""Files that a finished trial may lack: only the best seed of a cell keeps them."""
+REMEDY = "the sweep's command sets the trial aside and runs it again"
+COSTS = (
+    "train_seconds",
+    "eval_seconds",
+    "peak_memory_bytes",
+    "encoder_tokens",
+    "padding_share",
+    "training_padding_share",
+    "ties",
+)
+"""The numbers that every result has."""
+CHANGED = "was changed after the trial's end"
+
+
+class DamagedTrial(BadInput):
+    """A file of a finished trial that has changed since the trial's end, or is missing."""
+
+    def __init__(self, trial: str, file: str, reason: str) -> None:
+        super().__init__(f"{trial}/{file} {reason}; {REMEDY}")
+        self.text = f"{file} {reason}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The content of a `result.json`: the trial's `facts`, and {file: its size and SHA-256}."""
+
+    facts: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An attempt of a trial; `ended` is None while it runs, or if its driver was killed."""
+
+    attempt: int
+    sweep: str
+    command: str  # the token of its driver
+    begun: int  # milliseconds since the epoch
+    ended: int | None = None
+    status: str = ""  # at its end; a lost attempt `failed`, a given up one `interrupted`
+    kind: str = ""  # of failure
+    reason: str = ""
+    again: bool = False  # whether another attempt follows
+    host: str = ""
+    node: str = ""
+
+    @property
+    def lost(self) -> bool:
+        """True if it ended by a fault."""
+        return self.status == TrialStatus.FAILED
+
+
+@dataclass(frozen=True)
+class State:
+    """A trial of a sweep, read from its files."""
+
+    name: str
+    status: TrialStatus = TrialStatus.PLANNED
+    reason: str = ""  # of its end, or why it waits
+    attempts: tuple[Attempt, ...] = ()  # of this sweep
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of its result
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    progress: Mapping[str, Any] | None = None  # of a trial without a result
+    damage: str = ""  # of its result
+
+    @property
+    def cell(self) -> str:
+        """The configuration's name."""
+        return self.name.rpartition("-seed")[0]
+
+    @property
+    def seed(self) -> int:
+        """The trial's seed."""
+        return int(self.name.rpartition("-seed")[2])
+
+    @property
+    def num_attempts(self) -> int:
+        """Attempts so far; one for a trial that another sweep has finished."""
+        return max(len(self.attempts), int(self.status.used))
+
+    @property
+    def seconds(self) -> float:
+        """The time of the attempts of this sweep, without one that runs now."""
+        total = 0.0
+        for attempt in self.attempts:
+            end = attempt.ended
+            if end is None and self.status is not TrialStatus.RUNNING:
+                end = (self.progress or {}).get("time")
+            seconds = max(0.0, (end - attempt.begun) / 1000) if end else 0.0
+            if self.facts and attempt is self.attempts[-1]:
+                own = self.facts["train_seconds"] + self.facts["eval_seconds"]
+                seconds = min(seconds, own) if end else own
+            total += seconds
+        return total
+
+    @property
+    def dev(self) -> Mapping[str, float]:
+        """The means of the measures on dev: of its result, or the latest so far."""
+        return self.facts.get("dev") or (self.progress or {}).get("dev") or {}
+
+
+class Records:
+    """The trials of the sweep `sweep`, such as `window_stride/python-docs`, or "" for a folder with
+    all attempts its own. `command` is the token
+    of the driver that writes, or whose attempts run."""
+
+    def __init__(self, storage: Storage, sweep: str, *, command: str = "") -> None:
+        self.storage, self.sweep, self.command = storage, sweep, command
+        self.origin: Records | None = None  # of a copy
+        self._read: dict[str, tuple[Entry, bytes]] = {}  # small files, by path
+        self._results: dict[str, Result] = {}
+        self._open: dict[str, tuple[str, Attempt]] = {}  # {trial: path of its attempt, the attempt}
+
+    @property
+    def uri(self) -> str:
+        """The folder or URI of the sweep, as messages name it."""
+        return self.origin.uri if self.origin else f"{self.storage.uri}/{self.sweep}".rstrip("/")
+
+    @property
+    def identity(self) -> str:
+        """Six hex digits that name this sweep among those of all storages."""
+        root = f"{self.storage.root}/{self.sweep}"
+        return f"{derive(0, self.storage.fs.protocol[0], root):016x}"[:6]
+
+    @cached_property
+    def folder(self) -> Path:
+        """The sweep's folder, or for a URI the folder of its copy on this machine."""
+        if self.storage.is_local:
+            return Path(self.storage.root, self.sweep)
+        return cache_root() / "copies" / f"{derive(0, self.uri):016x}" / self.sweep
+
+    def trial_folder(self, name: str) -> Path:
+        """The folder of a trial in a local storage."""
+        return Path(self.storage.root, TRIALS, name)
+
+    def path(self, file: str) -> str:
+        """The path of a file of the sweep in its storage."""
+        return f"{self.sweep}/{file}" if self.sweep else file
+
+    def read_file(self, file: str) -> bytes | None:
+        """The content of a file of the sweep; None where it is absent."""
+        return self.storage.read(self.path(file))
+
+    def write_file(self, file: str, data: bytes) -> None:
+        """Writes a file of the sweep."""
+        self.storage.write(self.path(file), data)
+
+    def states(self, names: Iterable[str]) -> dict[str, State]:
+        """{name: state} of trials, by a listing and the small files that are new since the last
+        one."""
+        listed = self.listed(list(names))
+        self._bring(listed)
+        return {name: self._state(name, files) for name, files in listed.items()}
+
+    def state(self, name: str) -> State:
+        """The state of a trial."""
+        return self.states([name])[name]
+
+    def finished(self, name: str) -> bool:
+        """True if any sweep of the storage has finished a trial by now."""
+        return self.storage.modified(f"{TRIALS}/{name}/{RESULT}") is not None
+
+    def result(self, name: str) -> Result:
+        """The result of a finished trial; raises `DamagedTrial`."""
+        if name not in self._results:
+            self._results[name] = parse_result(self._content(name, RESULT), name)
+        return self._results[name]
+
+    def read(self, name: str, file: str) -> bytes:
+        """A file of a finished trial as it was at the trial's end; raises `DamagedTrial`."""
+        result = self.result(name)
+        return _checked(name, file, self._content(name, file), result)
+
+    def read_each(self, names: Collection[str], file: str) -> dict[str, bytes]:
+        """{name: content} of a file of several finished trials, read at once."""
+        lacking = [name for name in names if name not in self._results]
+        found = self.storage.read_all(f"{TRIALS}/{name}/{RESULT}" for name in lacking)
+        for name in lacking:
+            content = found.get(f"{TRIALS}/{name}/{RESULT}")
+            if content is None:
+                raise DamagedTrial(name, RESULT, "does not exist")
+            self._results[name] = parse_result(content, name)
+        found = self.storage.read_all(f"{TRIALS}/{name}/{file}" for name in names)
+        contents = {}
+        for name in names:
+            content = found.get(f"{TRIALS}/{name}/{file}")
+            if content is None:
+                raise DamagedTrial(name, file, "does not exist")
+            contents[name] = _checked(name, file, content, self._results[name])
+        return contents
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """The progress reports of a finished trial, or of the attempt that runs; [] if none."""
+        try:
+            return [json.loads(line) for line in self.read(name, HISTORY).splitlines()]
+        except (DamagedTrial, ValueError):
+            pass
+        with suppress(ValueError, TypeError):
+            last = json.loads(self.storage.read(f"{TRIALS}/{name}/{PROGRESS}") or b"")
+            step = last.get("dev_step") or last["step"]
+            return [last | {"step": step, "curve": []}, last | {"dev": None}]
+        return []
+
+    def damage(self, state: State, *, thorough: bool) -> str:
+        """The damage of a finished trial, "" for none: every file by its size, and by its SHA-256
+        where it was changed after `result.json`; with `thorough` small files in any case. Objects
+        of an object store change no bits."""
+        if state.damage or not state.status.used:
+            return state.damage
+        thorough &= self.storage.is_local
+        try:
+            result, ended = self.result(state.name), state.files[RESULT].modified
+            for file, known in result.files.items():
+                if file not in state.files:
+                    if file in MAY_GO:
+                        continue
+                    raise DamagedTrial(state.name, file, "does not exist")
+                entry = state.files[file]
+                _check_size(state.name, file, entry.size, known["bytes"])
+                if entry.modified > ended or (thorough and known["bytes"] <= SMALL):
+                    self.read(state.name, file)
+        except DamagedTrial as error:
+            return error.text
+        return ""
+
+    def begin(self, name: str) -> int:
+        """Records that an attempt begins; returns its number among those of this sweep."""
+        listed = self.listed([name])
+        self._bring(listed)
+        self._results.pop(name, None)
+        files, state = listed[name], self._state(name, listed[name])
+        if PROGRESS in files:
+            self.storage.remove(f"{TRIALS}/{name}/{PROGRESS}")
+        taken = sum(map(_is_attempt, files))
+        for number in count(taken + 1):
+            attempt = Attempt(attempt=number, sweep=self.sweep, command=self.command, begun=_now())
+            path = f"{TRIALS}/{name}/attempt-{number}.json"
+            if self.storage.create(path, _json(asdict(attempt))):
+                break
+        self._open[name] = path, attempt
+        return len(state.attempts) + 1
+
+    def end(self, name: str, status: str, **facts: Any) -> None:
+        """Records the end of the attempt that began last here, with its kind, reason, host, node
+        and whether another one follows (`again`)."""
+        if name not in self._open:
+            return
+        path, attempt = self._open.pop(name)
+        self._results.pop(name, None)
+        facts = redact(facts | {"reason": redact_text(facts.get("reason", ""))})
+        ended = replace(attempt, ended=_now(), status=str(status), **facts)
+        self.storage.write(path, _json(asdict(ended)))
+
+    @property
+    def running(self) -> list[str]:
+        """The trials whose attempts have begun here and not ended."""
+        return list(self._open)
+
+    def progress(self, name: str, news: Mapping[str, Any]) -> None:
+        """Replaces the progress of a running trial; a storage that is away loses a report."""
+        with suppress(Exception):  # every filesystem has its own kinds
+            content = _json(dict(news) | {"time": _now()})
+            self.storage.write(f"{TRIALS}/{name}/{PROGRESS}", content, wait=False)
+
+    def publish(self, name: str, workdir: Path) -> Result:
+        """Publishes the folder of a trial, `result.json` last. Of two commands that computed the
+        same trial the first one counts, unless the second has more files; with other values than
+        these the first one is set aside."""
+        result = sealed(workdir)
+        state = self.state(name)
+        if state.status.used and result.files.keys() <= self.result(name).files.keys():
+            lacking = [file for file in result.files if file not in state.files]
+            if not lacking and not self.damage(state, thorough=False):
+                return self.result(name)
+        if state.status.used and not _same_values(result, self.result(name)):
+            self.set_aside(name)
+        if RESULT in state.files:
+            self.storage.remove(f"{TRIALS}/{name}/{RESULT}")
+        for file in result.files:
+            self.storage.put(f"{TRIALS}/{name}/{file}", workdir / file)
+        self.storage.write(f"{TRIALS}/{name}/{RESULT}", (workdir / RESULT).read_bytes())
+        if PROGRESS in state.files:
+            self.storage.remove(f"{TRIALS}/{name}/{PROGRESS}")
+        self._results[name] = result
+        return result
+
+    def remove_file(self, name: str, file: str) -> None:
+        """Removes a file of a trial."""
+        self.storage.remove(f"{TRIALS}/{name}/{file}")
+
+    def set_aside(self, name: str) -> str:
+        """Renames a damaged trial, which then no longer counts; returns its new name."""
+        names = set(self.storage.folders(TRIALS))
+        aside = next(new for n in count(1) if (new := f"{name}{ASIDE}{n}") not in names)
+        self.storage.move(f"{TRIALS}/{name}", f"{TRIALS}/{aside}")
+        self._results.pop(name, None)
+        return aside
+
+    def checkpoint_folder(self, name: str) -> str:
+        """The folder of a running trial's checkpoints, a path or URI that every node can open."""
+        return f"{self.storage.uri}/{CHECKPOINTS}/{name}"
+
+    def drop_checkpoints(self, names: Iterable[str]) -> None:
+        """Removes checkpoints of finished trials whose process died before it removed them."""
+        for name in set(self.storage.folders(CHECKPOINTS)) & set(names):
+            self.storage.remove_folder(f"{CHECKPOINTS}/{name}")
+
+    def listed(self, names: Sequence[str]) -> dict[str, dict[str, Entry]]:
+        """{name: {file: entry}} of trials. An object store lists a thousand files per request;
+        folder by folder it would need a request per trial."""
+        listed: dict[str, dict[str, Entry]] = {name: {} for name in names}
+        one_by_one = self.storage.is_local or len(names) == 1
+        prefixes = [f"{TRIALS}/{name}" for name in names] if one_by_one else [TRIALS]
+        for prefix in prefixes:
+            for path, entry in self.storage.files(prefix).items():
+                _, name, *rest = path.split("/")
+                if name in listed and len(rest) == 1:
+                    listed[name][rest[0]] = entry
+        return listed
+
+    def _bring(self, listed: Mapping[str, Mapping[str, Entry]]) -> None:
+        """Reads the small files of trials that are new or changed."""
+        wanted = {}
+        for name, files in listed.items():
+            for file, entry in files.items():
+                path = f"{TRIALS}/{name}/{file}"
+                known = self._read.get(path)
+                if _is_small(file, files) and not (known and known[0] == entry):
+                    wanted[path] = entry
+                    if file == RESULT:
+                        self._results.pop(name, None)
+        for path, content in self.storage.read_all(wanted).items():
+            self._read[path] = wanted[path], content
+
+    def _small(self, name: str, file: str) -> dict[str, Any]:
+        """The content of a small file that was brought; {} if it is damaged."""
+        try:
+            content = json.loads(self._read[f"{TRIALS}/{name}/{file}"][1])
+        except (KeyError, ValueError, RecursionError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _state(self, name: str, files: Mapping[str, Entry]) -> State:
+        attempts = []
+        for file in sorted(filter(_is_attempt, files), key=lambda file: (len(file), file)):
+            with suppress(TypeError):  # damaged, or of another version
+                attempt = Attempt(**self._small(name, file))
+                attempts += [attempt] if self.sweep in ("", attempt.sweep) else []
+        state = State(name, attempts=tuple(attempts), files=files)
+        if RESULT in files:
+            try:
+                if name not in self._results:
+                    content = self._read[f"{TRIALS}/{name}/{RESULT}"][1]
+                    self._results[name] = parse_result(content, name)
+                facts = self._results[name].facts
+                return replace(state, status=TrialStatus(facts["status"]), facts=facts,
+                               reason="completed")  # fmt: skip
+            except (DamagedTrial, KeyError) as error:
+                return replace(state, damage=getattr(error, "text", f"{RESULT} cannot be read"))
+        status, reason = self._ended(attempts[-1]) if attempts else (TrialStatus.PLANNED, "")
+        if attempts and attempts[-1].status in (TrialStatus.DONE, TrialStatus.COLLAPSED):
+            return replace(state, damage=f"{RESULT} is missing")
+        progress = self._small(name, PROGRESS) if PROGRESS in files else None
+        return replace(state, status=status, reason=reason, progress=progress or None)
+
+    def _ended(self, attempt: Attempt) -> tuple[TrialStatus, str]:
+        """The status of a trial without a result, after its last attempt."""
+        if attempt.ended is None or attempt.again:
+            lives = attempt.command and attempt.command == self.command
+            waits = TrialStatus.PLANNED, "its driver was killed"
+            return (TrialStatus.RUNNING, "") if lives else waits
+        if attempt.status in (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED):
+            return TrialStatus(attempt.status), attempt.reason
+        return TrialStatus.PLANNED, attempt.reason or attempt.status
+
+    def _content(self, name: str, file: str) -> bytes:
+        try:
+            content = self.storage.read(f"{TRIALS}/{name}/{file}")
+        except OSError as error:
+            if error.errno not in NO_FILE:
+                raise
+            raise DamagedTrial(name, file, "is not a file") from None
+        if content is None:
+            raise DamagedTrial(name, file, "does not exist")
+        return content
+
+
+def parse_result(content: bytes, name: str) -> Result:
+    """The content of a `result.json`; raises `DamagedTrial` if it was changed or is incomplete."""
+    try:
+        facts = json.loads(content)
+        checksum, files = facts.pop("checksum"), facts["files"]
+        TrialStatus(facts["status"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DamagedTrial(name, RESULT, "must be the result of a trial") from None
+    if checksum != own_digest(facts):
+        raise DamagedTrial(name, RESULT, CHANGED)
+    return Result({fact: value for fact, value in facts.items() if fact != "files"}, files)
+
+
+def sealed(folder: Path) -> Result:
+    """The result in a trial's working folder; its file gets the checksums of all others."""
+    content = json.loads((folder / RESULT).read_bytes())
+    facts = {name: value for name, value in content.items() if name not in ("files", "checksum")}
+    files = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != RESULT:
+            data = path.read_bytes()
+            files[path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    whole = facts | {"files": files}
+    (folder / RESULT).write_bytes(_json(whole | {"checksum": own_digest(whole)}))
+    return Result(facts, files)
+
+
+def own_digest(content: dict[str, Any]) -> str:
+    """The SHA-256 of a JSON object."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _checked(name: str, file: str, content: bytes, result: Result) -> bytes:
+    if file in result.files:
+        known = result.files[file]
+        _check_size(name, file, len(content), known["bytes"])
+        if hashlib.sha256(content).hexdigest() != known["sha256"]:
+            raise DamagedTrial(name, file, CHANGED)
+    return content
+
+
+def _same_values(one: Result, other: Result) -> bool:
+    """True if two runs of a trial gave the same values, to the last bit."""
+    return all(
+        one.files.get(file, {}).get("sha256") == other.files.get(file, {}).get("sha256")
+        for file in (SCORES, "dev.run.gz", "test.run.gz")
+    )
+
+
+def _check_size(name: str, file: str, num_bytes: int, known: int) -> None:
+    if num_bytes != known:
+        raise DamagedTrial(name, file, f"has {num_bytes} of {known} bytes")
+
+
+def _is_attempt(file: str) -> bool:
+    return file.startswith("attempt-") and file.endswith(".json")
+
+
+def _is_small(file: str, files: Collection[str]) -> bool:
+    return file == RESULT or _is_attempt(file) or (file == PROGRESS and RESULT not in files)
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content, indent=1).encode()
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

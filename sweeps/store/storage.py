@@ -1,0 +1,441 @@
+"""A storage: files at paths below a folder or any fsspec URI, with the same calls for both.
+
+A file is whole or absent. Every call may be repeated. A command that writes opens its storage;
+its calls are then repeated for `WAIT_SECONDS` while the storage is away, and nothing is written
+below a mount point without its mount.
+"""
+
+import logging
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from errno import ENOENT
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from rank_core.errors import BadInput
+from rank_core.files import NO_FILE
+from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import duration
+
+MARK = ".sweep"
+"""A file of every opened local storage: a mount point without its mount lacks it."""
+WAIT_SECONDS = 120.0
+ANSWER_SECONDS = 60.0
+LINE_SECONDS = 60.0  # between messages about a storage that is away
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
+"""Schemes whose files can be written, listed and replaced."""
+OURS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionError)
+"""Errors that no waiting repairs. Filesystems raise many other kinds."""
+UNFINISHED = ".unfinished-"
+
+_log = logging.getLogger("sweeps.storage")
+T = TypeVar("T")
+
+
+class StorageAway(Exception):
+    """A storage failed for `WAIT_SECONDS`."""
+
+
+class Entry(NamedTuple):
+    """A file of a listing."""
+
+    size: int
+    modified: float  # by the storage's clock, in seconds since the epoch
+
+
+class Storage:
+    """The files below a folder or URI; paths are relative to it. With `opened` it must have been
+    opened by this command, perhaps in another process."""
+
+    def __init__(
+        self, uri: str, *, opened: bool = False, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        rule = "--storage must be a folder or a URI such as s3://bucket/path"
+        if not uri:
+            raise BadInput(f"{rule}, got ''")
+        scheme = uri.partition("://")[0] if "://" in uri else "file"
+        try:
+            if scheme not in SCHEMES or "::" in uri:
+                raise ValueError(f"unknown scheme; known: {', '.join(SCHEMES)}")
+            self.fs, root = fsspec.core.url_to_fs(uri)
+        except Exception as error:  # every filesystem has its own kinds
+            raise BadInput(f"{rule}, got {uri}: {error}{_extra(scheme)}") from None
+        self.is_local = isinstance(self.fs, LocalFileSystem)
+        self.is_memory = isinstance(self.fs, MemoryFileSystem)
+        # Trials run in other working directories.
+        self.root = os.path.abspath(root) if self.is_local else root.rstrip("/")
+        self.uri = self.root if self.is_local else str(self.fs.unstrip_protocol(self.root))
+        self._opened, self._sleep = opened, sleep
+        self._told: float | None = None  # when a message last said that it is away
+
+    def open(self) -> None:
+        """Makes the folder and its mark, and checks that it is writable."""
+        probe = f".writable-{uuid.uuid4().hex[:8]}"
+
+        def write() -> None:
+            self.fs.makedirs(self.root, exist_ok=True)
+            if self.is_local:
+                Path(self.root, MARK).touch()
+            self.fs.pipe_file(self._at(probe), b"ok")
+            self.fs.rm_file(self._at(probe))
+
+        try:
+            self.answered(write)
+        except (OSError, ValueError) as error:
+            raise BadInput(f"--storage must be writable, got {self.uri}: {reason(error)}") from None
+        self._opened = True
+
+    def answered(self, ask: Callable[[], T]) -> T:
+        """The first answer of a storage. Raises `BadInput` where a remote one fails or is silent
+        for `ANSWER_SECONDS`: clients of a wrong endpoint retry for ever."""
+        if self.is_local:
+            return ask()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                answers.append(ask())
+            except Exception as error:  # every filesystem has its own kinds
+                errors.append(error)
+
+        thread = threading.Thread(target=wait, daemon=True, name="storage")
+        thread.start()
+        thread.join(ANSWER_SECONDS)
+        if answers:
+            return answers[0]
+        if errors and isinstance(errors[0], OURS):
+            raise errors[0]
+        what = reason(errors[0]) if errors else f"no answer for {ANSWER_SECONDS:.0f} s"
+        raise BadInput(f"the storage must be reachable, got {self.uri}: {what}")
+
+    def read(self, path: str, *, wait: bool = True) -> bytes | None:
+        """The content of a file, None where it is absent; without `wait`, asked for once."""
+        if not wait:
+            self.require()
+            return self._read(path)
+        return self.retried(lambda: self._read(path), f"{path} cannot be read")
+
+    def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """{path: content} of the files that exist, read in parallel where that saves time."""
+        wanted = list(paths)
+        if self.is_local:
+            found = ((path, self.read(path)) for path in wanted)
+            return {path: content for path, content in found if content is not None}
+
+        def read() -> dict[str, bytes]:
+            at = {self._at(path): path for path in wanted}
+            contents = self.fs.cat(list(at), on_error="return") if at else {}
+            found = {}
+            for full, content in contents.items():
+                if isinstance(content, FileNotFoundError):
+                    continue
+                if isinstance(content, Exception):
+                    raise content
+                found[at[str(full)]] = bytes(content)
+            return found
+
+        return self.retried(read, "files cannot be read")
+
+    def write(self, path: str, data: bytes, *, wait: bool = True) -> None:
+        """Writes a file atomically; without `wait`, once."""
+
+        def write() -> None:
+            with self._whole(path) as unfinished:
+                unfinished.write_bytes(data)
+
+        def send() -> None:
+            self.fs.pipe_file(self._at(path), data)
+
+        if wait:
+            self.retried(write if self.is_local else send, f"{path} cannot be written")
+        else:
+            self.require()
+            (write if self.is_local else send)()
+
+    def put(self, path: str, file: Path) -> None:
+        """Writes a file from a local one, atomically."""
+
+        def copy() -> None:
+            with self._whole(path) as unfinished:
+                shutil.copyfile(file, unfinished)
+
+        def send() -> None:
+            self.fs.put_file(str(file), self._at(path))
+
+        self.retried(copy if self.is_local else send, f"{path} cannot be written")
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Writes a file unless it exists; True if it now has this content."""
+
+        def create() -> bool:
+            try:
+                if self.is_local:
+                    with self._whole(path, create=True) as unfinished:
+                        unfinished.write_bytes(data)
+                else:
+                    self.fs.pipe_file(self._at(path), data, mode="create")
+            except Exception:  # of an existing file every filesystem has its own kind
+                if (there := self._read(path)) is None:
+                    raise
+                return there == data  # an earlier try may have got through
+            return True
+
+        return self.retried(create, f"{path} cannot be written")
+
+    def fetch(self, path: str, folder: Path) -> Path:
+        """A file on this machine's disk: itself, or its copy in `folder`."""
+        if self.is_local:
+            return Path(self._at(path))
+        target = folder / path.rpartition("/")[2]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.retried(
+            lambda: self.fs.get_file(self._at(path), str(target)), f"{path} cannot be read"
+        )
+        return target
+
+    def files(self, prefix: str = "") -> dict[str, Entry]:
+        """{path: its size and time} of all files below a folder; empty where it is absent."""
+
+        def find() -> dict[str, Entry]:
+            if self.is_local:
+                return dict(_walk(Path(self._at(prefix)), Path(self.root)))
+            self.fs.invalidate_cache()
+            found = self.fs.find(self._at(prefix), detail=True)
+            start = len(self.root) + 1
+            return {
+                str(path)[start:]: Entry(int(info["size"]), _modified(info))
+                for path, info in sorted(found.items())
+            }
+
+        return self.retried(find, f"{prefix or self.uri} cannot be listed")
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """The names of the folders directly below one; empty where it is absent."""
+
+        def names() -> list[str]:
+            self.fs.invalidate_cache()
+            try:
+                found = self.fs.ls(self._at(prefix), detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            paths = (str(info["name"]) for info in found if info["type"] == "directory")
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+        return self.retried(names, f"{prefix or self.uri} cannot be listed")
+
+    def remove(self, path: str) -> None:
+        """Removes a file, if it exists."""
+
+        def remove() -> None:
+            with suppress(FileNotFoundError, KeyError):  # the second of a memory
+                self.fs.rm_file(self._at(path))
+
+        self.retried(remove, f"{path} cannot be removed")
+
+    def remove_folder(self, path: str) -> None:
+        """Removes a folder with its files, if it exists."""
+
+        def remove() -> None:
+            self.fs.invalidate_cache()
+            with suppress(FileNotFoundError):
+                if self.is_local:
+                    shutil.rmtree(self._at(path))
+                elif found := self.fs.find(self._at(path)):
+                    self.fs.rm(found)
+
+        self.retried(remove, f"{path} cannot be removed")
+
+    def move(self, path: str, to: str) -> None:
+        """Moves a folder; nothing happens where it is absent."""
+
+        def move() -> None:
+            if self.is_local:
+                with suppress(FileNotFoundError):
+                    os.rename(self._at(path), self._at(to))
+                return
+            self.fs.invalidate_cache()
+            for file in map(str, self.fs.find(self._at(path))):
+                self.fs.cp_file(file, f"{self._at(to)}{file.removeprefix(self._at(path))}")
+            self.remove_folder(path)
+
+        self.retried(move, f"{path} cannot be moved")
+
+    def now(self) -> float:
+        """The storage's time: clocks of machines are never compared."""
+        probe = f".clock-{uuid.uuid4().hex[:8]}"
+        try:
+            self.write(probe, b"now")
+            return self.modified(probe) or time.time()
+        finally:
+            self.remove(probe)
+
+    def modified(self, path: str) -> float | None:
+        """When a file was written, by the storage's clock; None where it is absent."""
+        self.fs.invalidate_cache()
+        try:
+            return self.retried(
+                lambda: _modified(self.fs.info(self._at(path))), f"{path} cannot be read"
+            )
+        except FileNotFoundError:
+            return None
+
+    def require(self) -> None:
+        """Raises while an opened folder is away: unmounted or renamed, it is missing or empty, and
+        an empty one would accept writes. An object store raises by itself."""
+        if self._opened and self.is_local and not os.path.exists(self._at(MARK)):
+            raise OSError(ENOENT, "this folder is missing or not mounted", self.root)
+
+    def retried(self, action: Callable[[], T], what: str) -> T:
+        """The value of a repeatable action. An opened storage that fails is tried again."""
+        deadline, pause = time.monotonic() + WAIT_SECONDS, FIRST_PAUSE
+        while True:
+            try:
+                self.require()
+                value = action()
+                self.require()  # otherwise it was read or written where the storage is not
+                self.tell_back()
+                return value
+            except OURS:
+                raise
+            except Exception as error:
+                if _is_no_file(error) and self._is_there():
+                    raise
+                if not self._opened:
+                    if isinstance(error, OSError) and self.is_local:
+                        raise
+                    raise BadInput(f"{self.uri} must be readable: {reason(error)}") from None
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise StorageAway(f"{self.uri}: {what}: {reason(error)}") from error
+                self.tell_away(f"{what}: {reason(error)}; trying again for {duration(remaining)}")
+            self._sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def tell_away(self, text: str) -> None:
+        """Says that the storage is away, once a minute whichever thread of the process waits."""
+        if self._told is None or time.monotonic() - self._told >= LINE_SECONDS:
+            self._told = time.monotonic()
+            _log.warning("%s: %s", self.uri, text)
+
+    def tell_back(self) -> None:
+        """Says that a storage that was away answers."""
+        if self._told is not None:
+            self._told = None
+            _log.warning("%s is back", self.uri)
+
+    def _is_there(self) -> bool:
+        try:
+            self.require()
+        except OSError:
+            return False
+        return True
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            if self.is_local:
+                return Path(self._at(path)).read_bytes()
+            return bytes(self.fs.cat_file(self._at(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _whole(self, path: str, *, create: bool = False) -> "_Whole":
+        return _Whole(Path(self._at(path)), Path(self.root), create=create)
+
+    def _at(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+
+class _Whole:
+    """A temporary file beside another one, which it replaces when the block ends; with `create` it
+    must not exist. Folders are made below `root` alone."""
+
+    def __init__(self, path: Path, root: Path, *, create: bool) -> None:
+        self._path, self._root, self._create = path, root, create
+        self._unfinished = path.with_name(f"{UNFINISHED}{path.name}-{uuid.uuid4().hex[:8]}")
+
+    def __enter__(self) -> Path:
+        for parent in reversed(self._path.parents):
+            if parent.is_relative_to(self._root) and parent != self._root:
+                parent.mkdir(exist_ok=True)
+        return self._unfinished
+
+    def __exit__(self, kind: Any, *error: object) -> None:
+        try:
+            if kind is None and self._create:
+                _link(self._unfinished, self._path)
+            elif kind is None:
+                os.replace(self._unfinished, self._path)
+        finally:
+            self._unfinished.unlink(missing_ok=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Gives a file another name that must not exist."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without links
+        with target.open("xb") as file:
+            file.write(source.read_bytes())
+
+
+def _is_no_file(error: Exception) -> bool:
+    """True for an absent file, or a path that is none, whatever the state of the storage."""
+    named = isinstance(error, OSError) and error.errno in NO_FILE
+    return named or isinstance(error, FileNotFoundError)
+
+
+def _walk(folder: Path, root: Path) -> Iterator[tuple[str, Entry]]:
+    try:
+        items = sorted(os.scandir(folder), key=lambda item: item.name)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return
+        raise
+    for item in items:
+        with suppress(FileNotFoundError):  # removed meanwhile
+            if item.is_dir():
+                yield from _walk(Path(item.path), root)
+            elif not item.name.startswith(UNFINISHED):
+                info = item.stat()
+                yield os.path.relpath(item.path, root), Entry(info.st_size, info.st_mtime)
+
+
+def _modified(info: Any) -> float:
+    for name in ("mtime", "LastModified", "last_modified", "created", "updated"):
+        if (value := info.get(name)) is not None:
+            return float(value if isinstance(value, int | float) else value.timestamp())
+    return 0.0
+
+
+def reason(error: BaseException) -> str:
+    """The cause of an error in a line: the system's message, or else its first line."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            path = cause.filename2 or cause.filename
+            return redact_text(cause.strerror + (f": {path}" if path else ""))
+        cause = cause.__cause__ or cause.__context__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return redact_text(lines[0] if lines else type(error).__name__)[:300]
+
+
+def _extra(scheme: str) -> str:
+    """The command that installs the packages of a URI's scheme; "" if unknown."""
+    extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme)
+    if extra is None or find_spec({"s3": "s3fs", "gcs": "gcsfs"}[extra]):
+        return ""
+    return f"; pip install 'ranksweep[{extra}]' brings it"

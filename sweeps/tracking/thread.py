@@ -1,0 +1,187 @@
+"""The only thread that talks to MLflow; its failures never reach the sweep. `sync` does the same in
+the foreground."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from rank_core.errors import BadInput
+from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import duration
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage, StorageAway, reason
+from sweeps.tracking.description import describe
+from sweeps.tracking.runs import Runs, begun_trials
+from sweeps.tracking.uri import NONE, check_database, check_tracking_uri
+
+if TYPE_CHECKING:
+    from rank_core.trial.trial_result import Progress
+
+_log = logging.getLogger("sweeps.tracking")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0  # between passes; the second while MLflow is away
+_LINE_S = 60.0  # between messages about it
+
+
+class MlflowThread:
+    """The copy of a sweep's trials in an experiment of MLflow, for its driver, which calls
+    `started`, `reported` and `ended`; they return at once. What an earlier command did not send is
+    sent, too."""
+
+    def __init__(self, records: Records, tracking_uri: str, experiment: str) -> None:
+        check_tracking_uri(tracking_uri)
+        self.tracking_uri = tracking_uri
+        self.trouble = ""  # why MLflow is away
+        self._records, self._experiment = records, experiment
+        self._thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
+        self._lock = threading.Lock()
+        self._reports: dict[str, list[Mapping[str, Any]]] = {}  # of trials with something to send
+        self._changed: set[str] = set()  # those among them that began or ended
+        self._closing = threading.Event()
+        self._deadline = float("inf")
+        self._runs: Runs | None = None  # while connected
+        self._ever = False  # whether it was connected
+        self._since, self._told = 0.0, float("-inf")  # the outage, and the last line about one
+
+    def start(self) -> None:
+        """Begins to send."""
+        if self.tracking_uri != NONE:
+            self._thread.start()
+
+    def started(self, name: str) -> None:
+        """Sends the begin of an attempt."""
+        self._add(name, [], changed=True)
+
+    def reported(self, name: str, progress: "Progress | Mapping[str, Any]") -> None:
+        """Sends a report of a running trial."""
+        self._add(name, [asdict(progress) if is_dataclass(progress) else progress])
+
+    def ended(self, name: str) -> None:
+        """Sends the end of an attempt, whatever it was."""
+        self._add(name, [], changed=True)
+
+    def close(self, seconds: float = 60) -> int:
+        """Sends the rest and the report within some seconds; returns the number of trials that
+        MLflow lacks."""
+        if self._thread.ident is None:
+            return 0
+        self._deadline = time.monotonic() + seconds
+        self._closing.set()
+        self._thread.join(seconds + 1)
+        waiting = set(self._reports)
+        if not self._ever:
+            here = Records(Storage(self._records.storage.uri), self._records.sweep)
+            with suppress(Exception):  # this storage does not wait while it is away
+                waiting |= begun_trials(here)
+        return len(waiting)
+
+    def _add(self, name: str, reports: list[Mapping[str, Any]], *, changed: bool = False) -> None:
+        with self._lock:
+            self._reports.setdefault(name, []).extend(reports)
+            self._changed |= {name} if changed else set()
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while time.monotonic() < self._deadline:
+            last = self._closing.is_set()  # what was told before `close` is in this pass
+            try:
+                runs = self._pass()
+                self._back()
+                if last and not self._reports:
+                    runs.find()
+                    describe(runs)
+                    return
+                pause = _FIRST_PAUSE_S
+            except Exception as error:  # MLflow, its database and the network have many kinds
+                self._runs = None  # it may be empty when it is back
+                if not isinstance(error, StorageAway):  # the driver says so
+                    self._away(error)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            time.sleep(min(pause, max(0.0, self._deadline - time.monotonic())))
+
+    def _pass(self) -> Runs:
+        """Sends what there is. A trial that cannot be sent goes to the end: it does not block the
+        others."""
+        try:
+            self._records.storage.require()
+        except OSError as error:  # MLflow would make its files below an absent mount
+            raise StorageAway(str(error)) from None
+        runs = self._runs = self._runs or self._connect()
+        for name in list(self._reports):
+            if time.monotonic() > self._deadline:
+                break
+            with self._lock:
+                reports, changed = self._reports.pop(name), name in self._changed
+                self._changed.discard(name)
+            try:
+                if changed:
+                    runs.write(runs.records.state(name), reports)
+                else:
+                    runs.report(name, reports)
+            except BaseException:
+                with self._lock:
+                    self._reports[name] = reports + self._reports.pop(name, [])
+                    self._changed.add(name)
+                raise
+        return runs
+
+    def _connect(self) -> Runs:
+        """Connects, and notes all trials whose run is missing or unfinished."""
+        own = Records(self._records.storage, self._records.sweep, command=self._records.command)
+        runs = Runs(own, self.tracking_uri, self._experiment, again=self._ever)
+        for state in runs.lacking():
+            self._add(state.name, [], changed=True)
+        if not self._ever:
+            describe(runs)
+        self._ever = True
+        return runs
+
+    def _away(self, error: Exception) -> None:
+        now = time.monotonic()
+        self._since = self._since or now
+        self.trouble = str(error) if isinstance(error, BadInput) else reason(error)
+        if now - self._told < _LINE_S:
+            return
+        self._told = now
+        _log.warning(
+            "MLflow at %s is unavailable%s (%s). Nothing is lost: %s has every trial and is sent "
+            "when MLflow is back.",
+            redact_text(self.tracking_uri),
+            f" for {duration(now - self._since)}" if now > self._since else " now",
+            self.trouble,
+            self._records.storage.uri,
+        )
+
+    def _back(self) -> None:
+        if 0 < self._since <= self._told:  # no more lines for failures with successes in between
+            seconds = duration(time.monotonic() - self._since)
+            _log.warning("MLflow at %s is back after %s", redact_text(self.tracking_uri), seconds)
+        self._since, self.trouble = 0.0, ""
+
+
+def sync(records: Records, tracking_uri: str, experiment: str) -> int:
+    """Sends MLflow the trials whose run is missing or unfinished, view, description and report;
+    returns the number of runs written. Raises `BadInput` where MLflow does not answer."""
+    check_tracking_uri(tracking_uri)
+    if tracking_uri == NONE:
+        raise BadInput("sync needs a tracking URI other than none")
+    check_database(tracking_uri)
+    written = 0
+    try:
+        runs = Runs(records, tracking_uri, experiment)
+        for state in runs.lacking():
+            runs.write(state)
+            written += 1
+        runs.find()
+        describe(runs)
+    except (BadInput, StorageAway):
+        raise
+    except Exception as error:  # MLflow, its database and the network have many kinds
+        raise BadInput(
+            f"{written} runs were sent, and MLflow at {redact_text(tracking_uri)} does not take "
+            f"the rest ({reason(error)})"
+        ) from None
+    return written

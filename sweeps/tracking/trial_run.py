@@ -1,0 +1,153 @@
+"""A trial as what MLflow keeps of its run, under MLflow's names.
+
+Curves of a trial with more than `MOST_STEPS` steps are thinned to every second, third, ... step: 64
+trials of 5 steps/s would be 1,000 points/s. All other numbers are sent, and the whole curve is in
+the trial's `history.jsonl`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from sweeps.store.records import RESULT, State
+from sweeps.store.sweep_file import Cell, SweepFile
+from sweeps.store.trial_status import TrialStatus
+from sweeps.tracking.names import metric_name, number_name
+
+Point = tuple[str, float, int, int]
+"""Metric, value, step (of the optimiser; 0 for a single value), milliseconds since the epoch.
+MLflow stores equal points once."""
+RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+MOST_STEPS = 1000
+MEBIBYTE = 2**20
+EVIDENCE = {
+    "config.json": "config",
+    "per_query.parquet": "eval",
+    "folds.parquet": "eval",
+    "dev.run.gz": "runs",
+    "test.run.gz": "runs",
+}
+"""Files of a trial that are sent to MLflow, and their folder there."""
+CURVE = {
+    "loss": "train/loss",
+    "learning_rate": "train/learning_rate",
+    "gradient_norm": "train/gradient_norm",
+}
+COSTS = (
+    "train_seconds",
+    "eval_seconds",
+    "peak_memory_mib",
+    "encoder_tokens",
+    "padding_share",
+    "training_padding_share",
+)
+
+
+def run_status(state: State) -> RunStatus:
+    """The status of a trial's run: RUNNING only while its driver lives."""
+    if state.status is TrialStatus.RUNNING:
+        return "RUNNING"
+    return "FINISHED" if state.status.used else "FAILED" if state.status.lost else "KILLED"
+
+
+def times(state: State) -> tuple[int, int]:
+    """Begin and end of a trial. The end of a finished one is its result's, which a driver that was
+    killed meanwhile did not note; of one of another sweep it is all that there is."""
+    if file := state.files.get(RESULT):
+        end = int(1000 * file.modified)
+    else:
+        end = state.attempts[-1].ended or state.attempts[-1].begun if state.attempts else 0
+    return (state.attempts[0].begun if state.attempts else end), end
+
+
+def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
+    """The tags of a trial's run by its last attempt, with those of its end if it has ended."""
+    tags = {
+        "mlflow.note.content": f"{cell.label}, seed {state.seed}",
+        "config.id": cell.label,
+        "config.hash": cell.cell,
+        "collection": str(sweep.collection.get("name", "")),
+        "collection.hash": str(sweep.collection.get("content_hash", "")),
+        "backbone.hash": str(sweep.backbone.get("content_hash", "")),
+        "attempts": str(state.num_attempts),
+        **sweep.tags,
+    }
+    if state.status is TrialStatus.RUNNING:
+        return tags
+    reason = "collapsed" if state.status is TrialStatus.COLLAPSED else state.reason[:500]
+    tags["stop.reason"] = reason
+    if state.status is TrialStatus.DIVERGED:
+        tags["diverged"] = "true"
+    versions = state.facts.get("versions", {})
+    tags |= {f"version.{name}": text for name, text in versions.items()}
+    places = {
+        "host": state.attempts[-1].host if state.attempts else "",
+        "device": versions.get("device", ""),
+    }
+    return tags | {name: place for name, place in places.items() if place}
+
+
+def run_params(cell: Cell, seed: int) -> dict[str, str]:
+    """The settings with an effect on a trial."""
+    return {"seed": str(seed)} | {name: _text(value) for name, value in cell.config.items()}
+
+
+def data_inputs(sweep: SweepFile, cell: Cell) -> dict[str, Any]:
+    """The collection of a trial, with the numbers of its queries by the splits that it reads."""
+    collection = sweep.collection
+    if not collection.get("content_hash"):
+        return {}
+    trained = "training.batch_size" in cell.config
+    queries = collection.get("num_queries", {})
+    return {
+        "name": collection["name"],
+        "hash": collection["content_hash"],
+        "documents": collection.get("num_documents"),
+        "source": cell.config.get("collection", ""),
+        "queries": {name: n for name, n in queries.items() if trained or name != "train"},
+    }
+
+
+def number_points(sweep: SweepFile, cell: Cell, time: int) -> Iterator[Point]:
+    """The swept numbers of a trial as metrics, since MLflow draws no lines over params."""
+    for name in sweep.swept:
+        value = cell.config.get(name)
+        if isinstance(value, int | float):
+            yield number_name(name), float(value), 0, time
+
+
+def report_points(report: Mapping[str, Any], begun: int) -> Iterator[Point]:
+    """Curve points of a report, and dev measures after a validation, at the times of their steps:
+    equal for every reader."""
+    num_steps, time = report["num_steps"], begun
+    every = max(1, -(-num_steps // MOST_STEPS))
+    for point in report["curve"]:
+        step, time = point["step"], int(1000 * float(point.get("seconds", begun / 1000)))
+        uploaded = step % every == 0 or step == num_steps
+        for name, metric in CURVE.items():
+            if name in point and (uploaded or not abs(float(point[name])) < float("inf")):
+                yield metric, float(point[name]), step, time
+    for measure, value in (report["dev"] or {}).items():
+        yield f"dev/{metric_name(measure)}", float(value), report["step"], time
+
+
+def final_points(sweep: SweepFile, state: State) -> Iterator[Point]:
+    """Final measures and costs of a finished trial."""
+    facts, time = dict(state.facts), times(state)[1]
+    if not state.status.used:
+        return
+    for prefix, split in (("test/", "test"), ("best/dev_", "dev")):
+        values = facts.get(split, {})
+        for name in [name for name in sweep.measures if name in values] or list(values):
+            yield f"{prefix}{metric_name(name)}", float(values[name]), 0, time
+    facts["peak_memory_mib"] = facts.get("peak_memory_bytes", 0) / MEBIBYTE
+    names = {"best/step": "best_step"} | {f"cost/{name}": name for name in COSTS}
+    for metric, name in names.items():
+        if name in facts:
+            yield metric, float(facts[name]), 0, time
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(_text(item) for item in value)
+    return str(value)

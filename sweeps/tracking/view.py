@@ -1,0 +1,116 @@
+"""The saved view of a sweep's experiment, which replaces MLflow's empty default table: a line per
+configuration with its means over seeds, and charts of the same.
+
+MLflow keeps saved views as experiment tags in an undocumented format of its web pages (read in
+3.17); a later version may ignore it.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from sweeps.store.sweep_file import SweepFile
+from sweeps.tracking.names import metric_name, number_name
+
+VIEW = "leaderboard"
+_NAME = "Configurations (mean over seeds)"
+_TAG = f"mlflow.sharedViewState.{VIEW}"
+_RUN_NAME = "attributes.`Run Name`"
+_MAX_TAG = 20_000  # characters of an experiment tag
+_MAX_COLUMNS = 8
+_MAX_FOLDED = 200  # configurations that start as one line each
+_PLACED = {"deleted": False, "isGenerated": False, "metricSectionId": "Overview",
+           "runsCountToCompare": 100}  # fmt: skip
+
+
+def view_tags(sweep: SweepFile, time: int) -> dict[str, str]:
+    """The experiment tag that holds the view; nothing for a sweep too large for a tag."""
+    packed = base64.b64encode(zlib.compress(json.dumps(_state(sweep)).encode())).decode()
+    view = {"name": _NAME, "createdAt": time, "updatedAt": time, "state": "deflate;" + packed}
+    text = json.dumps(view)
+    return {_TAG: text} if len(text) <= _MAX_TAG else {}
+
+
+def links(base_url: str, experiment_id: str) -> str:
+    """The addresses that open the view as a table and as charts. Without `workflowType` MLflow
+    shows its page for agents."""
+    page = f"{base_url.rstrip('/')}/#/experiments/{experiment_id}/runs"
+    page += f"?workflowType=machine_learning&viewStateShareKey={VIEW}"
+    return f"table   {page}\ncharts  {page}&compareRunsMode=CHART"
+
+
+def _state(sweep: SweepFile) -> dict[str, Any]:
+    measures = [sweep.primary, *(name for name in sweep.measures if name != sweep.primary)]
+    metrics = [f"test/{metric_name(name)}" for name in measures][:_MAX_COLUMNS]
+    params = _varied(sweep)
+    columns = [f"metrics.`{name}`" for name in [*metrics, "cost/train_seconds"]]
+    columns += [f"params.`{name}`" for name in params]
+    return {
+        "selectedColumns": columns,
+        "columnOrder": [_RUN_NAME, *columns],
+        "orderByKey": columns[0],
+        "orderByAsc": False,
+        # A failed trial would enter the mean of its group; the report's run has no configuration.
+        "searchFilter": "attributes.status = 'FINISHED' and tags.config.id != ''",
+        "runsHiddenMode": "SHOW_ALL",
+        "hideEmptyCharts": True,
+        "columnWidths": {_RUN_NAME: 340} | {name: _width(name) for name in columns},
+        "groupBy": {
+            "aggregateFunction": "average",
+            "groupByKeys": [{"mode": "tag", "groupByData": "config.id"}],
+        },
+        "groupsExpanded": {
+            f"tag.config.id.{cell.label}": False for cell in sweep.cells[:_MAX_FOLDED]
+        },
+        "useGroupedValuesInCharts": True,
+        # In this order, not by name.
+        "isAccordionReordered": True,
+        "compareRunSections": [
+            {"uuid": name, "name": name, "display": name != "hp", "isReordered": True}
+            for name in ("Overview", "test", "train", "cost", "hp")
+        ],
+        "compareRunCharts": list(_charts(sweep, metrics[0])),
+    }
+
+
+def _varied(sweep: SweepFile, *, numbers: bool = False) -> list[str]:
+    """The swept settings with several values; MLflow's lines between axes need `numbers`."""
+    varied = []
+    for name in sweep.swept:
+        given = [cell.config[name] for cell in sweep.cells if name in cell.config]
+        drawn = not numbers or all(isinstance(value, int | float) for value in given)
+        if len(set(map(str, given))) > 1 and drawn:
+            varied.append(name)
+    return varied[:_MAX_COLUMNS]
+
+
+def _charts(sweep: SweepFile, primary: str) -> Iterable[dict[str, Any]]:
+    """Bars of the test measure, learning curves with bands over seeds, parallel coordinates."""
+    yield _PLACED | {"type": "BAR", "metricKey": primary, "dataAccessKey": primary, "uuid": "bar"}
+    for name in (f"dev/{metric_name(sweep.primary)}", "train/loss"):
+        yield _PLACED | {
+            "type": "LINE",
+            "metricKey": name,
+            "selectedMetricKeys": [name],
+            "uuid": f"line.{name.replace('/', '.')}",
+            "xAxisKey": "step",
+            "scaleType": "linear",
+            "lineSmoothness": 0,
+            "range": {},
+        }
+    if numbers := _varied(sweep, numbers=True):
+        yield _PLACED | {
+            "type": "PARALLEL",
+            "uuid": "parallel",
+            # MLflow shows no chart at all over a param that one configuration lacks.
+            "selectedParams": [],
+            "selectedMetrics": [*map(number_name, numbers), primary],
+            "showAllRuns": False,
+        }
+
+
+def _width(column: str) -> int:
+    """Width in pixels of a column's name."""
+    return 40 + 8 * len(column.partition("`")[2])

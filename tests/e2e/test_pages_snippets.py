@@ -1,0 +1,206 @@
+"""The shell lines and Python blocks of README.md and docs/ run, page after page and in their order,
+over one small sweep at the path that the pages name. Only sizes and inputs are smaller."""
+
+import gzip
+import importlib
+import io
+import json
+import re
+import shutil
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rank_core as rc
+from rank_core.data.trec import write_qrels, write_queries
+from rank_core.records import Collection
+from sweeps.__main__ import main
+from tests.sweeps.test_documented_commands import NOT_OURS, commands
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDER = "results/window_stride/python-docs"
+
+LEFT_OUT = {
+    **NOT_OURS,
+    "from sentence_transformers import": "an extra that tests do not have",
+    "make": "installs",
+    "mlflow": "a server",
+    "pip": "installs",
+    "pytest": "tests/contracts/test_own_model_contract.py runs it",
+    "ranksweep compare BM25=ir:": "downloads",
+    "ranksweep doctor --collection msmarco-doc": "downloads",
+    "ranksweep doctor --gpu": "a GPU",
+    "ranksweep run docs/examples/models_windows.toml --collection msmarco-doc": "downloads",
+    "ranksweep run window_stride --collection ir:": "downloads",
+    "ranksweep run serving --collection mine --backbone BAAI/": "downloads",
+    "ranksweep run window_stride --collection mine --backbone BAAI/": "downloads",
+    "ranksweep run window_stride --model my_pkg": "a package of the reader",
+    "ranksweep split --qrels ir:": "downloads",
+    "ranksweep status $SCRATCH": "a folder of the reader",
+    "ranksweep status s3://": "an object store",
+    "ranksweep ui": "serves until it is interrupted",
+    "ray": "a cluster",
+    "sbatch": "Slurm",
+}
+"""{beginning of a shell line, without variables and quotes, or of a Python block: why not}."""
+
+SMALL = ["training.max_steps=2", "evaluation.max_test_queries=8", "evaluation.max_dev_queries=8"]
+GRID = ["chunking.window=32", "chunking.stride=24", "evaluation.keep_chunk_scores=true"]
+OTHER_SWEEPS = ("DIR", "results/window_stride/mine", "results/window_stride/msmarco-doc")
+
+
+def small_run(words: list[str]) -> list[str]:
+    """Words of `run` with the engine of this process and few steps and queries."""
+    words = [*words, "--engine", "local"]
+    if "--confirm" in words:  # has the settings of its sweep, and finds one collection only
+        return words
+    if words[1] == "window_stride" and "--collection" not in words:
+        return [*words, *(GRID if "chunking" not in str(words) else ()), *SMALL]
+    words += ["--storage", "others"]
+    return words if {"--smoke-test", "--dry-run"} & {*words} else [*words, "--smoke-test"]
+
+
+def snippets() -> Iterator[tuple[Path, str | list[str]]]:
+    """(page, the words of a shell line or the text of a Python block)."""
+    for page in PAGES:
+        blocks = re.findall(r"^ *```(bash|python)\n(.*?)^ *```", page.read_text(), re.M | re.S)
+        for language, text in blocks:
+            text = text.replace("python -m sweeps", "ranksweep")
+            text = re.sub(r"python sweeps/(\w+)\.py", r"ranksweep run \1", text)
+            parts = [text] if language == "python" else commands(text)
+            yield from ((page, part) for part in parts)
+
+
+def write_inputs(collection: Collection) -> None:
+    """The files that the pages name, in the working directory."""
+    shutil.copytree(ROOT / "docs" / "examples", "docs/examples")
+    for file in Path("docs/examples").glob("own_*"):
+        shutil.copy(file, ".")
+    Path("runs").mkdir()
+    for cell in ("firstp", "maxp"):
+        for seed in (1, 2, 3):
+            [run] = Path("results/trials").glob(f"{cell}-*-seed{seed}/test.run.gz")
+            for name in (f"runs/{cell}.{seed}.run", f"{cell}{seed}.run"):
+                Path(name).write_bytes(gzip.decompress(run.read_bytes()))
+    first_stage = gzip.decompress(Path(FOLDER, "first_stage", "test.run.gz").read_bytes())
+    for name in ("first.run", "bm25.run"):
+        Path(name).write_bytes(first_stage)
+    shutil.copy(Path(FOLDER, "qrels", "test.qrels"), "test.qrels")
+    splits = collection.splits
+    judged = {q: grades for split in splits.values() for q, grades in split.qrels.items()}
+    asked = {q: text for split in splits.values() for q, text in split.queries.items()}
+    for name in ("all.trec", "qrels.trec"):
+        write_qrels(Path(name), judged)
+    write_queries(Path("queries.tsv"), asked)
+    write_lines("docs.jsonl", ({"_id": d, "text": t} for d, t in collection.documents.items()))
+    Path("BEIR/qrels").mkdir(parents=True)
+    shutil.copy("docs.jsonl", "BEIR/corpus.jsonl")
+    write_lines("BEIR/queries.jsonl", ({"_id": q, "text": text} for q, text in asked.items()))
+    for name in ("train", "test"):
+        rows = [f"{q}\t{d}\t{g}\n" for q, of in splits[name].qrels.items() for d, g in of.items()]
+        Path(f"BEIR/qrels/{name}.tsv").write_text("".join(rows))
+    write_folder(Path("mine"), collection, "doc_id", "text")
+    write_folder(Path("DIR"), collection, "uri", "body")
+
+
+def write_lines(name: str, rows: Iterable[dict[str, str]]) -> None:
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_folder(folder: Path, collection: Collection, doc_id: str, text: str) -> None:
+    rows = ({doc_id: d, text: t, "headline": d} for d, t in collection.documents.items())
+    write_lines(f"{folder}/docs.jsonl", rows)
+    for name, split in collection.splits.items():
+        (folder / name).mkdir()
+        write_queries(folder / name / "queries.tsv", split.queries)
+        write_qrels(folder / name / "qrels.trec", split.qrels)
+
+
+def names_of_the_pages(collection: Collection) -> dict[str, Any]:
+    """What Python blocks take as given."""
+    split, folder = collection.splits["test"], Path(FOLDER)
+    given: dict[str, Any] = {"queries": split.queries, "documents": collection.documents}
+    for name in ("dev", "test"):
+        given[f"{name}_qrels"] = rc.read_qrels(folder / "qrels" / f"{name}.qrels")
+        given[f"{name}_first_stage"] = rc.read_run(folder / "first_stage" / f"{name}.run.gz")
+        given[f"{name}_run"] = rc.read_run(
+            *folder.parents[1].glob(f"trials/maxp-*-seed1/{name}.run.gz")
+        )
+    given |= {"qrels": given["test_qrels"], "path": Path("maxp1.run"), "run": given["test_run"]}
+    runs = [rc.read_run(path) for path in sorted(Path().glob("[fm]*[123].run"))]
+    ranx = [SimpleNamespace(to_dict=lambda run=run: run) for run in runs]
+    return given | {"firstp": ranx[:3], "maxp": ranx[3]}
+
+
+def run_line(words: list[str], backbone: Path) -> None:
+    """A shell line in this process; what it writes (`--to`) is written anew."""
+    words = [str(backbone) if word == "bert-base-uncased" else word for word in words[1:]]
+    for before, word in enumerate(words[1:]):
+        if word in OTHER_SWEEPS and words[before] != "--collection":
+            words[before + 1] = FOLDER
+        if words[before] == "--to":
+            shutil.rmtree(word, ignore_errors=True)
+    if "--register" in words:  # so small a sweep confirms no champion
+        words.append("--force")
+    code = main(small_run(words) if words[0] == "run" else words)
+    assert code == 0, f"exit code {code}"
+
+
+@pytest.fixture
+def bert(tmp_path: Path, backbone_folder: Path) -> Iterator[Path]:
+    """In place of bert-base-uncased, one layer that reads windows as long."""
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    tokenizer = AutoTokenizer.from_pretrained(backbone_folder)
+    config = BertConfig(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes)
+    BertModel(config).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    yield tmp_path / "bert"
+    importlib.import_module("mlflow").set_tracking_uri(None)  # a page has set it
+
+
+def test_every_snippet_runs(tmp_path, monkeypatch, bert):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    collection = rc.load_collection("python-docs")
+    assert main(small_run(["run", "window_stride"])) == 0
+    write_inputs(collection)
+    given = names_of_the_pages(collection)
+    names_of_page, used, wrong = {}, set(), []
+    for page, snippet in snippets():
+        text = snippet if isinstance(snippet, str) else " ".join(snippet)
+        left_out = [start for start in LEFT_OUT if re.match(rf"{re.escape(start)}\b", text)]
+        used.update(left_out)
+        if left_out:
+            continue
+        out = io.StringIO()
+        try:
+            with redirect_stdout(out), redirect_stderr(out):
+                if isinstance(snippet, str):
+                    names = names_of_page.setdefault(page, dict(given))
+                    exec(compile(smaller(snippet), page.name, "exec"), names)
+                else:
+                    run_line(snippet, bert)
+        except Exception:
+            said = out.getvalue()[-2000:] + traceback.format_exc(limit=-2)
+            wrong.append(f"{page.name}: {text}\n{said}")
+    assert not wrong, "\n\n".join(wrong)
+    assert set(LEFT_OUT) - set(NOT_OURS) == used - set(NOT_OURS)
+
+
+def smaller(block: str) -> str:
+    """A Python block whose trial has few steps and queries."""
+    settings = dict(word.split("=") for word in SMALL)
+    few = "".join(f', "{name}": {value}' for name, value in settings.items())
+    return re.sub(r'("chunking\.stride": \d+)', rf"\1{few}", block)

@@ -1,0 +1,69 @@
+"""Attention by matrix products against torch's kernel: outputs, gradients, which one is used."""
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.testing import assert_close
+
+from rank_core import machine
+from rank_core.encoders import attention
+from rank_core.encoders.attention import fused_context, plain_attention, product_context
+from rank_core.training.optimizer import autocast_type
+
+NEAR = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+MASK = torch.arange(12) < torch.tensor([12, 7, 1])[:, None]
+
+
+def drawn(dtype, shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize("grad", [False, True], ids=["scoring", "training"])
+def test_products_give_the_kernels_outputs_and_gradients(dtype, grad, monkeypatch):
+    monkeypatch.setattr(attention, "BLOCK_BYTES", 1)
+    outputs = []
+    mask = MASK[:, None, None].expand(-1, 1, 12, -1)
+    for by_products in (True, False):
+        parts = [part.requires_grad_(grad) for part in drawn(dtype, (3, 3, 4, 12, 8))]
+        if by_products:
+            output = plain_attention(*parts, mask)
+        else:
+            output = scaled_dot_product_attention(*parts, mask).transpose(1, 2)
+        outputs.append([output.detach()])
+        if grad:
+            output.float().square().sum().backward()
+            outputs[-1] += [part.grad for part in parts]
+    for one, other in zip(*outputs, strict=True):
+        assert_close(one, other, atol=4 * NEAR[dtype], rtol=NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+def test_contexts_of_packed_layers_agree(dtype, monkeypatch):
+    monkeypatch.setattr(attention, "SCORE_BYTES", 1)
+    qkv = drawn(dtype, (3, 12, 3, 4, 8))
+    hidden = torch.zeros(3, 1, 1, 12, dtype=dtype).masked_fill_(~MASK[:, None, None], -1e30)
+    for mask in (None, hidden):
+        found = product_context(qkv, mask), fused_context(qkv, mask)
+        assert_close(*found, atol=NEAR[dtype], rtol=0)
+
+
+@pytest.mark.parametrize(("dtype", "products"), [(torch.float32, 0), (torch.bfloat16, 1)])
+def test_products_compute_16_bits_on_a_cpu(dtype, products, monkeypatch):
+    pytest.importorskip("transformers").integrations.sdpa_attention  # noqa: B018
+    calls, plain = [], attention.plain_attention
+    monkeypatch.setattr(attention, "plain_attention", lambda *a: calls.append(1) or plain(*a))
+    parts = drawn(dtype, (3, 2, 4, 12, 8)).unbind(0)
+    module = torch.nn.Module()
+    module.is_causal = False
+    attention.own_attention(module, *parts, None)
+    assert len(calls) == products
+
+
+def test_auto_means_bf16_where_a_cpu_has_matrix_units_for_it(monkeypatch):
+    assert autocast_type("auto", torch.device("cpu")) is None
+    monkeypatch.delenv("RANKSWEEP_FAST_PATHS")
+    for instructions, dtype in (("avx512_bf16", None), ("avx2 amx_bf16", torch.bfloat16)):
+        monkeypatch.setattr(machine, "cpu_facts", lambda i=instructions: {"instructions": i})
+        assert autocast_type("auto", torch.device("cpu")) is dtype
+        assert autocast_type("fp32", torch.device("cpu")) is None

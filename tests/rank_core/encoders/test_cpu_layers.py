@@ -1,0 +1,190 @@
+"""The shortened last layer and packed layers against unchanged layers: vectors, gradients, masks,
+and no stale weights."""
+
+import copy
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AutoConfig, AutoModel
+
+from rank_core.encoders import attention, cpu_layers
+from rank_core.encoders.cls_only import SAME_LAYERS, only_cls
+from rank_core.encoders.cpu_layers import packed
+from rank_core.machine import versions
+
+HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+DTYPES = [
+    None,
+    pytest.param(torch.bfloat16, marks=pytest.mark.skipif(not HAS_BF16, reason="no bf16 kernels")),
+]
+
+
+def whole_encoder(model_type: str, hidden_size: int, **settings: object) -> torch.nn.Module:
+    """Three layers of transformers, as drawn."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        model_type,
+        vocab_size=50,
+        hidden_size=hidden_size,
+        embedding_size=hidden_size,
+        num_hidden_layers=3,
+        num_attention_heads=hidden_size // 8,
+        intermediate_size=2 * hidden_size,
+        **settings,
+    )
+    return AutoModel.from_config(config).eval()
+
+
+def encoder(model_type: str = "bert", **settings: object) -> torch.nn.Module:
+    """An encoder with the shortened last layer and larger weights."""
+    model = whole_encoder(model_type, 32, **settings)
+    with (
+        torch.no_grad()
+    ):  # as large as after training: with the initial 0.02 a layer hardly attends to other tokens
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    only_cls(model)
+    return model
+
+
+def batch(lengths: tuple[int, ...] = (12, 4, 9, 12, 1)) -> dict[str, torch.Tensor]:
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(5, 50, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    return {"input_ids": ids + (1 - mask), "attention_mask": mask}
+
+
+def cls(model: torch.nn.Module, inputs: dict[str, torch.Tensor], dtype: torch.dtype | None = None):
+    """[CLS] by packed weights."""
+    on = dtype is not None
+    with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=on):
+        with packed(model, dtype):
+            assert any(getattr(part, "packed", None) for part in model.modules())
+            return model(**inputs).last_hidden_state[:, 0]
+
+
+def as_it_is(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(**inputs).last_hidden_state[:, 0]
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("model_type", SAME_LAYERS)
+def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_type, padded):
+    whole, inputs = whole_encoder(model_type, 16), batch((9, 4, 12))
+    short = copy.deepcopy(whole)
+    only_cls(short)
+    if not padded:
+        inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+    outputs = []
+    for model in (whole, short):
+        cls_CH = model(**inputs).last_hidden_state[:, 0]
+        (cls_CH * torch.linspace(-1, 1, 16)).sum().backward()
+        outputs.append(cls_CH)
+    assert short(**inputs).last_hidden_state.shape[1] == 1
+    assert_close(outputs[1], outputs[0], atol=1e-6, rtol=1e-5)
+    names = dict(short.named_parameters())
+    compared = 0
+    for name, parameter in whole.named_parameters():
+        if parameter.grad is not None:
+            assert_close(names[name].grad, parameter.grad, atol=1e-6, rtol=1e-4)
+            compared += 1
+    assert compared > 40
+
+
+def test_encoders_of_other_kinds_are_not_changed():
+    config = AutoConfig.for_model("distilbert", dim=16, n_heads=2, n_layers=1, hidden_dim=32)
+    model = AutoModel.from_config(config)
+    only_cls(model)
+    assert model(torch.ones(1, 5, dtype=torch.long)).last_hidden_state.shape == (1, 5, 16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
+@pytest.mark.parametrize("model_type", SAME_LAYERS)
+def test_cls_is_that_of_the_layers_as_they_are(model_type, lengths, dtype, monkeypatch):
+    monkeypatch.setattr(cpu_layers, "BLOCK_TOKENS", 24)  # two rows at once, the last one alone
+    monkeypatch.setattr(attention, "SCORE_BYTES", 1)
+    model, inputs = encoder(model_type), batch(lengths)
+    expected = as_it_is(model, inputs)
+    assert expected.std() > 0.5
+    near = 1e-5 if dtype is None else 4e-2
+    assert_close(cls(model, inputs, dtype), expected, atol=near, rtol=0)
+
+
+def _train_a_step(model: torch.nn.Module) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    (model(**batch()).last_hidden_state ** 2).sum().backward()
+    optimizer.step()
+
+
+def _load(model: torch.nn.Module) -> None:
+    model.load_state_dict({name: weight * 0.5 for name, weight in model.state_dict().items()})
+
+
+def _change_data(model: torch.nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data.mul_(0.5)  # moves no version counter
+
+
+@pytest.mark.parametrize("change", [_train_a_step, _load, _change_data])
+def test_no_weight_is_stale(change):
+    model = encoder()
+    before = cls(model, batch())
+    change(model)
+    now = cls(model, batch())
+    assert (now - before).abs().max() > 1e-2
+    assert_close(now, as_it_is(model, batch()), atol=1e-4, rtol=1e-4)
+
+
+def test_a_copy_made_beside_packed_weights_has_its_own():
+    model = encoder()
+    cls(model, batch())
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert cls(model, batch()).abs().sum() == 0
+    assert cls(copied, batch()).abs().sum() > 0
+
+
+def test_nothing_packed_is_kept_even_after_a_fault():
+    model = encoder()
+    with pytest.raises(KeyError), torch.inference_mode(), packed(model, None):
+        assert model.encoder.packed is not None
+        raise KeyError
+    assert model.encoder.packed is None
+
+
+@pytest.mark.parametrize("why", ["gradients", "dropout", "float64", "float16"])
+def test_nothing_is_packed_if_the_function_would_change(why):
+    model = encoder()
+    if why == "dropout":
+        model.train()
+    if why == "float64":
+        model.double()
+    with torch.set_grad_enabled(why == "gradients"):
+        with packed(model, torch.float16 if why == "float16" else None):
+            assert model.encoder.packed is None
+
+
+def test_other_kinds_of_masks_use_the_unchanged_layers():
+    model, inputs = encoder(), batch((12, 12))
+    seen = torch.ones(2, 1, 12, 12, dtype=torch.bool).tril()
+    seen[:, :, 0, :8] = True
+    inputs["attention_mask"] = seen
+    expected = as_it_is(model, inputs)
+    assert torch.equal(cls(model, inputs), expected)
+    assert (expected - as_it_is(model, batch((12, 12)))).abs().max() > 1e-2
+
+
+def test_the_switch_leaves_the_encoder_of_transformers(monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_FAST_PATHS", "off")
+    model = encoder()
+    kinds = {type(part).__module__ for part in model.modules()}
+    assert not any(kind.startswith("rank_core") for kind in kinds)
+    assert as_it_is(model, batch()).shape == (5, 32)
+    assert versions()["fast_paths"] == "off"
+    monkeypatch.setenv("RANKSWEEP_FAST_PATHS", "usual")
+    assert_close(as_it_is(encoder(), batch()), as_it_is(model, batch()), atol=1e-5, rtol=0)
+    assert "fast_paths" not in versions()

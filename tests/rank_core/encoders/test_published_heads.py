@@ -1,0 +1,223 @@
+"""Published rerankers keep their head: scores equal those of transformers' own classes."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+from rank_core.encoders.backbones import load_config, load_tokenizer, resolve_backbone
+from rank_core.encoders.published_heads import KINDS, PublishedHead, head_problem
+from rank_core.errors import BadInput
+from rank_core.export.folder import read_model, write_model
+from rank_core.models import check_model, model_class
+from rank_core.models.build import build_model, is_deterministic
+from rank_core.settings.config import TrialConfig
+from tests.contracts.small_backbones import make_backbone, random_weights
+
+TWICE = ("camembert", "mpnet", "roberta", "xlm-roberta")  # separators between query and text
+WINDOW, STRIDE = 8, 5
+QUERY = np.array([7, 9, 11], dtype=np.int32)
+DOCUMENTS = {
+    "one chunk": np.array([12, 13, 14], dtype=np.int32),
+    "a full chunk": np.arange(20, 28, dtype=np.int32),
+    "one token more": np.arange(20, 29, dtype=np.int32),
+    "many": np.arange(4, 34, dtype=np.int32),
+}
+
+
+def publish(kind, folder, **facts):
+    """Writes a small reranker as transformers and its tokenizer would publish it."""
+    folder.mkdir(exist_ok=True)
+    make_backbone(kind, folder)
+    config = AutoConfig.from_pretrained(folder, **({"num_labels": 1} | facts))
+    model = AutoModelForSequenceClassification.from_config(config)
+    random_weights(model)
+    model.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    middle = "</s> </s>" if kind in TWICE else "</s>"
+    text = 1 if (getattr(config, "type_vocab_size", 0) or 0) > 1 else 0
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>",
+        pair=f"<s> $A {middle} $B:{text} </s>:{text}",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    tokenizer.save_pretrained(folder)
+    forget()
+    return str(folder)
+
+
+def config_of(folder, name, **settings):
+    return TrialConfig().override(
+        {
+            "model.name": name,
+            "model.backbone": folder,
+            "chunking.window": WINDOW,
+            "chunking.stride": WINDOW if name == "firstp" else STRIDE,
+            "chunking.max_query_tokens": 3,
+            **settings,
+        }
+    )
+
+
+def scores(config, model=None):
+    """Our score of every document."""
+    backbone = resolve_backbone(config.model.backbone)
+    check_model(config, backbone)
+    model = (model or build_model(config, backbone, init_seed=1)).eval()
+    reader = model_class(config.model.name).reader(config, backbone, DOCUMENTS)
+    with torch.inference_mode():
+        return model(reader.collate([reader.chunks(QUERY, doc_id) for doc_id in DOCUMENTS]))
+
+
+def their_logits(folder, spans):
+    """[logits] of chunks, row by row, tokenised as a pair by the checkpoint's own tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    segments = model.config.model_type in ("albert", "bert", "electra")
+    options = {"return_tensors": "pt", "return_token_type_ids": segments}
+    query = tokenizer.decode(QUERY)
+    with torch.inference_mode():
+        rows = [tokenizer(query, tokenizer.decode(span), **options) for span in spans]
+        return [model(**row).logits[0] for row in rows]
+
+
+def export(model, config, folder):
+    """The model as it is read from an exported folder."""
+    weights = folder / "weights.safetensors"
+    save_file({n: p.contiguous() for n, p in model.state_dict().items()}, weights)
+    write_model(folder / "exported", config, weights)
+    return read_model(folder / "exported")
+
+
+def forget():
+    for cached in (load_config, load_tokenizer, resolve_backbone, head_problem):
+        cached.cache_clear()
+
+
+def chunks(tokens):
+    starts = range(0, max(1, len(tokens) - WINDOW + STRIDE), STRIDE)
+    return [tokens[start : start + WINDOW] for start in starts]
+
+
+@pytest.mark.parametrize(("kind", "fast"), [*((kind, "on") for kind in KINDS), ("bert", "off")])
+def test_scores_are_those_of_the_checkpoint_s_own_class(kind, fast, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_FAST_PATHS", fast)
+    folder = publish(kind, tmp_path / "published")
+    first = [their_logits(folder, [d[:WINDOW]])[0] for d in DOCUMENTS.values()]
+    torch.testing.assert_close(
+        scores(config_of(folder, "firstp")), torch.cat(first), atol=1e-5, rtol=0
+    )
+    most = [max(float(x) for x in their_logits(folder, chunks(d))) for d in DOCUMENTS.values()]
+    assert scores(config_of(folder, "maxp")).tolist() == pytest.approx(most, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "modernbert"])
+def test_key_blocks_are_scored_by_the_trained_head(kind, tmp_path):
+    folder = publish(kind, tmp_path / "published")
+    limit = resolve_backbone(folder).max_window(3)
+    window = {"chunking.window": limit, "chunking.stride": limit}
+    config = config_of(folder, "keyb", **window)
+    expected = [their_logits(folder, [d])[0] for d in DOCUMENTS.values()]  # all of them fit
+    torch.testing.assert_close(scores(config), torch.cat(expected), atol=1e-5, rtol=0)
+
+
+def test_two_labels_are_one_score(tmp_path):
+    folder = publish("bert", tmp_path / "published", num_labels=2)
+    logits = torch.stack([their_logits(folder, [d[:WINDOW]])[0] for d in DOCUMENTS.values()])
+    expected = logits[:, 1] - logits[:, 0]
+    torch.testing.assert_close(scores(config_of(folder, "firstp")), expected, atol=1e-5, rtol=0)
+
+
+def test_a_mean_of_tokens_is_read_where_the_checkpoint_says_so(tmp_path):
+    folder = publish("modernbert", tmp_path / "published", classifier_pooling="mean")
+    first = [their_logits(folder, [d[:WINDOW]])[0] for d in DOCUMENTS.values()]
+    found = scores(config_of(folder, "firstp"))
+    torch.testing.assert_close(found, torch.cat(first), atol=1e-5, rtol=0)
+    with pytest.raises(BadInput, match=r"model\.pool"):
+        scores(config_of(folder, "firstp", **{"model.pool": "cls"}))
+
+
+def test_zero_shot_the_seed_changes_nothing_and_a_new_head_does(tmp_path):
+    folder = publish("bert", tmp_path / "published")
+    backbone = resolve_backbone(folder)
+    untrained = {"training.num_epochs": 0}
+    assert is_deterministic(config_of(folder, "maxp", **untrained), backbone)
+    assert not is_deterministic(config_of(folder, "randp", **untrained), backbone)  # reads by seed
+    assert not is_deterministic(
+        config_of(folder, "maxp", **untrained, **{"model.head": "new"}), backbone
+    )
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
+def test_training_moves_head_and_encoder_and_the_export_is_the_model(kind, tmp_path):
+    folder = publish(kind, tmp_path / "published")
+    config = config_of(folder, "maxp", **{"model.dropout": 0.0})
+    backbone = resolve_backbone(folder)
+    model = build_model(config, backbone, init_seed=1)
+    groups = model.learning_rate_groups()
+    assert {id(p) for p in model.head.parameters()} == {id(p) for p in groups["head"]}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = {name: p.detach().clone() for name, p in model.trainable()}
+    reader = type(model).reader(config, backbone, DOCUMENTS)
+    batch = reader.collate([reader.chunks(QUERY, doc_id) for doc_id in DOCUMENTS])
+    model(batch).square().sum().backward()
+    optimizer.step()
+    moved = {name for name, p in model.trainable() if not torch.equal(p, before[name])}
+    assert {name for name, _ in model.trainable() if name.startswith("head.")} <= moved
+    exported = export(model, config, tmp_path)
+    assert isinstance(exported.model.head, PublishedHead)
+    trained = scores(config, model)
+    torch.testing.assert_close(scores(exported.config, exported.model), trained, atol=1e-6, rtol=0)
+    # A chunk's score by transformers alone.
+    [logit] = their_logits(str(tmp_path / "exported" / "encoder"), [DOCUMENTS["one chunk"]])
+    torch.testing.assert_close(logit, trained[:1], atol=1e-5, rtol=0)
+
+
+def test_a_new_head_keeps_the_pair_of_the_checkpoint_in_its_export(tmp_path):
+    folder = publish("xlm-roberta", tmp_path / "published")
+    config = config_of(folder, "firstp", **{"model.head": "new"})
+    backbone = resolve_backbone(folder)
+    model = build_model(config, backbone, init_seed=1).eval()
+    exported = export(model, config, tmp_path)
+    assert exported.backbone.layout == backbone.layout == ((0,), (2, 2), (2,))
+    torch.testing.assert_close(
+        scores(exported.config, exported.model), scores(config, model), atol=1e-6, rtol=0
+    )
+
+
+REFUSED = {
+    "labels": ("bert", {"num_labels": 3}, {}),
+    "task": ("bert", {"num_labels": 2, "id2label": {0: "entailment", 1: "not"}}, {}),
+    "kind": ("roformer", {}, {}),
+    "decoder": ("qwen3", {}, {}),
+    "vectors": ("bert", {}, {"model.name": "parade-max", "model.head": "checkpoint"}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_head_that_cannot_be_used_is_refused_and_a_new_one_is_not(case, tmp_path):
+    kind, facts, settings = REFUSED[case]
+    folder = publish(kind, tmp_path / "published", **facts)
+    config = config_of(folder, "firstp", **settings)
+    with pytest.raises(BadInput, match=r"model\.head=new"):
+        check_model(config, resolve_backbone(folder))
+    check_model(config.override({"model.head": "new"}), resolve_backbone(folder))
+
+
+def test_code_of_a_checkpoint_is_never_run(tmp_path):
+    folder = publish("bert", tmp_path / "published")
+    path = tmp_path / "published" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModel": "m.M"}}))
+    forget()
+    with pytest.raises(BadInput, match="auto_map"):
+        check_model(config_of(folder, "firstp"), resolve_backbone(folder))
+
+
+def test_a_checkpoint_without_a_head_is_refused_where_one_is_asked_for(backbone):
+    config = config_of(str(backbone.folder), "maxp", **{"model.head": "checkpoint"})
+    with pytest.raises(BadInput, match=r"model\.head"):
+        check_model(config, backbone)

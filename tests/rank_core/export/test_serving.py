@@ -1,0 +1,122 @@
+"""serving.json: whoever follows it gets the scores of the exported model."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from rank_core.encoders.backbones import ENCODER_FOLDER, resolve_backbone
+from rank_core.errors import BadInput
+from rank_core.export.folder import write_model
+from rank_core.export.reranker import Reranker
+from rank_core.export.serving import FILE
+from rank_core.models import check_model
+from rank_core.settings.config import TrialConfig
+from tests.contracts.small_backbones import make_backbone
+from tests.rank_core.encoders.test_decoder_rerankers import forget
+from tests.rank_core.encoders.test_published_heads import publish
+from tests.rank_core.export.test_cross_encoder import by_the_documented_files
+
+QUERY = "w1 w5 w9"
+TEXTS = {f"d{i}": " ".join(f"w{(i * j) % 46}" for j in range(1, 4 + 9 * i)) for i in range(1, 6)}
+SYSTEMS = {
+    "firstp": {"chunking.stride": 8},
+    "maxp": {},
+    "sump": {"model.chunk_scores": "probability"},
+    "avgp": {"chunking.max_chunks": 3},
+    "kmax-avgp": {"model.k": 2},
+}
+
+
+def config_of(folder, name):
+    windows = {"chunking.window": 8, "chunking.stride": 5, "chunking.max_query_tokens": 4}
+    own = {"model.name": name, "model.backbone": str(folder), "training.num_epochs": 0}
+    config = TrialConfig().override(windows | own | SYSTEMS[name])
+    check_model(config, resolve_backbone(str(folder)))
+    return config
+
+
+def put_together(setting, scores):
+    """The score of a document from those of its chunks, as serving.json says."""
+    how = setting["aggregation"]
+    if how["of"] == "probability":
+        scores = torch.sigmoid(torch.tensor(scores)).tolist()
+    best = sorted(scores, reverse=True)
+    return {
+        "first": scores[0],
+        "max": best[0],
+        "sum": sum(scores),
+        "mean": sum(scores) / len(scores),
+        "mean of the best k": sum(best[: how["k"]]) / min(len(best), how["k"] or 1),
+    }[how["is"]]
+
+
+def cut(tokenizer, setting, text):
+    """The chunks of a text, as serving.json says."""
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"][: setting["max_document_tokens"]]
+    ends = range(setting["window"], len(ids) + setting["stride"], setting["stride"])
+    chunks = [ids[end - setting["window"] : end] for end in ends] or [ids]
+    return [tokenizer.decode(chunk) for chunk in chunks[: setting["max_chunks"] or None]]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_published_reranker_is_served_as_its_file_says(name, tmp_path):
+    folder = publish("bert", tmp_path / "published")
+    write_model(tmp_path / "m", config_of(folder, name), None)
+    setting = json.loads((tmp_path / "m" / FILE).read_text())
+    ours = {doc: score for doc, score in Reranker.load(tmp_path / "m").rank(QUERY, TEXTS)}
+    served = Reranker.serve(folder, tmp_path / "m" / FILE).rank(QUERY, TEXTS)
+    assert dict(served) == pytest.approx(ours, abs=1e-6)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "m" / ENCODER_FOLDER)
+    theirs = {}
+    for doc, text in TEXTS.items():
+        options = {"return_tensors": "pt", "return_token_type_ids": True}
+        rows = [tokenizer(QUERY, chunk, **options) for chunk in cut(tokenizer, setting, text)]
+        with torch.inference_mode():
+            scores = [float(model.eval()(**row).logits) for row in rows]
+        theirs[doc] = put_together(setting, scores)
+    assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_an_exported_model_is_a_cross_encoder_of_chunks(name, tmp_path):
+    (tmp_path / "b").mkdir()
+    backbone = make_backbone("bert", tmp_path / "b")
+    write_model(tmp_path / "m", config_of(backbone.folder, name), None)
+    setting = json.loads((tmp_path / "m" / FILE).read_text())
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "b")
+    theirs = {
+        doc: put_together(
+            setting,
+            by_the_documented_files(tmp_path / "m", QUERY, cut(tokenizer, setting, text)),
+        )
+        for doc, text in TEXTS.items()
+    }
+    ours = dict(Reranker.load(tmp_path / "m").rank(QUERY, TEXTS))
+    assert ours == pytest.approx(theirs, abs=1e-5)
+    forget()
+    again = Reranker.serve(str(tmp_path / "m"), tmp_path / "m" / FILE).rank(QUERY, TEXTS)
+    assert dict(again) == pytest.approx(ours, abs=1e-6)  # the head is exported too
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [("another tokenizer", "tokenizer"), ("another format", "format"), ("no file", FILE)],
+)
+def test_a_file_that_does_not_fit_is_refused(fault, named, tmp_path):
+    folder = publish("bert", tmp_path / "published")
+    write_model(tmp_path / "m", config_of(folder, "maxp"), None)
+    path = tmp_path / "m" / FILE
+    if fault == "another tokenizer":
+        tokenizer = json.loads((tmp_path / "published" / "tokenizer.json").read_text())
+        tokenizer["model"]["vocab"]["w900"] = tokenizer["model"]["vocab"].pop("w9")
+        (tmp_path / "published" / "tokenizer.json").write_text(json.dumps(tokenizer))
+        forget()
+    elif fault == "another format":
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    else:
+        path = tmp_path / "absent.json"
+    with pytest.raises(BadInput, match=named):
+        Reranker.serve(folder, path)

@@ -1,0 +1,81 @@
+"""Settings that a model does not read, or that do not fit its backbone, are refused by name."""
+
+import re
+
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.models import check_model
+from rank_core.settings.config import TrialConfig
+
+CHUNKS = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}
+APART = CHUNKS | {"chunking.stride": 20}
+WHOLE = {f"chunking.{name}": 80 for name in ("window", "stride", "max_document_tokens")}
+STEPS = {"chunking.window": 2, "chunking.stride": 1, "chunking.max_chunks": 509}
+REFUSED = [
+    ("longp", WHOLE, {"chunking.max_document_tokens": 1431}, "chunking.max_document_tokens"),
+    ("longp", WHOLE, {name: 1431 for name in WHOLE}, "chunking.window <= 96"),
+    ("longp", WHOLE, {"training.unit": "passage"}, "training.unit"),
+    ("longp", WHOLE, {"model.pool": "max"}, "model.pool 'max'"),
+    ("longp", WHOLE, {"model.quirks": ("padded-rows",)}, "model.quirks"),
+    ("firstp", APART, {"chunking.stride": 10}, "chunking.stride"),
+    ("firstp", APART, {"chunking.max_chunks": 2}, "chunking.max_chunks"),
+    ("maxp", CHUNKS, {"chunking.window": 97}, "chunking.window <= 96"),
+    ("maxp", CHUNKS, {"model.name": "maxP"}, "did you mean maxp?"),
+    ("maxp", CHUNKS, {"model.head": "old"}, "model.head"),
+    ("bm25", CHUNKS, {"model.head": "new"}, "model.head"),
+    ("maxp", CHUNKS, {"chat.model": "another"}, "chat.*"),
+    ("parade-transformer", STEPS, {"chunking.max_chunks": 510}, "at most 509 chunks"),
+    ("tk", WHOLE, {"chunking.window": 60, "chunking.stride": 60}, "chunking.window"),
+    ("tk", WHOLE, {"chunking.stride": 60}, "chunking.stride"),
+    ("cedr-knrm", APART, {"chunking.stride": 10}, "chunking.stride"),
+    ("cedr-pacrr", APART, {"chunking.max_query_tokens": 33}, "max_query_tokens <= 32"),
+    ("co-pacrr", WHOLE, {"chunking.max_query_tokens": 33}, "max_query_tokens <= 32"),
+    ("avg-cls", APART, {"chunking.stride": 10}, "chunking.stride"),
+    ("birch", APART, {"chunking.stride": 10}, "chunking.stride"),
+    ("firstp", APART, {"model.quirks": ("unmasked-chunks",)}, "model firstp 'unmasked-chunks'"),
+    ("maxp", CHUNKS, {"model.quirks": ("unmasked-chunk",)}, "unmasked-chunks"),
+    ("maxp", CHUNKS, {"model.chunk_scores": "probability"}, "model.chunk_scores"),
+    ("avgp", CHUNKS, {"model.chunk_scores": "probability"}, "training.unit=passage"),
+    ("avgp", CHUNKS, {"model.chunk_scores": "logits"}, "model.chunk_scores"),
+    ("avgp", CHUNKS, {"model.quirks": ("unmasked-chunks",)}, "model.quirks"),
+    ("kmax-avgp", CHUNKS, {"model.k": -1}, "model.k"),
+    ("parade-avg", CHUNKS, {"model.quirks": ("elementwise-attention",)}, "parade-avg"),
+    ("parade-attn", CHUNKS, {"model.quirks": ("batch",)}, "parade-attn 'batch'"),
+    (
+        "parade-attn",
+        CHUNKS,
+        {"training.interaction_learning_rate": 1e-4},
+        "interaction_learning_rate",
+    ),
+    ("parade-late-interaction", CHUNKS, {"model.quirks": ("own-special",)}, "own-special"),
+    ("idcm", CHUNKS, {"model.stage": "students"}, "student"),
+    ("idcm", CHUNKS, {"model.k": 4}, "model.k"),
+    ("idcm", CHUNKS, {"model.stage": "student", "model.k": -1}, "model.k"),
+    (
+        "idcm",
+        CHUNKS,
+        {"chunking.max_chunks": 3, "chunking.overflow": "first-last-sampled"},
+        "chunking.overflow",
+    ),
+    ("keyb-parade", CHUNKS, {"model.selector": "tfidff"}, "tfidf"),
+    ("keyb-parade", CHUNKS, {"model.selector_backbone": "tiny-docs"}, "selector_backbone"),
+    ("keyb-parade", CHUNKS, {"model.k": -1}, "1 to"),
+    ("keyb-parade", CHUNKS, {"model.quirks": ("other",)}, "quirk"),
+    ("keyb-parade", CHUNKS, {"chunking.max_chunks": 3}, "max_chunks"),
+    ("keyb", WHOLE | {"chunking.window": 96, "chunking.stride": 96}, APART, "= 96"),
+    ("qds", WHOLE, {"model.selector": "qsd"}, "qds"),
+]
+
+
+@pytest.mark.parametrize(("name", "good", "fault", "field"), REFUSED)
+def test_a_setting_without_effect_or_beyond_the_backbone_is_refused(
+    name, good, fault, field, backbone
+):
+    config = TrialConfig().override({"model.backbone": str(backbone.folder), "model.name": name})
+    if name.startswith("keyb"):
+        config = config.override({"model.selector": "bm25"})
+    config = config.override({"chunking.max_query_tokens": 32} | good)
+    check_model(config, backbone)
+    with pytest.raises(BadInput, match=re.escape(field)):
+        check_model(config.override(fault), backbone)

@@ -1,0 +1,148 @@
+"""Files of a finished sweep that were changed, torn or replaced since: named, or made again."""
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rank_core.files import file_sha256
+from sweeps.__main__ import main
+from sweeps.store.sweep_file import find_sweep, read_sweep_file
+from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+KEPT = [f"qrels/{split}.qrels" for split in ("dev", "test")]
+KEPT += [f"first_stage/{split}.run.gz" for split in ("dev", "test")]
+TRIAL = f"{CELLS[0][0]}-seed{SEEDS[0]}"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep whose files have their hashes, and its report."""
+    folder = write_ranked_sweep(tmp_path_factory.mktemp("finished") / "woods")
+    redescribed(folder, files={name: file_sha256(folder / name) for name in KEPT})
+    assert main(["report", str(folder)]) == 0
+    return folder
+
+
+def redescribed(folder: Path, **facts: Any) -> None:
+    replace(read_sweep_file(folder), **facts).write(find_sweep(str(folder)))
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "woods")
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """The one message of a command; "" where it did its work."""
+
+    def message(*words: str | Path) -> str:
+        capsys.readouterr()
+        code = main(list(map(str, words)))
+        err = capsys.readouterr().err
+        assert code in (0, 2) and err.count("error: ") == (code == 2), err
+        return err if code else ""
+
+    return message
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_changed_judgments_and_candidates_are_named(folder, refused, name):
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    for words in (["report"], ["derive"], ["bundle", "--to", folder.parent / "x.zip"]):
+        assert f"{path} was changed after" in refused(words[0], folder, *words[1:])
+    assert not (folder.parent / "x.zip").exists()
+    path.unlink()  # a folder without judgments can be handed on
+    assert refused("report", folder) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"primary": "nDCG@10"', '"primary": "nDCG@10", "alpha": 0.5'),
+        (f'"baseline": "{CELLS[0][0]}"', f'"baseline": "{CELLS[1][0]}"'),
+        (f'"label": "{CELLS[0][1]}"', '"label": "Ours"'),
+        ('"checksum"', '"chucksum"'),
+    ],
+)
+def test_an_edited_description_is_named_by_all_who_read_it(folder, refused, old, new):
+    edit(folder / "sweep.json", old, new)
+    commands = ["report"], ["derive"], ["status"], ["design", "--delta", ".01"]
+    more = ["bundle", "--to", folder.parent / "x.zip"], ["export", "--to", folder.parent / "x"]
+    for words in (*commands, *more):
+        message = refused(words[0], folder, *words[1:])
+        assert f"{folder / 'sweep.json'} was changed after the sweep's command wrote it" in message
+
+
+@pytest.mark.parametrize("name", ["first_stage", f"{TRIAL}.min-max"])
+def test_a_cache_with_a_flipped_bit_is_made_again(folder, refused, name):
+    path = folder / "interpolated" / f"{name}.parquet"
+    results = folder / "report" / "results.json"
+    whole, before = path.read_bytes(), results.read_bytes()
+    assert refused("report", folder) == "" and path.read_bytes() == whole, "read, not made"
+    rng = random.Random(7)
+    for bit in rng.sample(range(8 * len(whole)), 12):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        assert refused("report", folder) == "" and results.read_bytes() == before, bit
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def as_dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("replaced", [as_folder, as_loop, as_dangling])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sweep.json", "test_access.jsonl", "qrels/test.qrels", "first_stage/test.run.gz"),
+        *(f"trials/{TRIAL}/{name}" for name in ("per_query.parquet", "test.run.gz")),
+    ],
+)
+def test_what_is_no_file_is_named(folder, refused, name, replaced):
+    replaced(folder / name)
+    shown = name.removeprefix("trials/")
+    for words in (["report"], ["bundle", "--to", folder.parent / "x.zip"]):
+        assert f"{folder}" in (message := refused(words[0], folder, *words[1:]))
+        assert shown in message, message
+
+
+def test_no_escape_sequence_of_a_name_reaches_the_terminal(folder, capsys):
+    file = read_sweep_file(folder)
+    cells = (replace(file.cells[0], label="Red\x1b[31m \u202eBlue\x9b0m"), *file.cells[1:])
+    redescribed(folder, cells=cells, question="Which?\x1b]0;owned\x07")
+    capsys.readouterr()
+    for words in (["report"], ["design", "--delta", ".01"]):
+        assert main([words[0], str(folder), *words[1:]]) == 0
+    out, err = capsys.readouterr()
+    assert "Red\\x1b[31m" in out and not set(out + err) & {"\x1b", "\x07", "\x9b", "\u202e"}
