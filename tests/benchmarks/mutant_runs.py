@@ -8,6 +8,7 @@ import collections
 import importlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -181,19 +182,51 @@ class Slot:
         return {"id": self.row["id"], **facts, "tests": len(self.tests)}
 
 
+def killers(root: Path, test: str, file: str) -> list[str]:
+    """The test function that killed a fault before, under whatever file has it now; where none has
+    it, the quick tests of the room of the faulty file."""
+    function = re.escape(test.rpartition("::")[2].partition("[")[0])
+    paths = sorted((root / "tests").rglob("test_*.py"))
+    if "::" in test:
+        having = [p for p in paths if re.search(rf"^ *def {function}\(", p.read_text(), re.M)]
+        same = [path for path in having if str(path.relative_to(root)) == test.partition("::")[0]]
+        if found := same or having[:1]:
+            nested = test.partition("::")[2].partition("[")[0]
+            return [f"{found[0].relative_to(root)}::{nested}"]
+    room = root / "tests" / Path(file).parent
+    return [str(path.relative_to(root)) for path in paths if path.parent == room]
+
+
+def standing(sources: dict[str, str], row: dict[str, Any]) -> str | None:
+    """The file whose text a fault changes: its own, else the only other one that has the text."""
+    if row["file"] in sources and faulty(sources[row["file"]], row):
+        return str(row["file"])
+    others = [file for file, source in sources.items() if faulty(source, row)]
+    return others[0] if len(others) == 1 else None
+
+
 def run(args: argparse.Namespace, commit: str) -> None:
-    """Every fault that has no result yet, or one of `--again`."""
+    """Every fault that has no result yet, or one of `--again`; with `--same` every killed one, by
+    the test that killed it."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
     for library in LIBRARIES:
         importlib.import_module(library)
     sys.modules["torch"].set_num_threads(1)
-    known = {row["id"]: row["outcome"] for row in load(RESULTS) if "outcome" in row}
-    known = {name: outcome for name, outcome in known.items() if outcome not in args.again}
-    rows = [row for row in [*load(FAULTS), *load(MUTANTS)] if row["id"] not in known]
+    known: dict[str, dict[str, Any]] = {}
+    for row in load(RESULTS):
+        known[row["id"]] = row
+    again = ["killed"] if args.same else args.again
+    done = {name for name, row in known.items() if row["outcome"] not in again}
+    if args.same:
+        done |= {name for name, row in known.items() if row["commit"] == commit}
+    rows = [row for row in [*load(FAULTS), *load(MUTANTS)] if row["id"] not in done]
+    rows = [row for row in rows if not args.same or row["id"] in known]
     todo = [row for row in rows if row["id"].startswith(tuple(args.only))]
-    measured = args.coverage if any("tests" not in row for row in todo) else []
-    reach = Reach(product_files(args.root), measured, args.times, set(args.without))
+    measured = args.coverage if not args.same and any("tests" not in row for row in todo) else []
+    files = product_files(args.root)
+    sources = {file: (args.root / file).read_text() for file in files}
+    reach = Reach(files, measured, args.times, set(args.without))
     slots = [Slot(args.root, args.work / f"slot{number}") for number in range(args.slots)]
 
     def record(result: dict[str, Any]) -> None:
@@ -206,12 +239,16 @@ def run(args: argparse.Namespace, commit: str) -> None:
                 record(result)
             while todo and not slot.pid:
                 row = todo.pop(0)
-                path = args.root / row["file"]
-                found = faulty(path.read_text(), row) if path.exists() else None
-                if found is None:
+                file = standing(sources, row)
+                found = faulty(sources[file], row) if file else None
+                if not file or not found:
                     record({"id": row["id"], "outcome": "not found"})
                     continue
-                tests = row.get("tests") or reach.tests(row["file"], found[1], args.seconds)
+                row = row | {"file": file}
+                if args.same:
+                    tests = killers(args.root, known[row["id"]]["test"], file)
+                else:
+                    tests = row.get("tests") or reach.tests(file, found[1], args.seconds)
                 if not tests:
                     record({"id": row["id"], "outcome": "not reached"})
                     continue

@@ -293,6 +293,7 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--slots", type=int, default=2, help="faults tested at a time")
     given.add_argument("--without", nargs="+", default=[], help="tests that are left out")
     given.add_argument("--again", nargs="+", default=[], help="outcomes that are run again")
+    given.add_argument("--same", action="store_true", help="what was killed, by the same tests")
     given.add_argument("--only", nargs="+", default=[""], help="faults whose id begins so")
     given.add_argument("--work", type=Path, default=Path("/tmp/mutants"))
     return given
