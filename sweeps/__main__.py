@@ -15,9 +15,9 @@ COMMANDS = {
     "design": ("design:main", "PILOT", "plan seeds and queries of the next comparison"),
     "derive": ("derive:main", "DIR", "interpolate with the first stage, aggregate chunk scores"),
     "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
-    "bundle": ("bundle.command:main", "DIR", "write a sweep and all its values as one file (--to)"),
+    "bundle": ("bundle:main", "DIR", "write a sweep and all its values as one file (--to)"),
     "verify": (
-        "bundle.verify:main",
+        "verify:main",
         "FILE.zip",
         "recompute every number of a bundle from its runs",
     ),

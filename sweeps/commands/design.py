@@ -39,7 +39,7 @@ from sweeps.report.figures.figure import INK, WIDTH, draw, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
-from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened, read_sweep_file
+from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened
 from sweeps.store.trial_status import USED, TrialStatus
 
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -104,20 +104,33 @@ def main(argv: Sequence[str]) -> int:
         if given.out.suffix.lower() not in FORMATS:
             raise BadInput(f"--out must end in {' or '.join(FORMATS)}, got {given.out.name}")
         check_writable("the folder of --out", given.out.parent)
-    if given.gpu_hours is not None and not 0 < given.gpu_hours < math.inf:
-        raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
+    budget = math.inf if given.gpu_hours is None else given.gpu_hours
+    if not budget > 0:
+        raise BadInput(f"--gpu-hours > 0 must hold, got {budget}")
     variances = _given_variances(given)
-    if variances is None:
-        planned = _of_pilot(given)
+    sweep = _pilot(given) if variances is None else None
+    alpha, family, baseline = 0.05, 1, ""
+    if sweep is not None:
+        baseline = _baseline(sweep, given.baseline)
+        alpha, family = sweep.alpha, _family(sweep, baseline)
+    goal = Goal(
+        given.delta,
+        alpha=alpha if given.alpha is None else given.alpha,
+        power=given.power,
+        family_size=family if given.family is None else given.family,
+    )
+    sizes: dict[str, Any] = {
+        "costs": _costs(sweep, given.seconds_per_seed, given.seconds_per_query),
+        "num_configurations": given.family and given.family + 1,
+        "budget": budget,
+        "num_queries": given.queries,
+    }
+    if sweep is None:
+        planned = plan(variances, goal, **sizes)
     else:
-        planned = plan(
-            variances,
-            _goal(given, alpha=0.05, family=1),
-            num_queries=given.queries,
-            costs=_costs(None, given.seconds_per_seed, given.seconds_per_query),
-            **_sizes(given),
-        )
-    if given.gpu_hours is not None and planned.costs is None:
+        paired = given.paired_seeds
+        planned = pilot_plan(sweep, goal, baseline=baseline, paired_seeds=paired, **sizes)
+    if math.isfinite(budget) and planned.costs is None:
         raise BadInput(_no_costs(planned))
     say(design_text(planned), end="")
     if given.out is not None:
@@ -148,19 +161,6 @@ def _parser() -> Parser:
     return parser
 
 
-def _goal(given: argparse.Namespace, *, alpha: float, family: int) -> Goal:
-    """What to find, with these values where none are given."""
-    family = family if given.family is None else given.family
-    alpha = alpha if given.alpha is None else given.alpha
-    return Goal(given.delta, alpha=alpha, power=given.power, family_size=family)
-
-
-def _sizes(given: argparse.Namespace) -> dict[str, Any]:
-    """The configurations and the budget that are given."""
-    budget = math.inf if given.gpu_hours is None else given.gpu_hours
-    return {"num_configurations": given.family and given.family + 1, "budget": budget}
-
-
 def _given_variances(given: argparse.Namespace) -> Variances | None:
     """The standard deviations of the command line; None where a pilot has them."""
     values = {"--sd-query": given.sd_query, "--sd-seed": given.sd_seed}
@@ -178,35 +178,19 @@ def _given_variances(given: argparse.Namespace) -> Variances | None:
     return variances.pairing(given.seed_correlation or 0.0) if given.paired_seeds else variances
 
 
-def _of_pilot(given: argparse.Namespace) -> DesignPlan:
-    sweep, directory = _pilot(given)
-    baseline = _baseline(sweep, given.baseline)
-    return pilot_plan(
-        sweep,
-        _goal(given, alpha=sweep.alpha, family=_family(sweep, baseline)),
-        baseline=baseline,
-        paired_seeds=given.paired_seeds,
-        num_queries=given.queries,
-        costs=_costs(sweep, given.seconds_per_seed, given.seconds_per_query),
-        directory=directory,
-        **_sizes(given),
-    )
-
-
-def _pilot(given: argparse.Namespace) -> tuple[Sweep, str]:
-    """The sweep, or the systems given as to `compare`, and the directory of its command."""
+def _pilot(given: argparse.Namespace) -> Sweep:
+    """The sweep, or the systems given as to `compare`."""
     measures = [given.measure] if given.measure else []
     if len(given.pilot) > 1 or given.qrels or not _is_sweep(given.pilot[0]):
         sets = query_sets_of(given.qrels)
-        systems = systems_of(given.pilot, sets=list(sets), tracking_uri=given.tracking_uri)
-        return compare_runs(
-            systems, sets or None, measures=measures, tracking_uri=given.tracking_uri
-        ).sweep, ""
+        uri = given.tracking_uri
+        systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
+        return compare_runs(systems, sets or None, measures=measures, tracking_uri=uri).sweep
     with opened(given.pilot[0]) as records:
-        sweep, directory = load_sweep(records.folder), read_sweep_file(records.folder).directory
+        sweep = load_sweep(records.folder)
     if measures and given.measure not in sweep.measures:
         raise unknown("measure", given.measure, sweep.measures)
-    return replace(sweep, primary=given.measure or sweep.primary), directory
+    return replace(sweep, primary=given.measure or sweep.primary)
 
 
 def _baseline(sweep: Sweep, given: str | None) -> str:
@@ -245,15 +229,13 @@ def pilot_plan(
     baseline: str,
     paired_seeds: bool = False,
     num_queries: int | None = None,
-    costs: Costs | None = None,
     num_configurations: int | None = None,
-    budget: float = math.inf,
-    directory: str = "",
+    **sizes: Any,
 ) -> DesignPlan:
     """The plan from the primary measure of a pilot, with its seed SD at the upper limit.
 
     By default it has the pilot's number of configurations and the judged queries of its collection.
-    Its command is the pilot's, run in `directory`, with other flags.
+    Its command is the pilot's with other flags. `sizes` are costs and budget of `plan`.
     """
     scored = set(sweep.scores["cell"])
     cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
@@ -262,26 +244,19 @@ def pilot_plan(
     matrix = score_matrix(sweep.scores, measure=sweep.primary, cells=cells)
     Q = len(matrix.query_ids)
     judged = sweep.collection.get("num_queries", {}).get(sweep.split, 0)
+    pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
     planned = plan(
-        planned_variances(
-            matrix, baseline=baseline, assurance=ASSURANCE, paired_seeds=paired_seeds
-        ),
+        planned_variances(matrix, assurance=ASSURANCE, **pairing),
         goal,
         num_queries=num_queries or Q,
         available=num_queries or max(Q, judged),
-        costs=costs,
         num_configurations=num_configurations or len(cells),
-        budget=budget,
+        **sizes,
     )
-    design = planned.recommended
-    return replace(
-        planned,
-        pilot=sweep,
-        components=sweep_components(matrix, baseline=baseline, paired_seeds=paired_seeds),
-        command=""
-        if design is None or not sweep.command or sweep.third_party
-        else _command(sweep, design, planned, num_cells=len(cells), directory=directory),
-    )
+    planned = replace(planned, pilot=sweep, components=sweep_components(matrix, **pairing))
+    if planned.recommended is None or not sweep.command or sweep.third_party:
+        return planned
+    return replace(planned, command=_command(sweep, planned.recommended, planned, len(cells)))
 
 
 def plan(
@@ -310,7 +285,19 @@ def plan(
         enough = seeds_needed(variances, goal, num_queries=more)
         if enough < math.inf:
             queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
-    designs = () if costs is None else _designs(variances, goal, K, (Q, most), costs, budget)
+    designs: list[Design] = []
+    parts = sorted({max(2, most // part) for part in _PARTS})
+    for number in sorted({2, max(2, K // 2), K, 2 * K}) if costs else ():
+        design = best_design(
+            variances,
+            goal,
+            num_configurations=number,
+            queries=[Q] if number == 2 < K else parts,  # a confirmation has the sweep's
+            training_cost=costs.training / 3600,
+            query_cost=costs.query / 3600,
+            budget=budget,
+        )
+        designs += [] if design is None else [design]
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
     return DesignPlan(
@@ -327,36 +314,12 @@ def plan(
         },
         costs=costs,
         budget=budget,
-        designs=designs,
+        designs=tuple(designs),
         recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
 
 
-def _designs(
-    variances: Variances, goal: Goal, K: int, queries: tuple[int, int], costs: Costs, budget: float
-) -> tuple[Design, ...]:
-    """The best design for K configurations, for half and twice as many, and for two; `queries` are
-    the number in the comparison and of all judged ones."""
-    planned, available = queries
-    parts = sorted({max(2, available // part) for part in _PARTS})
-    designs = [
-        best_design(
-            variances,
-            goal,
-            num_configurations=number,
-            queries=[planned] if number == 2 < K else parts,  # a confirmation has the sweep's
-            training_cost=costs.training / 3600,
-            query_cost=costs.query / 3600,
-            budget=budget,
-        )
-        for number in sorted({2, max(2, K // 2), K, 2 * K})
-    ]
-    return tuple(design for design in designs if design is not None)
-
-
-def _command(
-    sweep: Sweep, design: Design, planned: DesignPlan, *, num_cells: int, directory: str
-) -> str:
+def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) -> str:
     """The pilot's command with the sizes of a design: all of its configurations, a random sample of
     them, or its winner and baseline trained again."""
     confirmation = design.num_configurations == 2 < num_cells
@@ -366,7 +329,7 @@ def _command(
         more += ["--max-gpu-hours", f"{planned.budget:g}"]
     if confirmation:
         command = changed(sweep.command, without=["max_gpu_hours"])
-        return command_in(directory, confirming(command, add=more))
+        return command_in(sweep.directory, confirming(command, add=more))
     if drawn:
         more = ["--search", "random", "--num-configs", str(design.num_configurations - 1), *more]
     old = {*SEED_FLAGS, "max_gpu_hours", "deadline", *MODES, *(SEARCH if drawn else ())}
@@ -375,7 +338,7 @@ def _command(
         words = [word for word in words if not word.startswith(f"{_SAMPLE}=")]
         if design.num_queries < planned.available:
             words.append(f"{_SAMPLE}={design.num_queries}")
-    return command_in(directory, shlex.join([*words, *more]))
+    return command_in(sweep.directory, shlex.join([*words, *more]))
 
 
 def power_grid(

@@ -1,12 +1,17 @@
 """`ranksweep models`: every ranking system with its paper and its size over a backbone; or
-(`--profile NAME`) a paper's settings beside their source, and the deviations from it."""
+(`--profile NAME`) a paper's settings beside their source, and the deviations from it; or
+(`--markdown`) docs/models.md."""
 
+import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Sequence
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 
@@ -20,12 +25,14 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import announced
 from rank_core.settings.config import Chat, TrialConfig
-from sweeps.commands.models_page import models_page
 from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
 from sweeps.plan.terminal import columns, say, shortened, terminal_columns, wrapped
 
+TEXTS = tomllib.loads(Path(__file__).with_name("models_page.toml").read_text(encoding="utf-8"))
+PAPERS: dict[str, str] = TEXTS["papers"]
+"""{paper as in models and profiles: title, venue and arXiv number}."""
 QUERY_TOKENS = 32
 HEADINGS = ("model", "paper", "parameters", "tokens/doc")
 PAPER, VALUE = 24, 20  # most columns
@@ -153,3 +160,56 @@ def _text(rows: Sequence[Sequence[str]], align: str) -> str:
         cells.append(textwrap.wrap(row[-1], room))
         lines += zip_longest(*cells, fillvalue="")
     return "\n".join(columns(lines, align))
+
+
+def models_page() -> str:
+    """The text of docs/models.md."""
+    sections: dict[str, list[str]] = {}
+    for name in MODELS:
+        sections.setdefault(model_class(name).family, []).append(name)
+    parts = [TEXTS["introduction"]]
+    for family, names in sections.items():
+        parts += [f"## {family[0].upper()}{family[1:]}", _page_table(names), *_page_texts(names)]
+    parts.append(TEXTS["beyond_profiles"])
+    parts += [_differences(name, profile) for name, profile in PROFILES.items() if profile.settings]
+    parts += [TEXTS["not_built"], "## Papers"]
+    parts.append("\n".join(f"* {paper}: {title}." for paper, title in PAPERS.items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _page_table(names: list[str]) -> str:
+    lines = ["| model | in tables | paper | settings of its own |", "|---|---|---|---|"]
+    for name in names:
+        kind = model_class(name)
+        options = ", ".join(f"`model.{option}`" for option in kind.options)
+        lines.append(f"| `{name}` | {kind.label} | {kind.paper} | {options} |")
+    return "\n".join(lines)
+
+
+def _page_texts(names: list[str]) -> Iterator[str]:
+    """The descriptions of models; before them, once, those of their modules, each in the family
+    with most of its models."""
+    families: dict[str, Counter[str]] = {}
+    for name in MODELS:
+        families.setdefault(_modules(name)[0], Counter())[model_class(name).family] += 1
+    seen: set[str] = set()
+    for name in names:
+        family = model_class(name).family
+        for module in _modules(name):
+            home = families[module].most_common(1)[0][0] if module in families else family
+            if home == family and module not in seen:
+                seen.add(module)
+                yield inspect.cleandoc(sys.modules[module].__doc__ or "")
+        yield f"**{name}**: {inspect.getdoc(model_class(name))}"
+
+
+def _modules(name: str) -> list[str]:
+    """The modules of a model and of the rankers that it builds on, its own first."""
+    modules = dict.fromkeys(base.__module__ for base in model_class(name).__mro__)
+    models = [module for module in modules if module.startswith("rank_core.models.")]
+    return [module for module in models if module != Ranker.__module__]
+
+
+def _differences(name: str, profile: Profile) -> str:
+    sentences = [*profile.not_the_same, *(f"By hand: {text}" for text in profile.by_hand)]
+    return "\n".join([f"**{name}** ({profile.source}):", "", *(f"* {text}" for text in sentences)])

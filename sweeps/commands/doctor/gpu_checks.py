@@ -18,7 +18,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.files import write_json
-from sweeps.commands.doctor.finding import Finding, exit_code, print_finding, verdict
+from sweeps.commands.doctor.finding import Finding, exit_code, gpus, print_finding, verdict
 from sweeps.plan.command_line import check_writable
 
 ROOT = Path(__file__).parents[3]
@@ -69,8 +69,6 @@ def _check_parts(json_file: Path) -> None:
         raise BadInput(f"--gpu needs {', '.join(missing)}: pip install {' '.join(missing)}")
     check_writable("--json", json_file.absolute().parent)
     if os.environ.get("RANKSWEEP_GPU_CHECKS_ON", "cuda") == "cuda":
-        from sweeps.commands.doctor.machine import gpus  # imports torch
-
         if (found := gpus()).level != "ok":
             raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {found.what}")
 

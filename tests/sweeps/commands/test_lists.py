@@ -13,7 +13,7 @@ from rank_core.models import MODELS, model_class
 from rank_core.settings.config import declared_settings, setting_aliases, setting_type
 from sweeps.__main__ import main
 from sweeps.commands.lists import settings_page
-from sweeps.commands.models_page import PAPERS, models_page
+from sweeps.commands.models import PAPERS, models_page
 from sweeps.plan.options import parse
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,7 @@ import pytest
 
 from sweeps.__main__ import main
 from sweeps.commands import status
-from sweeps.commands.snapshot import take_snapshot
-from sweeps.commands.status import status_text
+from sweeps.commands.status import status_text, take_snapshot
 from sweeps.engine.cell_table import STATES
 from sweeps.store.driver import only_driver
 from sweeps.store.plan_description import manifest, write_description

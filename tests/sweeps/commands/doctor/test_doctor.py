@@ -9,8 +9,7 @@ import pytest
 from rank_core.data.load import load_collection
 from sweeps.__main__ import main
 from sweeps.commands.doctor.examination import config_of
-from sweeps.commands.doctor.finding import LEVELS, Finding, verdict
-from sweeps.commands.doctor.machine import accelerators, machine
+from sweeps.commands.doctor.finding import LEVELS, Finding, accelerators, machine, verdict
 
 
 @pytest.fixture

@@ -10,18 +10,16 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig
-from sweeps.commands.doctor.coverage import (
+from sweeps.commands.doctor.examination import (
     Passage,
     coverage,
+    found_share,
+    recall,
     relevant_passages,
     seen_tokens,
+    shared_queries,
     spans_file,
     unseen,
-)
-from sweeps.commands.doctor.data import (
-    _recall,
-    found_share,
-    shared_queries,
 )
 
 
@@ -53,7 +51,7 @@ def test_recall_is_a_mean_over_queries_within_the_depth():
 
 def test_a_candidate_list_without_any_relevant_document_is_an_error():
     lost = split(qrels={"q": {"a": 1}}, candidates={"q": ["b"]})
-    found = _recall("test", lost, Evaluation())
+    found = recall("test", lost, Evaluation())
     assert found.level == "error" and "first-stage" in found.remedy
 
 
