@@ -3,13 +3,12 @@
 (`--markdown`) docs/models.md."""
 
 import inspect
-import json
 import sys
 import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from rank_core.models.build import build_model
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import announced
-from rank_core.settings.config import Chat, TrialConfig
+from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
@@ -43,9 +42,7 @@ class ZooEntry:
     """A system of the zoo."""
 
     name: str
-    family: str
     paper: str
-    options: tuple[str, ...]
     parameters: int | None = None  # None: no trained weights
     tokens_per_document: int | None = None  # encoder tokens of the longest document
     refused: str = ""  # why it cannot use the backbone; empty where it can
@@ -57,22 +54,16 @@ def main(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("--backbone", default="tiny-docs", metavar="ID|DIR", help="of sizes (default %(default)s)")
     add("--profile", metavar="NAME", help=f"print a paper's settings: {', '.join(PROFILES)}")
-    add("--json", action="store_true", help="print JSON, with families and settings of each model")
     add("--markdown", action="store_true", help="print docs/models.md")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         print(models_page(), end="")
         return 0
     if arguments.profile is not None:
-        stated = profile(arguments.profile)
-        print(json.dumps(asdict(stated), indent=1) if arguments.json else profile_text(stated))
+        print(profile_text(profile(arguments.profile)))
         return 0
     backbone = resolve_backbone(arguments.backbone)
     entries = [zoo_entry(name, backbone) for name in [*MODELS, *announced("model")]]
-    if arguments.json:
-        json.dump([asdict(entry) for entry in entries], sys.stdout, indent=1)
-        print()
-        return 0
     print(_table(entries))
     print()
     say(f"tokens/doc: encoder tokens of the longest document; backbone {backbone.name}")
@@ -86,17 +77,16 @@ def zoo_entry(name: str, backbone: Backbone) -> ZooEntry:
     """The system `name` over a backbone, with windows that it accepts."""
     kind = model_class(name)
     if issubclass(kind, ListRanker):
-        return ZooEntry(name, kind.family, kind.paper, _options(name, kind))
+        return ZooEntry(name, kind.paper)
     config = TrialConfig().override({"model.name": name, "model.backbone": backbone.name})
     config = config.override(suited(config, backbone))
     try:
         check_model(config, backbone)
     except BadInput as error:
-        return ZooEntry(name, kind.family, kind.paper, kind.options, refused=str(error))
+        return ZooEntry(name, kind.paper, refused=str(error))
     model = build_model(config, backbone, init_seed=0)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    tokens = _tokens(kind, config, backbone)
-    return ZooEntry(name, kind.family, kind.paper, kind.options, parameters, tokens)
+    return ZooEntry(name, kind.paper, parameters, _tokens(kind, config, backbone))
 
 
 def _tokens(kind: type[Ranker], config: TrialConfig, backbone: Backbone) -> int:
@@ -106,11 +96,6 @@ def _tokens(kind: type[Ranker], config: TrialConfig, backbone: Backbone) -> int:
     reader = kind.reader(config, backbone, text)  # type: ignore[arg-type]
     query = np.full(QUERY_TOKENS, backbone.sep_id + 1, dtype=np.int32)
     return sum(len(chunk.text) + QUERY_TOKENS + NUM_SPECIAL for chunk in reader.chunks(query, "d"))
-
-
-def _options(name: str, kind: type[ListRanker]) -> tuple[str, ...]:
-    chat = tuple(f"chat.{field}" for field in Chat.__dataclass_fields__)
-    return chat[:4] if name == "rankgpt" else kind.options
 
 
 def profile_text(stated: Profile) -> str:

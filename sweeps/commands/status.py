@@ -67,18 +67,18 @@ def main(argv: Sequence[str]) -> int:
     watch += "(default: every %(const)g seconds)"
     add = parser.add_argument
     add("--watch", metavar="SECONDS", type=float, nargs="?", const=WATCH_SECONDS, help=watch)
-    arguments = parser.parse_args(argv)
-    if arguments.watch is not None and not 0 < arguments.watch < float("inf"):
-        raise BadInput(f"--watch must be seconds above 0, got {arguments.watch:g}")
-    if arguments.watch is not None:
-        _wait_for_sweep(arguments.folder, arguments.watch)
+    given = parser.parse_args(argv)
+    if given.watch is not None and not given.watch > 0:
+        raise BadInput(f"--watch must be seconds above 0, got {given.watch:g}")
+    if given.watch is not None:
+        _wait_for_sweep(given.folder, given.watch)
     live = LiveText() if is_live_terminal() else None
-    records = find_sweep(arguments.folder)
+    records = find_sweep(given.folder)
     try:
         while True:
             width, height = shutil.get_terminal_size((WIDTH, 24))
-            snapshot = take_snapshot(arguments.folder, records)
-            again = arguments.watch is not None and snapshot.driver is not None
+            snapshot = take_snapshot(given.folder, records)
+            again = given.watch is not None and snapshot.driver is not None
             room = height if live and again else None
             text = status_text(snapshot, now=time.time(), width=max(WIDTH, width), height=room)
             if live and again:
@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
                 say(text)
             if not again:
                 return 0
-            time.sleep(arguments.watch)
+            time.sleep(given.watch)
     finally:
         if live:
             live.close()
@@ -276,10 +276,13 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         if seed == file.seeds[0] or cell.cell not in file.deterministic
     ]
     states = records.states(dict.fromkeys([*planned, *file.trials]))
+    left_after = {one["cell"]: one["left_after"] for one in file.search.get("standings", ())}
     planned = [
         name
         for name in planned
-        if states[name].num_attempts or not _is_eliminated(file, states[name])
+        if states[name].num_attempts
+        or (after := left_after.get(states[name].cell)) is None
+        or file.seeds.index(states[name].seed) < after
     ]
     trials = tuple(_now(records, states[name], file.primary) for name in planned)
     lost = [
@@ -300,15 +303,6 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         report=_existing(records, "report/index.html"),
         failures=_existing(records, "failures"),
     )
-
-
-def _is_eliminated(file: SweepFile, state: State) -> bool:
-    left_after = {
-        standing["cell"]: standing["left_after"]
-        for standing in file.search.get("standings", ())
-        if standing["left_after"] is not None
-    }
-    return state.cell in left_after and file.seeds.index(state.seed) >= left_after[state.cell]
 
 
 def _now(records: Records, state: State, primary: str) -> TrialNow:

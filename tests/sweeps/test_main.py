@@ -122,23 +122,6 @@ def test_status_and_report_of_a_finished_sweep_load_no_training_and_no_cluster(f
     assert libraries <= TABLES
 
 
-PLANS = """
-import sys
-import sweeps.driver.sweep
-print(*sys.modules)
-"""
-
-
-@pytest.mark.slow
-def test_a_sweep_imports_what_builds_encoders_only_when_it_builds_one():
-    # It takes half of the seconds that a command would need to start; `import transformers` brings
-    # in each part of itself when that is first named.
-    done = subprocess.run([sys.executable, "-c", PLANS], cwd=ROOT, capture_output=True, text=True)
-    modules = set(done.stdout.split())
-    assert "torch" in modules and "transformers.modeling_utils" not in modules
-    assert not CLUSTER & modules
-
-
 @pytest.mark.parametrize(
     ("given", "left"),
     [

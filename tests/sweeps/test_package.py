@@ -157,7 +157,14 @@ def run_sweep(storage: Path, collection: Path, backbone: Path) -> None:
 @pytest.mark.slow
 def test_a_sweep_is_reported_on_and_planned_from_where_nothing_trains(storage):
     folder = str(storage / EXPERIMENT.name / "woods")
-    for words in (["report", folder], ["status", folder], ["design", folder, "--delta", ".05"]):
+    bundle = str(storage / "sweep.zip")
+    for words in (
+        ["report", folder],
+        ["status", folder],
+        ["design", folder, "--delta", ".05"],
+        ["bundle", folder, "--to", bundle],
+        ["verify", bundle],
+    ):
         done = light(*words)
         assert done.returncode == 0 and done.stdout, (words, done.stderr)
 

@@ -140,12 +140,7 @@ def compare_runs(
     slots = tuple(baselines) or (next(iter(systems)),)
     _check_named(systems, slots, deterministic, ties)
     runs = [run for own in by_system.values() for run in own]
-    fixed = tuple(
-        name
-        for name, own in by_system.items()
-        if name in deterministic
-        or (len(own) == 1 and all(part.deterministic for part in own[0].on.values()))
-    )
+    fixed = _fixed(by_system, deterministic)
     sets = _with_columns(_judged(qrels) or [_own_queries(runs)], measures, runs, apart=apart)
     scores, trials, notes = _measured(runs, sets, ties)
     notes += _warnings(runs, [] if measures else sets)
@@ -167,6 +162,18 @@ def compare_runs(
         notes=tuple(notes),
     )
     return RunComparison(runs, sets, analyse(sweep))
+
+
+def _fixed(
+    by_system: Mapping[str, Sequence[SystemRun]], declared: Collection[str]
+) -> tuple[str, ...]:
+    """The systems without training: declared ones, and those of a sweep that has declared them."""
+    return tuple(
+        name
+        for name, own in by_system.items()
+        if name in declared
+        or (len(own) == 1 and all(part.deterministic for part in own[0].on.values()))
+    )
 
 
 def _check_named(

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -225,44 +224,12 @@ def test_judgments_that_are_only_hashed_are_nowhere_in_the_bundle(
     assert "test.qrels" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_given_judgments_replace_those_of_the_bundle(finished, bundle, tmp_path, capsys):
-    own = tmp_path / "official.qrels"
-    qrels = read_qrels(finished / "qrels/test.qrels")
-    write_qrels(own, {query: qrels[query] for query in sorted(qrels, reverse=True)})
-    assert main(["verify", str(bundle), "--qrels", str(own)]) == 0
-    write_qrels(own, qrels | {"test-3": {"d0": 1}})
-    assert main(["verify", str(bundle), "--qrels", str(own)]) == 3
-    assert "query test-3, " in capsys.readouterr().out
-
-
 def test_no_name_of_a_cell_leads_out_of_the_folder(bundle, tmp_path, capsys):
     folder = unpacked(bundle, tmp_path / "a")
     text = (folder / "sweep/sweep.json").read_text()
     redescribe(folder / "sweep", json.loads(text.replace(MAXP, "../../../outside")))
     assert verified(folder) == 2
     assert "outside" in capsys.readouterr().err
-
-
-NO_TORCH = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "ray", "transformers", "mlflow", "optuna"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Refuse())
-from sweeps.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-def test_a_machine_without_torch_and_ray_bundles_and_verifies(finished, bundle, tmp_path):
-    out = tmp_path / "again.zip"
-    for words in (["bundle", finished, "--to", out], ["verify", bundle]):
-        command = [sys.executable, "-c", NO_TORCH, *map(str, words)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
 
 
 def zipped(entries: dict[str, bytes]) -> bytes:

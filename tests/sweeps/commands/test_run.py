@@ -68,11 +68,6 @@ def test_what_is_no_sweep_is_refused(ran, words, message, capsys, tmp_path, monk
     sys.modules.pop("bare", None)
 
 
-def test_without_a_sweep_the_choices_are_told(capsys):
-    assert main(["run"]) == 2 and main(["run", "--help"]) == 0
-    assert "chunk_counts" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("orig", "argv", "given", "command"),
     [
@@ -138,17 +133,3 @@ def test_what_status_tells_to_go_on_with_works_as_printed_from_anywhere(begun, t
     assert not list(tmp_path.iterdir())
     update_sweep_file(find_sweep(str(folder)), stopped="by a test")
     assert "cd " not in python("-m", "sweeps", "status", str(folder), cwd=begun).stdout
-
-
-@pytest.mark.slow
-def test_another_sweep_of_the_same_name_is_refused(begun, tmp_path, backbone_folder):
-    for path in EXAMPLES.glob("own_*"):
-        shutil.copy(path, tmp_path)
-    file = tmp_path / "own_sweep.toml"
-    storage = ["--storage", str(begun / "results"), "--backbone", str(backbone_folder)]
-    words = ["-m", "sweeps", "run", "own_sweep.toml", *storage, *SMALL, "--dry-run"]
-    assert python(*words, cwd=tmp_path).returncode == 0
-    file.write_text(file.read_text().replace("Which window", "Whose window"))
-    refused = python(*words, cwd=tmp_path)
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
-    assert "holds another sweep called smooth_windows" in refused.stderr

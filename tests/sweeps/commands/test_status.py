@@ -80,13 +80,6 @@ def files_and_times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_a_sweep_that_has_not_run_has_trials_that_wait(begun):
-    text = seen(begun)
-    assert "2 cells x 2 seeds = 4: 4 waiting; 0 attempts" in text
-    assert "unknown until a trial has finished" in text
-    assert line_of(text, "MaxP 48/32").split() == ["MaxP", "48/32", "0/2"]
-
-
 def test_counts_means_and_attempts_are_those_of_the_trials(begun):
     for number, dev in ((0, 0.25), (2, 0.75)):  # both seeds of FirstP
         begun.finish(number, dev=dev)
@@ -142,12 +135,6 @@ def test_a_trial_stopped_early_is_named_and_not_to_be_run_again(begun):
     assert "resume" not in text
 
 
-def test_a_collapsed_seed_counts_as_a_result_and_is_named(begun):
-    begun.finish(0, state="collapsed")
-    line = line_of(seen(begun), "FirstP")
-    assert "1/2" in line and line.endswith("seed 1 collapsed")
-
-
 @pytest.mark.parametrize("state", ["failed", "diverged"])
 def test_a_reason_is_told_once_with_its_trials_and_attempts(begun, state):
     for number in (0, 1):
@@ -196,24 +183,6 @@ def test_the_time_left_follows_the_tokens_that_cells_read(begun):
         assert "about 40 s left, 1 at a time" in seen(begun)
 
 
-def test_the_age_of_the_last_news(begun):
-    begun.finish(0)
-    news = take_snapshot(str(begun.folder)).news
-    assert news is not None and (news.cell, news.seed) == (begun.trials[0].cell.cell, 1)
-    text = seen(begun, now=news.time + 200)
-    assert "last event  3 min 20 s ago, from FirstP" in text and "sqlite:///mlflow.db" in text
-
-
-def test_a_sweep_that_has_ended_says_what_is_left_to_do(begun):
-    for number in range(4):
-        begun.finish(number)
-    assert f" report {begun.folder}" in " ".join(seen(begun).split())
-    begun.records.write_file("report/index.html", b"page")
-    text = seen(begun)
-    assert "none: the sweep has ended" in text and "report/index.html" in text
-    assert "resume" not in text
-
-
 def test_a_result_that_is_no_file_is_a_damaged_trial(begun):
     begun.finish(0)
     begun.finish(1)
@@ -222,19 +191,6 @@ def test_a_result_that_is_no_file_is_a_damaged_trial(begun):
         path.write_text("{}" if number else "")
     text = " ".join(seen(begun).split())
     assert "2 damaged" in text and f"damaged: {begun.trials[0].name}: result.json" in text
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_no_line_but_a_path_or_a_command_is_wider_than_the_terminal(begun, width):
-    begun.redescribe(
-        lambda file: replace(
-            file, cells=(replace(file.cells[0], label="a label " * 30), *file.cells[1:])
-        )
-    )
-    begun.lose(0, reason="a reason " * 40)
-    whole = (str(begun.folder), read_sweep_file(begun.records).command)
-    wide = [line for line in seen(begun, width).splitlines() if len(line) > width]
-    assert [line for line in wide if not any(text in line for text in whole)] == []
 
 
 def test_looking_changes_nothing(begun):

@@ -140,36 +140,6 @@ def test_data_frames_of_values_and_of_runs_are_sources(values: pd.DataFrame) -> 
         assert [one.delta for one in found.analysis.comparisons] == [0.25]
 
 
-def test_a_run_and_what_ir_measures_prints_of_it_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ir_measures.__main__ import main_cli
-
-    rng = np.random.default_rng(0)
-    lines = [f"{q} 0 d{d} {rng.integers(0, 3)}\n" for q in range(30) for d in range(8)]
-    (tmp_path / "qrels").write_text("".join(lines))
-    for seed in (1, 2, 3):
-        scores = rng.permutation(30 * 20).reshape(30, 20)
-        run = [f"{q} Q0 d{d} 1 {scores[q, d]} x\n" for q in range(30) for d in range(20)]
-        (tmp_path / f"{seed}.run").write_text("".join(run))
-        words = [
-            str(tmp_path / "qrels"),
-            str(tmp_path / f"{seed}.run"),
-            *MEASURES,
-            "-q",
-            "-p",
-            "-1",
-        ]
-        monkeypatch.setattr("sys.argv", ["ir_measures", *words])
-        main_cli()
-        (tmp_path / f"{seed}.values").write_text(capsys.readouterr().out)
-    found = compared(
-        f"runs={tmp_path}/*.run", f"values={tmp_path}/*.values", qrels=tmp_path / "qrels"
-    )
-    assert set(found.sweep.measures) == set(MEASURES)
-    assert {(one.delta, one.p_both) for one in found.analysis.comparisons} == {(0, 1)}
-
-
 def test_the_cells_of_sweeps_are_systems(tmp_path: Path) -> None:
     folder, other = tmp_path / "one", tmp_path / "two"
     write_sweep(folder, num_queries=40)
