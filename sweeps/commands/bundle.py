@@ -133,14 +133,12 @@ def qrels_mode(collection: str, requested: str) -> str:
     included. Those of ir_datasets have licences of their own and are only hashed. Those of the
     user's folder or function are hashed unless asked for: a publication cannot be taken back."""
     base = folder_and_fields(base_of(collection))[0]
-    own = os.path.isdir(os.path.expanduser(base))
     if base in EMBEDDED:
         return requested or "include"
     theirs = base in COLLECTIONS or is_task(base) or is_fold(base) or base.startswith(PREFIX)
-    if not own and (theirs or is_dataset(base)):
-        if requested == "include":
-            raise BadInput(f"--qrels include: {collection} has judgments with their own licence")
-        return "hash"
+    theirs = (theirs or is_dataset(base)) and not os.path.isdir(os.path.expanduser(base))
+    if theirs and requested == "include":
+        raise BadInput(f"--qrels include: {collection} has judgments with their own licence")
     return requested or "hash"
 
 
@@ -220,12 +218,12 @@ def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, 
 
 
 def _readme(sweep: Sweep, about: Manifest) -> str:
-    judgments = (
-        "`sweep/qrels/` holds the judgments."
-        if about.qrels == "include"
-        else "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE...` with "
-        "those of dev and test."
-    )
+    judgments = "`sweep/qrels/` holds the judgments."
+    if about.qrels == "hash":
+        judgments = (
+            "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE...` "
+        )
+        judgments += "with those of dev and test."
     return (
         f"# {_title(sweep)}\n\nOpen `sweep/report/index.html`. `ranksweep verify FILE.zip` "
         "recomputes every value from runs and judgments, and the report from the values. "
@@ -249,7 +247,7 @@ def _citation(sweep: Sweep, about: Manifest) -> str:
         '  - {type: software, title: ranksweep, authors: [{name: "The ranksweep authors"}], '
         f"version: {json.dumps(about.ranksweep)}}}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, ""])
 
 
 def _title(sweep: Sweep) -> str:

@@ -96,6 +96,11 @@ class DesignPlan:
     components: SweepComponents | None = None  # of the pilot
     command: str = ""  # that runs the recommended design
 
+    @property
+    def has_budget(self) -> bool:
+        """True if the device-hours are limited."""
+        return math.isfinite(self.budget)
+
 
 def main(argv: Sequence[str]) -> int:
     """Plan seeds and queries from the variances of a pilot, or from given standard deviations."""
@@ -109,10 +114,8 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--gpu-hours > 0 must hold, got {budget}")
     variances = _given_variances(given)
     sweep = _pilot(given) if variances is None else None
-    alpha, family, baseline = 0.05, 1, ""
-    if sweep is not None:
-        baseline = _baseline(sweep, given.baseline)
-        alpha, family = sweep.alpha, _family(sweep, baseline)
+    baseline = _baseline(sweep, given.baseline) if sweep else ""
+    alpha, family = (sweep.alpha, _family(sweep, baseline)) if sweep else (0.05, 1)
     goal = Goal(
         given.delta,
         alpha=alpha if given.alpha is None else given.alpha,
@@ -125,9 +128,9 @@ def main(argv: Sequence[str]) -> int:
         "budget": budget,
         "num_queries": given.queries,
     }
-    if sweep is None:
+    if variances is not None:
         planned = plan(variances, goal, **sizes)
-    else:
+    elif sweep is not None:
         paired = given.paired_seeds
         planned = pilot_plan(sweep, goal, baseline=baseline, paired_seeds=paired, **sizes)
     if math.isfinite(budget) and planned.costs is None:
@@ -308,7 +311,11 @@ def plan(
         seeds=seeds,
         queries=queries,
         floor=least,
-        power=power_grid(variances, goal, SEEDS, sizes),
+        power={
+            (S, size): planned_power(variances, goal, num_seeds=S, num_queries=size)
+            for S in SEEDS
+            for size in sizes
+        },
         detectable={
             S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
         },
@@ -325,7 +332,7 @@ def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) 
     confirmation = design.num_configurations == 2 < num_cells
     drawn = not confirmation and design.num_configurations < num_cells
     more = ["--num-seeds", str(design.num_seeds)]
-    if math.isfinite(planned.budget):
+    if planned.has_budget:
         more += ["--max-gpu-hours", f"{planned.budget:g}"]
     if confirmation:
         command = changed(sweep.command, without=["max_gpu_hours"])
@@ -341,35 +348,23 @@ def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) 
     return command_in(sweep.directory, shlex.join([*words, *more]))
 
 
-def power_grid(
-    variances: Variances, goal: Goal, seeds: Sequence[int], queries: Sequence[int]
-) -> dict[tuple[int, int], float]:
-    """{(seeds per system, queries): the power for the goal's difference}."""
-    return {
-        (S, Q): planned_power(variances, goal, num_seeds=S, num_queries=Q)
-        for S in seeds
-        for Q in queries
-    }
-
-
 def design_text(planned: DesignPlan) -> str:
     """The plan as text: what it rests on, the counts, and one table."""
     lines = [line for text in _origin(planned) for line in wrapped(text)]
     lines += ["", *_goal_lines(planned), ""]
-    lines += _design_table(planned) if _has_budget(planned) else _power_table(planned)
+    lines += _design_table(planned) if planned.has_budget else _power_table(planned)
     return "\n".join([*lines, "", *_recommendation(planned), ""])
-
-
-def _has_budget(planned: DesignPlan) -> bool:
-    return math.isfinite(planned.budget)
 
 
 def draw_plan(planned: DesignPlan, path: Path) -> None:
     """Contours of the power over queries and seeds, at round levels and at the goal's."""
     goal, Q, seeds = planned.goal, planned.num_queries, range(SEEDS[0], SEEDS[-1] + 1)
     queries = sorted({max(2, round(float(size))) for size in np.geomspace(Q / 5, 5 * Q, 25)})
-    power = power_grid(planned.variances, goal, seeds, queries)
-    area = queries, list(seeds), np.array([[power[S, size] for size in queries] for S in seeds])
+    power = [
+        [planned_power(planned.variances, goal, num_seeds=S, num_queries=size) for size in queries]
+        for S in seeds
+    ]
+    area = queries, list(seeds), np.array(power)
     with style():
         figure = new_figure(WIDTH, 3.8)
         axes = figure.add_subplot()
@@ -507,9 +502,9 @@ def _recommendation(planned: DesignPlan) -> list[str]:
             f"queries they detect differences of {least:.4f} at best."
         )
     if best is None:
-        return [] if _has_budget(planned) else ["No number of seeds is enough."]
+        return [] if planned.has_budget else ["No number of seeds is enough."]
     flags = f"--num-seeds {best.num_seeds}"
-    flags += f" --max-gpu-hours {planned.budget:g}" if _has_budget(planned) else ""
+    flags += f" --max-gpu-hours {planned.budget:g}" if planned.has_budget else ""
     words = (
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
         f"{best.num_queries:,} queries, {best.cost:,.3g} {costs.unit}-hours ({costs.source}):"
@@ -544,11 +539,8 @@ def _costs(sweep: Sweep | None, training: float | None, query: float | None) -> 
     """The costs of the flags, else those of the pilot's trials."""
     if training is None and query is None:
         return None if sweep is None else _measured_costs(sweep)
-    if training is None or query is None:
-        raise BadInput("--seconds-per-seed and --seconds-per-query need each other")
-    for name, value in (("--seconds-per-seed", training), ("--seconds-per-query", query)):
-        if not 0 <= value < math.inf:
-            raise BadInput(f"{name} >= 0 must hold, got {value}")
+    if training is None or query is None or min(training, query) < 0:
+        raise BadInput("--seconds-per-seed and --seconds-per-query >= 0 need each other")
     return Costs(training, query)
 
 
@@ -570,18 +562,13 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     if not np.isfinite(means).all():
         return None
     parser = argparse.ArgumentParser(add_help=False)
-    for name in ("workers", "cpus", "gpus"):
-        flag = "--num-workers" if name == "workers" else f"--{name}-per-worker"
-        parser.add_argument(flag, dest=name, type=float, default=1.0)
+    for flag in ("--num-workers", "--cpus-per-worker", "--gpus-per-worker"):
+        parser.add_argument(flag, type=float, default=1.0)
     typed, _ = parser.parse_known_args(shlex.split(sweep.command))
-    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus
-    devices = typed.workers * (gpus or typed.cpus)
-    return Costs(
-        float(means[0]) * devices,
-        float(means[1]) * devices,
-        source="measured on the pilot",
-        unit="GPU" if gpus else "core",
-    )
+    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus_per_worker
+    devices = typed.num_workers * (gpus or typed.cpus_per_worker)
+    unit = "GPU" if gpus else "core"
+    return Costs(*(float(mean) * devices for mean in means), "measured on the pilot", unit)
 
 
 def _count(number: float) -> str:

@@ -1,6 +1,5 @@
 """Speed-up over workers: the arithmetic by hand, the law that is checked, and a run on two."""
 
-import csv
 import json
 import os
 from dataclasses import replace
@@ -16,7 +15,6 @@ from sweeps.report.speedup import (
     law_text,
     same_losses,
     scaling_rows,
-    write_scaling,
 )
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
@@ -41,22 +39,6 @@ def test_losses_are_the_same_within_rounding(difference, same):
     text = law_text(rows, unjudged="")
     assert ("equal those of one worker" if same else "DIFFER") in text and "with 4 workers" in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_the_files_hold_the_table_and_what_it_is_of(tmp_path):
-    rows = scaling_rows([ONE, FOUR])
-    write_scaling(tmp_path / "out", [ONE, FOUR], rows, {"label": "MaxP 64/48"})
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "scaling.csv",
-        "scaling.json",
-        "scaling.png",
-    ]
-    with (tmp_path / "out" / "scaling.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [float(row["training_speedup"]) for row in table] == [1, 2.5]
-    content = json.loads((tmp_path / "out" / "scaling.json").read_text())
-    assert content["label"] == "MaxP 64/48" and content["rows"][1]["num_workers"] == 4
-    assert content["timings"][1]["losses"] == [1.0, 0.50003]
 
 
 @pytest.mark.parametrize(

@@ -114,15 +114,6 @@ def test_one_table_of_all_systems_and_seeds_is_taken_apart(values, tmp_path: Pat
         compared(f"a={path}", f"b={path}:maxp")
 
 
-def test_the_perquery_table_of_pyterrier_is_a_table_per_seed(values, tmp_path: Path) -> None:
-    """name, qid, measure, value, as `pt.Experiment(..., perquery=True)` gives it."""
-    for seed, rows in values.groupby("seed"):
-        named = rows.rename(columns={"system": "name", "query_id": "qid"}).drop(columns="seed")
-        named.assign(measure=named["measure"].map(TREC)).to_csv(tmp_path / f"{seed}.csv")
-    paths = [f"{tmp_path}/{seed}.csv" for seed in SEEDS]
-    same(compared(*(f"{o}={','.join(f'{p}:{o}' for p in paths)}" for o in SYSTEMS)), values)
-
-
 def test_data_frames_of_values_and_of_runs_are_sources(values: pd.DataFrame) -> None:
     systems = {
         system: [
