@@ -106,14 +106,10 @@ def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -
 
 
 def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
-    found = planned(pilot, delta=0.01)
-    assert found.goal.delta < found.floor and math.isinf(found.seeds)
-    assert found.recommended is None
-    text = design_text(found)
-    assert "seeds per system on 200 queries: no number is enough" in text
-    assert "are enough" not in text, "one number of queries for 10 seeds"
-    assert "No number of seeds is enough" in " ".join(text.split())
-    assert "200 queries are available: more need new judgments" in text
+    for found in (planned(pilot, delta=0.01), budgeted(pilot, 8, delta=0.005)):
+        assert found.goal.delta < found.floor and math.isinf(found.seeds)
+        assert found.recommended is None and found.command == ""
+        assert "on 200 queries: no number is enough" in design_text(found)
 
 
 def test_where_twenty_seeds_never_suffice_the_plan_names_how_many_do_and_on_how_many_queries():
@@ -157,14 +153,6 @@ def test_a_budget_has_a_design_for_each_number_of_configurations(pilot: Path) ->
     text = design_text(found)
     assert f"\n{found.recommended.num_configurations} *" in text and "GPU-hours" in text
     assert max(map(len, text.partition("* recommended")[0].splitlines())) <= 80
-
-
-def test_no_design_below_the_power_is_recommended(pilot: Path) -> None:
-    found = budgeted(pilot, 8, delta=0.005)
-    assert found.designs and found.recommended is None and found.command == ""
-    text = " ".join(design_text(found).split())
-    assert "recommended" not in text and " * " not in text
-    assert "None of them reaches 80% power" in text
 
 
 @pytest.mark.parametrize(("hours", "num_configurations", "confirm"), [(50, 5, False), (1, 2, True)])
