@@ -241,12 +241,9 @@ def test_a_foreign_file_gets_one_message_and_writes_nothing(content, tmp_path, c
     ("collection", "wanted", "expected"),
     [
         ("python-docs", "", "include"),
-        ("python-docs|debias(seed=2)", "hash", "hash"),
         ("{folder}", "", "hash"),
-        ("{folder}|fields(uri=doc_id)", "include", "include"),
         ("my_pkg.data:notes", "include", "include"),
         ("robust04-title/fold2", "", "hash"),
-        ("ir:beir/nfcorpus/test", "", "hash"),
         ("beir/nfcorpus/test", "include", "refused"),
         ("msmarco-doc", "include", "refused"),
     ],

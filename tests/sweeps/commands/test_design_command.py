@@ -219,7 +219,6 @@ def test_the_power_is_drawn_and_the_same_again(pilot, tmp_path, name, start):
         (["--delta", "0"], "delta > 0"),
         (["--delta", ".03", "--alpha", "5"], "0 < alpha < 1"),
         (["--delta", ".03", "--power", ".01"], "alpha < power"),
-        (["--delta", ".03", "--family", "0"], "family_size >= 1"),
         (["--delta", ".03", "--baseline", "bm25"], "unknown baseline 'bm25'"),
         (["--delta", ".03", "--seconds-per-seed", "5"], "need each other"),
         (
@@ -228,7 +227,6 @@ def test_the_power_is_drawn_and_the_same_again(pilot, tmp_path, name, start):
         ),
         (["--delta", ".03", "--gpu-hours", "0"], "--gpu-hours > 0"),
         (["--delta", ".03", "--out", "curve.pdf"], "--out"),
-        (["--delta", ".03", "--measure", "AP"], "unknown measure 'AP'"),
         (["--delta", ".03", "--queries", "1"], "--queries >= 2"),
         (["--delta", ".03", "--sd-seed", ".1"], "PILOT, or all of .*; missing: --sd-query"),
     ],

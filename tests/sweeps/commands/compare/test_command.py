@@ -46,9 +46,13 @@ def write(path: Path, score_QD: np.ndarray) -> None:
     )
 
 
+def words(folder: Path) -> list[str]:
+    systems = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
+    return [*systems, "--qrels", f"{folder}/qrels.txt"]
+
+
 def three(folder: Path, **settings):
-    systems = systems_of([f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")])
-    return compare_runs(systems, folder / "qrels.txt", **settings)
+    return compare_runs(systems_of(words(folder)[:3]), folder / "qrels.txt", **settings)
 
 
 def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Path) -> None:
@@ -167,8 +171,7 @@ def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path
 def test_letters_follow_fixed_baselines_and_each_system_s_own(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
-    arguments += ["--qrels", f"{folder}/qrels.txt", "--out", str(tmp_path)]
+    arguments = [*words(folder), "--out", str(tmp_path)]
     own = ["--baseline", "firstp", "--baseline", "maxp=sump", "--baseline", "sump=maxp"]
     assert main([*arguments, *own]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -187,8 +190,7 @@ def test_letters_follow_fixed_baselines_and_each_system_s_own(
 def test_all_pairs_have_a_test_that_knows_all_of_them(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
-    arguments += ["--qrels", f"{folder}/qrels.txt", "--out", str(tmp_path), "--all-pairs"]
+    arguments = [*words(folder), "--out", str(tmp_path), "--all-pairs"]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     assert "All pairs, nDCG@10" in shown and "Holm over all 3 pairs" in " ".join(shown.split())
@@ -218,8 +220,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "tables"
-    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
-    assert main([*arguments, "--qrels", str(folder / "qrels.txt"), "--out", str(out)]) == 0
+    assert main([*words(folder), "--out", str(out)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in shown if str(out) not in line) <= 80
     texts = {"comparisons.csv", "index.html", "queries.html", "results.json"}

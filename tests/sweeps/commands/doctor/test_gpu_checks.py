@@ -70,7 +70,7 @@ def test_the_table_says_what_passed_and_what_was_not_run(pretended, capsys):
     assert table == [
         "facts",
         "  ok       a GPU is there (2 s): GiB 80",
-        "Ray",
+        "ray",
         "  note     not run, ray is not installed: two trials share it",
     ]
     assert (code, told["passed"]) == (0, True)
