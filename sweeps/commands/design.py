@@ -288,10 +288,9 @@ def plan(
         enough = seeds_needed(variances, goal, num_queries=more)
         if enough < math.inf:
             queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
-    designs: list[Design] = []
     parts = sorted({max(2, most // part) for part in _PARTS})
-    for number in sorted({2, max(2, K // 2), K, 2 * K}) if costs else ():
-        design = best_design(
+    found = [
+        best_design(
             variances,
             goal,
             num_configurations=number,
@@ -300,7 +299,10 @@ def plan(
             query_cost=costs.query / 3600,
             budget=budget,
         )
-        designs += [] if design is None else [design]
+        for number in sorted({2, max(2, K // 2), K, 2 * K})
+        if costs is not None
+    ]
+    designs = tuple(design for design in found if design is not None)
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
     return DesignPlan(
@@ -321,7 +323,7 @@ def plan(
         },
         costs=costs,
         budget=budget,
-        designs=tuple(designs),
+        designs=designs,
         recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
 
