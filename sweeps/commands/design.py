@@ -281,13 +281,6 @@ def plan(
     limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size}
     least = floor(variances, num_queries=Q, **limits)
     seeds = seeds_needed(variances, goal, num_queries=Q)
-    queries = {S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)}
-    if math.isinf(min(seeds, *queries.values())):
-        # Twice the queries of the floor leave the seeds half of the variance.
-        more = math.ceil(min(2 * Q * (least / goal.delta) ** 2, MOST_QUERIES))
-        enough = seeds_needed(variances, goal, num_queries=more)
-        if enough < math.inf:
-            queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
     parts = sorted({max(2, most // part) for part in _PARTS})
     found = [
         best_design(
@@ -311,7 +304,7 @@ def plan(
         num_queries=Q,
         available=most,
         seeds=seeds,
-        queries=queries,
+        queries=_queries_for(variances, goal, seeds, 2 * Q * (least / goal.delta) ** 2),
         floor=least,
         power={
             (S, size): planned_power(variances, goal, num_seeds=S, num_queries=size)
@@ -326,6 +319,20 @@ def plan(
         designs=designs,
         recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
+
+
+def _queries_for(
+    variances: Variances, goal: Goal, seeds: float, twice_the_floor: float
+) -> dict[int, float]:
+    """{seeds per system: queries needed}; where numbers of them do not suffice, also for the seeds
+    that do on twice the queries of the floor, which leave the seeds half of the variance."""
+    queries = {S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)}
+    if math.isinf(min(seeds, *queries.values())):
+        more = math.ceil(min(twice_the_floor, MOST_QUERIES))
+        enough = seeds_needed(variances, goal, num_queries=more)
+        if enough < math.inf:
+            queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
+    return queries
 
 
 def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) -> str:

@@ -68,7 +68,8 @@ def test_all_values_are_those_of_trec_eval(files):
     compared_values = 0
     for name in STEPS:
         run = read_run(files[name])
-        assert found.sweep.trials.set_index("cell")["ties"][name] > 0.1 * QUERIES * DEPTH
+        ties = found.sweep.trials.set_index("cell")["ties"][name]
+        assert 0 < ties < 0.4 * QUERIES * DEPTH
         expected = tool.evaluate(run)
         for row in values.get_group(name).itertuples():
             theirs = expected[row.query_id][MEASURES[row.measure]]
