@@ -282,19 +282,22 @@ def plan(
     least = floor(variances, num_queries=Q, **limits)
     seeds = seeds_needed(variances, goal, num_queries=Q)
     parts = sorted({max(2, most // part) for part in _PARTS})
-    found = [
-        best_design(
-            variances,
-            goal,
-            num_configurations=number,
-            queries=[Q] if number == 2 < K else parts,  # a confirmation has the sweep's
-            training_cost=costs.training / 3600,
-            query_cost=costs.query / 3600,
-            budget=budget,
-        )
-        for number in sorted({2, max(2, K // 2), K, 2 * K})
-        if costs is not None
-    ]
+    found = (
+        []
+        if costs is None
+        else [
+            best_design(
+                variances,
+                goal,
+                num_configurations=number,
+                queries=[Q] if number == 2 < K else parts,  # a confirmation has the sweep's
+                training_cost=costs.training / 3600,
+                query_cost=costs.query / 3600,
+                budget=budget,
+            )
+            for number in sorted({2, max(2, K // 2), K, 2 * K})
+        ]
+    )
     designs = tuple(design for design in found if design is not None)
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
@@ -577,7 +580,8 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus_per_worker
     devices = typed.num_workers * (gpus or typed.cpus_per_worker)
     unit = "GPU" if gpus else "core"
-    return Costs(*(float(mean) * devices for mean in means), "measured on the pilot", unit)
+    training_cost, query_cost = (float(mean) * devices for mean in means)
+    return Costs(training_cost, query_cost, "measured on the pilot", unit)
 
 
 def _count(number: float) -> str:
