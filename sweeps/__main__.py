@@ -13,14 +13,10 @@ COMMANDS = {
     "report": ("report:main", "DIR", "write a sweep's report again and print its table"),
     "status": ("status:main", "DIR", "show the progress of a sweep (--watch)"),
     "design": ("design:main", "PILOT", "plan seeds and queries of the next comparison"),
-    "derive": ("derive:main", "DIR", "interpolate with the first stage, aggregate chunk scores"),
+    "derive": ("derive:main", "DIR", "aggregate kept chunk scores in other ways"),
     "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
-    "bundle": ("bundle.command:main", "DIR", "write a sweep and all its values as one file (--to)"),
-    "verify": (
-        "bundle.verify:main",
-        "FILE.zip",
-        "recompute every number of a bundle from its runs",
-    ),
+    "bundle": ("bundle:main", "DIR", "write a sweep and all its values as one file (--to)"),
+    "verify": ("verify:main", "FILE.zip", "recompute every number of a bundle from its runs"),
     "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
     "sync": ("mlflow_commands:sync", "DIR", "send MLflow the trials that it lacks"),
@@ -31,11 +27,7 @@ COMMANDS = {
     "measures": ("lists:measures", "", "list measures and how they are written"),
     "models": ("models:main", "", "list ranking models, or the settings of a paper (--profile)"),
     "split": ("split:main", "", "divide judged queries into train, dev and test, or folds"),
-    "cluster-files": (
-        "cluster_files:main",
-        "DIR",
-        "write the files for Ray clusters, Slurm and Kubernetes",
-    ),
+    "cluster-files": ("cluster_files:main", "DIR", "write files for Ray, Slurm and Kubernetes"),
     "doctor": ("doctor.command:main", "", "check environment and collection before a sweep"),
 }
 """{command: (its function in `sweeps.commands`, its argument, its description)}. A module is
@@ -77,16 +69,13 @@ def _version() -> str:
 def usage() -> str:
     """The help text: a line for each command."""
     lines = [f"  {f'{name} {takes}':<18}{does}" for name, (_, takes, does) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: ranksweep COMMAND ...    (or: python -m sweeps COMMAND ...)",
-            "",
-            *lines,
-            "",
-            "DIR is a sweep's folder or URI, for example results/window_stride/python-docs.",
-            "COMMAND --help describes a command; --version prints the version.",
-        ]
-    )
+    commands = "\n".join(lines)
+    return f"""usage: ranksweep COMMAND ...    (or: python -m sweeps COMMAND ...)
+
+{commands}
+
+DIR is a sweep's folder or URI, for example results/window_stride/python-docs.
+COMMAND --help describes a command; --version prints the version."""
 
 
 if __name__ == "__main__":

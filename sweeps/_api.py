@@ -183,28 +183,26 @@ def compare(
     ties: rank of equal scores, by doc_id or as trec_eval.
     digits: decimals of means and differences in tables.
     tracking_uri: MLflow's, for mlflow: and runs:/ sources."""
-    runs: dict[str, Any] = (
-        {name: tuple(own) for name, own in training_runs(systems).items()}
-        if isinstance(systems, pd.DataFrame)
-        else {name: _sources(sources) for name, sources in systems.items()}
+    if isinstance(systems, pd.DataFrame):
+        runs: dict[str, Any] = {**training_runs(systems)}
+    else:
+        runs = {name: _sources(sources) for name, sources in systems.items()}
+    found = compare_runs(
+        runs,
+        qrels,
+        baselines=_names(baseline),
+        measures=_names(measures),
+        deterministic=_names(deterministic),
+        correction=correction,
+        alpha=alpha,
+        margin=margin,
+        paired_seeds=paired_seeds,
+        apart=apart,
+        ties=ties,
+        digits=digits,
+        tracking_uri=tracking_uri,
     )
-    return ComparedSystems(
-        compare_runs(
-            runs,
-            qrels,
-            baselines=_names(baseline),
-            measures=_names(measures),
-            deterministic=_names(deterministic),
-            correction=correction,
-            alpha=alpha,
-            margin=margin,
-            paired_seeds=paired_seeds,
-            apart=apart,
-            ties=ties,
-            digits=digits,
-            tracking_uri=tracking_uri,
-        )
-    )
+    return ComparedSystems(found)
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

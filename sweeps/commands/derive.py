@@ -25,7 +25,7 @@ from rank_core.stats.matrix import score_matrix
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.experiment import model_and_windows
-from sweeps.plan.terminal import say, shortened
+from sweeps.plan.terminal import numbered, say, shortened
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.notation import (
     TWO_RUNS_WORDS,
@@ -56,12 +56,8 @@ class Asked(NamedTuple):
 
     def settings(self) -> dict[str, object]:
         """The settings that differ from the trial's."""
-        numbers = {
-            "model.k": self.k,
-            "chunking.stride": self.stride,
-            "chunking.max_chunks": self.max_chunks,
-        }
-        return {"model.name": self.name} | {n: value for n, value in numbers.items() if value}
+        names = ("model.name", "model.k", "chunking.stride", "chunking.max_chunks")
+        return {name: value for name, value in zip(names, self, strict=True) if value}
 
 
 @dataclass
@@ -89,14 +85,11 @@ class Derived:
     @property
     def rows(self) -> list[tuple[DerivedCell, str, str]]:
         """(cell, system, label): each trained cell before its derived systems."""
-        return [
-            (cell, name, label)
-            for cell in self.cells
-            for name, label in [
-                (cell.cell, cell.label),
-                *((name, _label(config)) for name, config in cell.configs.items()),
-            ]
-        ]
+        rows = []
+        for cell in self.cells:
+            rows.append((cell, cell.cell, cell.label))
+            rows += [(cell, name, _label(config)) for name, config in cell.configs.items()]
+        return rows
 
 
 def main(argv: Sequence[str]) -> int:
@@ -135,21 +128,16 @@ def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
             seeds[cell] = (*seeds.get(cell, ()), seed)
     if not seeds:
         raise BadInput(
-            f"a trial of the sweep must have kept its chunk scores; none of the {len(used)} "
-            f"finished trials in {folder} has. Run the sweep in another --storage with "
-            "evaluation.keep_chunk_scores=true (finished trials do not run again)"
+            f"none of the {len(used)} finished trials in {folder} has kept its chunk scores. Run "
+            "the sweep in another --storage with evaluation.keep_chunk_scores=true"
         )
     cells = [_derived_cell(sweep, cell, own, systems, qrels) for cell, own in seeds.items()]
     if not any(cell.configs for cell in cells):
         raise BadInput(cells[-1].reasons[-1])
     table = pd.concat([table for cell in cells for table in cell.tables])
     means = table.groupby(["cell", "measure"])["value"].mean()
-    return Derived(
-        sweep,
-        cells,
-        {(pair.system, pair.measure): pair for pair in _comparisons(sweep, cells, table)},
-        {(str(cell), str(measure)): float(mean) for (cell, measure), mean in means.items()},
-    )
+    compared = {(pair.system, pair.measure): pair for pair in _comparisons(sweep, cells, table)}
+    return Derived(sweep, cells, compared, means.to_dict())
 
 
 def _derived_cell(
@@ -192,29 +180,25 @@ def _comparisons(
 ) -> list[Comparison]:
     """The comparisons of every derived system with its trained cell. Both have the same weights, so
     their seeds are paired."""
-    derived = [name for cell in cells for name in cell.configs]
-    return [
-        comparison
-        for measure in sweep.measures
-        for comparison in compare_pairs(
-            score_matrix(
-                table,
-                measure=measure,
-                cells=[name for cell in cells for name in (cell.cell, *cell.configs)],
-                may_agree=derived,
-            ),
-            [(name, cell.cell) for cell in cells for name in cell.configs],
+    pairs = [(name, cell.cell) for cell in cells for name in cell.configs]
+    names = {cell.cell: (cell.cell, *cell.configs) for cell in cells}
+    compared: list[Comparison] = []
+    for measure in sweep.measures:
+        matrix = score_matrix(
+            table,
+            measure=measure,
+            cells=[name for own in names.values() for name in own],
+            may_agree=[name for name, _ in pairs],
+        )
+        compared += compare_pairs(
+            matrix,
+            pairs,
             correction=sweep.correction,
             alpha=sweep.alpha,
             paired_seeds=True,
-            deterministic=[
-                name
-                for cell in cells
-                for name in (cell.cell, *cell.configs)
-                if cell.cell in sweep.deterministic
-            ],
+            deterministic=[n for cell in names if cell in sweep.deterministic for n in names[cell]],
         )
-    ]
+    return compared
 
 
 def _explicit(config: TrialConfig) -> TrialConfig:
@@ -230,7 +214,7 @@ def _label(config: TrialConfig) -> str:
     if config.model.name == "kmax-avgp":
         parts.append(f"k {config.model.k or KMaxAvgP.DEFAULT_K}")
     if count := config.chunking.max_chunks:
-        parts.append(f"{count} chunk{'s' if count > 1 else ''}")
+        parts.append(numbered(count, "chunk"))
     return ", ".join(parts)
 
 
@@ -263,9 +247,7 @@ def _caption(derived: Derived) -> str:
     """Rows, seeds and test."""
     sweep = derived.sweep
     seeds = sorted({len(cell.seeds) for cell in derived.cells})
-    over = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
-    if len(seeds) > 1:
-        over = f"{seeds[0]} to {seeds[-1]} seeds"
+    over = f"{seeds[0]} to {seeds[-1]} seeds" if seeds[1:] else numbered(seeds[0], "seed")
     family = sum(len(cell.configs) for cell in derived.cells)
     two = f" {TWO_RUNS_WORDS}" if any(map(has_two_runs, derived.comparisons.values())) else ""
     return (
@@ -327,13 +309,8 @@ def _parser() -> Parser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
-    add(
-        "--aggregators",
-        nargs="+",
-        default=[],
-        metavar="MODEL",
-        help=f"of {', '.join(POOLING)}; default: all that the other flags change",
-    )
+    names = f"of {', '.join(POOLING)}; default: all that the other flags change"
+    add("--aggregators", nargs="+", default=[], metavar="MODEL", help=names)
     add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
     add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
     add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's stride")

@@ -39,7 +39,7 @@ from sweeps.report.figures.figure import INK, WIDTH, draw, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
-from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened, read_sweep_file
+from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened
 from sweeps.store.trial_status import USED, TrialStatus
 
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -96,6 +96,11 @@ class DesignPlan:
     components: SweepComponents | None = None  # of the pilot
     command: str = ""  # that runs the recommended design
 
+    @property
+    def has_budget(self) -> bool:
+        """True if the device-hours are limited."""
+        return math.isfinite(self.budget)
+
 
 def main(argv: Sequence[str]) -> int:
     """Plan seeds and queries from the variances of a pilot, or from given standard deviations."""
@@ -104,20 +109,31 @@ def main(argv: Sequence[str]) -> int:
         if given.out.suffix.lower() not in FORMATS:
             raise BadInput(f"--out must end in {' or '.join(FORMATS)}, got {given.out.name}")
         check_writable("the folder of --out", given.out.parent)
-    if given.gpu_hours is not None and not 0 < given.gpu_hours < math.inf:
-        raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
+    budget = math.inf if given.gpu_hours is None else given.gpu_hours
+    if not budget > 0:
+        raise BadInput(f"--gpu-hours > 0 must hold, got {budget}")
     variances = _given_variances(given)
-    if variances is None:
-        planned = _of_pilot(given)
-    else:
-        planned = plan(
-            variances,
-            _goal(given, alpha=0.05, family=1),
-            num_queries=given.queries,
-            costs=_costs(None, given.seconds_per_seed, given.seconds_per_query),
-            **_sizes(given),
-        )
-    if given.gpu_hours is not None and planned.costs is None:
+    sweep = _pilot(given) if variances is None else None
+    baseline = _baseline(sweep, given.baseline) if sweep else ""
+    alpha, family = (sweep.alpha, _family(sweep, baseline)) if sweep else (0.05, 1)
+    goal = Goal(
+        given.delta,
+        alpha=alpha if given.alpha is None else given.alpha,
+        power=given.power,
+        family_size=family if given.family is None else given.family,
+    )
+    sizes: dict[str, Any] = {
+        "costs": _costs(sweep, given.seconds_per_seed, given.seconds_per_query),
+        "num_configurations": given.family and given.family + 1,
+        "budget": budget,
+        "num_queries": given.queries,
+    }
+    if variances is not None:
+        planned = plan(variances, goal, **sizes)
+    elif sweep is not None:
+        paired = given.paired_seeds
+        planned = pilot_plan(sweep, goal, baseline=baseline, paired_seeds=paired, **sizes)
+    if math.isfinite(budget) and planned.costs is None:
         raise BadInput(_no_costs(planned))
     say(design_text(planned), end="")
     if given.out is not None:
@@ -148,19 +164,6 @@ def _parser() -> Parser:
     return parser
 
 
-def _goal(given: argparse.Namespace, *, alpha: float, family: int) -> Goal:
-    """What to find, with these values where none are given."""
-    family = family if given.family is None else given.family
-    alpha = alpha if given.alpha is None else given.alpha
-    return Goal(given.delta, alpha=alpha, power=given.power, family_size=family)
-
-
-def _sizes(given: argparse.Namespace) -> dict[str, Any]:
-    """The configurations and the budget that are given."""
-    budget = math.inf if given.gpu_hours is None else given.gpu_hours
-    return {"num_configurations": given.family and given.family + 1, "budget": budget}
-
-
 def _given_variances(given: argparse.Namespace) -> Variances | None:
     """The standard deviations of the command line; None where a pilot has them."""
     values = {"--sd-query": given.sd_query, "--sd-seed": given.sd_seed}
@@ -178,35 +181,19 @@ def _given_variances(given: argparse.Namespace) -> Variances | None:
     return variances.pairing(given.seed_correlation or 0.0) if given.paired_seeds else variances
 
 
-def _of_pilot(given: argparse.Namespace) -> DesignPlan:
-    sweep, directory = _pilot(given)
-    baseline = _baseline(sweep, given.baseline)
-    return pilot_plan(
-        sweep,
-        _goal(given, alpha=sweep.alpha, family=_family(sweep, baseline)),
-        baseline=baseline,
-        paired_seeds=given.paired_seeds,
-        num_queries=given.queries,
-        costs=_costs(sweep, given.seconds_per_seed, given.seconds_per_query),
-        directory=directory,
-        **_sizes(given),
-    )
-
-
-def _pilot(given: argparse.Namespace) -> tuple[Sweep, str]:
-    """The sweep, or the systems given as to `compare`, and the directory of its command."""
+def _pilot(given: argparse.Namespace) -> Sweep:
+    """The sweep, or the systems given as to `compare`."""
     measures = [given.measure] if given.measure else []
     if len(given.pilot) > 1 or given.qrels or not _is_sweep(given.pilot[0]):
         sets = query_sets_of(given.qrels)
-        systems = systems_of(given.pilot, sets=list(sets), tracking_uri=given.tracking_uri)
-        return compare_runs(
-            systems, sets or None, measures=measures, tracking_uri=given.tracking_uri
-        ).sweep, ""
+        uri = given.tracking_uri
+        systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
+        return compare_runs(systems, sets or None, measures=measures, tracking_uri=uri).sweep
     with opened(given.pilot[0]) as records:
-        sweep, directory = load_sweep(records.folder), read_sweep_file(records.folder).directory
+        sweep = load_sweep(records.folder)
     if measures and given.measure not in sweep.measures:
         raise unknown("measure", given.measure, sweep.measures)
-    return replace(sweep, primary=given.measure or sweep.primary), directory
+    return replace(sweep, primary=given.measure or sweep.primary)
 
 
 def _baseline(sweep: Sweep, given: str | None) -> str:
@@ -245,15 +232,13 @@ def pilot_plan(
     baseline: str,
     paired_seeds: bool = False,
     num_queries: int | None = None,
-    costs: Costs | None = None,
     num_configurations: int | None = None,
-    budget: float = math.inf,
-    directory: str = "",
+    **sizes: Any,
 ) -> DesignPlan:
     """The plan from the primary measure of a pilot, with its seed SD at the upper limit.
 
     By default it has the pilot's number of configurations and the judged queries of its collection.
-    Its command is the pilot's, run in `directory`, with other flags.
+    Its command is the pilot's with other flags. `sizes` are costs and budget of `plan`.
     """
     scored = set(sweep.scores["cell"])
     cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
@@ -262,26 +247,19 @@ def pilot_plan(
     matrix = score_matrix(sweep.scores, measure=sweep.primary, cells=cells)
     Q = len(matrix.query_ids)
     judged = sweep.collection.get("num_queries", {}).get(sweep.split, 0)
+    pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
     planned = plan(
-        planned_variances(
-            matrix, baseline=baseline, assurance=ASSURANCE, paired_seeds=paired_seeds
-        ),
+        planned_variances(matrix, assurance=ASSURANCE, **pairing),
         goal,
         num_queries=num_queries or Q,
         available=num_queries or max(Q, judged),
-        costs=costs,
         num_configurations=num_configurations or len(cells),
-        budget=budget,
+        **sizes,
     )
-    design = planned.recommended
-    return replace(
-        planned,
-        pilot=sweep,
-        components=sweep_components(matrix, baseline=baseline, paired_seeds=paired_seeds),
-        command=""
-        if design is None or not sweep.command or sweep.third_party
-        else _command(sweep, design, planned, num_cells=len(cells), directory=directory),
-    )
+    planned = replace(planned, pilot=sweep, components=sweep_components(matrix, **pairing))
+    if planned.recommended is None or not sweep.command or sweep.third_party:
+        return planned
+    return replace(planned, command=_command(sweep, planned.recommended, planned, len(cells)))
 
 
 def plan(
@@ -303,14 +281,24 @@ def plan(
     limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size}
     least = floor(variances, num_queries=Q, **limits)
     seeds = seeds_needed(variances, goal, num_queries=Q)
-    queries = {S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)}
-    if math.isinf(min(seeds, *queries.values())):
-        # Twice the queries of the floor leave the seeds half of the variance.
-        more = math.ceil(min(2 * Q * (least / goal.delta) ** 2, MOST_QUERIES))
-        enough = seeds_needed(variances, goal, num_queries=more)
-        if enough < math.inf:
-            queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
-    designs = () if costs is None else _designs(variances, goal, K, (Q, most), costs, budget)
+    parts = sorted({max(2, most // part) for part in _PARTS})
+    found = (
+        []
+        if costs is None
+        else [
+            best_design(
+                variances,
+                goal,
+                num_configurations=number,
+                queries=[Q] if number == 2 < K else parts,  # a confirmation has the sweep's
+                training_cost=costs.training / 3600,
+                query_cost=costs.query / 3600,
+                budget=budget,
+            )
+            for number in sorted({2, max(2, K // 2), K, 2 * K})
+        ]
+    )
+    designs = tuple(design for design in found if design is not None)
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
     return DesignPlan(
@@ -319,9 +307,13 @@ def plan(
         num_queries=Q,
         available=most,
         seeds=seeds,
-        queries=queries,
+        queries=_queries_for(variances, goal, seeds, 2 * Q * (least / goal.delta) ** 2),
         floor=least,
-        power=power_grid(variances, goal, SEEDS, sizes),
+        power={
+            (S, size): planned_power(variances, goal, num_seeds=S, num_queries=size)
+            for S in SEEDS
+            for size in sizes
+        },
         detectable={
             S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
         },
@@ -332,41 +324,31 @@ def plan(
     )
 
 
-def _designs(
-    variances: Variances, goal: Goal, K: int, queries: tuple[int, int], costs: Costs, budget: float
-) -> tuple[Design, ...]:
-    """The best design for K configurations, for half and twice as many, and for two; `queries` are
-    the number in the comparison and of all judged ones."""
-    planned, available = queries
-    parts = sorted({max(2, available // part) for part in _PARTS})
-    designs = [
-        best_design(
-            variances,
-            goal,
-            num_configurations=number,
-            queries=[planned] if number == 2 < K else parts,  # a confirmation has the sweep's
-            training_cost=costs.training / 3600,
-            query_cost=costs.query / 3600,
-            budget=budget,
-        )
-        for number in sorted({2, max(2, K // 2), K, 2 * K})
-    ]
-    return tuple(design for design in designs if design is not None)
+def _queries_for(
+    variances: Variances, goal: Goal, seeds: float, twice_the_floor: float
+) -> dict[int, float]:
+    """{seeds per system: queries needed}; where numbers of them do not suffice, also for the seeds
+    that do on twice the queries of the floor, which leave the seeds half of the variance."""
+    queries = {S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)}
+    if math.isinf(min(seeds, *queries.values())):
+        more = math.ceil(min(twice_the_floor, MOST_QUERIES))
+        enough = seeds_needed(variances, goal, num_queries=more)
+        if enough < math.inf:
+            queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
+    return queries
 
 
-def _command(
-    sweep: Sweep, design: Design, planned: DesignPlan, *, num_cells: int, directory: str
-) -> str:
+def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) -> str:
     """The pilot's command with the sizes of a design: all of its configurations, a random sample of
     them, or its winner and baseline trained again."""
     confirmation = design.num_configurations == 2 < num_cells
     drawn = not confirmation and design.num_configurations < num_cells
     more = ["--num-seeds", str(design.num_seeds)]
-    if math.isfinite(planned.budget):
+    if planned.has_budget:
         more += ["--max-gpu-hours", f"{planned.budget:g}"]
     if confirmation:
         command = changed(sweep.command, without=["max_gpu_hours"])
-        return command_in(directory, confirming(command, add=more))
+        return command_in(sweep.directory, confirming(command, add=more))
     if drawn:
         more = ["--search", "random", "--num-configs", str(design.num_configurations - 1), *more]
     old = {*SEED_FLAGS, "max_gpu_hours", "deadline", *MODES, *(SEARCH if drawn else ())}
@@ -375,38 +357,26 @@ def _command(
         words = [word for word in words if not word.startswith(f"{_SAMPLE}=")]
         if design.num_queries < planned.available:
             words.append(f"{_SAMPLE}={design.num_queries}")
-    return command_in(directory, shlex.join([*words, *more]))
-
-
-def power_grid(
-    variances: Variances, goal: Goal, seeds: Sequence[int], queries: Sequence[int]
-) -> dict[tuple[int, int], float]:
-    """{(seeds per system, queries): the power for the goal's difference}."""
-    return {
-        (S, Q): planned_power(variances, goal, num_seeds=S, num_queries=Q)
-        for S in seeds
-        for Q in queries
-    }
+    return command_in(sweep.directory, shlex.join([*words, *more]))
 
 
 def design_text(planned: DesignPlan) -> str:
     """The plan as text: what it rests on, the counts, and one table."""
     lines = [line for text in _origin(planned) for line in wrapped(text)]
     lines += ["", *_goal_lines(planned), ""]
-    lines += _design_table(planned) if _has_budget(planned) else _power_table(planned)
+    lines += _design_table(planned) if planned.has_budget else _power_table(planned)
     return "\n".join([*lines, "", *_recommendation(planned), ""])
-
-
-def _has_budget(planned: DesignPlan) -> bool:
-    return math.isfinite(planned.budget)
 
 
 def draw_plan(planned: DesignPlan, path: Path) -> None:
     """Contours of the power over queries and seeds, at round levels and at the goal's."""
     goal, Q, seeds = planned.goal, planned.num_queries, range(SEEDS[0], SEEDS[-1] + 1)
     queries = sorted({max(2, round(float(size))) for size in np.geomspace(Q / 5, 5 * Q, 25)})
-    power = power_grid(planned.variances, goal, seeds, queries)
-    area = queries, list(seeds), np.array([[power[S, size] for size in queries] for S in seeds])
+    power = [
+        [planned_power(planned.variances, goal, num_seeds=S, num_queries=size) for size in queries]
+        for S in seeds
+    ]
+    area = queries, list(seeds), np.array(power)
     with style():
         figure = new_figure(WIDTH, 3.8)
         axes = figure.add_subplot()
@@ -544,9 +514,9 @@ def _recommendation(planned: DesignPlan) -> list[str]:
             f"queries they detect differences of {least:.4f} at best."
         )
     if best is None:
-        return [] if _has_budget(planned) else ["No number of seeds is enough."]
+        return [] if planned.has_budget else ["No number of seeds is enough."]
     flags = f"--num-seeds {best.num_seeds}"
-    flags += f" --max-gpu-hours {planned.budget:g}" if _has_budget(planned) else ""
+    flags += f" --max-gpu-hours {planned.budget:g}" if planned.has_budget else ""
     words = (
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
         f"{best.num_queries:,} queries, {best.cost:,.3g} {costs.unit}-hours ({costs.source}):"
@@ -581,11 +551,8 @@ def _costs(sweep: Sweep | None, training: float | None, query: float | None) -> 
     """The costs of the flags, else those of the pilot's trials."""
     if training is None and query is None:
         return None if sweep is None else _measured_costs(sweep)
-    if training is None or query is None:
-        raise BadInput("--seconds-per-seed and --seconds-per-query need each other")
-    for name, value in (("--seconds-per-seed", training), ("--seconds-per-query", query)):
-        if not 0 <= value < math.inf:
-            raise BadInput(f"{name} >= 0 must hold, got {value}")
+    if training is None or query is None or min(training, query) < 0:
+        raise BadInput("--seconds-per-seed and --seconds-per-query >= 0 need each other")
     return Costs(training, query)
 
 
@@ -607,18 +574,14 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     if not np.isfinite(means).all():
         return None
     parser = argparse.ArgumentParser(add_help=False)
-    for name in ("workers", "cpus", "gpus"):
-        flag = "--num-workers" if name == "workers" else f"--{name}-per-worker"
-        parser.add_argument(flag, dest=name, type=float, default=1.0)
+    for flag in ("--num-workers", "--cpus-per-worker", "--gpus-per-worker"):
+        parser.add_argument(flag, type=float, default=1.0)
     typed, _ = parser.parse_known_args(shlex.split(sweep.command))
-    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus
-    devices = typed.workers * (gpus or typed.cpus)
-    return Costs(
-        float(means[0]) * devices,
-        float(means[1]) * devices,
-        source="measured on the pilot",
-        unit="GPU" if gpus else "core",
-    )
+    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus_per_worker
+    devices = typed.num_workers * (gpus or typed.cpus_per_worker)
+    unit = "GPU" if gpus else "core"
+    training_cost, query_cost = (float(mean) * devices for mean in means)
+    return Costs(training_cost, query_cost, "measured on the pilot", unit)
 
 
 def _count(number: float) -> str:

@@ -67,10 +67,9 @@ def main(argv: Sequence[str]) -> int:
     better than the baseline and above the first stage becomes the champion.
     `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the folder."""
     given = _parser().parse_args(argv)
-    if given.to is None and not given.register:
-        raise BadInput("an export needs --to FOLDER, --register NAME, or both")
-    if given.force and not given.register:
-        raise BadInput("--force sets the alias of a registered model: give --register NAME too")
+    if not given.register and (given.to is None or given.force):
+        needs = "--force needs" if given.force else "an export needs --to FOLDER or"
+        raise BadInput(f"{needs} --register NAME")
     if given.to is not None:
         require_new(given.to)
         check_writable("--to", given.to)
@@ -84,8 +83,8 @@ def main(argv: Sequence[str]) -> int:
         chosen = _chosen(records, analysis.sweep, given.cell, given.seed)
         if chosen.mix and given.register:
             raise BadInput(
-                "--register accepts a model alone: a registered model has no scores of the first "
-                f"stage; use --to FOLDER, or --cell without +{analysis.sweep.first_stage_name}"
+                "--register accepts a model alone, without scores of the first stage: use --to "
+                f"FOLDER, or --cell without +{analysis.sweep.first_stage_name}"
             )
         kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
         with kept as parent:
@@ -167,7 +166,11 @@ def _chosen(records: Records, sweep: Sweep, cell: str, seed: int | None) -> Chos
     values: dict[str, dict[int, float]] = {}
     for (name, number), value in dev.items():
         values.setdefault(str(name), {})[int(number)] = float(value)
-    trained = {name: seeds for name, seeds in values.items() if _is_trained(records, name, seeds)}
+    trained = {
+        name: seeds
+        for name, seeds in values.items()
+        if is_trained(_config(records, f"{name}-seed{next(iter(seeds))}"))
+    }
     name = _cell(sweep, model, values, trained)
     states = (records.origin or records).states(f"{name}-seed{n}" for n in trained[name])
     kept = {n: v for n, v in trained[name].items() if WEIGHTS in states[f"{name}-seed{n}"].files}
@@ -207,22 +210,15 @@ def _cell(
             return str(sweep.confirms["cell"])
         stayed = [cell for cell in trained if cell not in left_after(sweep)] or list(trained)
         return max(stayed, key=lambda cell: sum(trained[cell].values()) / len(trained[cell]))
-    labels = {cell.label: cell.cell for cell in sweep.cells} | {
-        cell.cell: cell.cell for cell in sweep.cells
-    }
-    if label == sweep.first_stage_name:
-        raise BadInput(f"{label} has no weights to export; --cell names a trained configuration")
-    if label not in labels:
-        raise unknown("cell", label, [WINNER, *(cell.label for cell in sweep.cells)])
-    if labels[label] not in values:
+    labels = {cell.label: cell.cell for cell in sweep.cells}
+    cell = label if label in labels.values() else labels.get(label, "")
+    if not cell and label != sweep.first_stage_name:
+        raise unknown("cell", label, [WINNER, *labels])
+    if cell and cell not in values:
         raise BadInput(f"{label} has no finished seed; {sweep.command or 'its sweep'} runs it")
-    if labels[label] not in trained:
-        raise BadInput(f"{label} has no weights of a single model to export")
-    return labels[label]
-
-
-def _is_trained(records: Records, cell: str, seeds: Mapping[int, float]) -> bool:
-    return is_trained(_config(records, f"{cell}-seed{next(iter(seeds))}"))
+    if cell not in trained:
+        raise BadInput(f"{label} has no weights of a single model; --cell names a trained one")
+    return cell
 
 
 def _config(records: Records, name: str) -> TrialConfig:

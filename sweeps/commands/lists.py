@@ -1,12 +1,11 @@
-"""`ranksweep settings`, `collections`, `sweeps` and `measures`: lists, or JSON; `settings
---markdown` prints docs/settings.md."""
+"""`ranksweep settings`, `collections`, `sweeps` and `measures`: lists; `settings --markdown` prints
+docs/settings.md."""
 
 import ast
-import json
 import re
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rank_core.data.load import COLLECTIONS
 from rank_core.data.named import NAMED
@@ -28,8 +27,6 @@ SECTIONS = {
     "chat": "The chat model of `rankgpt`",
 }
 
-Row = dict[str, Any]
-
 
 def settings(argv: Sequence[str]) -> int:
     """List settings with type, default, description and Hugging Face name."""
@@ -39,31 +36,34 @@ def settings(argv: Sequence[str]) -> int:
     if arguments.markdown:
         print(settings_page(), end="")
         return 0
-    rows = [_setting_row(setting) for setting in declared_settings()]
-    return _show(arguments, rows, lambda row: f"{row['type']}, {_default(row)}. {_text(row)}")
+    rows = []
+    for setting in declared_settings():
+        also = f" (Hugging Face: {', '.join(setting.aliases)})" if setting.aliases else ""
+        rows.append((setting.name, f"{_kind(setting)}, {_default(setting)}. {setting.text}{also}"))
+    return _show(arguments, rows)
 
 
 def collections(argv: Sequence[str]) -> int:
     """List the named collections with their sources."""
     arguments = _parser("collections", collections.__doc__).parse_args(argv)
-    rows = [{"name": name, "text": _origin(name)} for name in COLLECTIONS]
-    rows += [{"name": name, "text": path} for name, path in announced("collection").items()]
-    code = _show(arguments, rows, lambda row: row["text"])
-    if not arguments.json:
-        also = (
-            "Also: a folder (docs/data.md), ir:ID of ir_datasets, module:function of your own "
-            f"(docs/extending.md), NAME|{'|NAME|'.join(TRANSFORMS)}"
-        )
-        print(wrapped(also, indent=6))
-    return code
+    rows = [(name, _origin(name)) for name in COLLECTIONS]
+    _show(arguments, [*rows, *announced("collection").items()])
+    also = (
+        "Also: a folder (docs/data.md), ir:ID of ir_datasets, module:function of your own "
+        f"(docs/extending.md), NAME|{'|NAME|'.join(TRANSFORMS)}"
+    )
+    print(wrapped(also, indent=6))
+    return 0
 
 
 def sweep_files(argv: Sequence[str]) -> int:
     """List sweeps with their questions."""
     arguments = _parser("sweeps", sweep_files.__doc__).parse_args(argv)
-    files = sorted(Path(__file__).parents[1].glob("[!_]*.py"))
-    rows = [{"name": path.stem, "text": _first_line(path)} for path in files]
-    return _show(arguments, rows, lambda row: row["text"])
+    rows = []
+    for path in sorted(Path(__file__).parents[1].glob("[!_]*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        rows.append((path.stem, text.partition("\n")[0]))
+    return _show(arguments, rows)
 
 
 def measures(argv: Sequence[str]) -> int:
@@ -72,22 +72,20 @@ def measures(argv: Sequence[str]) -> int:
     import ir_measures
 
     known = ir_measures.measures.registry
-    registry = {measure.NAME: measure for measure in known.values()}
-    rows = [
-        {
-            "name": name,
-            "aliases": [alias for alias in known if alias != name and known[alias] is known[name]],
-            "takes": [*measure.SUPPORTED_PARAMS],
-            "needs": [param for param, law in measure.SUPPORTED_PARAMS.items() if law.required],
-            "text": re.split(r"(?<=\.) | \.\. ", " ".join((measure.__doc__ or "").split()))[0],
-        }
-        for name, measure in registry.items()
-    ]
-    code = _show(arguments, rows, _measure_text)
-    if not arguments.json:
-        print("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
-        print("compare also reads the names of trec_eval: ndcg_cut_10, map")
-    return code
+    rows = []
+    for name, measure in {measure.NAME: measure for measure in known.values()}.items():
+        takes = ", ".join(
+            f"{param} (needed)" if law.required else param
+            for param, law in measure.SUPPORTED_PARAMS.items()
+        )
+        aliases = [alias for alias in known if alias != name and known[alias] is known[name]]
+        text = re.split(r"(?<=\.) | \.\. ", " ".join((measure.__doc__ or "").split()))[0]
+        also = f" (also {', '.join(aliases)})" if aliases else ""
+        rows.append((name, f"{takes or 'no setting'}. {text}{also}"))
+    _show(arguments, rows)
+    print("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
+    print("compare also reads the names of trec_eval: ndcg_cut_10, map")
+    return 0
 
 
 def settings_page() -> str:
@@ -113,44 +111,23 @@ def settings_page() -> str:
             "| setting | type | default | Hugging Face | what it is |",
             "|---|---|---|---|---|",
         ]
-        for row in map(_setting_row, declared_settings()):
-            if row["name"].rpartition(".")[0] == section:
-                aliases = ", ".join(f"`{name}`" for name in row["hugging_face"])
-                cells = (f"`{row['name']}`", row["type"], _default(row), aliases, row["text"])
-                lines.append(
-                    f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-                )
+        for setting in declared_settings():
+            if setting.name.rpartition(".")[0] == section:
+                aliases = ", ".join(f"`{name}`" for name in setting.aliases)
+                facts = _kind(setting), _default(setting), aliases, setting.text
+                cells = (text.replace("|", r"\|") for text in (f"`{setting.name}`", *facts))
+                lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _setting_row(setting: Setting) -> Row:
-    default = setting.default
-    return {
-        "name": setting.name,
-        "type": KINDS.get(setting.kind, "list of texts"),
-        "default": list(default) if isinstance(default, tuple) else default,
-        "text": setting.text,
-        "hugging_face": list(setting.aliases),
-    }
+def _kind(setting: Setting) -> str:
+    return KINDS.get(setting.kind, "list of texts")
 
 
-def _default(row: Row) -> str:
-    value = row["default"]
-    if isinstance(value, list):
-        value = ",".join(value)
-    return str(value).lower() if isinstance(value, bool) else str(value) or "empty"
-
-
-def _text(row: Row) -> str:
-    aliases = row["hugging_face"]
-    also = f" (Hugging Face: {', '.join(aliases)})" if aliases else ""
-    return f"{row['text']}{also}"
-
-
-def _measure_text(row: Row) -> str:
-    takes = [f"{name} (needed)" if name in row["needs"] else name for name in row["takes"]]
-    also = f" (also {', '.join(row['aliases'])})" if row["aliases"] else ""
-    return f"{', '.join(takes) or 'no setting'}. {row['text']}{also}"
+def _default(setting: Setting) -> str:
+    value = setting.default
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    return text.lower() if isinstance(value, bool) else text or "empty"
 
 
 def _origin(name: str) -> str:
@@ -160,27 +137,18 @@ def _origin(name: str) -> str:
     return "; ".join(f"{split} ir:{', ir:'.join(p.dataset_id for p in of)}" for split, of in parts)
 
 
-def _first_line(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return text.partition("\n")[0]
-
-
 def _parser(name: str, doc: str | None) -> Parser:
     parser = Parser(f"ranksweep {name}", doc)
     parser.add_argument("word", nargs="?", default="", help="only lines with this word")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
-def _show(arguments: Any, rows: list[Row], text: Any) -> int:
-    """Print the rows that contain the given word and return exit code 0."""
-    shown = [row for row in rows if arguments.word.lower() in str([*row.values()]).lower()]
+def _show(arguments: Namespace, rows: Iterable[tuple[str, str]]) -> int:
+    """Print the names and texts that contain the given word and return exit code 0."""
+    shown = [row for row in rows if arguments.word.lower() in " ".join(row).lower()]
     if not shown:
-        raise BadInput(f"none of the {len(rows)} lines contains {arguments.word!r}")
-    if arguments.json:
-        print(json.dumps(shown, indent=1))
-        return 0
-    width = max(len(row["name"]) for row in shown) + 2
-    for row in shown:
-        print(wrapped(f"{row['name']:<{width}}{text(row)}", indent=width))
+        raise BadInput(f"no line contains {arguments.word!r}")
+    width = max(len(name) for name, _ in shown) + 2
+    for name, text in shown:
+        print(wrapped(f"{name:<{width}}{text}", indent=width))
     return 0

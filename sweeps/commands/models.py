@@ -1,12 +1,16 @@
 """`ranksweep models`: every ranking system with its paper and its size over a backbone; or
-(`--profile NAME`) a paper's settings beside their source, and the deviations from it."""
+(`--profile NAME`) a paper's settings beside their source, and the deviations from it; or
+(`--markdown`) docs/models.md."""
 
-import json
+import inspect
 import sys
 import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 
@@ -19,13 +23,15 @@ from rank_core.models.build import build_model
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import announced
-from rank_core.settings.config import Chat, TrialConfig
-from sweeps.commands.models_page import models_page
+from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
 from sweeps.plan.terminal import columns, say, shortened, terminal_columns, wrapped
 
+TEXTS = tomllib.loads(Path(__file__).with_name("models_page.toml").read_text(encoding="utf-8"))
+PAPERS: dict[str, str] = TEXTS["papers"]
+"""{paper as in models and profiles: title, venue and arXiv number}."""
 QUERY_TOKENS = 32
 HEADINGS = ("model", "paper", "parameters", "tokens/doc")
 PAPER, VALUE = 24, 20  # most columns
@@ -36,9 +42,7 @@ class ZooEntry:
     """A system of the zoo."""
 
     name: str
-    family: str
     paper: str
-    options: tuple[str, ...]
     parameters: int | None = None  # None: no trained weights
     tokens_per_document: int | None = None  # encoder tokens of the longest document
     refused: str = ""  # why it cannot use the backbone; empty where it can
@@ -50,22 +54,16 @@ def main(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("--backbone", default="tiny-docs", metavar="ID|DIR", help="of sizes (default %(default)s)")
     add("--profile", metavar="NAME", help=f"print a paper's settings: {', '.join(PROFILES)}")
-    add("--json", action="store_true", help="print JSON, with families and settings of each model")
     add("--markdown", action="store_true", help="print docs/models.md")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         print(models_page(), end="")
         return 0
     if arguments.profile is not None:
-        stated = profile(arguments.profile)
-        print(json.dumps(asdict(stated), indent=1) if arguments.json else profile_text(stated))
+        print(profile_text(profile(arguments.profile)))
         return 0
     backbone = resolve_backbone(arguments.backbone)
     entries = [zoo_entry(name, backbone) for name in [*MODELS, *announced("model")]]
-    if arguments.json:
-        json.dump([asdict(entry) for entry in entries], sys.stdout, indent=1)
-        print()
-        return 0
     print(_table(entries))
     print()
     say(f"tokens/doc: encoder tokens of the longest document; backbone {backbone.name}")
@@ -79,17 +77,16 @@ def zoo_entry(name: str, backbone: Backbone) -> ZooEntry:
     """The system `name` over a backbone, with windows that it accepts."""
     kind = model_class(name)
     if issubclass(kind, ListRanker):
-        return ZooEntry(name, kind.family, kind.paper, _options(name, kind))
+        return ZooEntry(name, kind.paper)
     config = TrialConfig().override({"model.name": name, "model.backbone": backbone.name})
     config = config.override(suited(config, backbone))
     try:
         check_model(config, backbone)
     except BadInput as error:
-        return ZooEntry(name, kind.family, kind.paper, kind.options, refused=str(error))
+        return ZooEntry(name, kind.paper, refused=str(error))
     model = build_model(config, backbone, init_seed=0)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    tokens = _tokens(kind, config, backbone)
-    return ZooEntry(name, kind.family, kind.paper, kind.options, parameters, tokens)
+    return ZooEntry(name, kind.paper, parameters, _tokens(kind, config, backbone))
 
 
 def _tokens(kind: type[Ranker], config: TrialConfig, backbone: Backbone) -> int:
@@ -99,11 +96,6 @@ def _tokens(kind: type[Ranker], config: TrialConfig, backbone: Backbone) -> int:
     reader = kind.reader(config, backbone, text)  # type: ignore[arg-type]
     query = np.full(QUERY_TOKENS, backbone.sep_id + 1, dtype=np.int32)
     return sum(len(chunk.text) + QUERY_TOKENS + NUM_SPECIAL for chunk in reader.chunks(query, "d"))
-
-
-def _options(name: str, kind: type[ListRanker]) -> tuple[str, ...]:
-    chat = tuple(f"chat.{field}" for field in Chat.__dataclass_fields__)
-    return chat[:4] if name == "rankgpt" else kind.options
 
 
 def profile_text(stated: Profile) -> str:
@@ -153,3 +145,56 @@ def _text(rows: Sequence[Sequence[str]], align: str) -> str:
         cells.append(textwrap.wrap(row[-1], room))
         lines += zip_longest(*cells, fillvalue="")
     return "\n".join(columns(lines, align))
+
+
+def models_page() -> str:
+    """The text of docs/models.md."""
+    sections: dict[str, list[str]] = {}
+    for name in MODELS:
+        sections.setdefault(model_class(name).family, []).append(name)
+    parts = [TEXTS["introduction"]]
+    for family, names in sections.items():
+        parts += [f"## {family[0].upper()}{family[1:]}", _page_table(names), *_page_texts(names)]
+    parts.append(TEXTS["beyond_profiles"])
+    parts += [_differences(name, profile) for name, profile in PROFILES.items() if profile.settings]
+    parts += [TEXTS["not_built"], "## Papers"]
+    parts.append("\n".join(f"* {paper}: {title}." for paper, title in PAPERS.items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _page_table(names: list[str]) -> str:
+    lines = ["| model | in tables | paper | settings of its own |", "|---|---|---|---|"]
+    for name in names:
+        kind = model_class(name)
+        options = ", ".join(f"`model.{option}`" for option in kind.options)
+        lines.append(f"| `{name}` | {kind.label} | {kind.paper} | {options} |")
+    return "\n".join(lines)
+
+
+def _page_texts(names: list[str]) -> Iterator[str]:
+    """The descriptions of models; before them, once, those of their modules, each in the family
+    with most of its models."""
+    families: dict[str, Counter[str]] = {}
+    for name in MODELS:
+        families.setdefault(_modules(name)[0], Counter())[model_class(name).family] += 1
+    seen: set[str] = set()
+    for name in names:
+        family = model_class(name).family
+        for module in _modules(name):
+            home = families[module].most_common(1)[0][0] if module in families else family
+            if home == family and module not in seen:
+                seen.add(module)
+                yield inspect.cleandoc(sys.modules[module].__doc__ or "")
+        yield f"**{name}**: {inspect.getdoc(model_class(name))}"
+
+
+def _modules(name: str) -> list[str]:
+    """The modules of a model and of the rankers that it builds on, its own first."""
+    modules = dict.fromkeys(base.__module__ for base in model_class(name).__mro__)
+    models = [module for module in modules if module.startswith("rank_core.models.")]
+    return [module for module in models if module != Ranker.__module__]
+
+
+def _differences(name: str, profile: Profile) -> str:
+    sentences = [*profile.not_the_same, *(f"By hand: {text}" for text in profile.by_hand)]
+    return "\n".join([f"**{name}** ({profile.source}):", "", *(f"* {text}" for text in sentences)])

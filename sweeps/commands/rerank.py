@@ -31,12 +31,10 @@ def main(argv: Sequence[str]) -> int:
     add("--cpus-per-worker", type=int, default=1, metavar="N", help="threads (default 1)")
     add("--gpus-per-worker", type=float, metavar="X", help="default 1 where there are GPUs, else 0")
     given = parser.parse_args(argv)
-    for flag in ("shard_queries", "cpus_per_worker"):
-        if vars(given)[flag] < 1:
-            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {vars(given)[flag]}")
+    for flag, least in (("shard_queries", 1), ("cpus_per_worker", 1), ("depth", 0)):
+        if (value := vars(given)[flag]) < least:
+            raise BadInput(f"--{flag.replace('_', '-')} >= {least} must hold, got {value}")
     check_gpus(given.gpus_per_worker, num_workers=1)
-    if given.depth < 0:
-        raise BadInput(f"--depth >= 0 must hold, got {given.depth}")
     if given.engine not in ("", *ENGINES):
         raise unknown("engine", given.engine, ENGINES)
     for flag, name in (("run", given.run), ("out", given.out), ("queries", given.queries)):

@@ -1,8 +1,10 @@
 """`ranksweep split`: train, dev and test, or folds, from one file of judgments."""
 
 import json
+import math
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rank_core.data.divide import SALT, divided, fold_parts
@@ -86,11 +88,10 @@ def _parts(
         return {f"fold{n}": parts for n, parts in enumerate(folds, start=1)}
     names = ("train", "dev") if test else ("train", "dev", "test")
     text = given.shares if given.shares is not None else "90,10" if test else "80,10,10"
-    try:
+    shares: dict[str, float] = {}
+    with suppress(ValueError):
         shares = dict(zip(names, map(float, text.split(",")), strict=True))
-    except ValueError:
-        shares = {}
-    if not shares or not all(0 < share < float("inf") for share in shares.values()):
+    if not shares or not all(0 < share < math.inf for share in shares.values()):
         raise BadInput(f"--shares must be numbers above 0 of {', '.join(names)}, got {text!r}")
     return {".": divided(queries, shares, given.salt) | ({"test": list(test)} if test else {})}
 

@@ -3,25 +3,60 @@
 import shutil
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from rank_core.errors import BadInput
-from sweeps.commands.snapshot import DAMAGED, Snapshot, take_snapshot
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
 from sweeps.plan.command_line import Parser
 from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.next_command import ours, resumed
 from sweeps.plan.terminal import WIDTH, duration, numbered, say
-from sweeps.store.failures import counted
-from sweeps.store.sweep_file import NoSweep, command_in, find_sweep
+from sweeps.store.driver import Driver, living_driver
+from sweeps.store.failures import counted, lost_by_kind
+from sweeps.store.records import Records, State
+from sweeps.store.sweep_file import NoSweep, SweepFile, command_in, find_sweep, read_sweep_file
 from sweeps.store.trial_status import LOST, USED, TrialStatus
+from sweeps.tracking.uri import default_tracking_uri
 
+INTERRUPTED, DAMAGED = "interrupted", "damaged"
+"""The statuses of a trial of a dead driver and of a trial with damaged files."""
 SETTLED = (*USED, TrialStatus.DIVERGED, TrialStatus.STOPPED)  # the same command repeats none
 WATCH_SECONDS = 5.0
 WAIT_SECONDS = 1800.0  # for a sweep to begin
 SILENT_SECONDS = 180.0  # longer than between two reports of trials or to notice Ray's end
 FIELD = 12  # width of the first column of the upper part
+
+
+@dataclass(frozen=True)
+class News:
+    """The last thing that a trial's files tell."""
+
+    time: float  # seconds since the epoch
+    cell: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A sweep at a moment."""
+
+    where: str  # as in the command
+    file: SweepFile
+    trials: tuple[TrialNow, ...]
+    lost_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
+    spent: float  # seconds of the ended attempts of the planned trials
+    others: int  # started trials that this plan lacks
+    driver: Driver | None  # that lives
+    news: News | None
+    report: str | None  # the page, if there is one
+    failures: str | None  # the folder of tracebacks, if there is one
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """{cell: its label}."""
+        return {cell.cell: cell.label or cell.cell for cell in self.file.cells}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,18 +67,18 @@ def main(argv: Sequence[str]) -> int:
     watch += "(default: every %(const)g seconds)"
     add = parser.add_argument
     add("--watch", metavar="SECONDS", type=float, nargs="?", const=WATCH_SECONDS, help=watch)
-    arguments = parser.parse_args(argv)
-    if arguments.watch is not None and not 0 < arguments.watch < float("inf"):
-        raise BadInput(f"--watch must be seconds above 0, got {arguments.watch:g}")
-    if arguments.watch is not None:
-        _wait_for_sweep(arguments.folder, arguments.watch)
+    given = parser.parse_args(argv)
+    if given.watch is not None and not given.watch > 0:
+        raise BadInput(f"--watch must be seconds above 0, got {given.watch:g}")
+    if given.watch is not None:
+        _wait_for_sweep(given.folder, given.watch)
     live = LiveText() if is_live_terminal() else None
-    records = find_sweep(arguments.folder)
+    records = find_sweep(given.folder)
     try:
         while True:
             width, height = shutil.get_terminal_size((WIDTH, 24))
-            snapshot = take_snapshot(arguments.folder, records)
-            again = arguments.watch is not None and snapshot.driver is not None
+            snapshot = take_snapshot(given.folder, records)
+            again = given.watch is not None and snapshot.driver is not None
             room = height if live and again else None
             text = status_text(snapshot, now=time.time(), width=max(WIDTH, width), height=room)
             if live and again:
@@ -54,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
                 say(text)
             if not again:
                 return 0
-            time.sleep(arguments.watch)
+            time.sleep(given.watch)
     finally:
         if live:
             live.close()
@@ -95,7 +130,7 @@ def status_text(snapshot: Snapshot, *, now: float, width: int, height: int | Non
         below += ["", f"{name:<{FIELD}}{text}"] if short else ["", name, text]
     room = None if height is None else height - len(above) - len(below) - 2
     cells = cell_lines(
-        _labels(snapshot), snapshot.trials, snapshot.file.primary, width=width, height=room
+        snapshot.labels, snapshot.trials, snapshot.file.primary, width=width, height=room
     )
     return "\n".join([*above, "", *cells, *below])
 
@@ -110,7 +145,7 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         yield "lost", f"{number}: {counted(snapshot.lost_attempts)}"
     if snapshot.news and snapshot.news.time:
         news = snapshot.news
-        label = _labels(snapshot).get(news.cell, news.cell)
+        label = snapshot.labels.get(news.cell, news.cell)
         age = duration(max(0.0, now - news.time))
         yield "last event", f"{age} ago, from {label} seed {news.seed}"
     yield "time", _time(snapshot)
@@ -192,7 +227,7 @@ def _seconds_left(snapshot: Snapshot) -> float | None:
 
 def _losses(snapshot: Snapshot, width: int) -> Iterator[str]:
     """Each reason once, with its trials."""
-    labels = _labels(snapshot)
+    labels = snapshot.labels
     reasons: dict[tuple[str, str], list[TrialNow]] = {}
     for trial in snapshot.trials:
         if trial.status in (*LOST, DAMAGED):
@@ -226,5 +261,72 @@ def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         yield "aggregate", ours("report", snapshot.where)
 
 
-def _labels(snapshot: Snapshot) -> dict[str, str]:
-    return {cell.cell: cell.label or cell.cell for cell in snapshot.file.cells}
+def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
+    """The sweep in a folder, or at a URI such as s3://bucket/path/window_stride/python-docs. Of the
+    same `records` only what has changed is read again."""
+    records = records or find_sweep(where)
+    file = read_sweep_file(records)
+    file = replace(file, tracking_uri=file.tracking_uri or default_tracking_uri(records))
+    driver = living_driver(records)
+    records.command = driver.command if driver else ""
+    planned = [
+        f"{cell.cell}-seed{seed}"
+        for seed in file.seeds
+        for cell in file.cells
+        if seed == file.seeds[0] or cell.cell not in file.deterministic
+    ]
+    states = records.states(dict.fromkeys([*planned, *file.trials]))
+    left_after = {one["cell"]: one["left_after"] for one in file.search.get("standings", ())}
+    planned = [
+        name
+        for name in planned
+        if states[name].num_attempts
+        or (after := left_after.get(states[name].cell)) is None
+        or file.seeds.index(states[name].seed) < after
+    ]
+    trials = tuple(_now(records, states[name], file.primary) for name in planned)
+    lost = [
+        vars(attempt) | {"cell": states[name].cell, "seed": states[name].seed}
+        for name in planned
+        for attempt in states[name].attempts
+        if attempt.lost
+    ]
+    return Snapshot(
+        where=where,
+        file=file,
+        trials=trials,
+        lost_attempts=lost_by_kind(map(vars, trials), lost),
+        spent=sum(states[name].seconds for name in planned),
+        others=sum(bool(states[name].attempts) for name in states.keys() - set(planned)),
+        driver=driver,
+        news=max(map(_news, states.values()), key=lambda news: news.time, default=None),
+        report=_existing(records, "report/index.html"),
+        failures=_existing(records, "failures"),
+    )
+
+
+def _now(records: Records, state: State, primary: str) -> TrialNow:
+    now = TrialNow(state.cell, state.seed, state.status, state.num_attempts, state.reason)
+    if damage := records.damage(state, thorough=False):
+        return replace(now, status=DAMAGED, reason=f"{state.name}: {damage}")
+    dev = state.dev.get(primary)
+    if state.status.used:
+        seconds = state.facts["train_seconds"] + state.facts["eval_seconds"]
+        return replace(now, reason="", dev=dev, seconds=seconds)
+    if state.status is TrialStatus.PLANNED and state.attempts:
+        return replace(now, status=INTERRUPTED)
+    if state.status is TrialStatus.RUNNING and (progress := state.progress):
+        return replace(now, dev=dev, step=progress["step"], num_steps=progress["num_steps"])
+    return now
+
+
+def _news(state: State) -> News:
+    times = [time for attempt in state.attempts for time in (attempt.begun, attempt.ended or 0)]
+    if state.attempts and state.progress:
+        times.append(state.progress["time"])
+    return News(max(times, default=0) / 1000, state.cell, state.seed)
+
+
+def _existing(records: Records, name: str) -> str | None:
+    there = records.storage.fs.exists(f"{records.storage.root}/{records.path(name)}")
+    return f"{records.uri}/{name}" if there else None

@@ -10,18 +10,47 @@ import heapq
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
+from rank_core.chunking.inputs import Inputs, load_inputs
+from rank_core.errors import BadInput
+from rank_core.machine import (
+    begin_on_device,
+    make_deterministic,
+    peak_memory,
+    reset_peak_memory,
+    settings_restored,
+    trial_device,
+    versions,
+)
 from rank_core.models import model_class
+from rank_core.models.build import build_model
 from rank_core.models.list_rankers import ListRanker
-from sweeps.forecast.microbenchmark import Speed, probe
+from rank_core.ranking.encode import Work
+from rank_core.ranking.rerank import rerank
+from rank_core.ranking.scorer import Scorer, evaluated_queries
+from rank_core.seeding import generator
+from rank_core.settings.config import TrialConfig
+from rank_core.training.examples import (
+    TrainingGroup,
+    TrainingQuery,
+    TrainingReader,
+    training_groups,
+    training_queries,
+)
+from rank_core.training.optimizer import autocast_type
+from rank_core.training.train import Streams, train
+from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell
 from sweeps.plan.trial_cost import Tokens, planned_tokens
@@ -36,6 +65,25 @@ ONLY_HOW_MUCH = frozenset(
     "training.aggregator_learning_rate training.weight_decay training.warmup".split()
 )
 """Settings without effect on the time of a token."""
+SAMPLE = 240  # documents, and half as many training groups
+SAMPLED_QUERIES = 512
+MOST_SECONDS = 60.0
+ENOUGH_SECONDS = 0.2  # of a batch; a shorter one is repeated
+STEP_TOKENS = 8192  # of a measured training step on a CPU; a GPU takes the whole batch
+ENDLESS = 10**6  # epochs of a step each
+STREAMS = Streams(init=0, order=0, negatives=0, dropout=0)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The measured speed of one configuration."""
+
+    scoring: float  # seconds per scored document
+    training: float  # seconds per document of a training group; 0 without training
+    start_seconds: float  # once a trial: building the model
+    peak_bytes: int
+    device: str  # as in results of trials
 
 
 @dataclass(frozen=True)
@@ -78,20 +126,12 @@ class Forecast:
     threads: int
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The resources of a trial where it will run."""
-
-    slots: int
-    gpus: float  # of all workers of a trial
-
-
 def forecast(plan: Plan, options: Options) -> Forecast:
     """Measure and estimate; raises `BadInput` where a trial does not fit the device."""
     age, start = time.process_time(), time.perf_counter()
     groups = _cost_groups(plan.cells)
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
-    place, measured = _measure(largest, options)
+    (slots, gpus), measured = _measure(largest, options)
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
     trials = {}
     for cells in groups:
@@ -102,9 +142,9 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     example = speeds[0] if speeds else None
     return Forecast(
         trials=trials,
-        slots=place.slots,
-        units=place.gpus or float(options.num_workers * options.cpus_per_worker),
-        unit="GPU" if place.gpus else "core",
+        slots=slots,
+        units=gpus or float(options.num_workers * options.cpus_per_worker),
+        unit="GPU" if gpus else "core",
         start_seconds=2 * age,
         num_kinds=len(groups),
         num_measured=len(speeds),
@@ -153,26 +193,29 @@ def _per_token(cell: PlannedCell, speed: Speed) -> Speed:
     return replace(speed, scoring=speed.scoring / tokens, training=speed.training / trained)
 
 
-def _measure(cells: Sequence[PlannedCell], options: Options) -> tuple[_Place, list[Speed]]:
-    """The resources of a trial, and the speeds of the first cells, or of all if that is quick."""
-    place = _this_machine(options)
+def _measure(
+    cells: Sequence[PlannedCell], options: Options
+) -> tuple[tuple[int, float], list[Speed]]:
+    """The slots for trials and the GPUs of a trial's workers, and the speeds of the first cells, or
+    of all if that is quick."""
+    slots, gpus = _this_machine(options)
     if options.engine == "local":
-        place = replace(place, slots=1)
+        slots = 1
     if not cells:
-        return place, []
+        return (slots, gpus), []
     settings = [cell.config.settings() for cell in cells]
     measure = partial(probe, settings, options.cpus_per_worker, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
         from sweeps.ray_engine.cluster import on_a_slot
 
         slot, speeds = on_a_slot(measure, options)
-        return _Place(slot.slots, slot.num_workers * slot.gpus), speeds
+        return (slot.slots, slot.num_workers * slot.gpus), speeds
     if not torch.cuda.is_available():
-        return place, measure()
+        return (slots, gpus), measure()
     # Otherwise this process would hold a part of the GPU's memory until it ends.
-    hide = None if place.gpus else _hide_gpus
+    hide = None if gpus else _hide_gpus
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=hide) as pool:
-        return place, pool.submit(measure).result()
+        return (slots, gpus), pool.submit(measure).result()
 
 
 def _hide_gpus() -> None:
@@ -186,16 +229,16 @@ def slots_of(options: Options) -> int:
         from sweeps.ray_engine.cluster import slots_of_cluster
 
         return slots_of_cluster(options)
-    return _this_machine(options).slots
+    return _this_machine(options)[0]
 
 
-def _this_machine(options: Options) -> _Place:
-    """This machine alone, as Ray will see it."""
+def _this_machine(options: Options) -> tuple[int, float]:
+    """The slots of this machine, as Ray will see it, and the GPUs of a trial."""
     slots, gpus = (os.cpu_count() or 1) / (options.num_workers * options.cpus_per_worker), 0.0
     if torch.cuda.is_available() and options.gpus_per_worker != 0:
         gpus = options.num_workers * (options.gpus_per_worker or 1.0)
         slots = min(slots, torch.cuda.device_count() / gpus)
-    return _Place(max(1, int(slots)), gpus)
+    return max(1, int(slots)), gpus
 
 
 def trial_estimate(tokens: Tokens, speed: Speed, *, num_workers: int = 1) -> TrialEstimate:
@@ -229,3 +272,143 @@ def wall_seconds(seconds: Iterable[float], slots: int, busy: Sequence[float] = (
 def same_speed(settings: Mapping[str, object]) -> tuple[object, ...]:
     """A key of the cost per token, equal for configurations with the same cost."""
     return tuple(value for name, value in sorted(settings.items()) if name not in ONLY_HOW_MUCH)
+
+
+def probe(
+    settings: Sequence[dict[str, Any]], threads: int, *, gpu_share: float = 1.0
+) -> list[Speed]:
+    """The speeds of configurations in turn, of the first and of all that begin within
+    `MOST_SECONDS`. Memory of a GPU is limited as for trials."""
+    begin_on_device(gpu_share)
+    start, speeds = time.perf_counter(), list[Speed]()
+    with settings_restored(threads):
+        for changes in settings:
+            if speeds and time.perf_counter() - start >= MOST_SECONDS:
+                break
+            speeds.append(_speed(TrialConfig().override(changes)))
+    return speeds
+
+
+def _speed(config: TrialConfig) -> Speed:
+    reset_peak_memory()
+    loaded = load_inputs(config.collection, config.model.backbone)
+    inputs, device = parts_of(config, loaded)[0], trial_device()
+    before = time.perf_counter()
+    make_deterministic(config.training.deterministic)
+    model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
+    scorer = Scorer(config, inputs, model, autocast_type(config.training.precision, device))
+    built = time.perf_counter() - before
+    rng = generator(0, "probe")
+    pairs, groups = _scored(config, inputs, rng), _trained(config, inputs, rng)
+    return Speed(
+        scoring=_seconds_each(_scorings(scorer, pairs)) if pairs else 0.0,
+        training=_seconds_each(_steps(scorer, groups)) if groups else 0.0,
+        start_seconds=built,
+        peak_bytes=peak_memory(device),
+        device=versions()["device"],
+    )
+
+
+def _scored(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> list[tuple[str, str]]:
+    """A draw of (query_id, doc_id) of test."""
+    split, evaluation = inputs.collection.splits["test"], config.evaluation
+    chosen = _sample(evaluated_queries(inputs.collection, "test", evaluation), SAMPLED_QUERIES, rng)
+    listed = {q: list(split.candidates.get(q, ()))[: evaluation.depth] for q in chosen}
+    return _sample([(q, doc_id) for q, docs in listed.items() for doc_id in docs], SAMPLE, rng)
+
+
+def _trained(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> list[TrainingGroup]:
+    if config.training.num_epochs == 0:
+        return []
+    with suppress(BadInput):  # without a relevant document
+        queries = training_queries(inputs, config)
+        num, order = config.training.negatives, int(rng.integers(2**32))
+        groups = training_groups(queries, num, order_seed=order, negatives_seed=0)
+        return list(islice(groups, SAMPLE // 2))
+    return []
+
+
+def _sample(items: Sequence[T], number: int, rng: np.random.Generator) -> list[T]:
+    """So many random items, in a random order."""
+    return [items[i] for i in rng.permutation(len(items))[:number]]
+
+
+def _seconds_each(work_done: Iterator[int]) -> float:
+    """Times an endless iterator over numbers of documents: the last of several batches, because
+    the first one takes longer (memory, kernels), or one long batch."""
+    spent = 0.0
+    while True:
+        start = time.perf_counter()
+        documents = next(work_done)
+        seconds = time.perf_counter() - start
+        if (spent and spent + seconds >= ENOUGH_SECONDS) or seconds >= ENOUGH_SECONDS:
+            return seconds / documents
+        spent += seconds
+
+
+def _scorings(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> Iterator[int]:
+    """Score the same documents repeatedly: a full batch, or all documents."""
+    ids, limit = scorer.inputs.query_tokens("test"), scorer.config.chunking.max_query_tokens
+    queries = {query_id: ids[query_id][:limit] for query_id, _ in pairs}
+    chosen: dict[str, dict[str, float]] = {}
+    tokens = 0
+    for query_id, doc_id in pairs:
+        chosen.setdefault(query_id, {})[doc_id] = 0.0
+        tokens += sum(map(len, scorer.pairs.chunks(queries[query_id], doc_id)))
+        if tokens >= scorer.batch_tokens:
+            break
+    while True:
+        rerank(
+            scorer.model,
+            scorer.pairs,
+            queries={query_id: queries[query_id] for query_id in chosen},
+            candidates=chosen,
+            depth=len(pairs),
+            batch_tokens=scorer.batch_tokens,
+            autocast=scorer.autocast,
+        )
+        yield sum(map(len, chosen.values()))
+
+
+def _steps(scorer: Scorer, groups: list[TrainingGroup]) -> Iterator[int]:
+    """Training steps, the optimiser's part included, as a trial takes them."""
+    settings, on_cpu = scorer.config.training, scorer.model.device.type == "cpu"
+    reader = TrainingReader.of(scorer.pairs, settings, STREAMS.dropout)
+    sizes = [sum(row.tokens for row in reader.rows(group)) for group in groups]
+    fits = STEP_TOKENS * len(sizes) // max(1, sum(sizes)) if on_cpu else len(sizes)
+    batch = min(max(1, fits), settings.batch_size)
+    endless = replace(
+        settings,
+        batch_size=batch,
+        num_epochs=ENDLESS,
+        epoch_steps=1,
+        validate_every=1,
+        max_steps=0,
+    )
+    queries = [_query(group, number) for number, group in enumerate(groups)]
+    records = train(
+        scorer.model,
+        scorer.pairs,
+        queries,
+        endless,
+        streams=STREAMS,
+        autocast=scorer.autocast,
+        work=Work(),
+    )
+    for _ in records:
+        yield batch * (1 + settings.negatives)
+
+
+def _query(group: TrainingGroup, number: int) -> TrainingQuery:
+    """A training query with this group alone."""
+    teacher = (
+        None if group.teacher is None else dict(zip(group.documents, group.teacher, strict=True))
+    )
+    return TrainingQuery(
+        f"{group.query_id}-{number}",
+        group.query,
+        (group.positive,),
+        (group.grade,),
+        (group.negatives,),
+        teacher,
+    )

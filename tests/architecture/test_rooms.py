@@ -55,7 +55,6 @@ LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
-    ("sweeps.commands.doctor.gpu_checks", "sweeps.commands.doctor.machine"): "brings in torch",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
     ("sweeps.driver.prepare", "sweeps.ray_engine.prepare"): "brings in Ray",

@@ -122,28 +122,10 @@ def test_status_and_report_of_a_finished_sweep_load_no_training_and_no_cluster(f
     assert libraries <= TABLES
 
 
-PLANS = """
-import sys
-import sweeps.driver.sweep
-print(*sys.modules)
-"""
-
-
-@pytest.mark.slow
-def test_a_sweep_imports_what_builds_encoders_only_when_it_builds_one():
-    # It takes half of the seconds that a command would need to start; `import transformers` brings
-    # in each part of itself when that is first named.
-    done = subprocess.run([sys.executable, "-c", PLANS], cwd=ROOT, capture_output=True, text=True)
-    modules = set(done.stdout.split())
-    assert "torch" in modules and "transformers.modeling_utils" not in modules
-    assert not CLUSTER & modules
-
-
 @pytest.mark.parametrize(
     ("given", "left"),
     [
         ({}, "expandable_segments:True"),
-        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
         ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "None"),
     ],
 )
@@ -152,9 +134,7 @@ def test_the_memory_of_a_gpu_grows_in_segments_unless_the_user_says_otherwise(gi
     environment = {name: value for name, value in os.environ.items() if name not in names} | given
     code = "import os, sweeps; print(os.environ.get('PYTORCH_ALLOC_CONF'))"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == left
 
 

@@ -2,10 +2,10 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,10 +14,14 @@ import yaml
 from packaging.requirements import Requirement
 
 from rank_core.data.trec import write_qrels, write_run
+from rank_core.records import Collection
 from sweeps import __main__ as program
 from sweeps.__main__ import main
 from sweeps.driver.command import main as run
 from sweeps.plan.command_line import SWEEP_EXTRA
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
+from sweeps.store.sweep_file import SweepFile, sweep_on
 from sweeps.window_stride import EXPERIMENT
 
 ROOT = Path(__file__).parents[2]
@@ -148,35 +152,43 @@ def storage(backbone_folder, collection_folder, tmp_path_factory):
     return storage
 
 
-def run_sweep(storage: Path, collection: Path, backbone: Path) -> None:
+def run_sweep(storage: Path, collection: Path, backbone: Path, sweep=EXPERIMENT) -> None:
     words = ["--collection", str(collection), "--backbone", str(backbone), "--smoke-test"]
     words += ["--engine", "local", "--tracking-uri", "none", "--storage", str(storage)]
-    assert run(EXPERIMENT, words, doc=None) == 0
+    assert run(sweep, words, doc=None) == 0
 
 
 @pytest.mark.slow
 def test_a_sweep_is_reported_on_and_planned_from_where_nothing_trains(storage):
     folder = str(storage / EXPERIMENT.name / "woods")
-    for words in (["report", folder], ["status", folder], ["design", folder, "--delta", ".05"]):
+    bundle = str(storage / "sweep.zip")
+    for words in (
+        ["report", folder],
+        ["status", folder],
+        ["design", folder, "--delta", ".05"],
+        ["bundle", folder, "--to", bundle],
+        ["verify", bundle],
+    ):
         done = light(*words)
         assert done.returncode == 0 and done.stdout, (words, done.stderr)
 
 
 @pytest.mark.slow
-def test_a_second_collection_in_a_storage_replaces_no_report(
-    storage, collection_folder, backbone_folder, tmp_path
+def test_another_sweep_of_the_same_name_is_refused(
+    storage, collection_folder, backbone_folder, capsys
 ):
-    first = storage / EXPERIMENT.name / "woods"
-    before = {path: path.read_bytes() for path in first.rglob("report/*") if path.is_file()}
-    assert before
-    other = shutil.copytree(collection_folder, tmp_path / "woods")
-    with (other / "docs.jsonl").open("a") as file:
-        file.write(json.dumps({"doc_id": "one-more", "text": "amber birch"}) + "\n")
-    run_sweep(storage, other, backbone_folder)
-    named = shutil.copytree(collection_folder, tmp_path / "meadow")
-    run_sweep(storage, named, backbone_folder)
-    assert {path: path.read_bytes() for path in before} == before
-    folders = sorted(path.name for path in first.parent.iterdir() if path.is_dir())
-    assert len(folders) == 3 and folders[:2] == ["meadow", "woods"]
-    assert re.fullmatch("woods-[0-9a-f]{6}", folders[2])
-    assert all((first.parent / name / "report" / "index.html").exists() for name in folders)
+    with pytest.raises(AssertionError):
+        run_sweep(storage, collection_folder, backbone_folder, replace(EXPERIMENT, question="Who?"))
+    assert "another sweep" in capsys.readouterr().err
+
+
+def test_another_collection_of_a_name_has_a_folder_of_its_own(tmp_path):
+    place = Storage(str(tmp_path))
+    place.open()
+    experiment = Records(place, "window_stride", command="driver")
+    first, other = (Collection("woods", digit * 16, {}, {}) for digit in "01")
+    plain = sweep_on(experiment, first)
+    facts = {"content_hash": first.content_hash}
+    SweepFile("s", "?", "test", ("AP",), "AP", "a", (), collection=facts).write(plain)
+    assert sweep_on(experiment, first).sweep == plain.sweep == "window_stride/woods"
+    assert sweep_on(experiment, other).sweep == "window_stride/woods-111111"

@@ -1,18 +1,12 @@
 """Speed-up over workers: the arithmetic by hand, the law that is checked, and a run on two."""
 
-import csv
 import json
 import os
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import ray
-import torch
-from torch import distributed as dist
 
-from rank_core import distributed
-from rank_core.trial.trial import run_trial
 from sweeps import scaling
 from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed
@@ -21,8 +15,6 @@ from sweeps.report.speedup import (
     law_text,
     same_losses,
     scaling_rows,
-    table_text,
-    write_scaling,
 )
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
@@ -40,13 +32,6 @@ def test_rates_are_medians_and_efficiency_is_a_share_of_the_ideal():
     assert four.loss_difference == pytest.approx(3e-5)
 
 
-def test_the_table_shows_each_number_of_workers_in_a_line_as_wide_as_the_others():
-    _, header, first, second = table_text(scaling_rows([ONE, FOUR])).splitlines()
-    assert first.split() == "1 2 1.00 100% 100 1.00 100%".split()
-    assert second.split() == "4 5 2.50 62% 400 4.00 100%".split()
-    assert len(header) == len(first) == len(second) <= 80
-
-
 @pytest.mark.parametrize(("difference", "same"), [(9e-5, True), (2e-4, False)])
 def test_losses_are_the_same_within_rounding(difference, same):
     rows = scaling_rows([ONE, replace(FOUR, losses=(1.0, 0.5 + difference))])
@@ -54,54 +39,6 @@ def test_losses_are_the_same_within_rounding(difference, same):
     text = law_text(rows, unjudged="")
     assert ("equal those of one worker" if same else "DIFFER") in text and "with 4 workers" in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_nothing_is_claimed_where_nothing_can_be_compared():
-    rows = scaling_rows([ONE, replace(FOUR, losses=(9.0, 9.0))])
-    text = law_text(rows, unjudged="masks differ")
-    assert "not judged: masks differ" in text and "DIFFER" not in text and "8.5e+00" in text
-    assert "nothing to compare" in law_text(rows[:1], unjudged="")
-
-
-def test_the_files_hold_the_table_and_what_it_is_of(tmp_path):
-    rows = scaling_rows([ONE, FOUR])
-    write_scaling(tmp_path / "out", [ONE, FOUR], rows, {"label": "MaxP 64/48"})
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "scaling.csv",
-        "scaling.json",
-        "scaling.png",
-    ]
-    with (tmp_path / "out" / "scaling.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [float(row["training_speedup"]) for row in table] == [1, 2.5]
-    content = json.loads((tmp_path / "out" / "scaling.json").read_text())
-    assert content["label"] == "MaxP 64/48" and content["rows"][1]["num_workers"] == 4
-    assert content["timings"][1]["losses"] == [1.0, 0.50003]
-
-
-def test_workers_add_up_gradients_once_a_step_however_many_micro_batches(
-    small_trial, tmp_path, monkeypatch
-):
-    passes, sums = [], []
-    backward = torch.Tensor.backward
-    monkeypatch.setattr(distributed, "world", lambda: (0, 2))
-    monkeypatch.setattr(distributed, "gather", lambda value: [value, value])
-
-    def all_reduce(flat, async_op):
-        sums.append(flat.numel())
-        return SimpleNamespace(wait=lambda: None)
-
-    monkeypatch.setattr(dist, "all_reduce", all_reduce)
-    monkeypatch.setattr(
-        torch.Tensor, "backward", lambda self: (passes.append(1), backward(self)) and None
-    )
-    sizes = {"training.micro_batch_tokens": 1, "training.max_steps": 2}
-    config = small_trial.override(sizes | {"evaluation.max_dev_queries": 1})
-    for news in run_trial(config, tmp_path):
-        if news.step == 2:
-            break
-    assert len(sums) == 2 and len(set(sums)) == 1
-    assert len(passes) == 4  # two of a step's four groups are this worker's
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from pathlib import Path
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
 from rank_core.stats.multiplicity import CORRECTIONS
-from sweeps.commands.compare.mlflow_runs import is_mlflow
 from sweeps.commands.compare.output import (
     SYNTAX,
     all_pairs,
@@ -21,7 +20,7 @@ from sweeps.commands.compare.output import (
     write_files,
 )
 from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
-from sweeps.commands.compare.sources import training_runs
+from sweeps.commands.compare.sources import is_mlflow, training_runs
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
 from sweeps.plan.terminal import say
@@ -65,6 +64,12 @@ SWITCHES = {
 }
 
 
+OPTIONS = (
+    "measures alpha correction margin deterministic paired_seeds apart ties digits tracking_uri"
+).split()
+"""Flags that are parameters of `compare_runs`."""
+
+
 def main(argv: Sequence[str]) -> int:
     """Test systems, from runs or per-query values, against a baseline and print the table."""
     given = _parser().parse_args(argv)
@@ -73,24 +78,15 @@ def main(argv: Sequence[str]) -> int:
     if given.out is not None:
         check_writable("--out", given.out)
     for text in given.measures:
-        if len(given.systems) < 2 and _is_file(text.rpartition("=")[2].partition(",")[0]):
+        if len(given.systems) < 2 and glob.glob(text.rpartition("=")[2].partition(",")[0]):
             raise BadInput(f"--measures took {text} for a measure: give the systems before it")
     sets = query_sets_of(given.qrels)
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
         baselines=baselines_of(given.baseline),
-        measures=given.measures,
-        alpha=given.alpha,
-        correction=given.correction,
-        margin=given.margin,
-        deterministic=given.deterministic,
-        paired_seeds=given.paired_seeds,
-        apart=given.apart,
-        ties=given.ties,
-        digits=given.digits,
-        tracking_uri=given.tracking_uri,
         command=ours("compare", *argv),
+        **{name: vars(given)[name] for name in OPTIONS},
     )
     say(comparison_text(comparison, compact=given.compact), end="")
     pairs = all_pairs(comparison.analysis) if given.all_pairs else []
@@ -134,23 +130,26 @@ def systems_of(
     arguments: Sequence[str], *, sets: Sequence[str] = (), tracking_uri: str | None = None
 ) -> dict[str, tuple[RunSource, ...]]:
     """{name: its training runs} from `NAME=source1,source2`, patterns and plain sources, in the
-    order of the arguments."""
+    order of the arguments. Plain sources are the systems that they hold, or have their names."""
     systems: dict[str, tuple[RunSource, ...]] = {}
     for text in arguments:
         name, equals, rest = text.partition("=")
+        named: list[tuple[str, Sequence[RunSource]]] = []
         if equals and not _is_source(text):
             parts = rest.split(",")
             if not name or not all(parts):
                 raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
-            named: dict[str, tuple[RunSource, ...]] = {
-                name: tuple(source for part in parts for source in sources_of(part, sets))
-            }
+            named.append((name, [source for part in parts for source in sources_of(part, sets)]))
         else:
-            named = _named(sources_of(text, sets), text, tracking_uri)
-        for name, runs in named.items():
+            for source in sources_of(text, sets):
+                held: Mapping[str, Sequence[RunSource]] = {"": [source]}
+                if isinstance(source, str):
+                    held = training_runs(source, tracking_uri=tracking_uri)
+                named += [(own or _name(source), runs) for own, runs in held.items()]
+        for name, runs in named:
             if name in systems:
                 raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
-            systems[name] = runs
+            systems[name] = tuple(runs)
     return systems
 
 
@@ -158,24 +157,6 @@ def _is_source(text: str) -> bool:
     """True if a text with a = is a source itself, not `NAME=source`: a label may hold a =."""
     before, colon, _ = text.partition("=")[0].partition(":")
     return Path(text).exists() or is_mlflow(text) or bool(colon and Path(before).exists())
-
-
-def _named(
-    sources: Sequence[RunSource], text: str, tracking_uri: str | None
-) -> dict[str, tuple[RunSource, ...]]:
-    """{name: its training runs} of plain sources: the systems that they name, or the files'
-    names."""
-    systems: dict[str, tuple[RunSource, ...]] = {}
-    for source in sources:
-        held: Mapping[str, Sequence[RunSource]] = {"": [source]}
-        if isinstance(source, Path | str):
-            held = training_runs(source, tracking_uri=tracking_uri)
-        for own, runs in held.items():
-            name = own or _name(source)
-            if name in systems:
-                raise BadInput(f"systems of {text} share the name {name!r}: {SYNTAX}")
-            systems[name] = tuple(runs)
-    return systems
 
 
 def query_sets_of(arguments: Sequence[str]) -> dict[str, Path]:
@@ -234,19 +215,14 @@ def _files(text: str) -> list[str]:
     """The source, or the files of a pattern in the order of the numbers in their names."""
     if not glob.has_magic(text) or is_mlflow(text) or "://" in text or Path(text).exists():
         return [text]
-    paths = sorted(glob.glob(text, recursive=True), key=_natural)
+
+    def natural(path: str) -> list[tuple[str, int]]:  # seed2 before seed10
+        return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path)]
+
+    paths = sorted(glob.glob(text, recursive=True), key=natural)
     if not paths:
         raise BadInput(f"no file matches {text}")
     return paths
-
-
-def _is_file(text: str) -> bool:
-    return Path(text).exists() or bool(glob.glob(text))
-
-
-def _natural(path: str) -> list[tuple[str, int]]:
-    """The key that puts seed2 before seed10."""
-    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path)]
 
 
 def _name(source: RunSource) -> str:

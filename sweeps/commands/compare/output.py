@@ -65,12 +65,12 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     for measure in () if compact else sweep.measures:
         lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
     lines += [*_averages(analysis), ""]
-    policy = sweep.tie_policy
-    ties = f"{comparison.tied:,} documents tie with another; {policy}." if comparison.tied else ""
+    fixed, tied = sweep.deterministic, comparison.tied
+    ties = f"{tied:,} documents tie with another; {sweep.tie_policy}." if tied else ""
     for sentence in (
         legend(analysis),
         "" if compact else p_columns(analysis),
-        _declared(comparison),
+        f"Deterministic, without seed variance: {', '.join(fixed)}." if fixed else "",
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
         ties,
@@ -185,9 +185,9 @@ def _origins(comparison: RunComparison) -> dict[str, Any]:
 
 
 def _values(comparison: RunComparison) -> pd.DataFrame:
-    """The table of all values, which is a source of another comparison or of a design."""
+    """The table of all values, the primary measure first; a source of another comparison or of a
+    design."""
     scores = comparison.sweep.scores.rename(columns={"cell": "system"})
-    # The primary measure comes first.
     order = {measure: at for at, measure in enumerate(comparison.sweep.measures)}
     scores = scores.sort_values("measure", key=lambda own: own.map(order), kind="stable")
     return scores[["system", "seed", "query_id", "measure", "value"]]
@@ -203,9 +203,7 @@ def _pairs_csv(pairs: Sequence[TestedPair]) -> str:
 def _baseline_words(slots: Sequence[Slot]) -> str:
     """`baseline firstp`, or the baselines of all letters."""
     named = [
-        slot
-        if isinstance(slot, str)
-        else f"own ({', '.join(f'{a}: {b}' for a, b in slot.items())})"
+        slot if isinstance(slot, str) else f"own ({', '.join(map(': '.join, slot.items()))})"
         for slot in slots
     ]
     if len(named) == 1:
@@ -227,11 +225,6 @@ def _averages(analysis: Analysis) -> list[str]:
     head = f"Average gain over {over}: mean of {len(sweep.measures)} columns"
     heading = ("system", f"avg. gain [{level_text(sweep.alpha)} interval]")
     return ["", *wrapped(head), *terminal_lines(table(heading, rows, "ll"))]
-
-
-def _declared(comparison: RunComparison) -> str:
-    names = ", ".join(comparison.sweep.deterministic)
-    return f"Deterministic, without seed variance: {names}." if names else ""
 
 
 def _reservations(comparison: RunComparison) -> list[str]:

@@ -5,7 +5,7 @@ and a collection is a query set or several pooled sets.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import pandas as pd
 
 from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import parse_measure, per_query
+from rank_core.evaluate import per_query
 from rank_core.measure_check import check_measures
 from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
@@ -26,6 +26,7 @@ from sweeps.commands.compare.sources import (
     TrainingRun,
     judgments_of,
     measure_key,
+    parsed,
     training_runs,
 )
 from sweeps.report.analysis import Analysis, analyse
@@ -131,37 +132,58 @@ def compare_runs(
     `TIES`; `digits` are those of tables; `measures` default to `MEASURES`, or to those of the
     values; `command` is stored with the results.
     """
-    runs = [one for name, own in systems.items() for one in _loaded(name, own, tracking_uri)]
+    _check_separate(systems)
+    by_system = {name: [*_loaded(name, own, tracking_uri)] for name, own in systems.items()}
     if len(systems) < 2:
         given = ", ".join(systems) or "none"
         raise BadInput(f"a comparison needs two systems or more, got {given}")
     slots = tuple(baselines) or (next(iter(systems)),)
-    _check_names(slots, deterministic, systems, ties)
-    _check_separate(systems)
-    fixed = tuple(n for n in systems if n in deterministic or _is_deterministic(n, runs))
+    _check_named(systems, slots, deterministic, ties)
+    runs = [run for own in by_system.values() for run in own]
+    fixed = _fixed(by_system, deterministic)
     sets = _with_columns(_judged(qrels) or [_own_queries(runs)], measures, runs, apart=apart)
     scores, trials, notes = _measured(runs, sets, ties)
-    notes += [*_warnings(runs), *([] if measures else _left_measures(runs, sets))]
-    if paired_seeds:
-        _check_paired(runs, fixed)
-        notes += _pairs(runs, fixed)
+    notes += _warnings(runs, [] if measures else sets)
+    notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
     sweep = _sweep(
         runs,
         sets,
         ties,
-        trials=trials,
-        scores=scores,
         slots=slots,
         deterministic=fixed,
         alpha=alpha,
         correction=correction,
         rope=margin,
+        trials=trials,
+        scores=scores,
         paired_seeds=paired_seeds,
-        notes=tuple(notes),
         command=command,
         digits=digits,
+        notes=tuple(notes),
     )
     return RunComparison(runs, sets, analyse(sweep))
+
+
+def _fixed(
+    by_system: Mapping[str, Sequence[SystemRun]], declared: Collection[str]
+) -> tuple[str, ...]:
+    """The systems without training: declared ones, and those of a sweep that has declared them."""
+    return tuple(
+        name
+        for name, own in by_system.items()
+        if name in declared
+        or (len(own) == 1 and all(part.deterministic for part in own[0].on.values()))
+    )
+
+
+def _check_named(
+    systems: Systems, slots: Sequence[Slot], deterministic: Collection[str], ties: str
+) -> None:
+    for slot in slots:
+        named = [slot] if isinstance(slot, str) else [*slot.values(), *slot]
+        _check_names("baseline", named, systems)
+    _check_names("deterministic system", deterministic, systems)
+    _check_names("rule for ties", [ties], TIES)
 
 
 def _sweep(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, **fields: Any) -> Sweep:
@@ -187,12 +209,32 @@ def _sweep(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, **fie
     )
 
 
-def seeds_of(runs: Sequence[SystemRun]) -> dict[str, tuple[int, ...]]:
+def seeds_of(runs: Iterable[SystemRun]) -> dict[str, tuple[int, ...]]:
     """{system: its seeds}, in the order of the runs."""
     seeds: dict[str, tuple[int, ...]] = {}
     for run in runs:
         seeds[run.system] = (*seeds.get(run.system, ()), run.seed)
     return seeds
+
+
+def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+
+
+def _check_separate(systems: Systems) -> None:
+    """A file is one run of one system; equal contents of two systems are a finding, with p = 1."""
+    owner: dict[tuple[str, Path], str] = {}
+    for system, runs in systems.items():
+        for run in runs:
+            for name, source in (run if isinstance(run, Mapping) else {"": run}).items():
+                if isinstance(source, str | Path):
+                    key = name, Path(source).resolve()
+                    if key in owner:
+                        both = f"{owner[key]} and {system} both contain {source}"
+                        raise BadInput(f"{both}: a copy is not another training run")
+                    owner[key] = system
 
 
 def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListReader]:
@@ -226,37 +268,19 @@ def _loaded(
     runs: list[dict[str, TrainingRun]] = []
     for number, source in enumerate(sources, start=1):
         where = f"run {number} of {system}"
-        parts = source if isinstance(source, Mapping) else {"": source}
         by_set = {
             name: _runs_of(part, f"{where} on {name}" if name else where, tracking_uri)
-            for name, part in parts.items()
+            for name, part in (source if isinstance(source, Mapping) else {"": source}).items()
         }
-        counts = {name: len(own) for name, own in by_set.items()}
-        if len(set(counts.values())) > 1:
-            listed = ", ".join(f"{count} for {name}" for name, count in counts.items())
+        if len(set(map(len, by_set.values()))) > 1:
+            listed = ", ".join(f"{len(own)} for {name}" for name, own in by_set.items())
             raise BadInput(f"every training run must be on every query set; {where} has {listed}")
         runs += [dict(zip(by_set, own, strict=True)) for own in zip(*by_set.values(), strict=True)]
-    for place, count in Counter(tuple(part.where for part in run.values()) for run in runs).items():
-        if count > 1:
-            raise BadInput(f"the runs of a system must differ, but {system} has {place[0]} twice")
     seeds = [next(iter(run.values())).seed for run in runs]
     if None in seeds or len(set(seeds)) < len(seeds):
         seeds = list(range(1, len(runs) + 1))
     for seed, run in sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0]):
         yield SystemRun(system, seed, run)
-
-
-def _check_separate(systems: Systems) -> None:
-    """A file belongs to one system; equal contents of two files are a finding, with p = 1."""
-    owner: dict[tuple[str, Path], str] = {}
-    for system, runs in systems.items():
-        for run in runs:
-            for name, source in (run if isinstance(run, Mapping) else {"": run}).items():
-                if not isinstance(source, str | Path):
-                    continue
-                other = owner.setdefault((name, Path(source).resolve()), system)
-                if other != system:
-                    raise BadInput(f"{other} and {system} both contain {source}")
 
 
 def _runs_of(
@@ -275,11 +299,6 @@ def _runs_of(
     return next(iter(systems.values()))
 
 
-def _is_deterministic(system: str, runs: Sequence[SystemRun]) -> bool:
-    own = [run for run in runs if run.system == system]
-    return len(own) == 1 and all(part.deterministic for part in own[0].on.values())
-
-
 def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]:
     """The query sets; empty without judgments."""
     if qrels is None:
@@ -290,16 +309,13 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
         qrels = {"judgments": cast(Judgments, qrels)}
     query_sets = []
     for name, given in cast(Mapping[str, Judgments], qrels).items():
-        where = str(given) if isinstance(given, str | Path) else name
+        where = name
         if isinstance(given, pd.DataFrame):
             given = judgments_of(given, name)
         elif isinstance(given, str | Path):
-            given = named_qrels(given)
+            where, given = str(given), named_qrels(given)
         if not any(grade > 0 for judged in given.values() for grade in judged.values()):
-            raise BadInput(
-                f"{where}: judgments need a relevant document (relevance of 1 or more), "
-                "found none: every measure would be 0"
-            )
+            raise BadInput(f"{where}: judgments need a relevant document, found none")
         query_sets.append(QuerySet(name, given, where))
     return query_sets
 
@@ -337,39 +353,29 @@ def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
         if all(name in part.measures for part in tables) and not name.startswith((COUNTS, "num_"))
     ]
     if len(tables) < len(parts):  # there are runs as well
-        shared = [name for name in shared if measure_key(name) == name and _computable(name)]
+        shared = [name for name in shared if parsed(name) is not None]
     if not shared:
         listed = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in tables[:2])
         raise BadInput(f"all tables need a measure in common, found {listed}")
     return shared if len(shared) <= _MOST_MEASURES else shared[:_TAKEN]
 
 
-def _computable(name: str) -> bool:
-    try:
-        parse_measure(name)
-    except BadInput:
-        return False
-    return True
-
-
-def _warnings(runs: Sequence[SystemRun]) -> Iterator[str]:
-    """The first warning, with the number of runs that have one too."""
+def _warnings(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[str]:
+    """The first warning, with the number of runs that have one too, and a note on measures that the
+    columns of the sets leave out."""
     found = list(dict.fromkeys(p.warning for run in runs for p in run.on.values() if p.warning))
-    for first in found[:1]:
-        more = f" (as {len(found) - 1} other runs)" if found[1:] else ""
-        yield f"Warning: {first}{more}."
-
-
-def _left_measures(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[str]:
-    """A note on measures of the values that are not shown, where no measures were named."""
+    if found:
+        yield f"Warning: {found[0]}{f' (as {len(found) - 1} other runs)' if found[1:] else ''}."
     given = next((run.first.measures for run in runs if run.first.values is not None), ())
-    if left := [name for name in given if all(name not in one.columns for one in sets)]:
+    left = [name for name in given if all(name not in one.columns for one in sets)]
+    if sets and left:
         yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
 
 
-def _check_paired(runs: Sequence[SystemRun], fixed: Collection[str]) -> None:
-    """Refuse paired seeds where systems have different seeds."""
-    seeds = {name: own for name, own in seeds_of(runs).items() if name not in fixed}
+def _pairs(runs: Sequence[SystemRun]) -> Iterator[str]:
+    """A note on the runs that are paired by their places, without seeds of their own. Raises
+    `BadInput` where systems have different seeds."""
+    seeds = seeds_of(runs)
     first = next(iter(seeds), "")
     for name in seeds:
         if seeds[name] != seeds[first]:
@@ -377,31 +383,12 @@ def _check_paired(runs: Sequence[SystemRun], fixed: Collection[str]) -> None:
                 f"{', '.join(map(str, seeds[system]))} of {system}" for system in (first, name)
             )
             raise BadInput(f"paired seeds need the same seeds in every system, got {listed}")
-
-
-def _pairs(runs: Sequence[SystemRun], fixed: Collection[str]) -> Iterator[str]:
-    """A note on the runs that are paired by their places, without seeds of their own."""
     pairs: dict[int, list[TrainingRun]] = {}
     for run in runs:
-        if run.system not in fixed:
-            pairs.setdefault(run.seed, []).append(run.first)
-    if any(part.seed is None for parts in pairs.values() for part in parts):
+        pairs.setdefault(run.seed, []).append(run.first)
+    if any(run.first.seed is None for run in runs):
         shown = "; ".join(" with ".join(part.name for part in parts) for parts in pairs.values())
         yield f"Seeds paired: {shown}."
-
-
-def _check_names(
-    slots: Sequence[Slot], deterministic: Collection[str], systems: Systems, ties: str
-) -> None:
-    if ties not in TIES:
-        raise unknown("rule for ties", ties, TIES)
-    for slot in slots:
-        for name in [slot] if isinstance(slot, str) else [*slot.values(), *slot]:
-            if name not in systems:
-                raise unknown("baseline", name, systems)
-    for name in deterministic:
-        if name not in systems:
-            raise unknown("deterministic system", name, systems)
 
 
 def _with_columns(
@@ -430,8 +417,8 @@ def _columns(measures: Sequence[str], collections: Sequence[str]) -> dict[str, d
         collection, equals, measure = text.partition("=")
         if not equals or "(" in collection:  # the = of a setting: AP(rel=2)
             collection, equals, measure = "", "", text
-        if equals and collection not in columns:
-            raise unknown("collection of a measure", collection, columns)
+        if equals:
+            _check_names("collection of a measure", [collection], columns)
         key = measure_key(measure)  # of NDCG@10, of ndcg_cut_10
         for name in [collection] if equals else columns:
             columns[name][key] = f"{name} {key}" if len(columns) > 1 else key
@@ -464,18 +451,18 @@ def _measured(
     tables, trials = [], []
     answered: set[str] = set()
     lost: dict[str, list[str]] = {}  # {note: the runs it is about}
-    seen: dict[str, dict[str, Run]] = {}  # {system: {place: ranking}}
+    seen: dict[tuple[str, str], dict[str, Run]] = {}  # {(system, query set): {place: ranking}}
     for run in runs:
         tied = 0
         for part, own in _parts(run, sets):
             ranking = None if part.ranking is None else part.ranking()
             if ranking is not None:
-                _check_differs(run.system, part.where, ranking, seen)
+                _check_differs(part.where, ranking, seen.setdefault((run.system, own[0].name), {}))
             for one in own:
                 if ranking is None:
                     table = _given_values(part, one)
                 else:
-                    kept = _ranked(part.where, ranking, one.qrels, one.where)
+                    kept = _ranked(part.where, ranking, one)
                     tied += _num_tied(kept, ties)
                     table = per_query(one.qrels, _strict(kept, ties), list(one.columns))
                 if pooled[one.collection] > 1:
@@ -487,28 +474,42 @@ def _measured(
             answered |= queries
             for note in _lost(queries, own):
                 lost.setdefault(note, []).append(part.name)
-        trials.append((run.system, run.seed, "done", tied)[: 4 if ranked else 3])
+        trial = {"cell": run.system, "seed": run.seed, "status": "done"}
+        trials.append(trial | ({"ties": tied} if ranked else {}))
     count = sum(len(run.on) for run in runs)
     notes = [f"{f'all {count} runs' if len(own) == count else names_text(own)}: {note}"
              for note, own in lost.items()]  # fmt: skip
-    columns = ["cell", "seed", "status", "ties"][: 4 if ranked else 3]
+    for missing, of_set, one in _unanswered(answered, sets):  # most often those of another split
+        notes.append(
+            f"No run has {missing} of the {len(one.qrels)} judged queries{of_set}: the zeros "
+            "shrink all differences. If these queries are of another split, name the judgments of "
+            "this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
+        )
     # The split is the same for all sets: they are pooled as one.
     scores = pd.concat(tables, ignore_index=True).assign(split="judged")
-    return scores, pd.DataFrame(trials, columns=columns), [*notes, *_never_ranked(answered, sets)]
+    return scores, pd.DataFrame(trials), notes
 
 
 def _parts(
     run: SystemRun, sets: Sequence[QuerySet]
 ) -> Iterator[tuple[TrainingRun, list[QuerySet]]]:
-    """Every file or table of a run, with the query sets that it is read for."""
-    if "" in run.on:
-        _check_apart(run.on[""].where, sets)
-        yield run.on[""], list(sets)
-        return
-    for one in sets:
+    """Every file or table of a run, with the query sets that it is read for. One file for several
+    sets that share a query id is refused."""
+    for one in sets if "" not in run.on else ():
         if one.name not in run.on:
             raise BadInput(f"every training run must be on every query set, none is on {one.name}")
         yield run.on[one.name], [one]
+    if "" not in run.on:
+        return
+    owner: dict[str, str] = {}
+    for one in sets:
+        for query_id in one.qrels:
+            if owner.setdefault(query_id, one.name) != one.name:
+                raise BadInput(
+                    f"{run.first.where}: {owner[query_id]} and {one.name} both judge {query_id}; "
+                    "use a file per set, with {set} in its name"
+                )
+    yield run.first, list(sets)
 
 
 def _given_values(part: TrainingRun, judged: QuerySet) -> pd.DataFrame:
@@ -526,50 +527,32 @@ def _given_values(part: TrainingRun, judged: QuerySet) -> pd.DataFrame:
         )
     wide = wide.reindex(sorted(judged.qrels), fill_value=0.0)
     for measure in judged.columns:
-        if measure not in wide:
-            raise unknown(f"measure of {part.where}", measure, map(str, wide.columns))
+        _check_names(f"measure of {part.where}", [measure], wide.columns)
         for query_id in wide.index[wide[measure].isna()][:1]:
             raise BadInput(f"{part.where}: query {query_id!r} has no {measure}, others have")
     columns = wide.rename_axis(index="query_id")[list(judged.columns)]
     return columns.melt(var_name="measure", value_name="value", ignore_index=False).reset_index()
 
 
-def _check_differs(system: str, where: str, run: Run, seen: dict[str, dict[str, Run]]) -> None:
-    """Refuse a copy of another run of the system; `seen` has the earlier ones. Copies of values are
-    refused by `score_matrix`."""
-    earlier = seen.setdefault(system, {})
+def _check_differs(where: str, run: Run, earlier: dict[str, Run]) -> None:
+    """Refuse a copy of another run of the system. Copies of values are refused by
+    `score_matrix`."""
     for place, other in earlier.items():
-        if place != where and run == other:
+        if run == other:
             raise BadInput(
-                f"the runs of a system must differ, but {where} has the content of {place} "
-                f"({system}): a copy is not another training run"
+                f"the runs of a system must differ, but {where} has the content of {place}"
             )
     earlier[where] = run
 
 
-def _check_apart(where: str, sets: Sequence[QuerySet]) -> None:
-    """Refuse one file for several sets that share a query id."""
-    owner: dict[str, str] = {}
-    for one in sets:
-        for query_id in one.qrels:
-            if owner.setdefault(query_id, one.name) != one.name:
-                raise BadInput(
-                    f"{where}: one file for several query sets needs different query ids, but "
-                    f"{owner[query_id]} and {one.name} both judge {query_id}; use a file per "
-                    "set, with {set} in its name"
-                )
-
-
-def _ranked(where: str, run: Run, judged: Qrels, qrels: str) -> Run:
-    ranked = {query_id: run[query_id] for query_id in judged if query_id in run}
+def _ranked(where: str, run: Run, judged: QuerySet) -> Run:
+    ranked = {query_id: run[query_id] for query_id in judged.qrels if query_id in run}
     if not ranked:
+        raise BadInput(f"{where}: {judged.where} judges none of its {len(run)} queries")
+    if not any(judged.qrels[query_id].keys() & own.keys() for query_id, own in ranked.items()):
         raise BadInput(
-            f"{where}: a run must rank queries that are judged; {qrels} judges none of its "
-            f"{len(run)}"
-        )
-    if not any(judged[query_id].keys() & scores.keys() for query_id, scores in ranked.items()):
-        raise BadInput(
-            f"none of the documents in {where} is judged in {qrels}: do the document ids match?"
+            f"none of the documents in {where} is judged in {judged.where}: do the document ids "
+            "match?"
         )
     return ranked
 
@@ -599,26 +582,21 @@ def _num_tied(ranked: Run, ties: str) -> int:
     )
 
 
-def _lost(answered: Collection[str], sets: Sequence[QuerySet]) -> Iterator[str]:
+def _unanswered(
+    answered: set[str], sets: Sequence[QuerySet]
+) -> Iterator[tuple[int, str, QuerySet]]:
+    """(number of judged queries without a result, words for their set, their set)."""
+    for one in sets:
+        if missing := len(one.qrels.keys() - answered):
+            yield missing, f" of {one.name}" if len(sets) > 1 else "", one
+
+
+def _lost(answered: set[str], sets: Sequence[QuerySet]) -> Iterator[str]:
     """The notes on queries of a run that were counted as 0, per set, or excluded."""
-    for query_set in sets:
-        of_set = f" of {query_set.name}" if len(sets) > 1 else ""
-        if missing := len(query_set.qrels.keys() - answered):
-            yield f"{missing} judged {_queries(missing)}{of_set} without a result, counted as 0."
-    if extra := len(set(answered).difference(*(query_set.qrels for query_set in sets))):
+    for missing, of_set, _ in _unanswered(answered, sets):
+        yield f"{missing} judged {_queries(missing)}{of_set} without a result, counted as 0."
+    if extra := len(answered.difference(*(query_set.qrels for query_set in sets))):
         yield f"{extra} ranked {_queries(extra)} without a judgment, excluded."
-
-
-def _never_ranked(answered: Collection[str], sets: Sequence[QuerySet]) -> Iterator[str]:
-    """A note per set on queries that no run has, most often those of another split."""
-    for query_set in sets:
-        if missing := len(query_set.qrels.keys() - answered):
-            of_set = f" of {query_set.name}" if len(sets) > 1 else ""
-            yield (
-                f"No run has {missing} of the {len(query_set.qrels)} judged queries{of_set}: the "
-                "zeros shrink all differences. If these queries are of another split, name the "
-                "judgments of this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
-            )
 
 
 def _queries(count: int) -> str:

@@ -6,13 +6,15 @@ of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three colu
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,10 +23,16 @@ from rank_core.data.named_files import PREFIX, named_run
 from rank_core.data.trec import open_content, read_lines, read_run
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Qrels, Run
-from sweeps.commands.compare.mlflow_runs import is_mlflow, run_tables
+from sweeps.plan.secrets import redact_text
 from sweeps.report.load import load_sweep
 from sweeps.store.records import SCORES
 from sweeps.store.sweep_file import FILE, opened
+from sweeps.tracking.client import connect, every_page
+from sweeps.tracking.uri import check_tracking_uri, sqlite_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
 
 Source: TypeAlias = str | Path | pd.DataFrame
 
@@ -46,9 +54,14 @@ KINDS = (
     "measure, value or query_id and a column per measure, a data frame of a run with the columns "
     "query_id, doc_id, score, or what trec_eval -q or ir_measures -q prints"
 )
-_PARQUET = b"PAR1"
+EXPERIMENT, RUN = "mlflow:", "runs:/"
+TABLES = tuple(
+    f"{folder}per_query.{kind}" for folder in ("eval/", "") for kind in ("parquet", "json", "csv")
+)
+"""The possible paths of an MLflow run's table, unless its path follows the run's id."""
 _SUMMARY = "all"  # trec_eval's and ir_measures' query id of the mean
-_NO_MEASURES = {"rank", "iteration", "q0", "query_set"}
+_NO_MEASURES = {"query", "system", "seed", "split", "rank", "iteration", "q0", "query_set"}
+_NO_MEASURES |= {*COLUMNS["query"]}
 """Columns of numbers that are no measures, in a table with a column per measure."""
 _SHARES = frozenset(
     "AP Bpref ERR IPrec Judged P R RBP RR Rprec SetAP SetF SetP SetR Success alpha_nDCG infAP nDCG "
@@ -88,6 +101,11 @@ Held: TypeAlias = dict[str, list[TrainingRun]]
 """{system that a source names, "" where it names none: its training runs}."""
 
 
+def is_mlflow(source: str) -> bool:
+    """True for `mlflow:EXPERIMENT`, `runs:/ID` and `runs:/ID/path/of/the/table.csv`."""
+    return source.startswith((EXPERIMENT, RUN))
+
+
 def training_runs(
     source: Source, *, where: str = "the table", tracking_uri: str | None = None
 ) -> Held:
@@ -122,12 +140,9 @@ def _of_text(text: str, tracking_uri: str | None) -> Held | None:
     if "://" in text or (path / FILE).exists():
         return _of_sweep(text)
     if path.is_dir():
-        if not (path / SCORES).is_file():
-            raise BadInput(
-                f"a folder is compared if it is a sweep's ({FILE}) or a comparison's ({SCORES}); "
-                f"{path} has neither"
-            )
         path /= SCORES
+        if not path.is_file():
+            raise BadInput(f"{text} has neither {FILE} of a sweep nor {SCORES} of a comparison")
     return _of_file(path) if path.exists() else None
 
 
@@ -136,12 +151,12 @@ def _of_sweep(where: str) -> Held:
     with opened(where) as records:
         sweep = load_sweep(records.folder)
     order = [sweep.primary, *(measure for measure in sweep.measures if measure != sweep.primary)]
-    runs: Held = {}
+    runs: Held = {cell.label: [] for cell in sweep.cells}
     for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
         by_measure = dict(list(rows.groupby("measure", observed=True)))
         values = pd.concat([by_measure[name] for name in order])[["query_id", "measure", "value"]]
         label = sweep.label(str(cell))
-        runs.setdefault(label, []).append(
+        runs[label].append(
             TrainingRun(
                 f"{where}:{label}, seed {seed}",
                 values=_keyed(values.astype({"query_id": str, "measure": str})),
@@ -149,46 +164,104 @@ def _of_sweep(where: str) -> Held:
                 deterministic=str(cell) in sweep.deterministic,
             )
         )
-    return {cell.label: runs[cell.label] for cell in sweep.cells if cell.label in runs}
+    return {label: own for label, own in runs.items() if own}
 
 
 def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
-    """The runs by system. A table of ranksweep names a cell by its hash, so the name of the MLflow
-    run is used."""
+    """The finished runs of an experiment that have a table, oldest first, or one run, by system:
+    the name of the MLflow run, as a table of ranksweep names a cell by its hash. Names that differ
+    only in a number at the end (`#2`) are of one system."""
+    from mlflow.exceptions import MlflowException
+
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        raise BadInput(f"{where} needs --tracking-uri, or MLFLOW_TRACKING_URI")
+    check_tracking_uri(uri)
+    if uri.startswith("sqlite:") and not sqlite_file(uri).is_file():
+        raise BadInput(f"--tracking-uri must name a database, {redact_text(uri)} does not exist")
     systems: Held = {}
-    with TemporaryDirectory() as folder:
-        for place, path, system in run_tables(where, tracking_uri, Path(folder)):
-            own = _of_file(path, named=place)
+    try:
+        client = connect(uri)
+        for run, artifact in _runs_with_tables(client, where):
+            place, run_id = f"{RUN}{run.info.run_id}/{artifact}", run.info.run_id
+            with TemporaryDirectory() as folder:
+                copy = Path(client.download_artifacts(run_id, artifact, folder))
+                own = _of_file(copy, named=place)
             for name, runs in own.items():
-                systems.setdefault(system if len(own) == 1 else name, []).extend(runs)
+                system = _system_of(run) if len(own) == 1 else name
+                systems.setdefault(system, []).extend(runs)
+    except MlflowException as error:
+        reason = redact_text(str(error).strip().partition("\n")[0])
+        raise BadInput(f"{where}: MLflow does not have it or denies access: {reason}") from None
     return systems
+
+
+def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["MlflowRun", str]]:
+    """(run, path of its table) of `runs:/ID[/PATH]`, `mlflow:EXPERIMENT[:SYSTEM]`."""
+    name = where.removeprefix(EXPERIMENT)
+    if where.startswith(RUN):
+        run_id, _, artifact = where.removeprefix(RUN).partition("/")
+        if not (artifact := artifact or _table_of(client, run_id)):
+            raise BadInput(f"{where} has no {', '.join(TABLES)}; name its table: {where}/PATH")
+        yield client.get_run(run_id), artifact
+        return
+    experiment, system = client.get_experiment_by_name(name), ""
+    if experiment is None and ":" in name:
+        base, _, system = name.rpartition(":")
+        experiment = client.get_experiment_by_name(base)
+    if experiment is None:
+        raise unknown("experiment", name, [known.name for known in client.search_experiments()])
+    systems: set[str] = set()
+    finished = partial(
+        client.search_runs,
+        [experiment.experiment_id],
+        filter_string="attributes.status = 'FINISHED'",
+        order_by=["attributes.start_time"],
+    )
+    for run in every_page(finished):
+        if artifact := _table_of(client, run.info.run_id):
+            systems.add(_system_of(run))
+            if system in ("", _system_of(run)):
+                yield run, artifact
+    if not systems:
+        raise BadInput(f"{where}: none of its finished runs has {', '.join(TABLES)}")
+    if system and system not in systems:
+        raise unknown(f"system of {EXPERIMENT}{experiment.name}", system, systems)
+
+
+def _system_of(run: "MlflowRun") -> str:
+    name = run.data.tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
+    return name or str(run.info.run_id)
+
+
+def _table_of(client: "MlflowClient", run_id: str) -> str:
+    """The path of a run's table; "" where it has none."""
+    listed = [*client.list_artifacts(run_id), *client.list_artifacts(run_id, "eval")]
+    paths = {artifact.path for artifact in listed}
+    return next((name for name in TABLES if name in paths), "")
 
 
 def _of_file(path: Path, named: str = "") -> Held:
     """The training runs of a file; `named` is the origin of a copy."""
     where = named or str(path)
     with open_content(path) as content:
-        is_parquet = content.read(len(_PARQUET)) == _PARQUET
+        is_parquet = content.read(4) == b"PAR1"
     if is_parquet:
         return _held(_parquet(path), where, f"{where}, row ")
     number, line = next(read_lines(path), (0, ""))
-    if not number:
-        raise BadInput(f"{path} is empty")
     if line.lstrip().startswith(("{", "[")):
         return _held(_json(path), where, f"{where}, row ")
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
-    header = {name.strip(' "').lower() for name in line.split(separator)}
-    if header & set(COLUMNS["query"]):
+    if {name.strip(' "').lower() for name in line.split(separator)} & {*COLUMNS["query"]}:
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
         return {"": [TrainingRun(where, ranking=partial(read_run, path))]}
+    if len(fields) != 3 or pd.isna(pd.to_numeric(fields[2], errors="coerce")):
+        found = f"{path}:{number}: found {shown(line)}" if number else f"{path} is empty"
+        raise BadInput(f"{found}; a source must be {KINDS}")
     columns = ["query_id", "measure", "value"]
-    if len(fields) != 3 or not (
-        _is_measure(fields[1], ours=True) or _is_measure(fields[0], ours=False)
-    ):
-        raise BadInput(f"{path}:{number}: a source must be {KINDS}; found: {shown(line)}")
-    if not _is_measure(fields[1], ours=True):  # trec_eval: measure, query, value
+    if parsed(fields[1]) is None:  # trec_eval's order
         columns = ["measure", "query_id", "value"]
     return _held(_delimited(path, r"\s+", columns), where, f"{where}:")
 
@@ -242,14 +315,13 @@ def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> 
     return frame[(frame != "").any(axis=1)]
 
 
-def _is_measure(name: str, *, ours: bool) -> bool:
+def parsed(name: str) -> Any:
+    """The measure that ir_measures knows by this name, or None."""
     import ir_measures
 
-    try:
-        (ir_measures.parse_measure if ours else ir_measures.parse_trec_measure)(name)
-    except (NameError, ValueError, TypeError, SyntaxError) as error:
-        return "known trec name" in str(error)  # of which ir_measures has no measure
-    return True
+    with suppress(NameError, ValueError, TypeError, SyntaxError):
+        return ir_measures.parse_measure(name)
+    return None
 
 
 @cache
@@ -257,15 +329,12 @@ def measure_key(name: str) -> str:
     """The spelling of ir_measures: `nDCG@10` for `ndcg_cut_10`; unknown names are unchanged."""
     import ir_measures
 
-    try:
-        return str(ir_measures.parse_measure(name))
-    except (NameError, ValueError, TypeError, SyntaxError):
-        pass
-    try:
+    if (measure := parsed(name)) is not None:
+        return str(measure)
+    with suppress(ValueError):
         measures = ir_measures.parse_trec_measure(name)
-    except ValueError:
-        return name
-    return str(measures[0]) if len(measures) == 1 else name
+        return str(measures[0]) if len(measures) == 1 else name
+    return name
 
 
 def _keyed(values: pd.DataFrame) -> pd.DataFrame:
@@ -297,27 +366,28 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
         if frame.empty:
             raise BadInput(f"{where}: the splits must be one, or one of them test")
     frame = frame.assign(query=_texts(frame["query"]))
-    for number in frame.index[frame["query"].str.strip() == ""][:1]:
-        raise BadInput(f"{row}{number}: a query must have an id, found an empty one")
+    _refuse(frame["query"].str.strip() == "", frame, row, "a query must have an id, found none")
+    if "seed" in frame:
+        seeds = pd.to_numeric(frame["seed"], errors="coerce")
+        bad = seeds.isna() | (seeds % 1 != 0)
+        _refuse(bad, frame, row, "a seed must be a whole number, found {seed!r}")
+        frame = frame.assign(seed=seeds.astype("int64"))
     systems = _texts(frame["system"]) if "system" in frame else pd.Series("", frame.index)
     return {
         str(system): [
-            _content(part, where if seed is None else f"{where}:{system}, seed {seed}", seed, row)
-            for seed, part in _by_seed(rows, row)
+            _content(part, f"{where}:{system}, seed {seed}", int(seed), row)
+            for seed, part in rows.groupby("seed")
         ]
+        if "seed" in frame
+        else [_content(rows, where, None, row)]
         for system, rows in frame.groupby(systems, sort=False)
     }
 
 
-def _by_seed(frame: pd.DataFrame, row: str) -> Iterator[tuple[int | None, pd.DataFrame]]:
-    if "seed" not in frame:
-        yield None, frame
-        return
-    seeds = pd.to_numeric(frame["seed"], errors="coerce")
-    for number in frame.index[seeds.isna() | (seeds % 1 != 0)][:1]:
-        raise BadInput(f"{row}{number}: a seed must be a whole number")
-    for seed in sorted(seeds.unique()):
-        yield int(seed), frame[seeds == seed]
+def _refuse(bad: "pd.Series[bool]", frame: pd.DataFrame, row: str, law: str) -> None:
+    """Raise `BadInput` for the first bad row of a table; `law` may show values: {column!r}."""
+    for number, values in frame[bad.to_numpy()].iloc[:1].iterrows():
+        raise BadInput(f"{row}{number}: {law.format_map(values)}")
 
 
 def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> TrainingRun:
@@ -340,9 +410,8 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
 def _run(frame: pd.DataFrame, row: str) -> Run:
     documents, scores = _texts(frame["document"]), _numbers(frame["score"], row)
     pairs = pd.DataFrame({"query": frame["query"], "document": documents, "score": scores})
-    twice = pairs[pairs.duplicated(["query", "document"])]
-    for number, (query_id, doc_id, _) in zip(twice.index[:1], twice.to_numpy(), strict=False):
-        raise BadInput(f"{row}{number}: {doc_id!r} occurs twice for {query_id!r}")
+    twice = pairs.duplicated(["query", "document"])
+    _refuse(twice, pairs, row, "{document!r} occurs twice for {query!r}")
     ordered = pairs.sort_values(["score", "document"], ascending=[False, True])
     return {
         str(query_id): dict(zip(own["document"], own["score"], strict=True))
@@ -363,21 +432,23 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
     )
     values = values[values["query_id"] != _SUMMARY]
     values = values.assign(value=_numbers(values["value"], row))
-    twice = values[values.duplicated(["query_id", "measure"])]
-    for number, (query_id, measure, _) in zip(twice.index[:1], twice.to_numpy(), strict=False):
-        raise BadInput(
-            f"{row}{number}: {measure} of query {query_id!r} occurs twice; runs and systems of one "
-            "table are distinguished by the columns seed and system"
-        )
+    law = "{measure} of query {query_id!r} occurs twice; runs and systems of one table are "
+    law += "distinguished by the columns seed and system"
+    _refuse(values.duplicated(["query_id", "measure"]), values, row, law)
     return values
 
 
 def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:
-    """The columns of numbers of a table with a column per measure."""
-    no_measures = {"query", "system", "seed", "split", *_NO_MEASURES, *COLUMNS["query"]}
-    names = [str(name) for name in frame.columns if str(name).lower() not in no_measures]
+    """The columns of numbers of a table with a column per measure: those whose first value that is
+    not empty is a number."""
+
+    def has_numbers(values: "pd.Series[Any]") -> bool:
+        first = values[values.astype(str).str.strip().ne("") & values.notna()].iloc[:1]
+        return bool(pd.to_numeric(first, errors="coerce").notna().sum())
+
+    names = [str(name) for name in frame.columns if str(name).lower() not in _NO_MEASURES]
     names = [name for name in names if name.strip() and not name.startswith("Unnamed:")]
-    names = [name for name in names if _begins_with_a_number(frame[name])]
+    names = [name for name in names if has_numbers(frame[name])]
     if not names:
         raise BadInput(
             f"{row}{frame.index[0]}: a table must have the columns measure and value or a "
@@ -386,19 +457,11 @@ def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:
     return names
 
 
-def _begins_with_a_number(values: "pd.Series[Any]") -> bool:
-    """True if the first value that is not empty is a number."""
-    first = values[values.astype(str).str.strip().ne("") & values.notna()].iloc[:1]
-    return bool(pd.to_numeric(first, errors="coerce").notna().sum())
-
-
 def _numbers(values: "pd.Series[Any]", row: str) -> "pd.Series[float]":
     """The values as finite numbers."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    for number in np.flatnonzero(~np.isfinite(numbers))[:1]:
-        found = shown(values.iloc[number])
-        place = f"{row}{values.index[number]}"
-        raise BadInput(f"{place}: a value must be a finite number, found {found}")
+    law = "a value must be a finite number, found {value!r}"
+    _refuse(~np.isfinite(numbers), values.to_frame("value"), row, law)
     return numbers
 
 
@@ -417,10 +480,12 @@ def judgments_of(frame: pd.DataFrame, where: str = "the judgments") -> Qrels:
             f"{where}: judgments must have the columns query_id, doc_id, relevance (or qid, docno, "
             f"label), found {', '.join(map(str, frame.columns))}"
         )
-    grades = _numbers(named["relevance"], f"{where}, row ").astype(int).tolist()
     qrels: Qrels = {}
     for query_id, doc_id, grade in zip(
-        _texts(named["query"]), _texts(named["document"]), grades, strict=True
+        _texts(named["query"]),
+        _texts(named["document"]),
+        _numbers(named["relevance"], f"{where}, row ").astype(int).tolist(),
+        strict=True,
     ):
         qrels.setdefault(query_id, {})[doc_id] = grade
     return qrels

@@ -4,22 +4,52 @@ gets what every sweep needs: the collection and its tokens."""
 import argparse
 import logging
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from rank_core.chunking.inputs import load_inputs
+import numpy as np
+
+from rank_core.chunking.batches import tokenize_queries
+from rank_core.chunking.chunks import Span, document_spans
+from rank_core.chunking.inputs import Inputs, load_inputs
+from rank_core.data.divide import FEW_QUERIES
+from rank_core.data.spans import FILE, relevant_spans, spans_file
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.measure_check import check_measures
-from rank_core.models import check_model
-from rank_core.settings.config import TrialConfig, parse_setting
-from sweeps.commands.doctor.data import data
-from sweeps.commands.doctor.finding import Finding, exit_code, print_finding, verdict
-from sweeps.commands.doctor.machine import machine
+from rank_core.models import check_model, model_class
+from rank_core.models.list_rankers import ListRanker
+from rank_core.records import Collection, Split
+from rank_core.settings.config import Chunking, Evaluation, TrialConfig, parse_setting
+from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
+from sweeps.plan.trial_cost import chunk_statistics, few_steps
 
 CUT = ("chunking.window", "chunking.stride")
+LOW_RECALL = 0.7
+MUCH = 0.05
+"""Share of relevant text in no chunk above which a finding is a warning."""
+_EARLIER = (("dev", "train"), ("test", "train"), ("test", "dev"))
+
+
+class Passage(NamedTuple):
+    """The relevant text of one document for one query."""
+
+    query_id: str
+    doc_id: str
+    tokens: Span
+
+
+class Unseen(NamedTuple):
+    """Shares over relevant passages."""
+
+    text: float  # of their tokens in no chunk
+    whole: float  # of the passages without a token in a chunk
+    cut: float  # of the passages that no single chunk contains whole
+    start: float  # mean token at which they start
 
 
 def examine(arguments: argparse.Namespace) -> int:
@@ -48,10 +78,8 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
         settings["model.backbone"] = absolute_folder(arguments.backbone)
     for word in arguments.settings:
         name, equals, value = word.partition("=")
-        if not equals:
-            raise BadInput(f"a setting is written section.setting=value, got {word!r}")
-        if name in settings:
-            raise BadInput(f"a setting is given once, got {name} twice")
+        if not equals or name in settings:
+            raise BadInput(f"settings are section.setting=value, each given once; got {word!r}")
         settings[name] = parse_setting(name, value)
     config = TrialConfig().override(settings)
     if config.model.backbone in SHIPPED:
@@ -61,17 +89,197 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
 
 
 def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
-    """The findings on the data; inputs that a sweep would refuse are an error with the sweep's
-    message."""
+    """The findings on a collection as a configuration reads it; inputs that a sweep would refuse
+    are an error with the sweep's message."""
     try:
         what = f"{config.collection} and its tokens for {config.model.backbone}"
         print(f"... reading {what}", file=sys.stderr, flush=True)
         inputs = load_inputs(config.collection, config.model.backbone)
-        splits = inputs.collection.splits.values()
-        check_measures(config.evaluation.measures, [split.qrels for split in splits])
+        collection = inputs.collection
+        check_measures(config.evaluation.measures, [s.qrels for s in collection.splits.values()])
         if not windows_given:  # a sweep's default for this backbone
             config = config.override(suited(config, inputs.backbone))
-        yield from data(config, inputs)
+        yield from _sizes(inputs)
+        yield from _cut_queries(inputs, config.chunking.max_query_tokens)
+        for name, split in collection.splits.items():
+            yield recall(name, split, config.evaluation)
+        yield from shared_queries(collection)
+        yield from coverage(config, inputs)
+        few, remedy = few_steps(config, inputs) if "train" in collection.splits else ("", "")
+        if few:
+            yield Finding("warning", f"training: {few}", "next to nothing is learned", remedy)
         check_model(config, inputs.backbone)
     except BadInput as error:
         yield Finding("error", str(error))
+
+
+def _sizes(inputs: Inputs) -> Iterator[Finding]:
+    collection, lengths = inputs.collection, inputs.tokens.lengths()
+    queries = ", ".join(f"{len(split.queries):,} {n}" for n, split in collection.splits.items())
+    yield Finding(
+        "ok",
+        f"{collection.name} {collection.content_hash}: {len(collection.documents):,} documents "
+        f"(mean {lengths.mean():,.0f}, median {np.median(lengths):,.0f}, longest {lengths.max():,} "
+        f"tokens of {inputs.backbone.name}); queries: {queries}",
+    )
+    for name in ("dev", "test"):
+        split = collection.splits.get(name)
+        if split is not None and len(split.queries) < FEW_QUERIES:
+            yield Finding(
+                "warning",
+                f"{len(split.queries)} {name} queries",
+                "too few to detect real differences",
+                "judge more queries, or test all of them with evaluation.folds=5",
+            )
+
+
+def _cut_queries(inputs: Inputs, limit: int) -> Iterator[Finding]:
+    """Queries with more than `limit` tokens."""
+    queries = [q for split in inputs.collection.splits.values() for q in split.queries.values()]
+    tokens = tokenize_queries(load_tokenizer(inputs.backbone.folder), queries, limit + 1)
+    if cut := sum(len(ids) > limit for ids in tokens):
+        yield Finding(
+            "warning" if cut > len(queries) / 20 else "note",
+            f"{cut:,} of {len(queries):,} queries have more than {limit} tokens",
+            "the model does not read their ends",
+            "raise chunking.max_query_tokens",
+        )
+
+
+def recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
+    """The finding on the candidates of a split."""
+    recall = found_share(split, evaluation.depth)
+    result = f"{name}: {recall:.1%} of relevant documents are among {evaluation.depth} candidates"
+    if recall >= LOW_RECALL:
+        return Finding("ok", result)
+    return Finding(
+        "error" if recall == 0 else "warning",
+        result,
+        "a reranker cannot find documents that the first stage missed",
+        "a better first stage ('COLLECTION|first-stage(by=rm3,tune=R@100)', or its run as "
+        "SPLIT/NAME.run), or a larger evaluation.depth",
+    )
+
+
+def found_share(split: Split, depth: int) -> float:
+    """Share of a query's relevant documents that are among its first `depth` candidates, averaged
+    over the queries that have any."""
+    shares = []
+    for query_id in split.queries:
+        relevant = {d for d, grade in split.qrels.get(query_id, {}).items() if grade > 0}
+        if relevant:
+            first = list(split.candidates.get(query_id, ()))[:depth]
+            shares.append(len(relevant.intersection(first)) / len(relevant))
+    return sum(shares) / max(1, len(shares))
+
+
+def shared_queries(collection: Collection) -> Iterator[Finding]:
+    """The findings on dev queries that are in train, and test queries that are in either: texts
+    that are equal except in case and white space. Such a query measures nothing."""
+    texts = {name: _plain(split.queries) for name, split in collection.splits.items()}
+    for name, earlier in _EARLIER:
+        theirs = set(texts.get(earlier, {}).values())
+        if same := [query_id for query_id, text in texts.get(name, {}).items() if text in theirs]:
+            yield Finding(
+                "warning",
+                f"{name}: {len(same):,} of {len(texts[name]):,} queries with the text of a "
+                f"{earlier} query, such as {same[0]}",
+                "a model may have learned their answers",
+                f"remove them from {earlier}",
+            )
+
+
+def _plain(queries: Mapping[str, str]) -> dict[str, str]:
+    return {query_id: " ".join(text.casefold().split()) for query_id, text in queries.items()}
+
+
+def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
+    """For the configuration's window, stride, limits and model."""
+    model, chunking = model_class(config.model.name), config.chunking
+    if issubclass(model, ListRanker):
+        return
+    statistics = chunk_statistics(config, inputs)
+    longer = float((inputs.tokens.lengths() > chunking.max_document_tokens).mean())
+    name = (
+        f"{config.model.name}, window {chunking.window}, stride {chunking.stride}, "
+        f"max_document_tokens {chunking.max_document_tokens}"
+    )
+    yield Finding(
+        "ok" if statistics.coverage == 1 else "note",
+        f"{name}: {statistics.chunks_per_document:.1f} chunks per document (most "
+        f"{statistics.max_chunks}), {1 - statistics.coverage:.1%} of all tokens are never seen",
+        f"{longer:.1%} of documents are longer than max_document_tokens" if longer else "",
+        "raise chunking.max_document_tokens to read more of them" if longer else "",
+    )
+    path = spans_file(config.collection, inputs.collection)
+    if path is None:
+        yield Finding("note", f"no {FILE}: whether windows miss relevant text is not known")
+        return
+    passages = relevant_passages(path, inputs)
+    if passages:
+        yield _relevant_finding(name, unseen(passages, inputs, chunking, model.first_chunk_only))
+
+
+def unseen(
+    passages: Sequence[Passage], inputs: Inputs, chunking: Chunking, first_only: bool
+) -> Unseen:
+    """Shares of the passages that are in no chunk of their documents."""
+    tokens = lost = gone = cut = 0
+    for _, doc_id, passage in passages:
+        chunks = document_spans(doc_id, len(inputs.tokens[doc_id]), chunking)
+        chunks = chunks[:1] if first_only else chunks
+        length = passage.end - passage.start
+        seen = seen_tokens(passage, chunks)
+        tokens, lost = tokens + length, lost + length - seen
+        gone += seen == 0
+        cut += not any(
+            chunk.start <= passage.start and passage.end <= chunk.end for chunk in chunks
+        )
+    count = len(passages)
+    start = sum(relevant.tokens.start for relevant in passages) / count
+    return Unseen(lost / max(1, tokens), gone / count, cut / count, start)
+
+
+def seen_tokens(passage: Span, chunks: Sequence[Span]) -> int:
+    """Tokens of the passage that are in at least one of the chunks, which are in order."""
+    seen, end = 0, passage.start
+    for chunk in chunks:
+        seen += max(0, min(chunk.end, passage.end) - max(chunk.start, end))
+        end = max(end, chunk.end)
+    return seen
+
+
+def _relevant_finding(name: str, shares: Unseen) -> Finding:
+    result = (
+        f"{shares.text:.1%} of relevant text is never seen; {shares.whole:.1%} of relevant "
+        f"passages not at all, {shares.cut:.1%} whole in no chunk (they start at token "
+        f"{shares.start:,.0f} on average)"
+    )
+    if shares.text == 0:
+        return Finding("ok", result)
+    return Finding(
+        "warning" if shares.text > MUCH else "note",
+        result,
+        "no model learns from text that it does not read",
+        "raise chunking.max_document_tokens or max_chunks, or use a model that reads all chunks",
+    )
+
+
+def relevant_passages(path: Path, inputs: Inputs) -> list[Passage]:
+    """The spans of relevant documents in tokens of the backbone; a span may be empty."""
+    documents = inputs.collection.documents
+    tokenizer = load_tokenizer(inputs.backbone.folder)
+    passages = []
+    for query_id, doc_id, start, end in relevant_spans(path, inputs.collection):
+        # A text at a time: the offsets of all would be larger than the collection.
+        offsets = tokenizer(
+            documents[doc_id],
+            add_special_tokens=False,
+            truncation=False,
+            return_offsets_mapping=True,
+            verbose=False,
+        )["offset_mapping"]
+        inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
+        span = Span(inside[0], inside[-1] + 1) if inside else Span(0, 0)
+        passages.append(Passage(query_id, doc_id, span))
+    return passages

@@ -1,13 +1,20 @@
-"""A finding of the doctor, and its lines in a terminal."""
+"""A finding of the doctor, its lines in a terminal, and the findings on this machine."""
 
+import os
+import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from sweeps.plan.terminal import numbered, visible, wrapped
 
 LEVELS = ("ok", "note", "warning", "error")
 _INDENT = 11  # columns before the text of a finding
+NAMED = ("torch", "transformers", "ray", "mlflow", "numpy", "pandas", "ir-measures")
 
 
 @dataclass(frozen=True)
@@ -44,3 +51,71 @@ def verdict(findings: Iterable[Finding]) -> str:
 def exit_code(findings: Iterable[Finding]) -> int:
     """2 if there are errors."""
     return 2 if any(finding.level == "error" for finding in findings) else 0
+
+
+def machine() -> Iterator[Finding]:
+    """The findings on this machine."""
+    packages = ", ".join(f"{name} {_version(name) or 'missing'}" for name in NAMED)
+    yield Finding("ok", f"Python {platform.python_version()}, {packages}")
+    yield from _requirements()
+    yield gpus()
+
+
+def gpus() -> Finding:
+    """The finding on the GPUs of this machine."""
+    import torch  # takes seconds
+
+    return accelerators(
+        visible=torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        attached=len(list(Path("/dev").glob("nvidia[0-9]*"))),
+        build=torch.version.cuda,
+        hidden=os.environ.get("CUDA_VISIBLE_DEVICES"),
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _requirements() -> Iterator[Finding]:
+    if _version("ranksweep") is None:
+        yield Finding(
+            "warning",
+            "ranksweep is not installed, it is imported from the current folder",
+            "trials run in other folders and on other machines, which would not find it",
+            "pip install -e '.[sweep]'",
+        )
+        return
+    for requirement in map(Requirement, requires("ranksweep") or ()):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": "sweep"}):
+            continue
+        needed, installed = f"{requirement.name}{requirement.specifier}", _version(requirement.name)
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+            what = f"{requirement.name} {installed or 'is missing'}, ranksweep needs {needed}"
+            why = "its tests hold for these versions only"
+            yield Finding("error", what, why, f"pip install '{needed}'")
+
+
+def accelerators(*, visible: int, attached: int, build: str | None, hidden: str | None) -> Finding:
+    """GPUs that torch can use, out of those that are attached to the machine. `build` is torch's
+    CUDA version, None for a CPU build; `hidden` is CUDA_VISIBLE_DEVICES."""
+    if attached > visible:
+        seen = f"{visible} of {attached} GPUs seen"
+        if hidden is not None:
+            return Finding("note", f"{seen}: CUDA_VISIBLE_DEVICES is {hidden!r}")
+        cause = "torch is a CPU build" if build is None else f"torch is built for CUDA {build}"
+        remedy = "install the torch build that suits the driver `nvidia-smi` shows"
+        return Finding("error", f"{seen}, {cause}", "trials would run on the CPU", remedy)
+    if visible:
+        import torch
+
+        names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(visible)}))
+        return Finding("ok", f"{numbered(visible, 'GPU')}: {names}; CUDA {build}")
+    return Finding(
+        "note",
+        f"no GPU on this machine, {os.cpu_count()} CPU cores",
+        "enough for `tiny-docs`; a real backbone takes hours per trial",
+    )

@@ -18,21 +18,13 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.files import write_json
-from sweeps.commands.doctor.finding import Finding, exit_code, print_finding, verdict
+from sweeps.commands.doctor.finding import Finding, exit_code, gpus, print_finding, verdict
 from sweeps.plan.command_line import check_writable
 
 ROOT = Path(__file__).parents[3]
 CHECKS = ROOT / "tests" / "gpu"
-BLOCKS = {
-    "facts": "facts",
-    "same_numbers": "same numbers",
-    "no_wait": "no waits",
-    "memory": "memory",
-    "resume": "resume",
-    "ray": "Ray",
-    "speed": "speed",
-}
-"""{file of tests/gpu, without test_: its name in the table}, in their order."""
+BLOCKS = ("facts", "same_numbers", "no_wait", "memory", "resume", "ray", "speed")
+"""The files of tests/gpu, without test_, in their order."""
 MOST_SECONDS = 1200.0  # twice their duration; a GPU that hangs is killed then
 POLL_SECONDS = 0.2
 
@@ -49,7 +41,7 @@ def check_gpu(json_file: Path) -> int:
         findings.append(_finding(line))
         if line["block"] != shown:
             shown = line["block"]
-            print(BLOCKS.get(shown, shown))
+            print(shown.replace("_", " "))
         print_finding(findings[-1])
     seconds = time.monotonic() - start
     passed = sum(line["result"] == "ok" for line in lines)
@@ -69,8 +61,6 @@ def _check_parts(json_file: Path) -> None:
         raise BadInput(f"--gpu needs {', '.join(missing)}: pip install {' '.join(missing)}")
     check_writable("--json", json_file.absolute().parent)
     if os.environ.get("RANKSWEEP_GPU_CHECKS_ON", "cuda") == "cuda":
-        from sweeps.commands.doctor.machine import gpus  # imports torch
-
         if (found := gpus()).level != "ok":
             raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {found.what}")
 

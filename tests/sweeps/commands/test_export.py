@@ -74,30 +74,6 @@ def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
 
 
-def test_the_first_stage_stands_beside_the_model(finished, collection_folder, tmp_path, capsys):
-    """In the command's words, the card and the loaded model; the card has the report's table."""
-    sweep = json.loads((finished.folder / "sweep.json").read_text())
-    first = sweep["first_stage"]["nDCG@10"]
-    table = (finished.folder / "report" / "table.md").read_text()
-    for cell in sweep["cells"]:
-        folder = tmp_path / cell["cell"]
-        words = ["export", str(finished.folder), "--cell", cell["label"], "--to", str(folder)]
-        assert main(words) == 0
-        values = [
-            json.loads(path.read_text())["test"]["nDCG@10"]
-            for path in finished.folder.parents[1].glob(f"trials/{cell['cell']}-seed*/result.json")
-        ]
-        gap = sum(values) / len(values) - first
-        words = f"{'above' if gap > 0 else 'below'} BM25 by {abs(gap):.3f}"
-        card = (folder / "README.md").read_text()
-        assert words in capsys.readouterr().out and words in card
-        assert words in repr(Reranker.load(folder)) and "Against BM25" in card
-        rows = [line for line in table.splitlines() if line.startswith("|")]
-        assert len(rows) > 6 and all(row in card for row in rows)
-        for text in (card, (folder / "ranker.json").read_text()):
-            assert str(collection_folder) not in text
-
-
 PROGRAM = """
 import sys
 import rank_core

@@ -2,24 +2,13 @@
 
 import pytest
 
-from sweeps.__main__ import COMMANDS, main
+from sweeps.__main__ import main
 from sweeps.store.driver import only_driver
 from tests.sweeps.tracking.made_sweep import MadeSweep
 from tests.sweeps.tracking.test_runs import runs_in
 
 OF_A_SWEEP = ("report", "design", "ui", "sync")
 REQUIRED = {"design": ["--delta", "0.01"]}  # flags that a command does not work without
-
-
-def test_help_lists_every_command(capsys):
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
-
-
-def test_no_command_shows_the_usage_and_fails(capsys):
-    assert main([]) == 2
-    assert capsys.readouterr().out.startswith("usage: ranksweep COMMAND")
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_one(capsys):
@@ -35,12 +24,6 @@ def test_a_folder_without_a_whole_description_is_refused(command, content, tmp_p
     assert main([command, str(tmp_path), *REQUIRED.get(command, [])]) == 2
     message = capsys.readouterr().err
     assert message.startswith("error: ") and "sweep.json" in message and str(tmp_path) in message
-
-
-@pytest.mark.parametrize("command", OF_A_SWEEP)
-def test_a_command_without_its_folder_says_what_it_needs(command, capsys):
-    assert main([command]) == 2
-    assert f"`ranksweep {command} --help`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
 """`ranksweep models`: what a profile sets, beside its reference."""
 
-import json
-
 import pytest
 
-from rank_core.errors import BadInput
 from sweeps.commands.models import main
 from sweeps.plan.profiles import PROFILES
 
@@ -23,23 +20,3 @@ def test_a_profile_is_printed_beside_its_reference(name, capsys, monkeypatch):
     assert ("Not the same:" in text) == (name != "clean")
     for model, quirks in stated.quirks.items():
         assert f"{model} {','.join(quirks)}" in " ".join(text.split())
-
-
-@pytest.mark.parametrize("name", ["", *sorted(PROFILES)])
-def test_80_columns_are_enough(name, backbone_folder, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["--profile", name] if name else ["--backbone", str(backbone_folder)]) == 0
-    lines = capsys.readouterr().out.replace(str(backbone_folder), "bert").splitlines()
-    assert [line for line in lines if len(line) > 80 and " " in line.strip("* ")] == []
-
-
-def test_a_profile_as_json_has_the_same_facts(capsys):
-    assert main(["--profile", "keyb2022", "--json"]) == 0
-    stated = json.loads(capsys.readouterr().out)
-    assert stated["settings"]["chunking.max_document_tokens"][0] == 100_000
-    assert stated["of_models"]["keyb-parade"]["chunking.window"][0] == 225
-
-
-def test_an_unknown_profile_is_refused():
-    with pytest.raises(BadInput, match="unknown profile 'cedr'; did you mean cedr2019"):
-        main(["--profile", "cedr"])

@@ -1,9 +1,7 @@
 """`python -m sweeps run`, and the command that a sweep's folder tells to go on with."""
 
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from sweeps.__main__ import main
 from sweeps.commands import run as run_command
 from sweeps.plan.command_line import typed_command
-from sweeps.store.sweep_file import find_sweep, read_sweep_file, update_sweep_file
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -51,7 +48,6 @@ def test_a_sweep_is_one_of_ours_a_toml_file_or_a_python_file(ran, monkeypatch):
     [
         (["--dry-run", "x.toml"], "of a sweep comes before its flags, got --dry-run"),
         (["window_strid"], "unknown sweep 'window_strid'; did you mean window_stride?"),
-        (["none.toml"], "none.toml: No such file or directory"),
         (["none.py"], "none.py does not exist"),
         (["bare.py"], "bare.py must define EXPERIMENT = Experiment(...)"),
         (["broken.py"], "broken.py:1: ZeroDivisionError"),
@@ -66,11 +62,6 @@ def test_what_is_no_sweep_is_refused(ran, words, message, capsys, tmp_path, monk
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error and error.count("\n") == 1
     sys.modules.pop("bare", None)
-
-
-def test_without_a_sweep_the_choices_are_told(capsys):
-    assert main(["run"]) == 2 and main(["run", "--help"]) == 0
-    assert "chunk_counts" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -92,63 +83,3 @@ def test_the_stored_command_is_the_typed_one(monkeypatch, orig, argv, given, com
     monkeypatch.setattr(sys, "argv", argv)
     monkeypatch.setattr(shutil, "which", lambda name: "/there/ranksweep")
     assert shlex.join(typed_command("seeds", given)) == command
-
-
-SMALL = ("--smoke-test", "--num-seeds", "1", "--tracking-uri", "none", "--engine", "local")
-
-
-def python(*words, cwd):
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        env=os.environ | {"RANKSWEEP_FAST_PATHS": "usual"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory, backbone_folder):
-    """A sweep of a file in its own folder, stopped when one trial was missing."""
-    home = tmp_path_factory.mktemp("a user's home")
-    for path in EXAMPLES.glob("own_*"):
-        shutil.copy(path, home)
-    words = ["-m", "sweeps", "run", "own_sweep.toml", "--backbone", str(backbone_folder), *SMALL]
-    done = python(*words, cwd=home)
-    assert done.returncode == 0, done.stderr
-    folder = home / "results" / "smooth_windows" / "notes"
-    shutil.rmtree(next(folder.parents[1].glob("trials/own_model-*")))
-    update_sweep_file(find_sweep(str(folder)), stopped="by a test")
-    return home
-
-
-@pytest.mark.slow
-def test_what_status_tells_to_go_on_with_works_as_printed_from_anywhere(begun, tmp_path):
-    folder = begun / "results" / "smooth_windows" / "notes"
-    file = read_sweep_file(folder)
-    assert file.directory == str(begun) and "run own_sweep.toml --backbone" in file.command
-    text = python("-m", "sweeps", "status", str(folder), cwd=tmp_path).stdout
-    [line] = [line for line in text.splitlines() if "cd " in line]
-    command = line[line.index("cd ") :]
-    before = len(list(folder.parents[1].glob("trials/*/result.json")))
-    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert len(list(folder.parents[1].glob("trials/*/result.json"))) == before + 1
-    assert not list(tmp_path.iterdir())
-    update_sweep_file(find_sweep(str(folder)), stopped="by a test")
-    assert "cd " not in python("-m", "sweeps", "status", str(folder), cwd=begun).stdout
-
-
-@pytest.mark.slow
-def test_another_sweep_of_the_same_name_is_refused(begun, tmp_path, backbone_folder):
-    for path in EXAMPLES.glob("own_*"):
-        shutil.copy(path, tmp_path)
-    file = tmp_path / "own_sweep.toml"
-    storage = ["--storage", str(begun / "results"), "--backbone", str(backbone_folder)]
-    words = ["-m", "sweeps", "run", "own_sweep.toml", *storage, *SMALL, "--dry-run"]
-    assert python(*words, cwd=tmp_path).returncode == 0
-    file.write_text(file.read_text().replace("Which window", "Whose window"))
-    refused = python(*words, cwd=tmp_path)
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
-    assert "holds another sweep called smooth_windows" in refused.stderr

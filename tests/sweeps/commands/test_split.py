@@ -94,17 +94,14 @@ def test_given_test_judgments_stay_together(files, tmp_path):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--shares", "90,10"], "--shares"),
         (["--shares", "1,1,0"], "--shares"),
         (["--shares", "99999,1,1"], "59 judged queries"),
         (["--folds", "60"], "--folds"),
-        (["--folds", "2"], "--folds"),
         (["--folds", "3", "--shares", "1,1,1"], "--folds"),
         (["--test", "all.tsv"], "--test"),
         (["--fields", "id=docid"], "--fields"),
         (["--docs", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--docs", "unnamed.jsonl"], "--fields"),
-        (["--qrels", "nowhere"], "nowhere"),
         (["--qrels", "more.tsv"], "x7"),
     ],
 )

@@ -8,8 +8,7 @@ import pytest
 
 from sweeps.__main__ import main
 from sweeps.commands import status
-from sweeps.commands.snapshot import take_snapshot
-from sweeps.commands.status import status_text
+from sweeps.commands.status import status_text, take_snapshot
 from sweeps.engine.cell_table import STATES
 from sweeps.store.driver import only_driver
 from sweeps.store.plan_description import manifest, write_description
@@ -81,21 +80,70 @@ def files_and_times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_a_sweep_that_has_not_run_has_trials_that_wait(begun):
-    text = seen(begun)
-    assert "2 cells x 2 seeds = 4: 4 waiting; 0 attempts" in text
-    assert "unknown until a trial has finished" in text
-    assert line_of(text, "MaxP 48/32").split() == ["MaxP", "48/32", "0/2"]
+def broken(begun, number, content):
+    begun.finish(number)
+    (begun.records.trial_folder(begun.trials[number].name) / "result.json").write_text(content)
 
 
-def test_counts_means_and_attempts_are_those_of_the_trials(begun):
-    for number, dev in ((0, 0.25), (2, 0.75)):  # both seeds of FirstP
-        begun.finish(number, dev=dev)
-    begun.start(1)
-    text = seen(begun)
-    # mean of .25 and .75, and their standard deviation .5 / sqrt(2)
-    assert line_of(text, "FirstP").split()[2:] == ["2/2", "0.500", ".354"]
-    assert "= 4: 2 done, 1 interrupted, 1 waiting; 3 attempts" in text
+TOLD = {
+    "means": (
+        lambda sweep: (sweep.finish(0, dev=0.25), sweep.finish(2, dev=0.75), sweep.start(1)),
+        # mean of .25 and .75, and their standard deviation .5 / sqrt(2)
+        ["2/2 0.500 .354", "= 4: 2 done, 1 interrupted, 1 waiting; 3 attempts", "incomplete"],
+        ["budget"],
+    ),
+    "collapsed": (
+        lambda sweep: sweep.finish(0, state="collapsed"),
+        ["1/2", "seed 1 collapsed"],
+        [],
+    ),
+    "lost attempts": (
+        lambda sweep: (
+            sweep.lose(0, kind="node lost", again=True),
+            sweep.lose(1, kind="process died", again=True),
+            sweep.lose(2, kind="node lost", again=True),
+            sweep.finish(0),
+            sweep.lose(3, "diverged", reason="loss is nan"),
+        ),
+        ["node lost (2), worker process died (1), diverged (1)"],
+        [],
+    ),
+    "stopped early": (
+        lambda sweep: (
+            *(sweep.finish(number) for number in (1, 2, 3)),
+            sweep.lose(0, "stopped", reason="by ASHA at step 3 of 9"),
+        ),
+        ["3 done, 1 stopped early", "the sweep has ended"],
+        ["resume"],
+    ),
+    "failed": (
+        lambda sweep: [
+            (sweep.start(n), sweep.lose(n, reason="nan at step 7\nand more")) for n in (0, 1)
+        ],
+        ["failed: nan at step 7 ", "seed 1 (2 attempts); MaxP 48/32 seed 1 (2 attempts)"],
+        ["and more", "tracebacks"],
+    ),
+    "damaged": (
+        lambda sweep: (broken(sweep, 0, ""), broken(sweep, 1, "{}")),
+        ["2 damaged", "-seed1: result.json"],
+        [],
+    ),
+    "ended": (
+        lambda sweep: [sweep.finish(number) for number in range(4)],
+        [" report {folder}"],
+        ["resume"],
+    ),
+}
+"""{case: (what happened, texts of its status, texts that it lacks)}."""
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_the_status_of_trials(begun, case):
+    happen, texts, absent = TOLD[case]
+    happen(begun)
+    told = " ".join(seen(begun).split())
+    assert [text for text in texts if text.format(folder=begun.folder) not in told] == []
+    assert [text for text in absent if text in told] == []
 
 
 def test_what_a_budget_has_left_counts_lost_attempts(begun, monkeypatch):
@@ -110,17 +158,6 @@ def test_what_a_budget_has_left_counts_lost_attempts(begun, monkeypatch):
     assert line_of(seen(begun), "budget").split()[1:5] == ["0.05", "of", "0.5", "core-hours"]
 
 
-def test_lost_attempts_are_counted_by_kind_whatever_became_of_the_trial(begun):
-    assert "lost" not in seen(begun)
-    for number, kind in enumerate(["node lost", "process died", "node lost"]):
-        begun.lose(number, kind=kind, again=True)
-    begun.finish(0)
-    begun.lose(3, "diverged", reason="loss is nan")
-    begun.start(1)  # and its driver is gone
-    told = " ".join(seen(begun).split())
-    assert "lost" in told and "node lost (2), worker process died (1), diverged (1)" in told
-
-
 def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun):
     for number in range(4):
         begun.finish(number)
@@ -132,34 +169,6 @@ def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun):
     assert "resume" in text and "the sweep is incomplete" in text
     with only_driver(begun.records):
         assert "stopped" not in seen(begun)
-
-
-def test_a_trial_stopped_early_is_named_and_not_to_be_run_again(begun):
-    for number in (1, 2, 3):
-        begun.finish(number)
-    begun.lose(0, "stopped", reason="by ASHA at step 3 of 9")
-    text = seen(begun)
-    assert "3 done, 1 stopped early" in text and "the sweep has ended" in text
-    assert "resume" not in text
-
-
-def test_a_collapsed_seed_counts_as_a_result_and_is_named(begun):
-    begun.finish(0, state="collapsed")
-    line = line_of(seen(begun), "FirstP")
-    assert "1/2" in line and line.endswith("seed 1 collapsed")
-
-
-@pytest.mark.parametrize("state", ["failed", "diverged"])
-def test_a_reason_is_told_once_with_its_trials_and_attempts(begun, state):
-    for number in (0, 1):
-        begun.start(number)
-        begun.lose(number, state, reason="loss is nan at step 7\nand a second line")
-    text = seen(begun)
-    assert text.count("loss is nan at step 7") == 1 and "second line" not in text
-    assert text.count("seed 1 (2 attempts)") == 2
-    assert "tracebacks" not in text
-    (begun.folder / "failures").mkdir()
-    assert ("tracebacks" in seen(begun)) == (state == "failed")
 
 
 def test_a_living_driver_is_named_and_its_trials_show_their_steps(begun):
@@ -195,47 +204,6 @@ def test_the_time_left_follows_the_tokens_that_cells_read(begun):
         assert "about 35 s left, 2 at a time" in seen(begun)
         begun.end(1, reason="a bug")  # this command does not try it again
         assert "about 40 s left, 1 at a time" in seen(begun)
-
-
-def test_the_age_of_the_last_news(begun):
-    begun.finish(0)
-    news = take_snapshot(str(begun.folder)).news
-    assert news is not None and (news.cell, news.seed) == (begun.trials[0].cell.cell, 1)
-    text = seen(begun, now=news.time + 200)
-    assert "last event  3 min 20 s ago, from FirstP" in text and "sqlite:///mlflow.db" in text
-
-
-def test_a_sweep_that_has_ended_says_what_is_left_to_do(begun):
-    for number in range(4):
-        begun.finish(number)
-    assert f" report {begun.folder}" in " ".join(seen(begun).split())
-    begun.records.write_file("report/index.html", b"page")
-    text = seen(begun)
-    assert "none: the sweep has ended" in text and "report/index.html" in text
-    assert "resume" not in text
-
-
-def test_a_result_that_is_no_file_is_a_damaged_trial(begun):
-    begun.finish(0)
-    begun.finish(1)
-    for number in (0, 1):
-        path = begun.records.trial_folder(begun.trials[number].name) / "result.json"
-        path.write_text("{}" if number else "")
-    text = " ".join(seen(begun).split())
-    assert "2 damaged" in text and f"damaged: {begun.trials[0].name}: result.json" in text
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_no_line_but_a_path_or_a_command_is_wider_than_the_terminal(begun, width):
-    begun.redescribe(
-        lambda file: replace(
-            file, cells=(replace(file.cells[0], label="a label " * 30), *file.cells[1:])
-        )
-    )
-    begun.lose(0, reason="a reason " * 40)
-    whole = (str(begun.folder), read_sweep_file(begun.records).command)
-    wide = [line for line in seen(begun, width).splitlines() if len(line) > width]
-    assert [line for line in wide if not any(text in line for text in whole)] == []
 
 
 def test_looking_changes_nothing(begun):

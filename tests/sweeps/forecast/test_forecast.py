@@ -1,8 +1,6 @@
 """Estimates against sums by hand; intervals against what they promise."""
 
 import math
-import os
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -11,13 +9,15 @@ import torch
 from sweeps.forecast import forecast as module
 from sweeps.forecast.forecast import (
     SPREAD,
+    Speed,
     TrialEstimate,
     calibrate,
+    forecast,
+    probe,
     same_speed,
     trial_estimate,
     wall_seconds,
 )
-from sweeps.forecast.microbenchmark import Speed
 from sweeps.plan.options import parse
 from sweeps.plan.trial_cost import Tokens
 
@@ -78,41 +78,36 @@ def test_only_how_much_is_read_may_differ_between_configurations_of_one_speed(sm
         assert same_speed(small_trial.override(other).settings()) != speed
 
 
-class Pool:
-    """A pool whose process is this one."""
-
-    def __init__(self, number, mp_context, initializer=None):
-        self.begin = initializer
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def submit(self, work):
-        if self.begin:
-            self.begin()
-        done = Future()
-        done.set_result(work())
-        return done
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_scoring_and_training_are_timed(small_trial, epochs):
+    settings = small_trial.override({"training.num_epochs": epochs}).settings()
+    [speed] = probe([settings], 1)
+    assert 1e-9 < speed.scoring < 1 and (0 < speed.training < 1) is bool(epochs)
+    assert speed.start_seconds > 0 and speed.peak_bytes > 2**26
 
 
-@pytest.mark.parametrize(
-    ("gpus", "seen"), [("0", ("", 1.0)), ("0.5", ("0,1", 0.5)), ("1", ("0,1", 1.0))]
-)
-def test_a_machine_with_gpus_is_measured_on_what_is_reserved_of_them(
-    plan_of, monkeypatch, gpus, seen
-):
-    def probe(settings, threads, *, gpu_share):
-        return [(os.environ["CUDA_VISIBLE_DEVICES"], gpu_share)]
+def test_as_many_kinds_are_measured_as_begin_in_the_time_for_it(small_trial, monkeypatch):
+    measured, clock = [], [0.0]
 
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(module, "probe", probe)
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
-    plan = plan_of("chunking.window=48", "chunking.stride=32")
-    options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
-    place, found = module._measure(plan.cells[:1], options)
-    assert found == [seen] and place.gpus == float(gpus)
+    def speed(config):
+        clock[0] += 1.0
+        measured.append(config.chunking.window)
+        return len(measured)
+
+    monkeypatch.setattr(module, "_speed", speed)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    windows = [small_trial.override({"chunking.window": n}).settings() for n in (40, 41, 42, 43)]
+    threads = torch.get_num_threads()
+    for seconds, found in ((2.5, [1, 2, 3]), (0.0, [4])):  # one tells more than none
+        monkeypatch.setattr(module, "MOST_SECONDS", seconds)
+        assert probe(windows, 1) == found
+    assert measured == [40, 41, 42, 40] and torch.get_num_threads() == threads
+
+
+def test_a_smaller_stride_is_forecast_to_take_longer(plan_of):
+    words = ("chunking.window=48", "chunking.stride=16,32", "--num-seeds", "1")
+    plan = plan_of(*words)
+    options = parse(["--engine", "local"], prog="window_stride.py", description="")
+    known = forecast(plan, options)
+    _, dense, sparse = (known.trials[cell.cell] for cell in plan.cells)
+    assert dense.seconds > sparse.seconds > 0 and dense.tokens > 1.5 * sparse.tokens

@@ -5,7 +5,6 @@ import gzip
 import json
 import math
 import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -47,21 +46,13 @@ def write(path: Path, score_QD: np.ndarray) -> None:
     )
 
 
+def words(folder: Path) -> list[str]:
+    systems = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
+    return [*systems, "--qrels", f"{folder}/qrels.txt"]
+
+
 def three(folder: Path, **settings):
-    systems = systems_of([f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")])
-    return compare_runs(systems, folder / "qrels.txt", **settings)
-
-
-def test_several_runs_of_a_system_are_its_seeds(folder: Path) -> None:
-    found = three(folder)
-    assert {row.label: row.seeds_used for row in found.analysis.rows} == dict.fromkeys(
-        found.seeds, 3
-    )
-    assert found.sweep.measures == ("nDCG@10", "RR@10") and found.sweep.slots == ("firstp",)
-    assert [one.system for one in found.analysis.comparisons] == ["maxp", "sump"] * 2
-    better, worse = found.analysis.comparisons[:2]
-    assert better.delta > 0 > worse.delta and better.p_both_adjusted < 0.05
-    assert all(0 < one.p_queries <= one.p_both < 1 for one in found.analysis.comparisons)
+    return compare_runs(systems_of(words(folder)[:3]), folder / "qrels.txt", **settings)
 
 
 def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Path) -> None:
@@ -90,18 +81,6 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
         assert one.p_queries == pytest.approx(expected.pvalue, rel=1e-9)
 
 
-def test_the_order_of_systems_and_runs_changes_no_number(folder: Path) -> None:
-    turned: dict[str, list] = {}
-    for run in reversed(three(folder).runs):
-        turned.setdefault(run.system, []).append(run.first)
-    again = compare_runs(turned, folder / "qrels.txt", baselines=["firstp"])
-    numbers = {(one.measure, one.system): one for one in three(folder).analysis.comparisons}
-    for one in again.analysis.comparisons:
-        before = numbers[one.measure, one.system]
-        assert one.p_both == pytest.approx(before.p_both, rel=1e-9)
-        assert one.delta == pytest.approx(before.delta, rel=1e-9)
-
-
 @pytest.mark.parametrize("form", ["Bed003-{}", "PLAIN-{}", "te{:04}"])
 def test_the_ids_of_queries_change_no_number_of_any_measure(folder: Path, tmp_path, form) -> None:
     def renamed(line: str) -> str:
@@ -122,18 +101,6 @@ def test_the_ids_of_queries_change_no_number_of_any_measure(folder: Path, tmp_pa
         assert after.p_both == pytest.approx(before.p_both, rel=1e-9)
 
 
-def test_one_run_of_bm25_is_proposed_as_deterministic(folder: Path, capsys) -> None:
-    words = [f"BM25={folder}/firstp.1.run", f"maxp={folder}/maxp.*.run"]
-    assert main([*words, "--qrels", f"{folder}/qrels.txt"]) == 0
-    text = capsys.readouterr().out
-    verdict = next(part for part in text.split("\n\n") if "training runs alone" in part)
-    assert "--deterministic BM25" in verdict.partition(":")[0]
-    [command] = re.findall("^Next: (.*)", text, re.M)
-    words = shlex.split(command)
-    assert main(words[words.index("compare") + 1 :]) == 0
-    assert "training runs alone" not in capsys.readouterr().out
-
-
 def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path, tmp_path: Path) -> None:
     for path in folder.glob("maxp.*.run"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -142,16 +109,6 @@ def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path, tmp_p
     assert {(one.delta, one.p_queries, one.p_both) for one in found.analysis.comparisons} == {
         (0, 1, 1)
     }
-
-
-def test_the_ranks_of_ties_are_ours_in_every_measure(folder: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path / f"{name}.run", np.zeros((NUM_QUERIES, NUM_DOCUMENTS)))
-    systems = systems_of([str(tmp_path / "a.run"), str(tmp_path / "b.run")])
-    found = compare_runs(systems, folder / "qrels.txt", measures=["RR", "RR@10", "nDCG@10"])
-    assert {one.mean_system for one in found.analysis.comparisons[:2]} == {1.0}  # d0 is relevant
-    tied = 2 * NUM_QUERIES * (NUM_DOCUMENTS - 1)
-    assert f"{tied} documents tie with another" in comparison_text(found)
 
 
 def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
@@ -192,16 +149,6 @@ def test_a_pattern_takes_numbers_in_their_order(folder: Path, tmp_path: Path) ->
     assert f"Seeds paired: {pairs}." in found.sweep.notes
 
 
-def test_a_system_of_one_run_does_not_change_the_p_of_others(folder: Path) -> None:
-    runs = {"firstp": f"{folder}/firstp.*.run", "maxp": f"{folder}/maxp.*.run"}
-    pairs = [f"{name}={files}" for name, files in runs.items()]
-    alone, with_single = (
-        compare_runs(systems_of(given), folder / "qrels.txt").analysis.primary[0]
-        for given in (pairs, [*pairs, f"sump={folder}/sump.1.run"])
-    )
-    assert with_single.p_both_adjusted == alone.p_both_adjusted == alone.p_both
-
-
 def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path, capsys) -> None:
     arguments = [f"{folder}/sump.1.run", f"maxp={folder}/maxp.*.run"]
     arguments += ["--qrels", str(folder / "qrels.txt"), "--out", str(tmp_path)]
@@ -224,8 +171,7 @@ def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path
 def test_letters_follow_fixed_baselines_and_each_system_s_own(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
-    arguments += ["--qrels", f"{folder}/qrels.txt", "--out", str(tmp_path)]
+    arguments = [*words(folder), "--out", str(tmp_path)]
     own = ["--baseline", "firstp", "--baseline", "maxp=sump", "--baseline", "sump=maxp"]
     assert main([*arguments, *own]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -244,8 +190,7 @@ def test_letters_follow_fixed_baselines_and_each_system_s_own(
 def test_all_pairs_have_a_test_that_knows_all_of_them(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
-    arguments += ["--qrels", f"{folder}/qrels.txt", "--out", str(tmp_path), "--all-pairs"]
+    arguments = [*words(folder), "--out", str(tmp_path), "--all-pairs"]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     assert "All pairs, nDCG@10" in shown and "Holm over all 3 pairs" in " ".join(shown.split())
@@ -275,8 +220,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "tables"
-    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
-    assert main([*arguments, "--qrels", str(folder / "qrels.txt"), "--out", str(out)]) == 0
+    assert main([*words(folder), "--out", str(out)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in shown if str(out) not in line) <= 80
     texts = {"comparisons.csv", "index.html", "queries.html", "results.json"}
@@ -296,27 +240,20 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     page = (out / "index.html").read_text()
     assert all(word not in page for word in ("launched", "All 9 trials", "split"))
     assert "rank, firstp (seed 1\xa02\xa03)" in (out / "queries.html").read_text()
-    again = compare_runs(systems_of([str(out)]))  # the measures in the same order
-    assert again.sweep.measures == ("nDCG@10", "RR@10")
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["{0}/maxp.1.run"], "maxp.1"),
-        (["{0}/maxp.1.run", "{0}/maxp.1.run"], "'maxp.1' twice"),
         (["a={0}/maxp.1.run", "a={0}/maxp.2.run"], "'a' twice"),
-        (["={0}/maxp.1.run", "{0}/maxp.2.run"], "NAME="),
         (["a={0}/maxp.1.run,", "{0}/maxp.2.run"], "NAME="),
         (["a={0}/none.*.run", "{0}/maxp.2.run"], "none.*.run"),
         (["a={0}/maxp.*.run", "b={0}/maxp.3.run"], "a and b"),
         (["a={0}/maxp.1.run,{1}/copy.run", "b={0}/sump.1.run"], "copy.run"),
         (["--measures", "AP", "a={0}/maxp.*.run"], "--measures"),
-        (["{0}/none.run", "{0}/maxp.2.run"], "none.run"),
         (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "baseline"),
-        (["{0}/maxp.*.run", "--baseline", "maxp.1="], "baseline"),
         (["{0}/maxp.*.run", "--measures", "nDGC@10"], "nDGC@10"),
-        (["{0}/maxp.*.run", "--measures", "AP", "nDCG@0"], "nDCG@0"),
         (["{0}/maxp.*.run", "--measures", "AP", "alpha_nDCG@10"], "alpha_nDCG@10"),
         (["{0}/maxp.*.run", "--measures", "dl=RR"], "'dl'"),
         (["{0}/maxp.*.run", "--alpha", "5"], "alpha"),

@@ -119,17 +119,6 @@ def test_the_paired_test_keeps_its_level_and_gains_with_the_correlation(correlat
         assert paired > alone + (0.01 if correlation == 0.5 else 0.15)
 
 
-def test_digits_are_those_of_every_table(table: Path, capsys) -> None:
-    out = table.parent / "out"
-    assert main([str(table), "--digits", "5", "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert "0.54000" in shown and "+.04000" in shown
-    for name in ("table.md", "table.tex"):
-        assert "0.54000" in (out / name).read_text()
-    with pytest.raises(BadInput, match="--digits"):
-        main([str(table), "--digits", "0"])
-
-
 def test_compact_is_means_and_letters_in_a_column_per_measure(table: Path, capsys) -> None:
     values = pd.read_csv(table)
     more = values.assign(measure="RR", value=1 - values["value"])

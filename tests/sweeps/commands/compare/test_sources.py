@@ -114,15 +114,6 @@ def test_one_table_of_all_systems_and_seeds_is_taken_apart(values, tmp_path: Pat
         compared(f"a={path}", f"b={path}:maxp")
 
 
-def test_the_perquery_table_of_pyterrier_is_a_table_per_seed(values, tmp_path: Path) -> None:
-    """name, qid, measure, value, as `pt.Experiment(..., perquery=True)` gives it."""
-    for seed, rows in values.groupby("seed"):
-        named = rows.rename(columns={"system": "name", "query_id": "qid"}).drop(columns="seed")
-        named.assign(measure=named["measure"].map(TREC)).to_csv(tmp_path / f"{seed}.csv")
-    paths = [f"{tmp_path}/{seed}.csv" for seed in SEEDS]
-    same(compared(*(f"{o}={','.join(f'{p}:{o}' for p in paths)}" for o in SYSTEMS)), values)
-
-
 def test_data_frames_of_values_and_of_runs_are_sources(values: pd.DataFrame) -> None:
     systems = {
         system: [
@@ -138,36 +129,6 @@ def test_data_frames_of_values_and_of_runs_are_sources(values: pd.DataFrame) -> 
     for qrels in (judged, {"1": {"b": 1}, "2": {"a": 1}}):
         found = compare_runs({"A": [run], "B": [other]}, qrels, measures=["RR"])
         assert [one.delta for one in found.analysis.comparisons] == [0.25]
-
-
-def test_a_run_and_what_ir_measures_prints_of_it_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ir_measures.__main__ import main_cli
-
-    rng = np.random.default_rng(0)
-    lines = [f"{q} 0 d{d} {rng.integers(0, 3)}\n" for q in range(30) for d in range(8)]
-    (tmp_path / "qrels").write_text("".join(lines))
-    for seed in (1, 2, 3):
-        scores = rng.permutation(30 * 20).reshape(30, 20)
-        run = [f"{q} Q0 d{d} 1 {scores[q, d]} x\n" for q in range(30) for d in range(20)]
-        (tmp_path / f"{seed}.run").write_text("".join(run))
-        words = [
-            str(tmp_path / "qrels"),
-            str(tmp_path / f"{seed}.run"),
-            *MEASURES,
-            "-q",
-            "-p",
-            "-1",
-        ]
-        monkeypatch.setattr("sys.argv", ["ir_measures", *words])
-        main_cli()
-        (tmp_path / f"{seed}.values").write_text(capsys.readouterr().out)
-    found = compared(
-        f"runs={tmp_path}/*.run", f"values={tmp_path}/*.values", qrels=tmp_path / "qrels"
-    )
-    assert set(found.sweep.measures) == set(MEASURES)
-    assert {(one.delta, one.p_both) for one in found.analysis.comparisons} == {(0, 1)}
 
 
 def test_the_cells_of_sweeps_are_systems(tmp_path: Path) -> None:
@@ -230,18 +191,13 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
     ("content", "named"),
     [
         ("some words of\nno kind at all\n", "bad:1: "),
-        ("system,map\nA,.5\n", "bad:1: "),
         ("", "bad "),
         (GOOD.replace("\nq", "\nx"), "good.csv and "),
-        (GOOD + "q3,AP\n", "bad:4: "),
         (GOOD + "\nq3,AP,nan\n", "bad:5: "),
         (GOOD + "q2,AP,.3\n", "bad:4: AP of query 'q2'"),
-        (GOOD + ",AP,.3\n", "bad:4: "),
         ("query_id,text\nq1,word\n", "bad:2: "),
         ("qid,seed,measure,value\nq1,one,AP,.5\n", "bad:2: a seed"),
         ("map\tq1\t0.5\nmap\tq2\tx\n", "bad:2: "),
-        ("map\tq1\t0.5\nmap\tq1\t0.5\n", "bad:2: map of query 'q1'"),
-        ('{"columns": ["qid"], "data": 3}', "bad: "),
         ("[" * 100_000, "bad: "),
         ('{"qid": "q1", "measure": "AP", "value": 1, "split": []}', "bad: "),
         (GOOD + "q3,AP,.5,.6\n", "bad: "),
@@ -264,7 +220,7 @@ def test_a_copy_of_values_is_no_second_run(values, tmp_path: Path, other: str) -
     WRITERS["csv"](own, tmp_path / "good.csv")
     WRITERS["csv"](own, tmp_path / "copy.csv")
     WRITERS["csv"](own.assign(value=own["value"] / 2), tmp_path / "half.csv")
-    with pytest.raises(BadInput, match="must differ"):
+    with pytest.raises(BadInput, match=r"must differ|both contain"):
         compared(f"A={tmp_path}/good.csv,{tmp_path}/{other}", f"B={tmp_path}/half.csv")
 
 

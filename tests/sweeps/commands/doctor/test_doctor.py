@@ -9,8 +9,7 @@ import pytest
 from rank_core.data.load import load_collection
 from sweeps.__main__ import main
 from sweeps.commands.doctor.examination import config_of
-from sweeps.commands.doctor.finding import LEVELS, Finding, verdict
-from sweeps.commands.doctor.machine import accelerators, machine
+from sweeps.commands.doctor.finding import LEVELS, Finding, accelerators, verdict
 
 
 @pytest.fixture
@@ -75,10 +74,8 @@ def test_inputs_that_a_sweep_would_refuse_are_errors(doctor, tmp_path, collectio
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["chunking.windw=5"], "chunking.window"),
         (["nonsense"], "section.setting=value"),
         (["chunking.window=5", "chunking.window=6"], "chunking.window"),
-        (["evaluation.measures=NDGC"], "NDGC"),
         (["evaluation.measures=nDCG@10,ERR_IA@10"], "ERR_IA@10"),
         (["--gpu"], "--gpu"),
         (["--json", "checks.json"], "--json"),
@@ -88,12 +85,6 @@ def test_bad_usage_is_refused_before_anything_is_examined(doctor, words, named):
     code, text = doctor(*words)
     assert code == 2
     assert text.startswith("error: ") and named in text and text.count("\n") == 1
-
-
-def test_this_environment_meets_the_requirements_of_the_project():
-    found = list(machine())
-    assert "error" not in {one.level for one in found}, found
-    assert "torch 2." in found[0].text and "ray 2." in found[0].text
 
 
 @pytest.mark.parametrize(

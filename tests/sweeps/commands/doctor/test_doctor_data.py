@@ -7,21 +7,18 @@ import pytest
 
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.inputs import load_inputs
-from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig
-from sweeps.commands.doctor.coverage import (
+from sweeps.commands.doctor.examination import (
     Passage,
     coverage,
+    found_share,
+    recall,
     relevant_passages,
     seen_tokens,
+    shared_queries,
     spans_file,
     unseen,
-)
-from sweeps.commands.doctor.data import (
-    _recall,
-    found_share,
-    shared_queries,
 )
 
 
@@ -33,10 +30,6 @@ def split(queries=None, qrels=None, candidates=None):
 
 def collection(**splits):
     return Collection("made", "0" * 16, {"a": "Some  text", "b": "some text", "c": "else"}, splits)
-
-
-def levels(findings):
-    return [one.level for one in findings]
 
 
 TWO = split(
@@ -53,7 +46,7 @@ def test_recall_is_a_mean_over_queries_within_the_depth():
 
 def test_a_candidate_list_without_any_relevant_document_is_an_error():
     lost = split(qrels={"q": {"a": 1}}, candidates={"q": ["b"]})
-    found = _recall("test", lost, Evaluation())
+    found = recall("test", lost, Evaluation())
     assert found.level == "error" and "first-stage" in found.remedy
 
 
@@ -116,7 +109,7 @@ def test_relevant_text_behind_the_limit_is_a_warning(inputs_with_spans, small_tr
     [of_all, of_relevant] = coverage(config, inputs)
     assert of_all.level == "note" and of_relevant.level == "warning"
     whole = config.override({"chunking.max_document_tokens": 10_000})
-    assert levels(coverage(whole, inputs)) == ["ok", "ok"]
+    assert [one.level for one in coverage(whole, inputs)] == ["ok", "ok"]
 
 
 def test_unseen_shares_follow_from_the_chunks(inputs_with_spans, small_trial):
@@ -130,13 +123,3 @@ def test_unseen_shares_follow_from_the_chunks(inputs_with_spans, small_trial):
     found = unseen(passages, inputs, cut, False)
     assert found == (4 / 10, 0.0, 1.0, 63.0)
     assert unseen(passages, inputs, cut, True) == (8 / 10, 1 / 2, 1.0, 63.0)
-
-
-def test_spans_that_do_not_fit_the_documents_are_refused_with_their_line(inputs_with_spans):
-    inputs, folder = inputs_with_spans
-    path = folder / "spans.jsonl.gz"
-    rows = gzip.decompress(path.read_bytes()).decode().splitlines()
-    bad = json.loads(rows[1]) | {"end": 10**9}
-    path.write_bytes(gzip.compress("\n".join([rows[0], json.dumps(bad)]).encode()))
-    with pytest.raises(BadInput, match=r"spans\.jsonl\.gz:2: no valid position"):
-        relevant_passages(path, inputs)

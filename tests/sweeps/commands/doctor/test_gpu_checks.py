@@ -70,19 +70,11 @@ def test_the_table_says_what_passed_and_what_was_not_run(pretended, capsys):
     assert table == [
         "facts",
         "  ok       a GPU is there (2 s): GiB 80",
-        "Ray",
+        "ray",
         "  note     not run, ray is not installed: two trials share it",
     ]
     assert (code, told["passed"]) == (0, True)
     assert told["checks"] == [CHECK | TOLD, ON_RAY | NOT_RUN]
-
-
-def test_a_check_that_fails_says_what_to_do(pretended, capsys):
-    failed = CHECK | TOLD | {"result": "failed", "reason": "AssertionError: it burns"}
-    code, told = pretended("exit 1", {"planned": [CHECK]}, failed)
-    out = " ".join(capsys.readouterr().out.split())
-    assert "error a GPU is there (2 s): AssertionError: it burns. Remedy: Buy one" in out
-    assert (code, told["passed"]) == (2, False)
 
 
 def test_checks_that_a_dead_process_left_out_have_failed(pretended, capsys):
@@ -97,17 +89,6 @@ def test_a_gpu_that_hangs_ends_the_checks(pretended, monkeypatch):
     code, told = pretended("sleep 600", {"planned": [SLOW]})
     assert code == 2
     assert "killed after" in told["checks"][0]["reason"]
-
-
-@pytest.mark.slow
-def test_without_a_gpu_every_check_skips_with_its_reason():
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "gpu", str(CHECKS)]
-    hidden = {"CUDA_VISIBLE_DEVICES": "", "RANKSWEEP_GPU_CHECKS_ON": "cuda"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | hidden, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "passed" not in done.stdout and done.stdout.count("torch sees no GPU here") > 10
 
 
 PLANTED = """

@@ -18,17 +18,19 @@ from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.records import Qrels
-from sweeps.commands.bundle.archive import files_of, unpack, wrong_sums
-from sweeps.commands.bundle.command import (
+from sweeps.commands.bundle import (
     FORMAT,
     MANIFEST,
     SPLITS,
     SWEEP,
     Manifest,
+    files_of,
     installed,
     put_qrels,
     read_judgments,
     report_of,
+    unpack,
+    wrong_sums,
 )
 from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import say

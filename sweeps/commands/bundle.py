@@ -7,15 +7,19 @@
 `bundle` and `verify` make the report by the same `report_of`, from such a folder alone.
 """
 
+import hashlib
 import json
 import os
 import shlex
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import pandas as pd
 
@@ -25,9 +29,8 @@ from rank_core.data.made.long_embed import is_task
 from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.errors import BadInput
-from rank_core.files import write_json
+from rank_core.files import atomic_write, file_sha256, write_json
 from rank_core.records import Qrels
-from sweeps.commands.bundle.archive import files_of, write_zip
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE, read_accesses, record_access
@@ -40,6 +43,10 @@ from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import FIRST_STAGE, find_sweep, opened, read_sweep_file, send
 
+SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
+PACKED = (".gz", ".parquet", ".png")
+"""Files that are compressed already."""
+_PIECE = 2**20
 SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
 SPLITS = ("dev", "test")
 RUNS = tuple(f"{split}.run.gz" for split in SPLITS)
@@ -126,14 +133,12 @@ def qrels_mode(collection: str, requested: str) -> str:
     included. Those of ir_datasets have licences of their own and are only hashed. Those of the
     user's folder or function are hashed unless asked for: a publication cannot be taken back."""
     base = folder_and_fields(base_of(collection))[0]
-    own = os.path.isdir(os.path.expanduser(base))
     if base in EMBEDDED:
         return requested or "include"
     theirs = base in COLLECTIONS or is_task(base) or is_fold(base) or base.startswith(PREFIX)
-    if not own and (theirs or is_dataset(base)):
-        if requested == "include":
-            raise BadInput(f"--qrels include: {collection} has judgments with their own licence")
-        return "hash"
+    theirs = (theirs or is_dataset(base)) and not os.path.isdir(os.path.expanduser(base))
+    if theirs and requested == "include":
+        raise BadInput(f"--qrels include: {collection} has judgments with their own licence")
     return requested or "hash"
 
 
@@ -213,12 +218,12 @@ def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, 
 
 
 def _readme(sweep: Sweep, about: Manifest) -> str:
-    judgments = (
-        "`sweep/qrels/` holds the judgments."
-        if about.qrels == "include"
-        else "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE...` with "
-        "those of dev and test."
-    )
+    judgments = "`sweep/qrels/` holds the judgments."
+    if about.qrels == "hash":
+        judgments = (
+            "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE...` "
+        )
+        judgments += "with those of dev and test."
     return (
         f"# {_title(sweep)}\n\nOpen `sweep/report/index.html`. `ranksweep verify FILE.zip` "
         "recomputes every value from runs and judgments, and the report from the values. "
@@ -242,8 +247,62 @@ def _citation(sweep: Sweep, about: Manifest) -> str:
         '  - {type: software, title: ranksweep, authors: [{name: "The ranksweep authors"}], '
         f"version: {json.dumps(about.ranksweep)}}}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, ""])
 
 
 def _title(sweep: Sweep) -> str:
     return f"{sweep.name} on {sweep.collection.get('name', 'a collection')}: {sweep.question}"
+
+
+def files_of(folder: Path) -> list[str]:
+    """The sorted relative paths of all files below a folder except the checksums."""
+    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in paths if name != SUMS)
+
+
+def write_zip(out: Path, folder: Path) -> None:
+    """Write all files of a folder and their checksums to `out`, whole or not at all, in the order
+    of their names and without times; files are read in parts."""
+    sums = []
+    with atomic_write(out) as unfinished, ZipFile(unfinished, "w") as archive:
+        for name in files_of(folder):
+            entry, digest = _entry(name), hashlib.sha256()
+            entry.file_size = (folder / name).stat().st_size  # decides about 64-bit sizes
+            with (folder / name).open("rb") as source, archive.open(entry, "w") as target:
+                for piece in iter(lambda: source.read(_PIECE), b""):
+                    digest.update(piece)
+                    target.write(piece)
+            sums.append(f"{digest.hexdigest()}  {name}\n")
+        archive.writestr(_entry(SUMS), "".join(sums))
+
+
+def _entry(name: str) -> ZipInfo:
+    entry = ZipInfo(name)  # of 1980
+    entry.compress_type = ZIP_STORED if name.endswith(PACKED) else ZIP_DEFLATED
+    entry.create_system, entry.external_attr = 3, 0o100644 << 16  # as on Unix everywhere
+    return entry
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Unpack a zip file, from any source, into a folder; no entry leads out of it. Raises
+    `BadInput` where the file is damaged or too large for the disk."""
+    try:
+        with ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+            if size > (free := shutil.disk_usage(folder).free):
+                raise BadInput(f"{path}: unpacks to {size:,} bytes, and {free:,} are free")
+            archive.extractall(folder)
+    except (OSError, BadZipFile, zlib.error, NotImplementedError, ValueError) as error:
+        raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {error}") from None
+
+
+def wrong_sums(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """(file, stated SHA-256, actual SHA-256) where an unpacked bundle and its checksums disagree;
+    "none" for a file that is missing or not stated."""
+    path = folder / SUMS
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    stated = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    own = {name: file_sha256(folder / name) for name in files_of(folder)}
+    for name in sorted({*stated, *own}):
+        if stated.get(name) != own.get(name):
+            yield name, stated.get(name, "none"), own.get(name, "none")

@@ -1,1 +1,0 @@
-"""The commands `bundle` and `verify`: a finished sweep as one file that anyone can check."""
