@@ -13,7 +13,6 @@ from rank_core.data.made.python_docs import NAME as PYTHON_DOCS
 from rank_core.data.made.python_docs import training_passages
 from rank_core.data.spans import relevant_spans, spans_file
 from rank_core.data.transforms.expression import (
-    Step,
     apply_transforms,
     make_transform,
     parse_collection_expression,
@@ -24,7 +23,7 @@ from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
 from rank_core.seeding import generator
 from sweeps.positions.judged_chunks import JudgedChunk, JudgedSummary, summarise
-from sweeps.positions.positions import (
+from sweeps.positions.passages import (
     Position,
     RelevantPassage,
     relevant_documents,
@@ -152,17 +151,18 @@ def _position_summary(positions: Sequence[Position], settings: Settings) -> dict
     if not positions:
         return {}
     matched = [position for position in positions if position.found]
+    name = "relevant passages"
     summary: dict[str, float] = {
-        "relevant passages: sought": len(positions),
-        "relevant passages: found": len(matched),
+        f"{name}: sought": len(positions),
+        f"{name}: found": len(matched),
     }
     if matched:
-        starts = [position.word_start for position in matched]
-        inside = float(np.mean([start < settings.first for start in starts]))
-        summary["relevant passages: median words before"] = float(np.median(starts))
-        summary[f"relevant passages: share that starts in the first {settings.first}"] = inside
+        starts = np.array([position.word_start for position in matched])
+        inside = float(np.mean(starts < settings.first))
+        summary[f"{name}: median words before"] = float(np.median(starts))
+        summary[f"{name}: share that starts in the first {settings.first}"] = inside
         relative = float(np.mean([position.relative for position in matched]))
-        summary["relevant passages: mean relative position (chance .5)"] = relative
+        summary[f"{name}: mean relative position (chance .5)"] = relative
     return summary
 
 
@@ -205,31 +205,23 @@ def known_passages(text: str, collection: Collection, split: str) -> list[Releva
     base, steps = parse_collection_expression(text)
     for number, (name, settings) in enumerate(steps):
         if name == FarRelevant.name:
-            return _of_far_relevant(base, steps[:number], make_transform(name, settings))
+            transform = make_transform(name, settings)
+            assert isinstance(transform, FarRelevant)
+            source = apply_transforms(load_collection(base), steps[:number])
+            return [
+                RelevantPassage(span["query_id"], source.documents[span["passage_id"]])
+                for span in transform.spans(source)
+            ]
+    queries = collection.splits[split].queries
     if base == PYTHON_DOCS:
         bodies = dict(training_passages())
-        queries = collection.splits[split].queries
         return [
             RelevantPassage(q, bodies[doc_id]) for q, doc_id in queries.items() if doc_id in bodies
         ]
     path = None if steps else spans_file(base, collection)
-    if path is None:
-        return []
-    spans = relevant_spans(path, collection)
-    queries = collection.splits[split].queries
+    spans = relevant_spans(path, collection) if path else []
     texts = ((q, collection.documents[doc][start:end]) for q, doc, start, end in spans)
-    return [
-        RelevantPassage(query_id, text) for query_id, text in texts if query_id in queries and text
-    ]
-
-
-def _of_far_relevant(base: str, steps: Sequence[Step], transform: object) -> list[RelevantPassage]:
-    assert isinstance(transform, FarRelevant)
-    source = apply_transforms(load_collection(base), steps)
-    return [
-        RelevantPassage(span["query_id"], source.documents[span["passage_id"]])
-        for span in transform.spans(source)
-    ]
+    return [RelevantPassage(q, text) for q, text in texts if q in queries and text]
 
 
 def read_passages(path: Path) -> list[RelevantPassage]:

@@ -78,11 +78,16 @@ class Analysis:
     @property
     def caption(self) -> str:
         """The caption of the table in a paper."""
+        return self.caption_of()
+
+    def caption_of(self, *, compact: bool = False) -> str:
+        """The caption, or that of a table of means and letters alone."""
         return caption(
             self.rows,
             alpha=self.sweep.alpha,
             slots=self.slots,
             deterministic=self.deterministic,
+            compact=compact,
         )
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
+from sweeps.report.attempts import attempts_sentence
 from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
     ONE_RUN,
@@ -18,7 +19,6 @@ from sweeps.report.notation import (
     signed,
 )
 from sweeps.report.search import search_sentence
-from sweeps.report.sections.attempts import attempts_sentence
 from sweeps.report.summary import best_on_dev, dev_means, losses
 
 _WORTH_SAYING = 0.01  # above alpha

@@ -10,10 +10,10 @@ from pathlib import Path
 from rank_core.files import write_json
 from rank_core.records import Collection
 from rank_core.stats.compare import TIE
+from sweeps.report.agreement import Lists, judgments, list_readers
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import render
 from sweeps.report.notation import MISSING, number, signed
-from sweeps.report.runs import Lists, judgments, list_readers
 from sweeps.report.table import table
 
 QUERY_PAGE = "queries.html"

@@ -125,20 +125,18 @@ class Scores:
         return Column(heading or (own[0].measure if own else ""), cell, "l")
 
 
-def drawn(
-    rows: Sequence[ResultRow], columns: Sequence[Column], *, caption: str = "", **more: Any
-) -> Table:
-    """The table of these columns."""
+def drawn(rows: Sequence[ResultRow], columns: Sequence[Column], **words: Any) -> Table:
+    """The table of these columns; `words` as in `table`."""
     lines = [
         table_row(
-            *(one.cell(row) for one in columns),
+            *(column.cell(row) for column in columns),
             group=row.group,
             style="baseline" * row.is_baseline,
         )
         for row in rows
     ]
     align = "".join(column.align for column in columns)
-    return table([column.heading for column in columns], lines, align, caption=caption, **more)
+    return table([column.heading for column in columns], lines, align, **words)
 
 
 def results_table(
@@ -147,15 +145,15 @@ def results_table(
     alpha: float = 0.05,
     digits: int = 3,
     slots: Sequence[Slot] = (),
-    caption: str = "",
-    notes: Sequence[str] = (),
     third_party: bool = False,
+    compact: bool = False,
+    **words: Any,
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
-    it fits a column of text.
+    it fits a column of text; a `compact` one has means and letters alone.
 
-    `slots` are the baselines of the letters, in their order. The number of runs that a third party
-    launched is unknown.
+    `slots` are the baselines of the letters, in their order; `words` caption and notes. The number
+    of runs that a third party launched is unknown.
     """
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
 
@@ -167,31 +165,19 @@ def results_table(
         lost = "lost" * (row.seeds_used < row.seeds_launched)
         return TableCell(str(row.seeds_used) if third_party else row.seeds_text, face=lost)
 
+    system = Column("system", lambda row: row.label, "l")
+    means = [scores.column(at, spread=not (at or compact)) for at in range(len(rows[0].cells))]
     columns = [
-        Column("system", lambda row: row.label, "l"),
+        system,
         Column("runs" if third_party else "seeds", seeds, "c"),
-        scores.column(0, spread=True),
+        means[0],
         Column(f"Δ [{level_text(alpha)} CI]", difference),
         Column("p", lambda row: decisive_p(pair) if (pair := row.cells[0].comparison) else ""),
-        *(scores.column(at) for at in range(1, len(rows[0].cells))),
+        *means[1:],
     ]
     if any(row.average_gain is not None for row in rows):
         columns.append(Column("avg. gain", lambda row: average_text(row.average_gain)))
-    return drawn(rows, columns, caption=caption, notes=notes)
-
-
-def compact_table(
-    rows: Sequence[ResultRow],
-    *,
-    alpha: float = 0.05,
-    digits: int = 3,
-    slots: Sequence[Slot] = (),
-    caption: str = "",
-) -> Table:
-    """One column per measure: the mean with its letters and nothing else."""
-    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
-    means = [scores.column(at) for at in range(len(rows[0].cells))]
-    return drawn(rows, [Column("system", lambda row: row.label, "l"), *means], caption=caption)
+    return drawn(rows, [system, *means] if compact else columns, **words)
 
 
 def average_text(interval: GainInterval | None) -> str:

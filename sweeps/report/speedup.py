@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from rank_core.files import atomic_write, write_json
-from sweeps.report.figures.figure import (
+from sweeps.report.drawing import (
     BLUE,
     GREY,
     ORANGE,

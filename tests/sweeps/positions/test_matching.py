@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sweeps.positions.matching import (
+from sweeps.positions.passages import (
     SUBSEQUENCE,
     SUBSTRING,
     _masks,

@@ -3,7 +3,7 @@
 import pytest
 
 from rank_core.records import Split
-from sweeps.positions.positions import (
+from sweeps.positions.passages import (
     Position,
     RelevantPassage,
     position_histogram,

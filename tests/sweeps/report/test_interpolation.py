@@ -16,8 +16,7 @@ from sweeps.report.build import write_report
 from sweeps.report.interpolation import interpolate_cells, with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.notation import p_text
-from sweeps.report.results import paper_table, shared_results
-from sweeps.report.sections.results import page_table
+from sweeps.report.results import page_table, paper_table, shared_results
 from sweeps.report.table import markdown
 from sweeps.report.terminal import table_text
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep

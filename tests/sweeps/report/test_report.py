@@ -19,15 +19,13 @@ from sweeps.commands.report import main
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import Report, write_report
 from sweeps.report.conclusions import answer
-from sweeps.report.factors import grid_factors
-from sweeps.report.figures.heatmap import heat_map
+from sweeps.report.figures import heat_map
 from sweeps.report.load import load_sweep
 from sweeps.report.next_step import next_step
-from sweeps.report.page import SECTIONS, page
-from sweeps.report.reliability import assess
+from sweeps.report.page import Findings, page
+from sweeps.report.reliability import assess, grid_factors
 from sweeps.report.results import paper_table
-from sweeps.report.sections.section import Findings, Section
-from sweeps.report.table import latex, markdown, table
+from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import table_text, terminal_text
 from sweeps.store.sweep_file import find_sweep, read_sweep_file, update_sweep_file
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, read_values, redescribe, write_sweep
@@ -243,34 +241,6 @@ def test_a_sweep_in_which_nothing_finished_still_has_a_page(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_section_is_a_function_and_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cells(found: Findings) -> Section:
-        count = len(found.analysis.cells)
-        return Section(
-            "Cells",
-            note=f"{count} cells",
-            tables=[table(("a", "b"), [("1", "2")], title="Numbers")],
-            folded={"More numbers": [table(("c",), [("7",)])]},
-            results={"num_cells": count},
-        )
-
-    def nothing(found: Findings) -> None:
-        return None
-
-    monkeypatch.setattr("sweeps.report.page.SECTIONS", (*SECTIONS, cells, nothing))
-    report = write_report(write_sweep(tmp_path, num_queries=20))
-    drawn = _section(_page(report), "Cells")
-    assert ">5 cells</p>" in drawn and "<h3>Numbers</h3>" in drawn
-    assert "<summary>More numbers</summary>" in drawn and "<td>7</td>" in drawn
-    assert _results(report)["num_cells"] == 5
-    monkeypatch.setattr("sweeps.report.page.SECTIONS", (*SECTIONS, cells, cells))
-    with pytest.raises(ValueError, match=r"section 'Cells': \['num_cells'\] is in use already"):
-        write_report(tmp_path)
-
-
-@pytest.mark.usefixtures("no_figures")
 def test_one_seed_makes_the_letters_conditional(tmp_path: Path) -> None:
     report = write_report(write_sweep(tmp_path, seeds=(1,), num_queries=40))
     assert all(math.isnan(one.p_both) for one in report.comparisons)
@@ -387,4 +357,4 @@ def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(tmp_path: Path
     redescribe(folder, file)
     analysis, told = _told(folder)
     assert "(test, 40 sampled from its 400 queries)" in told and f"Split {words}." in analysis.notes
-    assert f"40 queries of split {words}" in page(Findings(analysis, assess(analysis), [], []), [])
+    assert f"40 queries of split {words}" in page(Findings(analysis, assess(analysis)))

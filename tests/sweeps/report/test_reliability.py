@@ -19,12 +19,14 @@ from sweeps.report.conclusions import (
     conclusions,
     paired_t_test,
 )
-from sweeps.report.factors import factor_text, grid_factors
 from sweeps.report.load import load_sweep
-from sweeps.report.page import sentences
-from sweeps.report.reliability import assess
-from sweeps.report.sections.reliability import reliability_sentences
-from sweeps.report.sections.section import Findings
+from sweeps.report.page import Findings, sentences
+from sweeps.report.reliability import (
+    assess,
+    factor_text,
+    grid_factors,
+    reliability_sentences,
+)
 from tests.sweeps.report.test_load import (
     EIGHTEEN,
     FIVE,
@@ -42,11 +44,11 @@ def _analysis(folder: Path, **changes: Any) -> Analysis:
 
 
 def _findings(analysis: Analysis) -> Findings:
-    return Findings(analysis, assess(analysis), [], [])
+    return Findings(analysis, assess(analysis))
 
 
 def _words(analysis: Analysis) -> str:
-    return " ".join(reliability_sentences(_findings(analysis)))
+    return " ".join(reliability_sentences(analysis, assess(analysis)))
 
 
 def _with_fixed_baseline(folder: Path) -> Analysis:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sweeps.report.attempts import attempts_sentence, lost_table, unfinished
 from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.attempts import attempts_sentence, lost_table, unfinished
 from sweeps.store.failures import lost_by_kind
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.test_load import redescribe, write_attempt, write_sweep

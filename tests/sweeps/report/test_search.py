@@ -8,10 +8,9 @@ import pytest
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
-from sweeps.report.page import page, sections
+from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
 from sweeps.report.search import search_sentence, standings
-from sweeps.report.sections.section import Findings
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import FIVE, write_sweep
 
@@ -107,8 +106,7 @@ def test_the_standings_are_in_the_order_of_the_race(analysis):
 
 
 def test_page_and_terminal_mark_those_that_left(analysis):
-    findings = Findings(analysis, assess(analysis), [], [])
-    html = page(findings, sections(findings))
+    html = page(Findings(analysis, assess(analysis)))
     assert "The race on dev" in html and "0.0210 below MaxP 128/64" in html
     lines = terminal_text(analysis, Path("index.html")).splitlines()
     assert sum(" out" in line for line in lines if line.startswith("MaxP")) == 3
