@@ -89,6 +89,13 @@ def _analyse(given: argparse.Namespace) -> int:
         print("No relevant passages are known (--passages): scores by position only.")
     home = Path(given.storage) / "positional_bias"
     folder = given.out or home / _file_name(f"{collection.name}-{split}")
+    scorers: dict[str, ChunkScorer] = {}
+    if given.backbone:
+        from rank_core.encoders.backbones import resolve_backbone
+        from sweeps.positions.embeddings import cosine_scorer
+
+        backbone = resolve_backbone(given.backbone)
+        scorers = {f"cosine, {backbone.name}": cosine_scorer(backbone)}
     settings = Settings(window=given.window, num_bins=given.bins, first=given.first)
     result = analyse(
         collection,
@@ -96,7 +103,7 @@ def _analyse(given: argparse.Namespace) -> int:
         pairs,
         settings,
         passages=passages,
-        scorers=_scorers(given),
+        scorers=scorers,
         judged=_judge(given, pairs, folder),
         facts={"judge": given.judge_model} if given.judge_url else {},
     )
@@ -109,16 +116,6 @@ def _analyse(given: argparse.Namespace) -> int:
     print(result.answer)
     print(f"Page: {page}")
     return 0
-
-
-def _scorers(given: argparse.Namespace) -> dict[str, ChunkScorer]:
-    if not given.backbone:
-        return {}
-    from rank_core.encoders.backbones import resolve_backbone
-    from sweeps.positions.embeddings import cosine_scorer
-
-    backbone = resolve_backbone(given.backbone)
-    return {f"cosine, {backbone.name}": cosine_scorer(backbone)}
 
 
 def _judge(

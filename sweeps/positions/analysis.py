@@ -34,7 +34,6 @@ from sweeps.positions.rsv import (
     ChunkScorer,
     RelevantPair,
     RsvPoint,
-    chunk_scores,
     rsv_curve,
     word_chunks,
 )
@@ -106,7 +105,7 @@ def analyse(
     chunks = (chunk.text for pair in pairs for chunk in word_chunks(pair.text, settings.window))
     everyone: dict[str, ChunkScorer] = {"BM25": Bm25Chunks(chunks), **(scorers or {})}
     curves = {
-        name: rsv_curve(list(chunk_scores(pairs, scorer, settings.window)), settings.num_bins)
+        name: rsv_curve(pairs, scorer, settings.window, settings.num_bins)
         for name, scorer in everyone.items()
     }
     summary = _length_summary(collection, pairs, settings) | _position_summary(positions, settings)
@@ -129,21 +128,17 @@ def analyse(
 def _length_summary(
     collection: Collection, pairs: Sequence[RelevantPair], settings: Settings
 ) -> dict[str, float]:
-    total = len(collection.documents)
-    step = max(1, -(-total // settings.max_documents)) if settings.max_documents else 1
-    counted = islice(collection.documents, 0, None, step)
+    most, first = settings.max_documents, settings.first
+    step = max(1, -(-len(collection.documents) // most)) if most else 1
     relevant = {pair.doc_id: pair.text for pair in pairs}
-    lengths = {
-        "all documents": [len(collection.documents[doc_id].split()) for doc_id in counted],
-        "relevant documents": [len(text.split()) for text in relevant.values()],
-    }
+    counted = (collection.documents[name] for name in islice(collection.documents, 0, None, step))
     summary: dict[str, float] = {}
-    for kind, words in lengths.items():
+    for kind, texts in (("all documents", counted), ("relevant documents", relevant.values())):
+        words = np.array([len(text.split()) for text in texts])
         summary[f"{kind}: counted"] = len(words)
         summary[f"{kind}: median words"] = float(np.median(words))
-        summary[f"{kind}: longest"] = int(max(words))
-        share = float(np.mean([length > settings.first for length in words]))
-        summary[f"{kind}: share longer than {settings.first} words"] = share
+        summary[f"{kind}: longest"] = int(words.max())
+        summary[f"{kind}: share longer than {first} words"] = float(np.mean(words > first))
     return summary
 
 

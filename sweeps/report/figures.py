@@ -92,14 +92,12 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
         for (window, stride), cell in one.cells.items():
             place = one.strides.index(stride), one.windows.index(window)
             _draw_cell(axes, *place, cell, analysis, norm)
-        axes.set_xlim(-0.5, len(one.strides) - 0.5)
-        axes.set_ylim(-0.5, len(one.windows) - 0.5)
+        axes.set(xlim=(-0.5, len(one.strides) - 0.5), ylim=(-0.5, len(one.windows) - 0.5))
+        axes.set(xlabel="stride (tokens)", ylabel="window")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_xticks(range(len(one.strides)), list(map(str, one.strides)))
         axes.set_yticks(range(len(one.windows)), list(map(str, one.windows)))
-        axes.set_xlabel("stride (tokens)")
-        axes.set_ylabel("window")
         axes.set_title(one.title, loc="left", fontsize=10, fontweight="bold")
     words = f"Mean {primary}"
     if analysis.primary:
@@ -119,9 +117,9 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
 def _norm(analysis: Analysis) -> Normalize:
     """The colour scale, without collapsed seeds, beside which other differences would pale."""
     healthy = {system.cell.cell for system in analysis.cells if not system.seeds("collapsed")}
-    deltas = [abs(pair.delta) for pair in analysis.primary if pair.system in healthy]
-    every = [abs(pair.delta) for pair in analysis.primary]
-    largest = max(deltas or every, default=0.0) or 0.001
+    every = {pair.system: abs(pair.delta) for pair in analysis.primary}
+    deltas = [delta for system, delta in every.items() if system in healthy]
+    largest = max(deltas or every.values(), default=0.0) or 0.001
     return Normalize(-largest, largest)
 
 
@@ -167,8 +165,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
         face = INK if pair.significant(sweep.alpha) else PAPER
         axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
         edge_note(axes, row, [(signed(pair.delta), pair.delta)], (left, right))
-    axes.set_xlim(left, right)
-    axes.set_ylim(len(ordered) - 0.45, -0.55)
+    axes.set(xlim=(left, right), ylim=(len(ordered) - 0.45, -0.55))
     axes.set_xlabel(f"difference in {sweep.primary}")
     decided = len(analysis.undecided) < len(ordered)
     for words, colour, _, width, *_ in _SCOPES if decided else _SCOPES[:1]:
@@ -215,8 +212,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
         edge_note(axes, -0.72, [(words, first)], ends, colour=GREY)
     for row, cell in enumerate(cells):
         _draw_seeds(axes, row, cell, analysis, ends)
-    axes.set_xlim(ends)
-    axes.set_ylim(len(cells) - 0.4, -1.05)
+    axes.set(xlim=ends, ylim=(len(cells) - 0.4, -1.05))
     axes.set_xlabel(f"{sweep.primary} on {sweep.split}")
     axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
     if any(system.seeds("collapsed") for system in cells):
@@ -352,8 +348,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
     _frame(axes, list(costs.values()), [means[cell] for cell in costs], sorted(halves))
     names = costs if len(costs) <= _NAMED_POINTS else front
     _names(axes, {cell: (costs[cell], means[cell]) for cell in names}, analysis)
-    axes.set_xlabel(unit)
-    axes.set_ylabel(f"{sweep.primary} on {sweep.split}")
+    axes.set(xlabel=unit, ylabel=f"{sweep.primary} on {sweep.split}")
     grid(axes)
     words = "Filled: on the Pareto front (no cheaper system is better)."
     return draw(
@@ -480,8 +475,7 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
             kept = ring | {"mec": line["color"], "zorder": 5}
             dev.plot(curve.best_step, curve.dev[curve.best_step], "o", **kept)
     for axes, label in ((loss, "training loss"), (dev, f"{sweep.primary} on dev")):
-        axes.set_ylabel(label)
-        axes.set_xlim(0, steps * 1.04)
+        axes.set(ylabel=label, xlim=(0, steps * 1.04))
         grid(axes)
     dev.set_xlabel("optimiser step")
     loss.set_ylim(bottom=0)
@@ -507,14 +501,13 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
 def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, dict[str, Any]]:
     """{cell: colour and drawing order}; of many cells only baseline and best have a colour."""
     present = list(dict.fromkeys(curve.cell for curve in curves))
-    if len(present) <= len(_COLOURS):
-        chosen = dict(zip(present, _COLOURS, strict=False))
-    else:
+    chosen = dict(zip(present, _COLOURS, strict=False))
+    if len(present) > len(_COLOURS):
         best = {analysis.best.system: BLUE} if analysis.best else {}
         chosen = {analysis.sweep.baseline: INK} | best
-    pale = {"color": _PALE, "zorder": 1}
     return {
-        cell: {"color": chosen[cell], "zorder": 4} if cell in chosen else pale for cell in present
+        cell: {"color": chosen.get(cell, _PALE), "zorder": 4 if cell in chosen else 1}
+        for cell in present
     }
 
 

@@ -1,7 +1,7 @@
 """Pages without outside files, from the templates beside this module."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ class Section:
     title: str = ""
     link: tuple[str, str] | None = None  # (file beside the page, words)
     tables: Sequence[Table] = ()  # each under its title, if it has one
-    folded: Mapping[str, Sequence[Table]] = field(default_factory=dict)  # {words to open: tables}
     figures: Sequence["Drawing"] = ()  # an appendix is folded
     code: str = ""
     values: Sequence[tuple[str, str]] = ()  # (name, value) in a fixed-width font

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.report.access import Access, access_sentence
 from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
-from sweeps.report.attempts import lost_table, unfinished
-from sweeps.report.conclusions import conclusions
+from sweeps.report.conclusions import conclusions, unfinished
 from sweeps.report.html import Section, render
 from sweeps.report.load import Sweep
 from sweeps.report.next_step import next_step
@@ -17,7 +16,6 @@ from sweeps.report.notation import decisive_p, interval_text, level_text, signed
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
 from sweeps.report.reliability import Reliability, reliability_results, reliability_sentences
 from sweeps.report.results import json_text, page_table, shared_results
-from sweeps.report.search import standings
 from sweeps.report.summary import query_set_means, query_sets
 from sweeps.report.table import Table, table
 
@@ -86,16 +84,13 @@ def sections(findings: Findings) -> list[Section]:
     """The sections below the conclusions, in their order; a new one is an entry here."""
     analysis, sweep = findings.analysis, findings.analysis.sweep
     tables = [page_table(analysis), _own_baselines(analysis)]
-    folded = [standings(sweep), _query_sets(analysis)]
-    lost = [shown for shown in (unfinished(sweep), lost_table(sweep)) if shown]
+    lost = unfinished(sweep)
     opened = [figure for figure in findings.figures if not figure.appendix]
     appendix = [figure for figure in findings.figures if figure.appendix]
-    parts = [
-        Section(
-            tables=[shown for shown in tables if shown],
-            folded={shown.title: [shown] for shown in folded if shown},
-        )
-    ]
+    parts = [Section(tables=[shown for shown in tables if shown])]
+    if sets := _query_sets(analysis):
+        title = f"{sweep.primary} by query set"
+        parts.append(Section(title, tables=[sets], is_folded=True))
     parts += [Section(figures=opened)] if opened else []
     if findings.agreement:
         moved = moved_text(analysis, findings.queries)
@@ -103,7 +98,7 @@ def sections(findings: Findings) -> list[Section]:
         note = shared_documents(findings.agreement)
         parts.append(Section("Agreement of runs", note=note, link=link))
     if lost:
-        parts.append(Section("Lost attempts and unfinished trials", tables=lost, is_folded=True))
+        parts.append(Section("Unfinished trials", tables=[lost], is_folded=True))
     parts += [Section(figures=appendix)] if appendix else []
     return [*parts, _reproduce(sweep)]
 
@@ -147,7 +142,6 @@ def _query_sets(analysis: Analysis) -> Table | None:
     return table(
         ("system", f"all ({sum(sizes.values())})", *(f"{name} ({n})" for name, n in sizes.items())),
         rows,
-        title=f"{primary} by query set",
         caption="The first column is the mean over all queries, not over the sets.",
     )
 

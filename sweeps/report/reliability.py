@@ -95,13 +95,22 @@ def assess(analysis: Analysis) -> Reliability:
     seeded = None if matrix is None else _seeded(matrix)
     decided = any(not math.isnan(pair.se_both) for pair in analysis.primary)
     trained = seeded is not None and sweep.baseline in seeded.cells
-    components = None
+    components: SweepComponents | None = None
+    least: float | None = None
     if seeded and decided:  # a baseline without seeds has no variance
         anchor = sweep.baseline if trained else seeded.cells[0]
-        components = sweep_components(seeded, baseline=anchor)
+        parts = components = sweep_components(seeded, baseline=anchor)
+        if trained:
+            least = floor(
+                Variances(parts.difference.sd, parts.seed.sd, parts.residual.sd),
+                num_queries=parts.num_queries,
+                alpha=sweep.alpha,
+                power=POWER,
+                family_size=analysis.primary[0].family_size,
+            )
     return Reliability(
         components=components,
-        floor=_floor(analysis, components) if components and trained else None,
+        floor=least,
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
         chosen_on_dev=_chosen_on_dev(analysis),
@@ -122,51 +131,30 @@ def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability
 
 def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
     """The cells with two seeds or more."""
-    cells = tuple(cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1)
+    seeds = {cell: own for cell, own in matrix.seeds.items() if len(own) > 1}
+    scores = {cell: matrix.scores[cell] for cell in seeds}
+    cells = tuple(cell for cell in matrix.cells if cell in seeds)
     if not cells:
         return None
-    return dataclasses.replace(
-        matrix,
-        cells=cells,
-        seeds={cell: matrix.seeds[cell] for cell in cells},
-        scores={cell: matrix.scores[cell] for cell in cells},
-    )
-
-
-def _floor(analysis: Analysis, components: SweepComponents) -> float:
-    return floor(
-        Variances(components.difference.sd, components.seed.sd, components.residual.sd),
-        num_queries=components.num_queries,
-        alpha=analysis.sweep.alpha,
-        power=POWER,
-        family_size=analysis.primary[0].family_size,
-    )
+    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores)
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
     """The limits of every comparison with a decision on the primary measure."""
     sweep = analysis.sweep
     limits = []
-    trained = sum(
-        not math.isnan(pair.se_both) and pair.system not in sweep.deterministic
-        for pair in analysis.primary
-    )
-    for pair in analysis.primary:
+    decided = [pair for pair in analysis.primary if not math.isnan(pair.se_both)]
+    trained = sum(pair.system not in sweep.deterministic for pair in decided)
+    for pair in decided:
         test = analysis.tests[pair.measure, pair.system]
-        if not math.isnan(pair.se_both):
-            detectable = detectable_difference(
-                test, alpha=sweep.alpha, power=POWER, family_size=pair.family_size
-            )
-            per_error = detectable / test.se_both if test.se_both else 0.0
-            low, high = (per_error * math.sqrt(V) for V in variance_interval(test))
-            level = 1 - sweep.alpha / max(trained, 1)
-            limits.append(
-                Limits(
-                    pair.system, detectable, low, high,
-                    *confidence_interval(test, level),
-                    equivalence_p(test, margin=sweep.rope),
-                )
-            )  # fmt: skip
+        detectable = detectable_difference(
+            test, alpha=sweep.alpha, power=POWER, family_size=pair.family_size
+        )
+        per_error = detectable / test.se_both if test.se_both else 0.0
+        ends = (per_error * math.sqrt(variance) for variance in variance_interval(test))
+        family = confidence_interval(test, 1 - sweep.alpha / max(trained, 1))
+        equivalence = equivalence_p(test, margin=sweep.rope)
+        limits.append(Limits(pair.system, detectable, *ends, *family, equivalence))
     return limits
 
 
@@ -228,15 +216,16 @@ def grid_factors(analysis: Analysis) -> list[GridFactors]:
     factors = []
     for grid in crossed_grids(analysis.sweep, analysis.cells):
         for matrix, healthy in ((all_seeds, False), (without_collapsed(analysis), True)):
+            if matrix is None:
+                continue
             levels = {
                 system.cell.cell: {"window": window, "stride": stride}
                 for (window, stride), system in grid.cells.items()
-                if matrix and len(matrix.seeds.get(system.cell.cell, ())) > 1
+                if len(matrix.seeds.get(system.cell.cell, ())) > 1
             }
-            counts = [
-                len({cell[factor] for cell in levels.values()}) for factor in ("window", "stride")
-            ]
-            if matrix is not None and min(counts) > 1:
+            if all(
+                len({own[name] for own in levels.values()}) > 1 for name in ("window", "stride")
+            ):
                 tests = factor_tests(matrix, levels=levels)
                 factors.append(GridFactors(grid.title, len(levels), healthy, tests))
     return factors

@@ -7,12 +7,12 @@ means over seeds), upper case a difference that also holds over training runs.
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
 
-from rank_core.stats.baselines import Slot, baseline_of, by_slot, letter
+from rank_core.stats.baselines import Slot, by_slot, letter
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
@@ -155,7 +155,7 @@ def results_table(
     `slots` are the baselines of the letters, in their order; `words` caption and notes. The number
     of runs that a third party launched is unknown.
     """
-    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
+    scores = Scores(rows, slots, alpha, digits)
 
     def difference(row: ResultRow) -> str:
         pair = row.cells[0].comparison
@@ -225,39 +225,40 @@ def caption(
     own = [row for row in rows if not row.derived]
     seeds = [row.seeds_used for row in own if row.cell not in deterministic]
     fixed = [row.label for row in rows if row.cell in deterministic]
-    comparisons = [c for row in own for cell in row.cells for c in cell.comparisons]
+    comparisons = _comparisons(own)
     spread = not compact and any(not math.isnan(row.cells[0].sd_seeds) for row in rows)
     text = "Mean ± SD" if spread else "Mean"
     if seeds:
         text += f" over {_span(seeds)} training run{'s' * (max(seeds) != 1)} per system"
     if comparisons:
-        text += f" on {_span(c.num_queries for c in comparisons)} queries"
+        text += f" on {_span([c.num_queries for c in comparisons])} queries"
     text += f" ({names_text(fixed)}: deterministic)" if fixed else ""
     text += "; best in bold."
     if not comparisons:
         return text
     decided = any(not math.isnan(c.p_both) for c in comparisons)
-    details = [_legend(rows, slots, decided=decided), f"p < {alpha:g}", *_family(own)]
-    query_test = "in the paired t-test over queries"
-    differ = f"significant difference {query_test} ({'; '.join(details)})"
+    details = "; ".join([_legend(rows, slots, decided=decided), f"p < {alpha:g}", *_family(own)])
+    differ = f"significant difference in the paired t-test over queries ({details})"
     if decided:
         differ = (
-            f"significant difference ({'; '.join(details)}): upper case with queries and training "
-            f"runs as random effects, lower case only {query_test}"
+            f"significant difference ({details}): upper case with queries and training runs as "
+            "random effects, lower case only in the paired t-test over queries"
         )
     sentences = [text, f"Letters mark a {differ}; ↓: a loss."]
     if not compact:
-        first = slots_in_order(rows, slots)[0]
-        label = {row.cell: row.label for row in rows}.get(str(first), "the system's own baseline")
-        tested = (
-            f"; its {level_text(alpha)} interval and p are those of the test with both effects "
-            "random"
-        )
+        level, labels = level_text(alpha), {row.cell: row.label for row in rows}
+        label = labels.get(str(slots[0]), "the system's own baseline")
+        tested = f"; its {level} interval and p are those of the test with both effects random"
         sentences.append(f"Δ is the difference from {label}{tested * decided}.")
         shown = [row.cells[0].comparison for row in rows if row.cells[0].comparison]
-        sentences += [ONE_RUN_WORDS] if any(math.isnan(c.p_both) for c in shown) else []
-        sentences += [TWO_RUNS_WORDS] if any(map(has_two_runs, shown)) else []
-        sentences += [_average(rows, alpha)] if rows[0].average_gain else []
+        sentences += [ONE_RUN_WORDS] * any(math.isnan(c.p_both) for c in shown)
+        sentences += [TWO_RUNS_WORDS] * any(map(has_two_runs, shown))
+        if rows[0].average_gain:
+            sentences.append(
+                f"Avg. gain: mean over the {len(rows[0].cells)} columns of the relative gains over "
+                f"the first baseline, with its {level} interval (crossed bootstrap; the k-th run "
+                "of a system is the same training run in every column)."
+            )
     return " ".join(sentences)
 
 
@@ -278,9 +279,8 @@ def notes(
     `ties` is the number of tied scores that the tie policy ordered, if it was counted. Lost runs of
     a third party are unknown and not mentioned.
     """
-    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
     sentences = [f"{'Queries of' if third_party else 'Split'} {split}."]
-    if any(not math.isnan(c.p_both) for c in comparisons):
+    if any(not math.isnan(c.p_both) for c in _comparisons(rows)):
         nested = PAIRED if paired_seeds else "nested in systems"
         sentences.append(
             "The test with both effects random is a t-test with Welch's (1947) second-order "
@@ -293,33 +293,34 @@ def notes(
         )
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
     sentences.append(f"Ties: {tied}.")
-    return sentences + [_lost(rows, failed=failed, collapsed=collapsed)] * (not third_party)
+    if not third_party:
+        own = [(row.seeds_used, row.seeds_launched) for row in rows if not row.derived]
+        used, launched = map(sum, zip(*own, strict=True))
+        kept = " (collapsed trials are kept)" * bool(collapsed)
+        sentences.append(
+            f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
+            f"{kept}."
+        )
+    return sentences
+
+
+def _comparisons(rows: Sequence[ResultRow]) -> list[Comparison]:
+    return [c for row in rows for cell in row.cells for c in cell.comparisons]
 
 
 def _family(rows: Sequence[ResultRow]) -> list[str]:
     """`Holm over 2 comparisons`; empty where nothing needs a correction. The family of the test
     over queries alone has all systems, those of one run too."""
-    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
-    if not comparisons:
-        return []
+    comparisons = _comparisons(rows)
     tested = sum(row.cells[0].comparison is not None for row in rows)
     one_run = {math.isnan(c.p_both) for c in comparisons}
-    size = _span([*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)])
-    if size == "1":
+    sizes = [*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)]
+    if not sizes or max(sizes) == 1:
         return []
-    if comparisons[0].correction == "none":
+    correction, size = comparisons[0].correction, _span(sizes)
+    if correction == "none":
         return [f"not corrected for {size} comparisons"]
-    return [f"{CORRECTION_NAMES[comparisons[0].correction]} over {size} comparisons"]
-
-
-def slots_in_order(rows: Sequence[ResultRow], given: Sequence[Slot]) -> list[Slot]:
-    """The baselines in the order of their letters: the given ones, then by first appearance."""
-    slots = list(given)
-    for row in rows:
-        for comparison in (c for cell in row.cells for c in cell.comparisons):
-            if all(baseline_of(row.cell, slot) != comparison.baseline for slot in slots):
-                slots.append(comparison.baseline)
-    return slots
+    return [f"{CORRECTION_NAMES[correction]} over {size} comparisons"]
 
 
 def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) -> str:
@@ -327,7 +328,7 @@ def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) 
     where no test has both effects."""
     labels = {row.cell: row.label for row in rows}
     parts = []
-    for mark, slot in zip(ascii_lowercase, slots_in_order(rows, slots), strict=False):
+    for mark, slot in zip(ascii_lowercase, slots, strict=False):
         if isinstance(slot, str):
             text = labels.get(slot, slot)
         else:
@@ -337,22 +338,6 @@ def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) 
     return "; ".join(parts)
 
 
-def _lost(rows: Sequence[ResultRow], *, failed: int, collapsed: int) -> str:
-    launched = sum(row.seeds_launched for row in rows if not row.derived)
-    used = sum(row.seeds_used for row in rows if not row.derived)
-    text = f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
-    return text + (" (collapsed trials are kept)." if collapsed else ".")
-
-
-def _average(rows: Sequence[ResultRow], alpha: float) -> str:
-    return (
-        f"Avg. gain: mean over the {len(rows[0].cells)} columns of the relative gains over the "
-        f"first baseline, with its {level_text(alpha)} interval (crossed bootstrap; the k-th run "
-        "of a system is the same training run in every column)."
-    )
-
-
-def _span(counts: Iterable[int]) -> str:
-    values = list(counts)
-    low, high = min(values), max(values)
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
     return str(low) if low == high else f"{low}-{high}"

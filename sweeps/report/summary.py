@@ -74,9 +74,7 @@ def summarize(sweep: Sweep) -> list[CellSummary]:
 
 def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     trials = sweep.trials[sweep.trials["cell"] == cell]
-    fates = {
-        int(seed): str(fate) for seed, fate in zip(trials["seed"], trials["status"], strict=True)
-    }
+    fates = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
     # A deterministic cell declares its first seed alone.
     declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
     if cell in left_after(sweep):  # fewer seeds by design: none is missing
@@ -97,10 +95,10 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
     if not query_sets(sweep):
         return {}
     primary = _primary(sweep)
-    sets = pd.Series([query_set_of(query) for query in primary["query_id"]], index=primary.index)
-    means = primary["value"].groupby([primary["cell"], sets], sort=False).mean()
+    sets = [query_set_of(query) for query in primary["query_id"]]
+    means = primary.assign(set=sets).groupby(["cell", "set"], sort=False, observed=True)["value"]
     by_cell: dict[str, dict[str, float]] = {}
-    for (cell, name), value in means.items():
+    for (cell, name), value in means.mean().items():
         by_cell.setdefault(str(cell), {})[str(name)] = float(value)
     return by_cell
 

@@ -124,11 +124,11 @@ def latex(shown: Table, label: str = "") -> str:
     """A booktabs table, over both columns of a two-column page if it is wider than one; absent
     letters keep their width, so the means of a column stay aligned."""
     # The widest letter of every baseline in a column: the width of an absent letter.
-    columns = zip(*(row.cells for row in shown.rows), strict=True)
-    widest = [
-        tuple(max(slot, key=len) for slot in zip(*(c.letters for c in column), strict=True))
-        for column in columns
+    letters = [
+        [cell.letters for cell in column]
+        for column in zip(*(r.cells for r in shown.rows), strict=True)
     ]
+    widest = [tuple(max(slot, key=len) for slot in zip(*own, strict=True)) for own in letters]
     lines = [f"% {line}" for note in shown.notes for line in wrapped(note)]
     kind = "table*" if _latex_width(shown) > COLUMN else "table"
     lines += [rf"\begin{{{kind}}}", r"\centering"]
