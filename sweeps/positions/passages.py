@@ -131,7 +131,8 @@ def position_histogram(positions: Sequence[Position]) -> Histogram:
 def _width_for(largest: int, num_bins: int = 20) -> int:
     """A round width (1, 2, 5, 10, 20, ...) that cuts 0 to `largest` into at most `num_bins`."""
     widths = (factor * 10**power for power in count() for factor in (1, 2, 5))
-    return next(width for width in widths if largest < width * num_bins)
+    found: int = next(width for width in widths if largest < width * num_bins)
+    return found
 
 
 class Match(NamedTuple):

@@ -160,7 +160,8 @@ def _latex_width(shown: Table) -> float:
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The values, unrounded; an undefined value is an empty field."""
     values = pd.DataFrame(list(rows), columns=list(heading), dtype=object)
-    return values.to_csv(index=False, lineterminator="\n")
+    text: str = values.to_csv(index=False, lineterminator="\n")
+    return text
 
 
 def _with_groups(rows: Sequence[TableRow]) -> list[tuple[bool, TableRow]]:
