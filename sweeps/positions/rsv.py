@@ -102,10 +102,11 @@ def rsv_curve(
     mean_N, error_N = mean_QN.mean(axis=0), np.full(num_bins, np.nan)
     if len(mean_QN) > 1:
         error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(mean_QN))
-    ends = edges[:-1], edges[1:], mean_N, mean_N - NORMAL_95 * error_N, mean_N + NORMAL_95 * error_N
+    half_N = NORMAL_95 * error_N
+    columns = (edges[:-1], edges[1:], mean_N, mean_N - half_N, mean_N + half_N)
     return [
-        RsvPoint(*map(float, values), num_queries=len(mean_QN))
-        for values in zip(*ends, strict=True)
+        RsvPoint(low, high, mean, ci_low, ci_high, len(mean_QN))
+        for low, high, mean, ci_low, ci_high in np.transpose(columns).tolist()
     ]
 
 

@@ -151,10 +151,10 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
             test, alpha=sweep.alpha, power=POWER, family_size=pair.family_size
         )
         per_error = detectable / test.se_both if test.se_both else 0.0
-        ends = (per_error * math.sqrt(variance) for variance in variance_interval(test))
+        low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
         family = confidence_interval(test, 1 - sweep.alpha / max(trained, 1))
         equivalence = equivalence_p(test, margin=sweep.rope)
-        limits.append(Limits(pair.system, detectable, *ends, *family, equivalence))
+        limits.append(Limits(pair.system, detectable, low, high, *family, equivalence))
     return limits
 
 
