@@ -18,14 +18,13 @@ from sweeps.commands.compare.sources import training_runs
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import conclusions
-from sweeps.report.figures.figures import figures
+from sweeps.report.figures import figures
 from sweeps.report.html import table_part
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.next_step import next_step
 from sweeps.report.reliability import assess
-from sweeps.report.results import paper_table
-from sweeps.report.sections.results import page_table
+from sweeps.report.results import page_table, paper_table
 from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import table_text
 from sweeps.store.scores import TEXTS
@@ -74,8 +73,8 @@ class TestedTable:
 
     @cached_property
     def _figures(self) -> dict[str, Figure]:
-        drawn = figures(self._analysis, assess(self._analysis))
-        return {figure.drawing.name: figure.drawing.figure for figure in drawn}
+        drawn = figures(self._analysis, assess(self._analysis).factors)
+        return {figure.name: figure.figure for figure in drawn}
 
     def _repr_html_(self) -> str:
         step = next_step(self._analysis)

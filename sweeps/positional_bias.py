@@ -11,15 +11,16 @@ collection is flat.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.data.load import load_collection
-from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
+from sweeps.plan.flags import Flag
 from sweeps.positions.analysis import (
     Settings,
     analyse,
@@ -32,11 +33,25 @@ from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
 from sweeps.positions.rsv import ChunkScorer, RelevantPair, word_chunks
 
 SMOKE_PAIRS = 20
-LIMITS = {
-    **{"window": (1, 10**6), "bins": (1, 1000), "first": (1, 10**6), "max_pairs": (0, 10**9)},
-    **{"judge_window": (1, 10**6), "judge_pairs": (1, 10**6), "least_grade": (1, 10**9)},
-}
-"""{flag: its least and its greatest value}"""
+FLAGS = (
+    Flag("--split", "NAME", "train, dev or test; default: the first of them", default=""),
+    Flag("--passages", "FILE", "JSON lines of {query_id, text}: relevant", Path),
+    Flag("--least-grade", "N", "of a relevant document", int, 1, least=1, most=10**9),
+    Flag("--max-pairs", "N", "sampled relevant documents, 0: all", int, 1000, most=10**9),
+    Flag("--seed", "N", "of the samples", int, 1, least=-math.inf),
+    Flag("--window", "N", "words of a chunk", int, 50, least=1, most=10**6),
+    Flag("--bins", "N", "parts of a document in plots", int, 10, least=1, most=1000),
+    Flag("--first", "N", "words of a first window, marked", int, 512, least=1, most=10**6),
+    Flag("--backbone", "NAME|DIR", "score chunks by this encoder's mean vectors too"),
+    Flag("--judge-url", "URL", "grade chunks by a chat model of this server"),
+    Flag("--judge-model", "NAME", "the model's name on that server", default=""),
+    Flag("--judge-key", "VARIABLE", "environment variable with the key", default=""),
+    Flag("--judge-pairs", "N", "relevant documents to grade", int, 50, least=1, most=10**6),
+    Flag("--judge-window", "N", "words of a graded chunk", int, 300, least=1, most=10**6),
+    Flag("--smoke-test", "", f"take {SMOKE_PAIRS} relevant documents alone", bool),
+    Flag("--storage", "DIR", "of results", default="results"),
+    Flag("--out", "DIR", "default: STORAGE/positional_bias/COLLECTION-SPLIT", Path),
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,43 +62,23 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("ranksweep run positional_bias", __doc__)
-    add = parser.add_argument
     named = "a name, a folder or an expression such as 'python-docs|debias(splits=all)'"
-    add("--collection", required=True, metavar="NAME|DIR", help=named)
-    add("--split", default="", help="train, dev or test; default: the first of them")
-    add("--passages", type=Path, metavar="FILE", help="JSON lines of {query_id, text}: relevant")
-    add("--least-grade", type=int, default=1, help="of a relevant document (default: 1)")
-    add("--max-pairs", type=int, default=1000, help="sampled relevant documents, 0: all")
-    add("--seed", type=int, default=1, help="of the samples (default: 1)")
-    add("--window", type=int, default=50, help="words of a chunk (default: 50)")
-    add("--bins", type=int, default=10, help="parts of a document in plots (default: 10)")
-    add("--first", type=int, default=512, help="words of a first window, marked in plots")
-    add("--backbone", metavar="NAME|DIR", help="score chunks by this encoder's mean vectors too")
-    add("--judge-url", metavar="URL", help="grade chunks by a chat model of this server")
-    add("--judge-model", metavar="NAME", default="", help="the model's name on that server")
-    add("--judge-key", metavar="VARIABLE", default="", help="environment variable with the key")
-    add("--judge-pairs", type=int, default=50, help="relevant documents to grade (default: 50)")
-    add("--judge-window", type=int, default=300, help="words of a graded chunk (default: 300)")
-    add("--smoke-test", action="store_true", help=f"{SMOKE_PAIRS} relevant documents alone")
-    add("--storage", metavar="DIR", default="results", help="of results (default: results)")
-    add("--out", type=Path, metavar="DIR", help="default: STORAGE/positional_bias/COLLECTION-SPLIT")
+    parser.add_argument("--collection", required=True, metavar="NAME|DIR", help=named)
+    for flag in FLAGS:
+        flag.add_to(parser)
     return parser
 
 
 def _analyse(given: argparse.Namespace) -> int:
-    for flag, (least, most) in LIMITS.items():
-        if not least <= (value := getattr(given, flag)) <= most:
-            law = f">= {least}" if value < least else f"<= {most}"
-            raise BadInput(f"--{flag.replace('_', '-')} {law} must hold, got {value}")
+    for flag in FLAGS:
+        if flag.kind is int:
+            flag.check(getattr(given, flag.name))
     check_writable("--storage", given.out or Path(given.storage))
     collection = load_collection(given.collection)
     split = split_of(collection, given.split)
+    most = SMOKE_PAIRS if given.smoke_test else given.max_pairs
     pairs = relevant_pairs(
-        collection,
-        split,
-        max_pairs=SMOKE_PAIRS if given.smoke_test else given.max_pairs,
-        least_grade=given.least_grade,
-        seed=given.seed,
+        collection, split, max_pairs=most, least_grade=given.least_grade, seed=given.seed
     )
     passages = (
         read_passages(given.passages)
@@ -94,6 +89,13 @@ def _analyse(given: argparse.Namespace) -> int:
         print("No relevant passages are known (--passages): scores by position only.")
     home = Path(given.storage) / "positional_bias"
     folder = given.out or home / _file_name(f"{collection.name}-{split}")
+    scorers: dict[str, ChunkScorer] = {}
+    if given.backbone:
+        from rank_core.encoders.backbones import resolve_backbone
+        from sweeps.positions.embeddings import cosine_scorer
+
+        backbone = resolve_backbone(given.backbone)
+        scorers = {f"cosine, {backbone.name}": cosine_scorer(backbone)}
     settings = Settings(window=given.window, num_bins=given.bins, first=given.first)
     result = analyse(
         collection,
@@ -101,7 +103,7 @@ def _analyse(given: argparse.Namespace) -> int:
         pairs,
         settings,
         passages=passages,
-        scorers=_scorers(given),
+        scorers=scorers,
         judged=_judge(given, pairs, folder),
         facts={"judge": given.judge_model} if given.judge_url else {},
     )
@@ -114,16 +116,6 @@ def _analyse(given: argparse.Namespace) -> int:
     print(result.answer)
     print(f"Page: {page}")
     return 0
-
-
-def _scorers(given: argparse.Namespace) -> dict[str, ChunkScorer]:
-    if not given.backbone:
-        return {}
-    from rank_core.encoders.backbones import resolve_backbone
-    from sweeps.positions.embeddings import cosine_scorer
-
-    backbone = resolve_backbone(given.backbone)
-    return {f"cosine, {backbone.name}": cosine_scorer(backbone)}
 
 
 def _judge(

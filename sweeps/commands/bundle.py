@@ -36,7 +36,7 @@ from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE, read_accesses, record_access
 from sweeps.report.analysis import analyse
 from sweeps.report.build import report_files
-from sweeps.report.interpolation import digest_file, with_interpolated
+from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.query_page import TEXTS, moved_queries
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS
@@ -198,7 +198,7 @@ def put_qrels(folder: Path, judged: Mapping[str, Qrels]) -> None:
         path = folder / "qrels" / f"{split}.qrels"
         write_qrels(path, {query: dict(sorted(qrels[query].items())) for query in sorted(qrels)})
         note = path.with_name(f"{path.name}.sha256")
-        note.write_text(f"{digest_file(path)}  {path.name}\n", encoding="utf-8")
+        note.write_text(f"{file_sha256(path)}  {path.name}\n", encoding="utf-8")
 
 
 def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, bytes]:

@@ -35,7 +35,7 @@ from sweeps.plan.flags import MODES, SEARCH
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
 from sweeps.plan.next_command import changed, confirming
 from sweeps.plan.terminal import say
-from sweeps.report.figures.figure import INK, WIDTH, draw, new_figure, style
+from sweeps.report.drawing import INK, WIDTH, draw, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.report.table import table, terminal_lines, wrapped

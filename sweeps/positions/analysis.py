@@ -13,7 +13,6 @@ from rank_core.data.made.python_docs import NAME as PYTHON_DOCS
 from rank_core.data.made.python_docs import training_passages
 from rank_core.data.spans import relevant_spans, spans_file
 from rank_core.data.transforms.expression import (
-    Step,
     apply_transforms,
     make_transform,
     parse_collection_expression,
@@ -24,7 +23,7 @@ from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
 from rank_core.seeding import generator
 from sweeps.positions.judged_chunks import JudgedChunk, JudgedSummary, summarise
-from sweeps.positions.positions import (
+from sweeps.positions.passages import (
     Position,
     RelevantPassage,
     relevant_documents,
@@ -35,7 +34,6 @@ from sweeps.positions.rsv import (
     ChunkScorer,
     RelevantPair,
     RsvPoint,
-    chunk_scores,
     rsv_curve,
     word_chunks,
 )
@@ -107,7 +105,7 @@ def analyse(
     chunks = (chunk.text for pair in pairs for chunk in word_chunks(pair.text, settings.window))
     everyone: dict[str, ChunkScorer] = {"BM25": Bm25Chunks(chunks), **(scorers or {})}
     curves = {
-        name: rsv_curve(list(chunk_scores(pairs, scorer, settings.window)), settings.num_bins)
+        name: rsv_curve(pairs, scorer, settings.window, settings.num_bins)
         for name, scorer in everyone.items()
     }
     summary = _length_summary(collection, pairs, settings) | _position_summary(positions, settings)
@@ -130,21 +128,17 @@ def analyse(
 def _length_summary(
     collection: Collection, pairs: Sequence[RelevantPair], settings: Settings
 ) -> dict[str, float]:
-    total = len(collection.documents)
-    step = max(1, -(-total // settings.max_documents)) if settings.max_documents else 1
-    counted = islice(collection.documents, 0, None, step)
+    most, first = settings.max_documents, settings.first
+    step = max(1, -(-len(collection.documents) // most)) if most else 1
     relevant = {pair.doc_id: pair.text for pair in pairs}
-    lengths = {
-        "all documents": [len(collection.documents[doc_id].split()) for doc_id in counted],
-        "relevant documents": [len(text.split()) for text in relevant.values()],
-    }
+    counted = (collection.documents[name] for name in islice(collection.documents, 0, None, step))
     summary: dict[str, float] = {}
-    for kind, words in lengths.items():
+    for kind, texts in (("all documents", counted), ("relevant documents", relevant.values())):
+        words = np.array([len(text.split()) for text in texts])
         summary[f"{kind}: counted"] = len(words)
         summary[f"{kind}: median words"] = float(np.median(words))
-        summary[f"{kind}: longest"] = int(max(words))
-        share = float(np.mean([length > settings.first for length in words]))
-        summary[f"{kind}: share longer than {settings.first} words"] = share
+        summary[f"{kind}: longest"] = int(words.max())
+        summary[f"{kind}: share longer than {first} words"] = float(np.mean(words > first))
     return summary
 
 
@@ -152,17 +146,18 @@ def _position_summary(positions: Sequence[Position], settings: Settings) -> dict
     if not positions:
         return {}
     matched = [position for position in positions if position.found]
+    name = "relevant passages"
     summary: dict[str, float] = {
-        "relevant passages: sought": len(positions),
-        "relevant passages: found": len(matched),
+        f"{name}: sought": len(positions),
+        f"{name}: found": len(matched),
     }
     if matched:
-        starts = [position.word_start for position in matched]
-        inside = float(np.mean([start < settings.first for start in starts]))
-        summary["relevant passages: median words before"] = float(np.median(starts))
-        summary[f"relevant passages: share that starts in the first {settings.first}"] = inside
+        starts = np.array([position.word_start for position in matched])
+        inside = float(np.mean(starts < settings.first))
+        summary[f"{name}: median words before"] = float(np.median(starts))
+        summary[f"{name}: share that starts in the first {settings.first}"] = inside
         relative = float(np.mean([position.relative for position in matched]))
-        summary["relevant passages: mean relative position (chance .5)"] = relative
+        summary[f"{name}: mean relative position (chance .5)"] = relative
     return summary
 
 
@@ -205,31 +200,23 @@ def known_passages(text: str, collection: Collection, split: str) -> list[Releva
     base, steps = parse_collection_expression(text)
     for number, (name, settings) in enumerate(steps):
         if name == FarRelevant.name:
-            return _of_far_relevant(base, steps[:number], make_transform(name, settings))
+            transform = make_transform(name, settings)
+            assert isinstance(transform, FarRelevant)
+            source = apply_transforms(load_collection(base), steps[:number])
+            return [
+                RelevantPassage(span["query_id"], source.documents[span["passage_id"]])
+                for span in transform.spans(source)
+            ]
+    queries = collection.splits[split].queries
     if base == PYTHON_DOCS:
         bodies = dict(training_passages())
-        queries = collection.splits[split].queries
         return [
             RelevantPassage(q, bodies[doc_id]) for q, doc_id in queries.items() if doc_id in bodies
         ]
     path = None if steps else spans_file(base, collection)
-    if path is None:
-        return []
-    spans = relevant_spans(path, collection)
-    queries = collection.splits[split].queries
+    spans = relevant_spans(path, collection) if path else []
     texts = ((q, collection.documents[doc][start:end]) for q, doc, start, end in spans)
-    return [
-        RelevantPassage(query_id, text) for query_id, text in texts if query_id in queries and text
-    ]
-
-
-def _of_far_relevant(base: str, steps: Sequence[Step], transform: object) -> list[RelevantPassage]:
-    assert isinstance(transform, FarRelevant)
-    source = apply_transforms(load_collection(base), steps)
-    return [
-        RelevantPassage(span["query_id"], source.documents[span["passage_id"]])
-        for span in transform.spans(source)
-    ]
+    return [RelevantPassage(q, text) for q, text in texts if q in queries and text]
 
 
 def read_passages(path: Path) -> list[RelevantPassage]:

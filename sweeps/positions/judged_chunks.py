@@ -34,10 +34,14 @@ class JudgedChunk(NamedTuple):
 class JudgedSummary:
     """A summary of judged chunks."""
 
-    num_chunks: int
     malformed: int  # answers without a grade
     sizes: tuple[int, ...]  # chunks of each document
     first_relevant: tuple[int, ...]  # the first relevant chunk, from 0, where there is one
+
+    @property
+    def num_chunks(self) -> int:
+        """All judged chunks."""
+        return sum(self.sizes)
 
     @property
     def without_relevant(self) -> int:
@@ -109,18 +113,15 @@ def parse_grade(answer: str | None) -> int | None:
 
 def summarise(judged: Iterable[JudgedChunk]) -> JudgedSummary:
     """The first relevant chunk of each document, and the number of answers without a grade."""
-    sizes: dict[tuple[str, str], int] = {}
-    first: dict[tuple[str, str], int] = {}
-    malformed = 0
+    by_document: dict[tuple[str, str], list[JudgedChunk]] = {}
     for chunk in judged:
-        key = (chunk.query_id, chunk.doc_id)
-        sizes[key] = sizes.get(key, 0) + 1
-        malformed += chunk.grade is None
-        if chunk.grade is not None and chunk.grade >= RELEVANT:
-            first[key] = min(first.get(key, chunk.chunk), chunk.chunk)
+        by_document.setdefault((chunk.query_id, chunk.doc_id), []).append(chunk)
+    first = [
+        min((c.chunk for c in chunks if (c.grade or 0) >= RELEVANT), default=-1)
+        for chunks in by_document.values()
+    ]
     return JudgedSummary(
-        num_chunks=sum(sizes.values()),
-        malformed=malformed,
-        sizes=tuple(sizes.values()),
-        first_relevant=tuple(first.values()),
+        malformed=sum(c.grade is None for chunks in by_document.values() for c in chunks),
+        sizes=tuple(map(len, by_document.values())),
+        first_relevant=tuple(number for number in first if number >= 0),
     )

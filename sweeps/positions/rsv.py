@@ -6,11 +6,12 @@ embeddings. Here a document is cut into chunks of equally many words, a chunk's 
 scale from 0 (the worst chunk of its document) to 1 (the best), and averaged over queries.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from rank_core.first_stage import Bm25Index
 
@@ -27,18 +28,6 @@ class RelevantPair(NamedTuple):
     query: str
     doc_id: str
     text: str
-
-
-class ChunkScore(NamedTuple):
-    """One chunk of a document."""
-
-    query_id: str
-    doc_id: str
-    chunk: int
-    start: float  # relative: 0 is the start of the document, 1 its end
-    end: float
-    rsv: float
-    scaled: float  # 0 for the worst chunk of the document, 1 for the best
 
 
 class RsvPoint(NamedTuple):
@@ -76,69 +65,49 @@ def word_chunks(text: str, window: int) -> list[WordChunk]:
     ]
 
 
-def chunk_scores(
-    pairs: Iterable[RelevantPair], score: ChunkScorer, window: int
-) -> Iterator[ChunkScore]:
-    """The RSV of every chunk. A document with one chunk, or with equal scores of all chunks, is
-    excluded."""
-    for pair in pairs:
-        chunks = word_chunks(pair.text, window)
-        if len(chunks) < 2:
-            continue
-        rsv_C = np.asarray(score(pair.query, [chunk.text for chunk in chunks]), dtype=np.float64)
-        low, high = float(rsv_C.min()), float(rsv_C.max())
-        if high <= low:
-            continue
-        for number, chunk in enumerate(chunks):
-            rsv = float(rsv_C[number])
-            scaled = (rsv - low) / (high - low)
-            yield ChunkScore(
-                pair.query_id, pair.doc_id, number, chunk.start, chunk.end, rsv, scaled
-            )
+def scaled_scores(text: str, query: str, score: ChunkScorer, window: int) -> pd.DataFrame:
+    """`start, end, scaled` of every chunk, 0 for the worst of the document and 1 for the best; none
+    of a document with one chunk, or with equal scores of all chunks."""
+    chunks = pd.DataFrame(word_chunks(text, window))
+    if len(chunks) < 2:
+        return chunks[:0]
+    rsv_C = np.asarray(score(query, chunks.pop("text").tolist()), dtype=np.float64)
+    low, high = rsv_C.min(), rsv_C.max()
+    return chunks.assign(scaled=(rsv_C - low) / (high - low)) if high > low else chunks[:0]
 
 
-def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[RsvPoint]:
+def rsv_curve(
+    pairs: Iterable[RelevantPair], score: ChunkScorer, window: int, num_bins: int
+) -> list[RsvPoint]:
     """Mean scaled RSV in equal parts of the documents.
 
     A chunk counts in each part by its share there, so documents with few chunks leave no gaps.
     Chunks are averaged within a query first, because they are not independent.
     """
-    if not scores:
-        return []
     edges = np.linspace(0, 1, num_bins + 1)
-    share_CN = _shares(scores, edges)
-    scaled_C = np.array([score.scaled for score in scores])
-    queries = {query_id: q for q, query_id in enumerate(dict.fromkeys(s.query_id for s in scores))}
-    query_C = np.array([queries[score.query_id] for score in scores])
-    weight_QN, sum_QN = np.zeros((2, len(queries), num_bins))
-    np.add.at(weight_QN, query_C, share_CN)
-    np.add.at(sum_QN, query_C, share_CN * scaled_C[:, None])
+    sums: dict[str, np.ndarray] = {}
+    for pair in pairs:
+        chunks = scaled_scores(pair.text, pair.query, score, window)
+        if len(chunks):
+            start_C1, end_C1 = chunks[["start"]].to_numpy(), chunks[["end"]].to_numpy()
+            overlap_CN = np.minimum(end_C1, edges[1:]) - np.maximum(start_C1, edges[:-1])
+            share_CN = np.maximum(overlap_CN, 0)
+            for share_N, scaled in zip(share_CN, chunks["scaled"], strict=True):
+                sum_2N = sums.setdefault(pair.query_id, np.zeros((2, num_bins)))
+                sum_2N += share_N, share_N * scaled
+    if not sums:
+        return []
     # A document's chunks cover it from end to end, so no weight is zero.
-    mean_QN = sum_QN / weight_QN
-    mean_N = mean_QN.mean(axis=0)
-    error_N = np.full(num_bins, np.nan)
-    if len(queries) > 1:
-        error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(queries))
+    mean_QN = np.array([scored_N / weight_N for weight_N, scored_N in sums.values()])
+    mean_N, error_N = mean_QN.mean(axis=0), np.full(num_bins, np.nan)
+    if len(mean_QN) > 1:
+        error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(mean_QN))
+    half_N = NORMAL_95 * error_N
+    columns = (edges[:-1], edges[1:], mean_N, mean_N - half_N, mean_N + half_N)
     return [
-        RsvPoint(
-            low=float(edges[n]),
-            high=float(edges[n + 1]),
-            mean=float(mean_N[n]),
-            ci_low=float(mean_N[n] - NORMAL_95 * error_N[n]),
-            ci_high=float(mean_N[n] + NORMAL_95 * error_N[n]),
-            num_queries=len(queries),
-        )
-        for n in range(num_bins)
+        RsvPoint(low, high, mean, ci_low, ci_high, len(mean_QN))
+        for low, high, mean, ci_low, ci_high in np.transpose(columns).tolist()
     ]
-
-
-def _shares(scores: Sequence[ChunkScore], edges: np.ndarray) -> np.ndarray:
-    """The share of the document that each chunk covers in each part, (chunks, parts)."""
-    start_C1 = np.array([[score.start] for score in scores])
-    end_C1 = np.array([[score.end] for score in scores])
-    overlap = np.minimum(end_C1, edges[1:]) - np.maximum(start_C1, edges[:-1])
-    shares: np.ndarray = np.maximum(overlap, 0)
-    return shares
 
 
 class Bm25Chunks:

@@ -37,12 +37,10 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
     path = sweep.folder / ACCESS_FILE
     accesses = read_accesses(path)
     used = sweep.trials[sweep.trials["status"].isin(USED)]
-    if sweep.split == "dev" or used.empty:
-        return accesses
     trials = sorted((str(c), int(s)) for c, s in zip(used["cell"], used["seed"], strict=True))
     content = json.dumps([sweep.split, sorted(sweep.measures), trials])
-    content_hash = hashlib.sha256(content.encode()).hexdigest()[:12]
-    if any(access.hash == content_hash for access in accesses):
+    own = hashlib.sha256(content.encode()).hexdigest()[:12]
+    if sweep.split == "dev" or not trials or own in {access.hash for access in accesses}:
         return accesses
     access = Access(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -51,9 +49,9 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         num_cells=len({cell for cell, _ in trials}),
         num_trials=len(trials),
         seeds=sorted({seed for _, seed in trials}),
-        hash=content_hash,
+        hash=own,
     )
-    accesses = [*accesses, access]
+    accesses.append(access)
     # The report of a read-only sweep shows it all the same.
     with suppress(PermissionError), atomic_write(path) as unfinished:
         unfinished.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in accesses))

@@ -6,7 +6,7 @@ scores, also interpolated with the first stage.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,40 +26,34 @@ from rank_core.ranking.chunk_scores import (
     derived_run,
     read_chunks,
 )
-from rank_core.ranking.interpolation import DEFAULT, FirstStageMix, Mixture, choose_alpha, mixture
+from rank_core.ranking.interpolation import DEFAULT, FirstStageMix, choose_alpha, mixture
 from rank_core.records import Qrels, Run
 from rank_core.settings.config import TrialConfig
-from rank_core.stats.compare import Comparison, compare_pairs
+from rank_core.stats.compare import compare_pairs
 from rank_core.stats.matrix import score_matrix
 from sweeps.plan.experiment import model_and_windows
-from sweeps.report.load import Interpolated, Serving, Sweep, correction_of
+from sweeps.report.load import Interpolated, Serving, Sweep, correction_of, of_split
 from sweeps.report.notation import relation, short_signed
 from sweeps.store.scores import SCORE_COLUMNS, as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, find_sweep
 from sweeps.store.trial_status import USED
 
 PROBABILITY = {"model.chunk_scores": "probability"}
-AGGREGATIONS: dict[str, Mapping[str, Any]] = {
-    "first": {"model.name": "firstp"},
-    "max": {"model.name": "maxp"},
-    "sum": {"model.name": "sump"},
-    "sum P": {"model.name": "sump", **PROBABILITY},
-    "mean": {"model.name": "avgp"},
-    "mean P": {"model.name": "avgp", **PROBABILITY},
-    "best 2": {"model.name": "kmax-avgp", "model.k": 2},
-    "best 3": {"model.name": "kmax-avgp", "model.k": 3},
+_KINDS: dict[str, tuple[Mapping[str, Any], str]] = {
+    "first": ({"model.name": "firstp"}, "the score of its first chunk"),
+    "max": ({"model.name": "maxp"}, "the maximum of its chunk scores"),
+    "sum": ({"model.name": "sump"}, "the sum of its chunk scores"),
+    "sum P": ({"model.name": "sump", **PROBABILITY}, "the sum of its chunks' probabilities"),
+    "mean": ({"model.name": "avgp"}, "the mean of its chunk scores"),
+    "mean P": ({"model.name": "avgp", **PROBABILITY}, "the mean of its chunks' probabilities"),
+    "best 2": ({"model.name": "kmax-avgp", "model.k": 2}, "the mean of its best two chunk scores"),
+    "best 3": (
+        {"model.name": "kmax-avgp", "model.k": 3},
+        "the mean of its best three chunk scores",
+    ),
 }
-"""{heading: settings}; P: of probabilities, the sigmoid of the scores."""
-WORDS = {
-    "first": "the score of its first chunk",
-    "max": "the maximum of its chunk scores",
-    "sum": "the sum of its chunk scores",
-    "sum P": "the sum of its chunks' probabilities",
-    "mean": "the mean of its chunk scores",
-    "mean P": "the mean of its chunks' probabilities",
-    "best 2": "the mean of its best two chunk scores",
-    "best 3": "the mean of its best three chunk scores",
-}
+"""{heading: (settings, words)}; P: of probabilities, the sigmoid of the scores."""
+AGGREGATIONS = {heading: settings for heading, (settings, _) in _KINDS.items()}
 SPLITS = ("dev", "test")
 
 
@@ -124,28 +118,24 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
     values = pd.concat([s.values.assign(cell=s.cell, seed=s.seed) for s in ordered])
     values = as_categories(values[list(SCORE_COLUMNS)].reset_index(drop=True))
     trials = sweep.trials.set_index("cell", drop=False)
+
+    def swept(config: TrialConfig) -> dict[str, Any]:
+        settings = config.settings()
+        return {n: settings[n] for n in ("model.name", "chunking.window", "chunking.stride")}
+
     answered = replace(
         sweep,
         slots=(baseline.cell,),
         deterministic=tuple(s.cell for s in ordered),
         correction=correction_of(len(ordered) - 1),
-        cells=tuple(_cell(s) for s in ordered),
+        cells=tuple(Cell(s.cell, s.label, settings=swept(s.config)) for s in ordered),
         trials=pd.DataFrame([trials.loc[s.of].to_dict() | {"cell": s.cell} for s in ordered]),
-        scores=values[values["split"] == sweep.split].reset_index(drop=True),
-        dev_scores=values[
-            (values["split"] == "dev") & (values["measure"] == sweep.primary)
-        ].reset_index(drop=True),
+        scores=of_split(values, sweep.split, *sweep.measures),
+        dev_scores=of_split(values, "dev", sweep.primary),
         lists={(s.cell, s.seed): partial(kept.lists, s) for s in ordered},
         interpolated=tuple(s.interpolated(sweep.first_stage_name) for s in mixed),
     )
     return replace(answered, serving=_serving(answered, kept, systems, chosen, alone))
-
-
-def _cell(system: System) -> Cell:
-    """The row of a system."""
-    settings = system.config.settings()
-    swept = {n: settings[n] for n in ("model.name", "chunking.window", "chunking.stride")}
-    return Cell(system.cell, system.label, settings=swept)
 
 
 def _best(systems: list[System]) -> tuple[System, bool]:
@@ -178,13 +168,32 @@ class _Kept:
     def systems(self) -> Iterator[System]:
         """Every aggregation of every finished trial; the first chunk once for each window."""
         known: list[TrialConfig] = []
+        queries = sum(map(len, self.qrels.values()))
         finished = self.sweep.trials[self.sweep.trials["status"].isin(USED)]
         for trial in finished.to_dict("records"):
-            config, kept = self._chunks(str(trial["cell"]), int(trial["seed"]))
-            own = {name: derived_config(config, asked) for name, asked in AGGREGATIONS.items()}
-            own = {name: config for name, config in own.items() if config not in known}
-            known += own.values()
-            yield from self._of_trial(trial, own, kept)
+            cell, seed, tokens = trial["cell"], int(trial["seed"]), float(trial["encoder_tokens"])
+            config, kept = self._chunks(cell, seed)
+            first = tokens * _first_share(tokens, kept.values())
+            self.read_tokens += tokens
+            for heading, asked in AGGREGATIONS.items():
+                if (own := derived_config(config, asked)) in known:
+                    continue
+                known.append(own)
+                read = first if heading == "first" else tokens
+                self.separate_tokens += read
+                runs = {split: derived_run(kept[split], own) for split in SPLITS}
+                system = System(
+                    cell=f"{cell}.{heading.replace(' ', '-')}",
+                    of=cell,
+                    seed=seed,
+                    heading=heading,
+                    config=own,
+                    values=self.values(runs),
+                    dev=self._dev(runs["dev"]),
+                    tokens=read / queries,
+                    seconds=float(trial["eval_seconds"]) / queries,
+                )
+                yield self._mixed(system, runs) if self.interpolates else system
 
     def _chunks(self, cell: str, seed: int) -> tuple[TrialConfig, dict[str, KeptChunks]]:
         name = f"{cell}-seed{seed}"
@@ -195,60 +204,28 @@ class _Kept:
         folder = self.records.trial_folder(name)
         return config, {split: read_chunks(folder, split) for split in SPLITS}
 
-    def _of_trial(
-        self,
-        trial: Mapping[str, Any],
-        configs: Mapping[str, TrialConfig],
-        kept: Mapping[str, KeptChunks],
-    ) -> Iterator[System]:
-        queries = sum(len(self.qrels[split]) for split in SPLITS)
-        tokens = float(trial["encoder_tokens"])
-        first = tokens * _first_share(tokens, kept.values())
-        self.read_tokens += tokens
-        for heading, own in configs.items():
-            self.separate_tokens += first if heading == "first" else tokens
-            runs = {split: derived_run(kept[split], own) for split in SPLITS}
-            system = System(
-                cell=f"{trial['cell']}.{heading.replace(' ', '-')}",
-                of=str(trial["cell"]),
-                seed=int(trial["seed"]),
-                heading=heading,
-                config=own,
-                values=self.values(runs.__getitem__),
-                dev=_mean(query_values(self.qrels["dev"], runs["dev"], self.sweep.primary)),
-                tokens=(first if heading == "first" else tokens) / queries,
-                seconds=float(trial["eval_seconds"]) / queries,
-            )
-            yield self._mixed(system, runs) if self.interpolates else system
-
     def _mixed(self, system: System, runs: Mapping[str, Run]) -> System:
         """The system with the first stage, its alpha chosen on dev."""
-        sides: dict[str, Mixture] = {
-            split: mixture(runs[split], self.candidates[split]) for split in SPLITS
-        }
+        sides = {split: mixture(runs[split], self.candidates[split]) for split in SPLITS}
         alpha = choose_alpha(sides["dev"], self.qrels["dev"], self.sweep.primary)
-        run = sides["dev"].at(alpha)
-        dev = _mean(query_values(self.qrels["dev"], run, self.sweep.primary))
-        values = self.values(lambda split: sides[split].at(alpha))
+        mixed = {split: sides[split].at(alpha) for split in SPLITS}
+        values, dev = self.values(mixed), self._dev(mixed["dev"])
         return replace(system, alpha=alpha, mixed=values, mixed_dev=dev)
 
-    def values(self, run_of: Callable[[str], Run]) -> pd.DataFrame:
+    def _dev(self, run: Run) -> float:
+        values = query_values(self.qrels["dev"], run, self.sweep.primary)
+        return sum(values.values()) / len(values)
+
+    def values(self, runs: Mapping[str, Run]) -> pd.DataFrame:
         """`split, query_id, measure, value` of the runs of dev and test."""
-        tables = []
-        for split in SPLITS:
-            values = per_query(self.qrels[split], run_of(split), self.sweep.measures)
-            tables.append(values.assign(split=split))
-        return pd.concat(tables)
+        of_split = {s: per_query(self.qrels[s], runs[s], self.sweep.measures) for s in SPLITS}
+        return pd.concat([values.assign(split=split) for split, values in of_split.items()])
 
     def lists(self, system: System, queries: Collection[str]) -> dict[str, list[str]]:
         """The documents of some queries as the system ranks them."""
         _, kept = self._chunks(system.of, system.seed)
         run = derived_run(kept[self.sweep.split], system.config)
         return {query: list(run[query]) for query in queries if query in run}
-
-
-def _mean(values: Mapping[str, float]) -> float:
-    return sum(values.values()) / len(values)
 
 
 def _first_share(tokens: float, kept: Iterable[KeptChunks]) -> float:
@@ -273,9 +250,11 @@ def _serving(
     of_longest = [s for s in systems if s.of == kept.sweep.baseline]
     first, cut = (next(s for s in of_longest if s.heading == name) for name in ("first", "max"))
     measured = _measured(kept, best, alone, {first: "first", cut: "cut"})
+    mix = None if alone else FirstStageMix(best.alpha or 0.0, DEFAULT, sweep.first_stage_name)
+    model = {**sweep.backbone, "name": Path(sweep.backbone["name"]).name}
     return Serving(
         file=FILE,
-        setting=_setting(sweep, best, alone) | {"measured": measured},
+        setting=serving_setting(best.config, model, mix) | {"measured": measured},
         answer=_sentence(sweep, best, alone, measured, cut),
         rows=tuple(_row(s, sweep) for s in systems),
         of={s.cell: (s.of, s.config.settings()) for s in systems},
@@ -311,7 +290,7 @@ def _measured(
     assert values is not None
     tables = {"best": values} | {name: system.values for system, name in baselines.items()}
     if kept.interpolates:
-        tables["first stage"] = kept.values(kept.candidates.__getitem__)
+        tables["first stage"] = kept.values(kept.candidates)
     table = pd.concat([t.assign(cell=name, seed=1) for name, t in tables.items()])
     matrix = score_matrix(
         table[table["split"] == sweep.split], measure=sweep.primary, cells=[*tables]
@@ -330,28 +309,19 @@ def _measured(
         "queries": len(matrix.query_ids),
         "mean": float(matrix.scores["best"].mean()),
         "level": 1 - sweep.alpha,
-        "over": {test.baseline: _gain(test) for test in tests},
+        "over": {
+            test.baseline: {
+                "mean": test.mean_baseline,
+                "gain": test.delta,
+                "low": test.ci_low,
+                "high": test.ci_high,
+                "p": test.p_both_adjusted,
+            }
+            for test in tests
+        },
         "tokens_per_query": best.tokens,
         "seconds_per_query": best.seconds,
     }
-
-
-def _gain(test: Comparison) -> dict[str, float]:
-    """A difference as serving.json states it."""
-    return {
-        "mean": test.mean_baseline,
-        "gain": test.delta,
-        "low": test.ci_low,
-        "high": test.ci_high,
-        "p": test.p_both_adjusted,
-    }
-
-
-def _setting(sweep: Sweep, best: System, alone: bool) -> dict[str, Any]:
-    """What a server must do, and with which model."""
-    mix = None if alone else FirstStageMix(best.alpha or 0.0, DEFAULT, sweep.first_stage_name)
-    model = {**sweep.backbone, "name": Path(sweep.backbone["name"]).name}
-    return serving_setting(best.config, model, mix)
 
 
 def _sentence(
@@ -371,7 +341,7 @@ def _sentence(
         f"p {relation(gain['p'])})"
         for name, gain in over.items()
     ]
-    score = WORDS[best.heading]
+    score = _KINDS[best.heading][1]
     if not alone:
         score = f"{best.alpha:g} x {score} + {1 - (best.alpha or 0):g} x {sweep.first_stage_name}"
     return (

@@ -1,8 +1,9 @@
 """The numbers of a report: every system against its baselines, on every measure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from string import ascii_lowercase
 
 import numpy as np
@@ -78,11 +79,13 @@ class Analysis:
     @property
     def caption(self) -> str:
         """The caption of the table in a paper."""
+        return self.caption_of()
+
+    def caption_of(self, *, compact: bool = False) -> str:
+        """The caption, or that of a table of means and letters alone."""
+        fixed, alpha = self.deterministic, self.sweep.alpha
         return caption(
-            self.rows,
-            alpha=self.sweep.alpha,
-            slots=self.slots,
-            deterministic=self.deterministic,
+            self.rows, alpha=alpha, slots=self.slots, deterministic=fixed, compact=compact
         )
 
     @property
@@ -95,7 +98,7 @@ class Analysis:
             paired_seeds=self.paired,
             collapsed=sum(len(system.seeds("collapsed")) for system in self.cells),
             failed=sum(len(system.seeds(*LOST)) for system in self.cells),
-            ties=_ties(sweep),
+            ties=int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None,
             tie_policy=sweep.tie_policy,
             third_party=sweep.third_party,
         )
@@ -106,11 +109,8 @@ class Analysis:
         """The limits of this table's letters: a sentence each."""
         sentences = [*self.sweep.notes]
         if left_after(self.sweep):
-            fate = (
-                "stopped by ASHA"
-                if fate_word(self.sweep) == "stopped"
-                else "eliminated in the race"
-            )
+            by_asha = fate_word(self.sweep) == "stopped"
+            fate = "stopped by ASHA" if by_asha else "eliminated in the race"
             sentences.append(f"Systems without a difference were {fate} on dev.")
         sentences += [few] if (few := few_seeds(self.comparisons, self.sweep.alpha)) else []
         sentences += [words] if (words := interpolated_sentence(self)) else []
@@ -173,75 +173,71 @@ def analyse(sweep: Sweep) -> Analysis:
     """The comparisons of all that finished and was not eliminated; none without a finished
     baseline."""
     cells, eliminated = summarize(sweep), left_after(sweep)
-    used = [system.cell.cell for system in cells if system.num_used]
-    scored = [name for name in used if name not in eliminated]
+    scored = [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
     matrices = _matrices(sweep, scored)
-    paired = sweep.paired_seeds and all(
-        len({seeds for cell, seeds in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
-        for matrix in matrices.values()
-    )
+    paired = _is_paired(sweep, matrices.values())
     slots = _slots(sweep, scored)
-    by_measure: dict[str, ByLetter] = {
-        measure: compare_with(
-            matrix,
-            baselines=slots,
-            correction=sweep.correction,
-            alpha=sweep.alpha,
-            paired_seeds=paired,
-            deterministic=_deterministic(sweep, matrix),
-        )
+    by_measure = {
+        measure: _compare(sweep, matrix, slots, paired=paired)
         for measure, matrix in matrices.items()
         if slots
     }
-    of_letter = {
-        letter: [pair for compared in by_measure.values() for pair in compared[letter]]
-        for letter in ascii_lowercase[: len(slots)]
-    }
-    first = of_letter.get("a", [])
+    by_slot = [
+        [pair for compared in by_measure.values() for pair in compared[mark]]
+        for mark in ascii_lowercase[: len(slots)]
+    ]
+    first = by_slot[0] if by_slot else []
     average = _average_gains(sweep, matrices, first, slots)
     with_rows = _compare_derived(sweep, scored, slots) if first else {}
     derived = [_interpolated_summary(system, cells) for system in sweep.interpolated]
     first_stage = _first_stage_summary(sweep)
-    for measure, rows in with_rows.items():
-        by_measure[measure]["a"] += rows.added
-        by_measure[measure][ascii_lowercase[len(slots)]] = rows.against_first_stage
+    for measure, (added, against) in with_rows.items():
+        by_measure[measure]["a"] += added
+        by_measure[measure][ascii_lowercase[len(slots)]] = against
     return Analysis(
         sweep=sweep,
         cells=cells,
         slots=(*slots, *[FIRST_STAGE] * bool(first_stage)) if first else (),
         comparisons=first,
-        further=[pair for letter in of_letter if letter != "a" for pair in of_letter[letter]],
-        tests=_tests(sweep, matrices, first, paired=paired),
-        rows=_rows(
-            sweep,
-            _in_order(cells, derived, sweep.interpolated, first_stage),
-            by_measure,
-            average,
-        ),
+        further=[pair for compared in by_slot[1:] for pair in compared],
+        tests={
+            (pair.measure, pair.system): scope_test_of(
+                matrices[pair.measure],
+                (pair.system, pair.baseline),
+                paired_seeds=paired,
+                deterministic=sweep.deterministic,
+            )
+            for pair in first
+        },
+        rows=_rows(sweep, cells, derived, first_stage, by_measure, average),
         paired=paired,
-        interpolated=derived,
-        interpolated_comparisons=[pair for rows in with_rows.values() for pair in rows.added],
-        first_stage=first_stage,
-        first_stage_comparisons=[
-            pair for rows in with_rows.values() for pair in rows.against_first_stage
-        ],
         matrices=matrices,
-        gains=_gains(sweep, matrices, list(of_letter.values()), slots, paired=paired),
+        gains=_gains(sweep, matrices, by_slot, slots, paired=paired),
+        interpolated=derived,
+        interpolated_comparisons=[pair for added, _ in with_rows.values() for pair in added],
+        first_stage=first_stage,
+        first_stage_comparisons=[pair for _, against in with_rows.values() for pair in against],
     )
 
 
-def _tests(
-    sweep: Sweep, matrices: Matrices, compared: Sequence[Comparison], *, paired: bool
-) -> dict[tuple[str, str], ScopeTest]:
-    return {
-        (pair.measure, pair.system): scope_test_of(
-            matrices[pair.measure],
-            (pair.system, pair.baseline),
-            paired_seeds=paired,
-            deterministic=sweep.deterministic,
-        )
-        for pair in compared
-    }
+def _compare(sweep: Sweep, matrix: ScoreMatrix, slots: Sequence[Slot], *, paired: bool) -> ByLetter:
+    return compare_with(
+        matrix,
+        baselines=slots,
+        correction=sweep.correction,
+        alpha=sweep.alpha,
+        paired_seeds=paired,
+        deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
+    )
+
+
+def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
+    """True if seeds are declared as paired, and all trained cells have the same ones."""
+    fixed = sweep.deterministic
+    return sweep.paired_seeds and all(
+        len({own for cell, own in matrix.seeds.items() if cell not in fixed}) == 1
+        for matrix in matrices
+    )
 
 
 def without_collapsed(analysis: Analysis) -> ScoreMatrix | None:
@@ -279,16 +275,6 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
     if isinstance(first, str) and first not in scored:
         return ()
     return (first, *(slot for slot in further if slot))
-
-
-def _deterministic(sweep: Sweep, matrix: ScoreMatrix) -> list[str]:
-    return [cell for cell in sweep.deterministic if cell in matrix.cells]
-
-
-def _same_seeds(sweep: Sweep, matrix: ScoreMatrix) -> bool:
-    """True if all trained cells have the same seeds."""
-    trained = {own for cell, own in matrix.seeds.items() if cell not in sweep.deterministic}
-    return len(trained) == 1
 
 
 def _gains(
@@ -334,27 +320,16 @@ def _average_gains(
     df: dict[str, float] = {}
     for pair in compared:
         df[pair.system] = min(pair.df_both, df.get(pair.system, pair.df_both))
-    return average_gains(
-        [matrices[measure] for measures in sweep.collections.values() for measure in measures],
-        baseline=slots[0],
-        df=df,
-        weights=weights,
-        level=1 - sweep.alpha,
-    )
-
-
-@dataclass(frozen=True)
-class AddedComparisons:
-    """The comparisons of one measure that rows of the first stage add."""
-
-    added: list[Comparison]  # derived systems and the first stage with the first baseline
-    against_first_stage: list[Comparison]  # of all systems
+    columns = [matrices[measure] for measures in sweep.collections.values() for measure in measures]
+    level = 1 - sweep.alpha
+    return average_gains(columns, baseline=slots[0], df=df, weights=weights, level=level)
 
 
 def _compare_derived(
     sweep: Sweep, scored: Sequence[str], slots: Sequence[Slot]
-) -> dict[str, AddedComparisons]:
-    """By measure. The family of an added row is all systems of the table; that of the cells does
+) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
+    """{measure: (derived systems and the first stage with the first baseline, all systems with the
+    first stage)}. The family of an added row is all systems of the table; that of the cells does
     not change. A row that is another one by construction is no comparison."""
     derived = [
         system for system in sweep.interpolated if system.of in scored and not system.identical_to
@@ -369,38 +344,27 @@ def _compare_derived(
     both = replace(sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed))
     by_measure = {}
     for measure, matrix in _matrices(both, [*scored, *names]).items():
-        compared = compare_with(
-            matrix,
-            baselines=[*slots[:1], *first_stage],
-            correction=sweep.correction,
-            alpha=sweep.alpha,
-            paired_seeds=sweep.paired_seeds and _same_seeds(both, matrix),
-            deterministic=_deterministic(both, matrix),
-        )
+        paired = _is_paired(both, [matrix])
+        compared = _compare(both, matrix, [*slots[:1], *first_stage], paired=paired)
         added = [pair for pair in compared["a"] if pair.system in names]
-        by_measure[measure] = _one_p(added, compared.get("b", []))
+        against = compared.get("b", [])
+        by_measure[measure] = _one_p(added, against), _one_p(against, added)
     return by_measure
 
 
-def _one_p(added: list[Comparison], against: list[Comparison]) -> AddedComparisons:
-    """The comparisons with the pair that is in both families, first stage and baseline, given the
-    larger p of the two: one pair has one p."""
-    pairs = {frozenset((pair.system, pair.baseline)): pair for pair in added}
-    twice = [(pair, pairs.get(frozenset((pair.system, pair.baseline)))) for pair in against]
-    larger = {
-        key: replace(
-            own,
-            p_both_adjusted=max(own.p_both_adjusted, other.p_both_adjusted),
-            p_queries_adjusted=max(own.p_queries_adjusted, other.p_queries_adjusted),
+def _one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
+    """The comparisons, that of the first stage and the baseline, which is in both families, with
+    the larger p of the two: one pair has one p."""
+    twins = {frozenset((pair.system, pair.baseline)): pair for pair in others}
+    both = ((pair, twins.get(frozenset((pair.system, pair.baseline)), pair)) for pair in own)
+    return [
+        replace(
+            pair,
+            p_both_adjusted=max(pair.p_both_adjusted, twin.p_both_adjusted),
+            p_queries_adjusted=max(pair.p_queries_adjusted, twin.p_queries_adjusted),
         )
-        for one, two in twice
-        if two
-        for key, own, other in ((id(one), one, two), (id(two), two, one))
-    }
-    return AddedComparisons(
-        [larger.get(id(pair), pair) for pair in added],
-        [larger.get(id(pair), pair) for pair in against],
-    )
+        for pair, twin in both
+    ]
 
 
 def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
@@ -429,43 +393,29 @@ def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -
     )
 
 
-def _in_order(
-    cells: Sequence[CellSummary],
-    derived: Sequence[CellSummary],
-    of: Sequence[Interpolated],
-    first_stage: CellSummary | None,
-) -> list[CellSummary]:
-    """The first stage, then every cell followed by the systems derived from it."""
-    after = {system.of: summary for system, summary in zip(of, derived, strict=True)}
-    rows = [
-        first_stage,
-        *(row for system in cells for row in (system, after.get(system.cell.cell))),
-    ]
-    return [row for row in rows if row is not None]
-
-
 def _rows(
     sweep: Sweep,
-    cells: list[CellSummary],
+    cells: Sequence[CellSummary],
+    derived: Sequence[CellSummary],
+    first_stage: CellSummary | None,
     by_measure: Mapping[str, ByLetter],
     average: Mapping[str, GainInterval],
 ) -> list[ResultRow]:
-    """The rows of the table; cells of one group stand together, groups in order of appearance."""
-    groups = list(dict.fromkeys(system.cell.group for system in cells))
-    derived = {FIRST_STAGE, *(system.cell for system in sweep.interpolated)}
-    same_as = {
-        system.cell: sweep.label(system.identical_to)
-        for system in sweep.interpolated
-        if system.identical_to
-    }
+    """The first stage, then every cell followed by the system derived from it; cells of one group
+    stand together, groups in order of appearance."""
+    after = {one.of: row for one, row in zip(sweep.interpolated, derived, strict=True)}
+    pairs = [(system, after.get(system.cell.cell)) for system in cells]
+    systems = [row for row in (first_stage, *chain.from_iterable(pairs)) if row is not None]
+    groups = list(dict.fromkeys(system.cell.group for system in systems))
+    same = {one.cell: one.identical_to for one in sweep.interpolated if one.identical_to}
     first = sweep.slots[0]
     baselines = [first] if isinstance(first, str) else list(first.values())
     return [
         ResultRow(
             label=system.cell.label,
             group=system.cell.group,
-            cell=system.cell.cell,
-            is_baseline=system.cell.cell in baselines,
+            cell=(name := system.cell.cell),
+            is_baseline=name in baselines,
             seeds_used=system.num_used,
             seeds_launched=system.num_launched,
             cells=tuple(
@@ -473,22 +423,17 @@ def _rows(
                     measure,
                     system.mean(measure),
                     _deviation(list(system.seed_means[measure].values())),
-                    *of_system(by_measure.get(measure, {}), system.cell.cell),
+                    *of_system(by_measure.get(measure, {}), name),
                 )
                 for measure in sweep.measures
             ),
-            average_gain=average.get(system.cell.cell),
-            derived=system.cell.cell in derived,
-            same_as=same_as.get(system.cell.cell, ""),
+            average_gain=average.get(name),
+            derived=system is first_stage or system in derived,
+            same_as=sweep.label(same[name]) if name in same else "",
         )
-        for system in sorted(cells, key=lambda system: groups.index(system.cell.group))
+        for system in sorted(systems, key=lambda system: groups.index(system.cell.group))
     ]
 
 
 def _deviation(values: list[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-
-
-def _ties(sweep: Sweep) -> int | None:
-    """Tied scores of all used trials; None where they were not counted."""
-    return int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None

@@ -10,17 +10,16 @@ from rank_core.files import atomic_write
 from rank_core.records import Collection
 from rank_core.stats.compare import Comparison
 from sweeps.report.access import Access, record_access
+from sweeps.report.agreement import agreements
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.figures.figure import Shown
-from sweeps.report.figures.figures import figures
+from sweeps.report.figures import figures
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
-from sweeps.report.page import page, sections, sentences
+from sweeps.report.page import Findings, page, results_json
 from sweeps.report.published import published, published_lines
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
 from sweeps.report.reliability import assess
-from sweeps.report.results import json_text, results_json, table_files
-from sweeps.report.sections.section import Findings
+from sweeps.report.results import json_text, table_files
 from sweeps.report.terminal import terminal_text
 
 PLOTS = "plots"
@@ -51,29 +50,25 @@ def write_report(
     the cells that have a row with the first stage; by default those of the sweep's command.
     """
     analysis = analyse(with_interpolated(load_sweep(sweep_dir), interpolate))
+    sweep, folder = analysis.sweep, out or sweep_dir / "report"
     if with_published:
-        analysis = replace(analysis, published=published(analysis.sweep))
-    folder = out or sweep_dir / "report"
-    accesses = record_access(analysis.sweep, command or analysis.sweep.command)
+        analysis = replace(analysis, published=published(sweep))
+    accesses = record_access(sweep, command or sweep.command)
     queries = moved_queries(analysis)
     if collection is not None and queries:
         remember_texts(sweep_dir, queries, collection)
-    files = report_files(
-        analysis, accesses=accesses, queries=queries, label=f"tab:{analysis.sweep.name}"
-    )
-    if serving := analysis.sweep.serving:
-        files[serving.file] = json_text(serving.setting).encode()
+    files = report_files(analysis, accesses=accesses, queries=queries, label=f"tab:{sweep.name}")
+    if sweep.serving:
+        files[sweep.serving.file] = json_text(sweep.serving.setting).encode()
     write_files(folder, files)
     if not queries:
         (folder / QUERY_PAGE).unlink(missing_ok=True)  # of a report of other runs
-    if not out:
-        _remove_older_plots(folder / PLOTS, files)
-    return Report(
-        folder=folder,
-        comparisons=analysis.comparisons,
-        text=terminal_text(analysis, folder / "index.html", uri)
-        + "".join(f"{line}\n" for line in published_lines(analysis)),
-    )
+    for path in [] if out else (folder / PLOTS).iterdir():  # of an older report
+        if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
+            path.unlink()
+    text = terminal_text(analysis, folder / "index.html", uri)
+    text += "".join(f"{line}\n" for line in published_lines(analysis))
+    return Report(folder, analysis.comparisons, text)
 
 
 def report_files(
@@ -88,26 +83,19 @@ def report_files(
 ) -> dict[str, bytes]:
     """{file name below the folder: contents}. `label` is the table's in LaTeX; `notes` end its
     caption; `compact` shows means and letters alone; `more` is added to results.json."""
-    reliability = assess(analysis)
-    drawn = figures(analysis, reliability)
-    findings = Findings(analysis, reliability, drawn, accesses, queries)
-    parts = sections(findings)
+    judged, matrix = assess(analysis), analysis.matrices.get(analysis.sweep.primary)
+    drawn = figures(analysis, judged.factors)
+    shared = agreements(analysis.sweep, matrix) if matrix else []
+    findings = Findings(analysis, judged, drawn, accesses, queries, shared)
     texts = {
         **table_files(analysis, label=label, notes=notes, compact=compact),
-        "results.json": results_json(analysis, sentences(findings), parts, more),
-        "index.html": page(findings, parts),
+        "results.json": results_json(findings, more),
+        "index.html": page(findings),
         **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),
+        **{f"{PLOTS}/{figure.name}.svg": figure.svg for figure in drawn},
     }
-    return {name: text.encode() for name, text in texts.items()} | _plots(drawn)
-
-
-def _plots(drawn: list[Shown]) -> dict[str, bytes]:
-    """Every figure of the page as two files, for slides and papers."""
-    files = {}
-    for figure in drawn:
-        files[f"{PLOTS}/{figure.drawing.name}.svg"] = figure.drawing.svg.encode()
-        files[f"{PLOTS}/{figure.drawing.name}.png"] = figure.drawing.png
-    return files
+    pictures = {f"{PLOTS}/{figure.name}.png": figure.png for figure in drawn}
+    return {name: text.encode() for name, text in texts.items()} | pictures
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -116,10 +104,3 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     with ExitStack() as stack:  # none is renamed before all are written
         for name, data in files.items():
             stack.enter_context(atomic_write(folder / name)).write_bytes(data)
-
-
-def _remove_older_plots(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Remove plots of an older report that this one does not draw."""
-    for path in sorted(folder.iterdir()):
-        if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
-            path.unlink()

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
+from sweeps.plan.terminal import numbered
 from sweeps.report.analysis import Analysis
+from sweeps.report.load import Sweep
 from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
     ONE_RUN,
@@ -18,9 +21,13 @@ from sweeps.report.notation import (
     signed,
 )
 from sweeps.report.search import search_sentence
-from sweeps.report.sections.attempts import attempts_sentence
 from sweeps.report.summary import best_on_dev, dev_means, losses
+from sweeps.report.table import Table, table
+from sweeps.store.failures import counted, lost_by_kind
+from sweeps.store.trial_status import LOST, TrialStatus
 
+_NAMED_TRIALS = 4
+"""The number of trials that a line names before it counts the rest."""
 _WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
 """The largest difference of two means of the same values."""
@@ -50,7 +57,12 @@ def _fates(analysis: Analysis) -> str:
     if sweep.third_party:
         return ""
     stopped = [f"The sweep ended early: {sweep.stopped.rstrip('.')}."] if sweep.stopped else []
-    fates = losses(analysis.cells) or [_all_finished(analysis)]
+    count = sum(summary.num_used for summary in analysis.cells)
+    rest = sum(len(summary.seeds("stopped")) for summary in analysis.cells)
+    but = f" but for {rest} that ASHA stopped" if rest else ""
+    begun = " that started" if sweep.stopped else ""
+    whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
+    fates = losses(analysis.cells) or [whole]
     return " ".join([*stopped, *fates, attempts_sentence(sweep)]).strip()
 
 
@@ -58,25 +70,27 @@ def answer(analysis: Analysis) -> str:
     """The verdict on the sweep's question, on the primary measure."""
     sweep, label = analysis.sweep, analysis.baseline.cell.label
     if not analysis.baseline.num_used:
-        best = _best(analysis)
-        return f"No comparison is possible: the baseline {label} has no finished seed. {best}"
+        means = {s.cell.label: s.mean(sweep.primary) for s in analysis.cells if s.num_used}
+        best = max(means, key=means.__getitem__, default="")
+        highest = best and f"The highest {sweep.primary} is {means[best]:.3f}, of {best}."
+        why = f"the baseline {label} has no finished seed"
+        return f"No comparison is possible: {why}. {highest or 'No system has a score.'}"
     if not analysis.primary:
         return (
             f"No comparison is possible: only the baseline {label} has a finished seed "
             f"({sweep.primary} {analysis.baseline.mean(sweep.primary):.3f})."
         )
     decided = [c for c in analysis.primary if not math.isnan(c.p_both)]
+    declared = declaration(analysis)
     if not decided:
         marked = [c for c in analysis.primary if c.p_queries_adjusted < sweep.alpha]
-        declared = declaration(analysis)
         unless = f" ({declared} says that there are no others)" if declared else ""
         verdict = _verdict(analysis, analysis.primary, marked)
         return f"For these training runs alone{unless}: {verdict}"
     text = _verdict(analysis, decided, [c for c in decided if c.significant(sweep.alpha)])
-    if analysis.undecided:
-        names = names_text([sweep.label(c.system) for c in analysis.undecided])
-        has = "has" if len(analysis.undecided) == 1 else "have"
-        declared = declaration(analysis)
+    if undecided := analysis.undecided:
+        names = names_text([sweep.label(c.system) for c in undecided])
+        has = "has" if len(undecided) == 1 else "have"
         unless = f", unless {declared} declares that there are no others" if declared else ""
         text += f" {names} {has} one training run, too few for this test{unless}."
     if any(map(has_two_runs, decided)):
@@ -118,19 +132,16 @@ def certainty(analysis: Analysis) -> str:
     if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."
     elif all(math.isnan(c.p_both) for c in compared):
-        single = _single(analysis)
+        fixed = sweep.deterministic
+        single = [
+            c.cell.label for c in analysis.cells if c.num_used == 1 and c.cell.cell not in fixed
+        ]
         whose = "per system" if len(single) == len(analysis.cells) else f"of {names_text(single)}"
         scope = (
             f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
         )
     return f"{scope} {adjusted}; alpha = {sweep.alpha:g}."
-
-
-def _single(analysis: Analysis) -> list[str]:
-    fixed = analysis.sweep.deterministic
-    cells = [summary for summary in analysis.cells if summary.num_used == 1]
-    return [summary.cell.label for summary in cells if summary.cell.cell not in fixed]
 
 
 def confirmation(analysis: Analysis) -> str:
@@ -156,44 +167,39 @@ def _verdict(
 ) -> str:
     """The number of systems that differ from the baseline, the direction, and the gains."""
     sweep, count = analysis.sweep, len(compared)
-    baseline = sweep.label(sweep.baseline)
-    where = f"on {sweep.primary} ({sweep.count_text(compared[0].num_queries)})"
+    where = (
+        f"{sweep.label(sweep.baseline)} on {sweep.primary} "
+        f"({sweep.count_text(compared[0].num_queries)})"
+    )
+    if count == 1:
+        [only] = compared
+        word = "better than" if only.delta > 0 else "worse than"
+        how = f"significantly {word}" if significant else "not significantly different from"
+        return f"{sweep.label(only.system)} is {how} {where}: {_gain(analysis, only)}."
     if not significant:
         highest = max(compared, key=lambda c: c.delta)
-        if count == 1:
-            name = sweep.label(highest.system)
-            gain = _gain(analysis, highest)
-            return f"{name} is not significantly different from {baseline} {where}: {gain}."
         extreme = "smallest loss" if highest.delta < 0 else "largest gain"
         return (
-            f"No system is significantly different from {baseline} {where}. The {extreme} is "
+            f"No system is significantly different from {where}. The {extreme} is "
             f"{_named_gain(analysis, highest)}."
         )
     better = sorted((c for c in significant if c.delta > 0), key=lambda c: -c.delta)
     worse = sorted((c for c in significant if c.delta < 0), key=lambda c: c.delta)
-    if count == 1:
-        [comparison] = significant
-        word = "better" if better else "worse"
-        name, gain = sweep.label(comparison.system), _gain(analysis, comparison)
-        return f"{name} is significantly {word} than {baseline} {where}: {gain}."
     (first, word), (second, other) = (better, "better"), (worse, "worse")
     if not better:
         (first, word), (second, other) = (second, other), (first, word)
-    text = (
-        f"{_count(len(first), count)} significantly {word} than {baseline} {where}: "
-        f"{_named(analysis, first)}."
-    )
+    number = f"{len(first)} of {count} systems {_is(first)}"
+    if len(first) == count:
+        number = "Both systems are" if count == 2 else f"All {count} systems are"
+    text = f"{number} significantly {word} than {where}: {_named(analysis, first)}."
     if second:
-        verb = "is" if len(second) == 1 else "are"
-        return f"{text} {len(second)} {verb} significantly {other}: {_named(analysis, second)}."
+        named = _named(analysis, second)
+        return f"{text} {len(second)} {_is(second)} significantly {other}: {named}."
     return text if len(first) == count else f"{text} None is significantly {other}."
 
 
-def _count(number: int, of: int) -> str:
-    """`All 4 systems are`, `1 of 4 systems is`."""
-    if number == of:
-        return "Both systems are" if of == 2 else f"All {of} systems are"
-    return f"{number} of {of} systems {'is' if number == 1 else 'are'}"
+def _is(compared: Sequence[Comparison]) -> str:
+    return "is" if len(compared) == 1 else "are"
 
 
 def _named(analysis: Analysis, compared: Sequence[Comparison]) -> str:
@@ -208,15 +214,6 @@ def _gain(analysis: Analysis, comparison: Comparison) -> str:
     """`+0.012 (95% interval +0.003 to +0.021)`."""
     interval = interval_text(comparison).removesuffix(ONE_RUN)  # the sentence says it
     return f"{signed(comparison.delta)} ({level_text(analysis.sweep.alpha)} interval {interval})"
-
-
-def _best(analysis: Analysis) -> str:
-    primary = analysis.sweep.primary
-    scored = [summary for summary in analysis.cells if summary.num_used]
-    if not scored:
-        return "No system has a score."
-    best = max(scored, key=lambda summary: summary.mean(primary))
-    return f"The highest {primary} is {best.mean(primary):.3f}, of {best.cell.label}."
 
 
 def paired_t_test(analysis: Analysis) -> str:
@@ -305,11 +302,9 @@ def below_first_stage(analysis: Analysis) -> str:
     below = [summary for summary in scored if first - summary.mean(sweep.primary) > _ROUNDING]
     if not below:
         return ""
-    if len(below) == len(scored):
-        every = "every system" if sweep.interpolated else "Every system"
-        who = every if len(scored) > 1 else below[0].cell.label
-    else:
-        who = names_text([summary.cell.label for summary in below])
+    who = names_text([summary.cell.label for summary in below])
+    if len(below) == len(scored) > 1:
+        who = "every system" if sweep.interpolated else "Every system"
     verb = "lies" if len(below) in (1, len(scored)) else "lie"
     alone = "Without interpolation " if sweep.interpolated else ""
     return (
@@ -318,9 +313,40 @@ def below_first_stage(analysis: Analysis) -> str:
     )
 
 
-def _all_finished(analysis: Analysis) -> str:
-    count = sum(summary.num_used for summary in analysis.cells)
-    rest = sum(len(summary.seeds("stopped")) for summary in analysis.cells)
-    but = f" but for {rest} that ASHA stopped" if rest else ""
-    begun = " that started" if analysis.sweep.stopped else ""
-    return f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
+def attempts_sentence(sweep: Sweep) -> str:
+    """The number of trials with several attempts, for the conclusions; "" where none had."""
+    trials = _launched(sweep)
+    lost = lost_by_kind(trials, sweep.failures.to_dict("records"))
+    if not lost:
+        return ""
+    again = sum(int(trial["attempts"]) > 1 for trial in trials)
+    number = sum(lost.values())
+    words = f"{numbered(number, 'attempt')} {'was' if number == 1 else 'were'} lost"
+    needed = f"{again} of {len(trials)} trials needed more than one attempt; " if again else ""
+    return f"{needed}{words}: {counted(lost)}."
+
+
+def unfinished(sweep: Sweep) -> Table | None:
+    """(status, its trials with the same reason, the reason), each reason once."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for trial in _launched(sweep):
+        status, reason = trial["status"], _first_line(trial.get("stop_reason"))
+        if TrialStatus(status).waits and status not in LOST:
+            status, reason = "interrupted", "the command ended first"
+        if status in (*LOST, "interrupted"):
+            name = f"{sweep.label(trial['cell'])} seed {trial['seed']}"
+            reasons.setdefault((status, reason or "no reason was recorded"), []).append(name)
+    rows = [
+        (status, names_text(names, _NAMED_TRIALS), why) for (status, why), names in reasons.items()
+    ]
+    return table(("status", "trials", "reason"), rows, "lll") if rows else None
+
+
+def _launched(sweep: Sweep) -> list[dict[Any, Any]]:
+    """The rows of trials that had an attempt."""
+    return [row for row in sweep.trials.to_dict("records") if row.get("attempts", 0) > 0]
+
+
+def _first_line(reason: object) -> str:
+    """The first line of a reason; a table stores a missing reason as NaN or None."""
+    return reason.strip().partition("\n")[0] if isinstance(reason, str) else ""

@@ -1,13 +1,31 @@
-"""A page without outside files, from the template beside this module."""
+"""Pages without outside files, from the templates beside this module."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sweeps.report.table import Table
+
+if TYPE_CHECKING:  # draws, which `compare` does not need at first
+    from sweeps.report.drawing import Drawing
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page, drawn in the order of the fields."""
+
+    title: str = ""
+    link: tuple[str, str] | None = None  # (file beside the page, words)
+    tables: Sequence[Table] = ()  # each under its title, if it has one
+    figures: Sequence["Drawing"] = ()  # an appendix is folded
+    code: str = ""
+    values: Sequence[tuple[str, str]] = ()  # (name, value) in a fixed-width font
+    note: str = ""
+    is_folded: bool = False  # all of it, under its title
 
 
 def render(template: str, **content: Any) -> str:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import per_query
-from rank_core.files import atomic_write
+from rank_core.files import atomic_write, file_sha256
 from rank_core.progress import reported
 from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
 from rank_core.records import Qrels, Run
@@ -62,8 +62,8 @@ class MixtureInputs:
         """The hash of all of them."""
         paths = [path for split in SPLITS for path in self._paths(split)]
         recipe = [VERSION, ALPHAS, self.measures, self.primary, self.normalise]
-        digests = [_noted_hash(path) or digest_file(path) for path in paths]
-        return hashlib.sha256(json.dumps([*recipe, *digests]).encode()).hexdigest()
+        content = json.dumps([*recipe, *map(_digest, paths)])
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @cached_property
     def read(self) -> dict[str, tuple[Run, Qrels]]:
@@ -74,26 +74,17 @@ class MixtureInputs:
             for candidates, qrels in [self._paths(split)]
         }
 
-    @cached_property
-    def records(self) -> Records:
-        """The trials."""
-        return find_sweep(str(self.folder))
-
     def _paths(self, split: str) -> tuple[Path, Path]:
         candidates = self.folder / FIRST_STAGE / f"{split}.run.gz"
         return candidates, self.folder / "qrels" / f"{split}.qrels"
 
 
-def digest_file(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _noted_hash(path: Path) -> str:
-    """The stated SHA-256 of a file that a bundle may not contain; "" elsewhere."""
+def _digest(path: Path) -> str:
+    """The SHA-256 of a file; a bundle may have it alone, in a file beside."""
     note = path.with_name(f"{path.name}.sha256")
-    return note.read_text(encoding="utf-8").partition(" ")[0] if note.is_file() else ""
+    if note.is_file():
+        return note.read_text(encoding="utf-8").partition(" ")[0]
+    return file_sha256(path)
 
 
 def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
@@ -116,8 +107,7 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]
     try:
         systems = interpolate_cells(sweep, [name for name in cells if name not in eliminated])
-        first = first_stage_scores(sweep)
-        return replace(sweep, interpolated=systems, first_stage_scores=first)
+        return replace(sweep, interpolated=systems, first_stage_scores=first_stage_scores(sweep))
     except (BadInput, OSError) as error:
         return replace(sweep, not_interpolated=str(error))
 
@@ -181,18 +171,16 @@ def _interpolated(
         seed: trial_table(f"{cell.cell}-seed{seed}", inputs)
         for seed in reported(seeds, description, total=len(seeds))
     }
-    name = f"{cell.cell}+{FIRST_STAGE}"
-    scores = pd.concat(tables.values()).assign(cell=name)
-    scores = scores.loc[scores["split"] == sweep.split, list(SCORE_COLUMNS)]
-    same = cell.cell in sweep.deterministic or all((table["alpha"] == 0).all() for table in
-                                                   tables.values())  # fmt: skip
+    name, table = f"{cell.cell}+{FIRST_STAGE}", pd.concat(tables.values())
+    same = cell.cell in sweep.deterministic or bool((table["alpha"] == 0).all())
+    shown = (table["split"] == sweep.split) & (table["seed"].isin(seeds[:1] if same else seeds))
     return Interpolated(
         cell=name,
         of=cell.cell,
         label=f"{sweep.label(cell.cell)} +{sweep.first_stage_name}",
         normalise=inputs.normalise,
-        alphas={seed: tuple(dict.fromkeys(table["alpha"])) for seed, table in tables.items()},
-        scores=scores[scores["seed"] == seeds[0]] if same else scores,
+        alphas={seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
+        scores=table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)],
         deterministic=same,
     )
 
@@ -201,11 +189,12 @@ def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
     """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
     test; every fold has its own alpha. Read from disk where its inputs are the same."""
     path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
-    trial = hashlib.sha256(inputs.records.read(name, RESULT)).hexdigest()
+    records = find_sweep(str(inputs.folder))
+    trial = hashlib.sha256(records.read(name, RESULT)).hexdigest()
 
     def values() -> pd.DataFrame:
-        facts = inputs.records.result(name).facts
-        scores = _interpolate(name, inputs).assign(cell=facts["cell"], seed=facts["seed"])
+        facts = records.result(name).facts
+        scores = _interpolate(records, name, inputs).assign(cell=facts["cell"], seed=facts["seed"])
         return scores[[*SCORE_COLUMNS, "alpha"]]
 
     return _cached(path, {"inputs": inputs.key, "trial": trial}, values)
@@ -214,50 +203,37 @@ def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
 def _cached(
     path: Path, made_of: Mapping[str, str], values: Callable[[], pd.DataFrame]
 ) -> pd.DataFrame:
-    """The table at `path` if its inputs are the same; otherwise `values()`, written there."""
-    stored = _stored(path)
-    if stored is not None and made_of.items() <= stored[0].items():
-        return stored[1]
-    table = pa.Table.from_pandas(values(), preserve_index=False)
-    key = json.dumps({**made_of, "values": _values_digest(table.to_pandas())}).encode()
-    keyed = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key})
+    """The table at `path` if it is whole and its inputs are the same; otherwise `values()`, written
+    there."""
+    with suppress(Exception):  # pyarrow has many kinds
+        stored = pq.read_table(path)
+        table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])
+        if key == {**made_of, "values": _values_digest(table)}:
+            return table
+    made = pa.Table.from_pandas(values(), preserve_index=False)
+    table = made.to_pandas()
+    key = json.dumps({**made_of, "values": _values_digest(table)}).encode()
+    keyed = made.replace_schema_metadata({**(made.schema.metadata or {}), _KEY: key})
     with suppress(OSError):  # a read-only sweep computes it each time
         path.parent.mkdir(exist_ok=True)
         with atomic_write(path) as unfinished:
             pq.write_table(keyed, unfinished, compression="zstd")
-    return table.to_pandas()
-
-
-def _stored(path: Path) -> tuple[dict[str, str], pd.DataFrame] | None:
-    """The hashes of the inputs of a table on disk, and the table; None where it is missing or
-    damaged. Version 0.2 kept no hash of its values."""
-    try:
-        table = pq.read_table(path)
-        key, values = json.loads(table.schema.metadata[_KEY]), table.to_pandas()
-        damaged = key.get("values", "") not in ("", _values_digest(values))
-        return None if damaged else (key, values)
-    except Exception:  # pyarrow has many kinds
-        return None
+    return table
 
 
 def _values_digest(table: pd.DataFrame) -> str:
-    digest = hashlib.sha256()
-    for name in table:
-        column = table[name]
-        is_number = column.dtype.kind in "iuf"
-        content = column.to_numpy().tobytes() if is_number else "\0".join(column).encode()
-        digest.update(f"{name} {len(content)} ".encode() + content)
-    return digest.hexdigest()
+    rows = pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes()
+    return hashlib.sha256(f"{list(table)}".encode() + rows).hexdigest()
 
 
-def _interpolate(name: str, inputs: MixtureInputs) -> pd.DataFrame:
+def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataFrame:
     """The values of a trial whose alpha is chosen on dev, in each of its folds."""
     runs = {}
     for split in SPLITS:
-        inputs.records.read(name, f"{split}.run.gz")  # checks it
-        runs[split] = read_run(inputs.records.trial_folder(name) / f"{split}.run.gz")
+        records.read(name, f"{split}.run.gz")  # checks it
+        runs[split] = read_run(records.trial_folder(name) / f"{split}.run.gz")
     tables = []
-    for queries in _folds(name, inputs):
+    for queries in _folds(records, name, inputs):
         sides = {}
         for split in SPLITS:
             own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
@@ -273,15 +249,14 @@ def _interpolate(name: str, inputs: MixtureInputs) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _folds(name: str, inputs: MixtureInputs) -> list[dict[str, list[str]]]:
+def _folds(records: Records, name: str, inputs: MixtureInputs) -> list[dict[str, list[str]]]:
     """{split: its judged queries} of each model of the trial. A dev query of one fold is a test
     query of another, so a fold chooses by its own dev alone."""
     judged = {split: list(inputs.read[split][1]) for split in SPLITS}
-    if FOLDS not in inputs.records.result(name).files:
+    if FOLDS not in records.result(name).files:
         return [judged]
-    table = pd.read_parquet(io.BytesIO(inputs.records.read(name, FOLDS)))
-    own = {(fold, split): set(part["query_id"]) for (fold, split), part in
-           table.groupby(["fold", "split"])}  # fmt: skip
+    table = pd.read_parquet(io.BytesIO(records.read(name, FOLDS)))
+    own = table.groupby(["fold", "split"])["query_id"].agg(set)
     return [
         {split: [query for query in judged[split] if query in own[fold, split]] for split in SPLITS}
         for fold in sorted(set(table["fold"]))

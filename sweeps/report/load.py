@@ -65,6 +65,11 @@ class Interpolated:
 
 SERVING = "serving"
 """The name of the sweep whose rows are aggregations."""
+_AS_WRITTEN = (
+    "split measures primary deterministic paired_seeds swept collection backbone first_stage "
+    "versions command directory search stopped interpolate"
+).split()
+"""The fields of a sweep that `sweep.json` has under the same name."""
 
 
 @dataclass(frozen=True)
@@ -194,40 +199,25 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         _check_trials(records, states)
         _check_files(folder, file)
         values = read_scores(records, [state.name for state in states if state.status.used])
-    table = values
-    scores = _scores(folder, table, trials, split=file.split, measures=file.measures)
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
+    same = {name: getattr(file, name) for name in _AS_WRITTEN}
     return Sweep(
         folder=folder,
         name=file.sweep,
         question=f"{file.question} (smoke test)" if file.is_smoke_test else file.question,
-        split=file.split,
-        measures=file.measures,
-        primary=file.primary,
         slots=(file.baseline, own) if own else (file.baseline,),
-        deterministic=file.deterministic,
         alpha=float(file.alpha),
         correction=file.correction or correction_of(len(file.cells) - 1),
         rope=float(file.rope),
-        paired_seeds=file.paired_seeds,
-        swept=file.swept,
         seeds=file.seeds or tuple(sorted(int(seed) for seed in set(trials["seed"]))),
         cells=_distinct(tuple(replace(cell, config={}) for cell in file.cells)),
-        collection=file.collection,
-        backbone=file.backbone,
-        first_stage=file.first_stage,
-        versions=file.versions,
-        command=file.command,
-        directory=file.directory,
         confirms=file.confirms or None,
-        search=file.search,
-        stopped=file.stopped,
-        interpolate=file.interpolate,
         trials=trials,
         failures=failures,
-        scores=scores,
-        dev_scores=_dev_scores(table, file.primary),
+        scores=_scores(folder, values, trials, split=file.split, measures=file.measures),
+        dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
+        **same,
     )
 
 
@@ -251,15 +241,11 @@ def trial_table(states: Iterable[State], file: SweepFile) -> pd.DataFrame:
     settings = {cell.cell: cell.settings for cell in file.cells}
     swept = dict.fromkeys(name for values in settings.values() for name in values)
     rows = [
-        {
-            "cell": state.cell,
-            "seed": state.seed,
-            "status": str(state.status),
-            "stop_reason": state.reason,
-            "attempts": state.num_attempts,
-            **{name: settings[state.cell].get(name) for name in swept},
-            **{name: float(state.facts.get(name, "nan")) for name in COSTS},
-        }
+        [
+            *(state.cell, state.seed, str(state.status), state.reason, state.num_attempts),
+            *(settings[state.cell].get(name) for name in swept),
+            *(float(state.facts.get(name, "nan")) for name in COSTS),
+        ]
         for state in states
     ]
     return pd.DataFrame(rows, columns=[*TRIAL_COLUMNS, *swept, *COSTS])
@@ -267,19 +253,21 @@ def trial_table(states: Iterable[State], file: SweepFile) -> pd.DataFrame:
 
 def failure_table(states: Iterable[State]) -> pd.DataFrame:
     """A row per lost attempt."""
-    rows = []
-    for state in states:
-        for number, attempt in enumerate(state.attempts, start=1):
-            if attempt.lost and attempt.ended:
-                when = datetime.fromtimestamp(attempt.ended / 1000, UTC)
-                facts = {"cell": state.cell, "seed": state.seed, "attempt": number}
-                named = {
-                    name: getattr(attempt, name) for name in ("node", "kind", "reason", "again")
-                }
-                rows.append(facts | {"time": when.isoformat(timespec="seconds")} | named)
-    return pd.DataFrame(rows, columns=list(FAILURE_COLUMNS)).sort_values(
-        "time", kind="stable", ignore_index=True
-    )
+    rows = [
+        [
+            *(state.cell, state.seed, number, _utc(lost.ended)),
+            *(lost.node, lost.kind, lost.reason, lost.again),
+        ]
+        for state in states
+        for number, lost in enumerate(state.attempts, start=1)
+        if lost.lost and lost.ended
+    ]
+    table = pd.DataFrame(rows, columns=list(FAILURE_COLUMNS))
+    return table.sort_values("time", kind="stable", ignore_index=True)
+
+
+def _utc(milliseconds: float) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _check_trials(records: Records, states: Iterable[State]) -> None:
@@ -311,29 +299,29 @@ def _scores(
     if len(used) and split not in splits:
         names = ", ".join(sorted(map(str, splits))) or "no rows"
         raise BadInput(f"{path}: must hold the split {split!r}; found: {names}")
-    chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
-    outside = chosen[~chosen["value"].between(0, 1)]
-    strange = outside[~outside["measure"].astype(str).str.startswith(COUNTS)]
-    if len(strange):
-        row = strange.iloc[0]
+    chosen = of_split(table, split, *measures)
+    counts = chosen["measure"].astype(str).str.startswith(COUNTS)
+    outside = chosen[~chosen["value"].between(0, 1) & ~counts]
+    if len(outside):
+        row = outside.iloc[0]
         raise BadInput(
             f"{path}: {row['measure']} must be from 0 to 1, got {row['value']} for {row['cell']} "
             f"seed {row['seed']}, query {row['query_id']}; the sweep's command writes it again"
         )
     present = set(chosen.groupby(["cell", "seed", "measure"], observed=True).size().index)
     for cell, seed in zip(used["cell"], used["seed"], strict=True):
-        for measure in measures:
-            if (cell, seed, measure) not in present:
-                raise BadInput(
-                    f"{path}: every done or collapsed trial must have {measure} on {split}; "
-                    f"{cell} seed {seed} has none"
-                )
-    return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
+        if missing := [measure for measure in measures if (cell, seed, measure) not in present]:
+            raise BadInput(
+                f"{path}: every done or collapsed trial must have {missing[0]} on {split}; "
+                f"{cell} seed {seed} has none"
+            )
+    return chosen
 
 
-def _dev_scores(table: pd.DataFrame, primary: str) -> pd.DataFrame:
-    """The dev scores of the used trials, the only ones that may choose a cell."""
-    chosen = table[(table["split"] == "dev") & (table["measure"] == primary)]
+def of_split(table: pd.DataFrame, split: str, *measures: str) -> pd.DataFrame:
+    """The values of some measures on a split; those on dev are the only ones that may choose a
+    cell."""
+    chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
 
 

@@ -1,7 +1,7 @@
 """The README.md of an exported model: its use, its test, and its origin."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,9 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         markdown(paper_table(analysis)).strip(),
         _run_choice(analysis, facts),
         "## Data and origin",
-        _bullets(_origin(analysis, facts)),
+        "\n".join(f"- {line}" for line in _origin(analysis, facts)),
         "## Made by",
-        _commands([about["command"], facts.export_command]),
+        "\n".join(["```bash", *filter(None, [about["command"], facts.export_command]), "```"]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -63,14 +63,11 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
     lines += ["base_model:", f"- {base.name if base.is_absolute() else base}", "datasets:"]
     lines += [f"- {about['collection']['name']}", "tags:"]
     lines += [f"- {tag}" for tag in ["ranksweep", *tags]]
-    row = next(
-        (r for r in [*analysis.cells, *analysis.interpolated] if r.cell.label == about["label"]),
-        None,
-    )
+    rows = {row.cell.label: row for row in (*analysis.interpolated, *analysis.cells)}
+    row = rows.get(about["label"])
     if row is not None and row.num_used:
         of = f"{sweep.primary} on {sweep.split}, mean of {numbered(row.num_used, 'seed')}"
-        compared = [*analysis.primary, *analysis.interpolated_comparisons]
-        for c in compared:
+        for c in (*analysis.primary, *analysis.interpolated_comparisons):
             if c.system == row.cell.cell and c.measure == sweep.primary:
                 of += f"; from {sweep.label(c.baseline)} {signed(c.delta)} {interval_text(c)}"
         result = {
@@ -87,26 +84,22 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
 
 
 def _description(facts: CardFacts) -> str:
-    config = facts.config
+    config, mix = facts.config, facts.first_stage
     kind, cut = model_class(config.model.name), config.chunking
     windows = "" if kind.first_chunk_only else f" with stride {cut.stride}"
     most = f", at most {cut.max_chunks} of them" if cut.max_chunks else ""
-    return (
+    text = (
         f"{kind.label} ({kind.paper}) over {facts.about['backbone']['name']}. It reranks documents "
         f"for a query. It reads up to {cut.max_query_tokens} query tokens and the first "
         f"{cut.max_document_tokens:,} tokens of a document (title, line break, text), in "
         f"windows of {cut.window} tokens{windows}{most}."
-        f"{_mix_text(facts.first_stage)}"
     )
-
-
-def _mix_text(mix: FirstStageMix | None) -> str:
     if mix is None:
-        return ""
+        return text
     weights = f"{mix.alpha:g} x model + {1 - mix.alpha:g} x {mix.first_stage}"
     return (
-        f" Its score is {weights}, both {mix.normalise} normalised within a query; the weight was "
-        f"chosen on dev. It needs the scores of {mix.first_stage}."
+        f"{text} Its score is {weights}, both {mix.normalise} normalised within a query; the "
+        f"weight was chosen on dev. It needs the scores of {mix.first_stage}."
     )
 
 
@@ -117,20 +110,19 @@ def _usage(facts: CardFacts) -> str:
     lines = ["```python", "import rank_core", "", 'reranker = rank_core.Reranker.load("FOLDER")']
     text = "\n".join([*lines, call, "```"])
     cut = facts.config.chunking
-    if facts.is_cross_encoder and not model_class(facts.config.model.name).first_chunk_only:
-        text += (
-            "\n\nIt is a `CrossEncoder` of sentence-transformers (5.4 or later) as well, which "
-            "scores chunks: `serving.json` says how to cut a document and how to put the scores "
-            "of its chunks together (docs/export.md)."
+    if not facts.is_cross_encoder:
+        return text
+    text += "\n\nIt is a `CrossEncoder` of sentence-transformers (5.4 or later) as well, "
+    if not model_class(facts.config.model.name).first_chunk_only:
+        return text + (
+            "which scores chunks: `serving.json` says how to cut a document and how to put the "
+            "scores of its chunks together (docs/export.md)."
         )
-    elif facts.is_cross_encoder:
-        text += (
-            "\n\nIt is a `CrossEncoder` of sentence-transformers (5.4 or later) as well, with the "
-            f"same scores for queries of at most {cut.max_query_tokens} tokens and texts of at "
-            f"most {cut.window}; beside a shorter query a `CrossEncoder` reads a few more tokens "
-            "of a longer text."
-        )
-    return text
+    return text + (
+        f"with the same scores for queries of at most {cut.max_query_tokens} tokens and texts of "
+        f"at most {cut.window}; beside a shorter query a `CrossEncoder` reads a few more tokens of "
+        "a longer text."
+    )
 
 
 def _run_choice(analysis: Analysis, facts: CardFacts) -> str:
@@ -156,11 +148,3 @@ def _origin(analysis: Analysis, facts: CardFacts) -> list[str]:
         "setting, the collection's and the backbone's contents",
         "versions: " + ", ".join(f"{name} {text}" for name, text in about["versions"].items()),
     ]
-
-
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def _commands(commands: Sequence[str]) -> str:
-    return "\n".join(["```bash", *(command for command in commands if command), "```"])

@@ -42,9 +42,8 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return NextStep(why, command_in("" if where == HERE else sweep.directory, command))
 
     def own(name: str, *words: str) -> str:
-        return (
-            " ".join([SCRIPT, name, HERE, *words]) if where == HERE else ours(name, where, *words)
-        )
+        here = " ".join([SCRIPT, name, HERE, *words])
+        return here if where == HERE else ours(name, where, *words)
 
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
         resume = resumed(sweep.command, stopped=bool(sweep.stopped))

@@ -73,36 +73,41 @@ _TOO_WIDE = "too wide"
 def interval_text(comparison: Comparison, digits: int = 3) -> str:
     """The interval of a difference in a sentence or on a page; with one seed that of the queries
     alone."""
-    return _interval(comparison, "{} to {}", lambda value: signed(value, digits))
-
-
-def range_text(low: float, high: float, *, signs: bool = True) -> str:
-    """`+0.010 to +0.030`, or without the signs; words where it is wider than any measure."""
-    if high - low > _WIDEST:
-        return _TOO_WIDE
-    drawn = signed if signs else number
-    return f"{drawn(low)} to {drawn(high)}"
+    return _interval(comparison, "{} to {}", signed, digits)
 
 
 def short_interval(comparison: Comparison, digits: int = 3) -> str:
     """Both ends for a terminal."""
-    return _interval(comparison, "[{}, {}]", lambda value: short_signed(value, digits))
+    return _interval(comparison, "[{}, {}]", short_signed, digits)
 
 
 def bracketed(comparison: Comparison, digits: int = 3) -> str:
     """Both ends for the table of a paper."""
-    return _interval(comparison, "[{}, {}]", lambda value: number(value, digits))
+    return _interval(comparison, "[{}, {}]", number, digits)
+
+
+def _interval(pair: Comparison, form: str, drawn: Callable[[float, int], str], digits: int) -> str:
+    single = math.isnan(pair.ci_low)
+    ends = (pair.ci_queries_low, pair.ci_queries_high) if single else (pair.ci_low, pair.ci_high)
+    if math.isnan(ends[0]):
+        return MISSING
+    if ends[1] - ends[0] > _WIDEST:
+        return _TOO_WIDE
+    return form.format(*(drawn(end, digits) for end in ends)) + ONE_RUN * single
+
+
+def range_text(low: float, high: float, *, signs: bool = True) -> str:
+    """`+0.010 to +0.030`, or without the signs; words where it is wider than any measure."""
+    drawn = signed if signs else number
+    return _TOO_WIDE if high - low > _WIDEST else f"{drawn(low)} to {drawn(high)}"
 
 
 def decisive_p(comparison: Comparison) -> str:
     """The adjusted p with queries and seeds random; with one run that of the queries alone."""
-    if math.isnan(comparison.p_both_adjusted):
-        return (
-            MISSING
-            if math.isnan(comparison.p_queries_adjusted)
-            else p_text(comparison.p_queries_adjusted) + ONE_RUN
-        )
-    return both_p(comparison)
+    if not math.isnan(comparison.p_both_adjusted):
+        return both_p(comparison)
+    text = p_text(comparison.p_queries_adjusted)
+    return text if text == MISSING else text + ONE_RUN
 
 
 def both_p(comparison: Comparison) -> str:
@@ -114,18 +119,6 @@ def both_p(comparison: Comparison) -> str:
 def has_two_runs(comparison: Comparison) -> bool:
     """True if p has a value that cannot make the difference significant."""
     return not math.isnan(comparison.p_both) and comparison.fewest_seeds < LEAST_SEEDS
-
-
-def _interval(pair: Comparison, form: str, drawn: Callable[[float], str]) -> str:
-    single = math.isnan(pair.ci_low)
-    low, high = (
-        (pair.ci_queries_low, pair.ci_queries_high) if single else (pair.ci_low, pair.ci_high)
-    )
-    if math.isnan(low):
-        return MISSING
-    if high - low > _WIDEST:
-        return _TOO_WIDE
-    return form.format(drawn(low), drawn(high)) + (ONE_RUN if single else "")
 
 
 def names_text(names: list[str], most: int = 3) -> str:

@@ -1,30 +1,153 @@
-"""The page `index.html`: a single file to read, print or mail."""
+"""The page `index.html`, a single file to read, print or mail, and `results.json` with all of its
+numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from sweeps.report.conclusions import conclusions
-from sweeps.report.html import render
+from sweeps.report.access import Access, access_sentence
+from sweeps.report.agreement import Agreement, shared_documents
+from sweeps.report.analysis import Analysis
+from sweeps.report.conclusions import conclusions, unfinished
+from sweeps.report.html import Section, render
 from sweeps.report.load import Sweep
 from sweeps.report.next_step import next_step
-from sweeps.report.sections import agreement, attempts, reliability, results
-from sweeps.report.sections.reliability import opened, reliability_sentences
-from sweeps.report.sections.section import Findings, Section
-from sweeps.report.summary import query_sets
+from sweeps.report.notation import decisive_p, interval_text, level_text, signed
+from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
+from sweeps.report.reliability import Reliability, reliability_results, reliability_sentences
+from sweeps.report.results import json_text, page_table, shared_results
+from sweeps.report.summary import query_set_means, query_sets
+from sweeps.report.table import Table, table
+
+if TYPE_CHECKING:  # draws, which `verify` does not need
+    from sweeps.report.drawing import Drawing
 
 
-def _figures(findings: Findings) -> Section:
-    """The open figures, each under its heading."""
-    return Section("", figures=[figure for figure in findings.figures if not figure.appendix])
+@dataclass(frozen=True)
+class Findings:
+    """The analysis of a sweep and all that its page shows beside it."""
+
+    analysis: Analysis
+    reliability: Reliability
+    figures: Sequence["Drawing"] = ()
+    accesses: Sequence[Access] = ()  # to the test values
+    queries: Sequence[Moved] = ()  # what `queries.html` shows
+    agreement: Sequence[Agreement] = ()
 
 
-def _more_figures(findings: Findings) -> Section:
-    """The folded figures."""
-    return Section("", figures=[figure for figure in findings.figures if figure.appendix])
+def sentences(findings: Findings) -> list[str]:
+    """The verdict and what qualifies it: at most eight."""
+    said = reliability_sentences(findings.analysis, findings.reliability)
+    return [*conclusions(findings.analysis), *said]
 
 
-def _reproduce(findings: Findings) -> Section:
-    """The command, seeds, contents and versions."""
+def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> str:
+    """The numbers of the page, their variance components, its sentences and `more`; NaN is null."""
     sweep = findings.analysis.sweep
+    results = shared_results(findings.analysis) | {
+        "conclusions": sentences(findings),
+        "query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)},
+    }
+    if findings.agreement:
+        results["agreement"] = [asdict(row) for row in findings.agreement]
+    results["reliability"] = reliability_results(findings.reliability)
+    results["trials"] = sweep.trials.to_dict("records")
+    results["lost_attempts"] = sweep.failures.to_dict("records")
+    if serving := sweep.serving:
+        results["serving"] = {
+            **serving.setting,
+            "systems": serving.rows,
+            "read_tokens": serving.read_tokens,
+            "separate_tokens": serving.separate_tokens,
+        }
+    return json_text(results | dict(more or {}))
+
+
+def page(findings: Findings) -> str:
+    """The whole page of a sweep as HTML text: the conclusions, then its sections."""
+    analysis = findings.analysis
+    answer, *notes = sentences(findings)
+    # The time of an access is no result: it is on the page alone.
+    notes += [read] if (read := access_sentence(findings.accesses)) else []
+    step = next_step(analysis)
+    return render(
+        "page.html",
+        title=analysis.sweep.question,
+        answer=answer,
+        notes=[*notes, *(step.lines if step else [])],
+        facts=_facts(analysis.sweep, sum(system.num_used for system in analysis.cells)),
+        sections=sections(findings),
+    )
+
+
+def sections(findings: Findings) -> list[Section]:
+    """The sections below the conclusions, in their order; a new one is an entry here."""
+    analysis, sweep = findings.analysis, findings.analysis.sweep
+    tables = [page_table(analysis), _own_baselines(analysis)]
+    lost = unfinished(sweep)
+    opened = [figure for figure in findings.figures if not figure.appendix]
+    appendix = [figure for figure in findings.figures if figure.appendix]
+    parts = [Section(tables=[shown for shown in tables if shown])]
+    if sets := _query_sets(analysis):
+        title = f"{sweep.primary} by query set"
+        parts.append(Section(title, tables=[sets], is_folded=True))
+    parts += [Section(figures=opened)] if opened else []
+    if findings.agreement:
+        moved = moved_text(analysis, findings.queries)
+        link = (QUERY_PAGE, moved) if moved else None
+        note = shared_documents(findings.agreement)
+        parts.append(Section("Agreement of runs", note=note, link=link))
+    if lost:
+        parts.append(Section("Unfinished trials", tables=[lost], is_folded=True))
+    parts += [Section(figures=appendix)] if appendix else []
+    return [*parts, _reproduce(sweep)]
+
+
+def _own_baselines(analysis: Analysis) -> Table | None:
+    """The comparisons with each system's own baseline, on the primary measure."""
+    sweep = analysis.sweep
+    rows = [
+        (
+            sweep.label(pair.system),
+            sweep.label(pair.baseline),
+            signed(pair.delta, sweep.digits),
+            interval_text(pair, sweep.digits),
+            decisive_p(pair),
+        )
+        for pair in analysis.further
+        if pair.measure == sweep.primary
+    ]
+    if not rows:
+        return None
+    return table(
+        ("system", "own baseline", "Δ", f"{level_text(sweep.alpha)} CI", "p"),
+        rows,
+        "llrrr",
+        title="Against each system's own baseline",
+        caption="Letters b and B of the table above; p is adjusted within this table.",
+    )
+
+
+def _query_sets(analysis: Analysis) -> Table | None:
+    """The mean over all queries and that of every query set, where there are several."""
+    means, sizes = query_set_means(analysis.sweep), query_sets(analysis.sweep)
+    primary = analysis.sweep.primary
+    if not means:
+        return None
+    rows = [
+        (s.cell.label, f"{s.mean(primary):.3f}", *(f"{means[s.cell.cell][n]:.3f}" for n in sizes))
+        for s in analysis.cells
+        if s.num_used
+    ]
+    return table(
+        ("system", f"all ({sum(sizes.values())})", *(f"{name} ({n})" for name, n in sizes.items())),
+        rows,
+        caption="The first column is the mean over all queries, not over the sets.",
+    )
+
+
+def _reproduce(sweep: Sweep) -> Section:
+    """The command, seeds, contents and versions."""
     contents = [
         (f"{kind} {described.get('name', '')}".strip(), str(described["content_hash"]))
         for kind, described in (("collection", sweep.collection), ("backbone", sweep.backbone))
@@ -40,45 +163,6 @@ def _reproduce(findings: Findings) -> Section:
         "table.md, .tex and .csv; figures in plots/. The page docs/statistics.md in ranksweep's "
         "repository explains each number.",
         is_folded=True,
-    )
-
-
-SECTIONS: tuple[Callable[[Findings], Section | None], ...] = (
-    results.section,
-    _figures,
-    agreement.section,
-    reliability.section,
-    attempts.section,
-    _more_figures,
-    _reproduce,
-)
-"""The sections below the conclusions, in the order of the page and of results.json; None for a
-section that the sweep lacks."""
-
-
-def sections(findings: Findings) -> list[Section]:
-    """Every section of the report; some have numbers alone and are not drawn."""
-    parts = [section(findings) for section in SECTIONS]
-    return [part for part in parts if part is not None]
-
-
-def sentences(findings: Findings) -> list[str]:
-    """The verdict and what qualifies it: at most eight."""
-    return [*conclusions(findings.analysis), *reliability_sentences(findings)]
-
-
-def page(findings: Findings, sections: Sequence[Section]) -> str:
-    """The whole page of a sweep as HTML text: the conclusions, then its sections."""
-    analysis = findings.analysis
-    answer, *notes = sentences(findings)
-    step = next_step(analysis)
-    return render(
-        "page.html",
-        title=analysis.sweep.question,
-        answer=answer,
-        notes=[*notes, *opened(findings), *(step.lines if step else [])],
-        facts=_facts(analysis.sweep, sum(system.num_used for system in analysis.cells)),
-        sections=[section for section in sections if section.is_drawn],
     )
 
 

@@ -1,18 +1,15 @@
 """Values of published tables (`published.toml`), shown beside ours and never tested."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sweeps.report.analysis import Analysis
 from sweeps.report.load import Sweep
-from sweeps.report.table import Table, TableCell, wrapped
+from sweeps.report.table import Table, TableCell, table, wrapped
 from sweeps.store.sweep_file import Cell
-
-Values = Mapping[str, str]
-"""{measure: a value as it is printed}."""
 
 _ANY = "any encoder"
 _WINDOWS = ("chunking.window", "chunking.stride")
@@ -23,39 +20,25 @@ class PublishedTable:
     """A table as printed: `columns` {heading: (collection, measure), if it is one of ours}, `rows`
     (label, model, encoder, cells, further settings); "-": no value."""
 
-    paper: str
-    table: str
-    columns: Mapping[str, tuple[str, str] | None]
-    rows: tuple[tuple[Any, ...], ...]
-    reading: str = ""
+    source: str  # `Boytsov et al. 2022, Table 4`
+    columns: Mapping[str, Sequence[str]]
+    rows: Sequence[Sequence[Any]]
 
-    @property
-    def source(self) -> str:
-        """`Boytsov et al. 2022, Table 4`."""
-        return f"{self.paper}, {self.table}"
-
-    def cells(self, row: str) -> Values:
+    def cells(self, row: str) -> dict[str, str]:
         """{heading: value} of a row."""
         texts = next(texts for label, _, _, texts, *_ in self.rows if label == row)
         return dict(zip(self.columns, texts.split(), strict=True))
 
 
-def _tables() -> tuple[PublishedTable, ...]:
-    content = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    ours = {heading: tuple(place) for heading, place in content["columns"].items()}
-    return tuple(
-        PublishedTable(
-            table["paper"],
-            table["table"],
-            {heading: ours.get(heading) for heading in table["columns"]},
-            tuple(map(tuple, table["rows"])),
-            table.get("reading", ""),
-        )
-        for table in content["tables"]
+_CONTENT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TABLES = tuple(
+    PublishedTable(
+        f"{printed['paper']}, {printed['table']}",
+        {heading: _CONTENT["columns"].get(heading, ("", "")) for heading in printed["columns"]},
+        printed["rows"],
     )
-
-
-TABLES = _tables()
+    for printed in _CONTENT["tables"]
+)
 
 
 def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
@@ -63,15 +46,15 @@ def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
     collection and measure, the tables in the order of `TABLES`."""
     values: dict[str, dict[str, list[str]]] = {}
     for cell in sweep.cells:
-        for table in TABLES:
-            for label, model, encoder, _, *settings in table.rows:
+        for printed in TABLES:
+            for label, model, encoder, _, *settings in printed.rows:
                 if not _is_same(sweep, cell, model, encoder, settings[0] if settings else {}):
                     continue
-                for heading, value in table.cells(label).items():
-                    collection, measure = table.columns[heading] or ("", "")
+                for heading, value in printed.cells(label).items():
+                    collection, measure = printed.columns[heading]
                     if collection == sweep.collection.get("name") and measure in sweep.measures:
                         own = values.setdefault(cell.cell, {}).setdefault(measure, [])
-                        own += [f"{value} ({table.source})"] * (value != "-")
+                        own += [f"{value} ({printed.source})"] * (value != "-")
     return values
 
 
@@ -95,17 +78,17 @@ def beside(shown: Table, analysis: Analysis) -> Table:
     with `--published`, where there are any."""
     if not analysis.published:
         return shown
-    rows = [
-        replace(line, cells=(*line.cells, TableCell(_text(analysis, row.cell))))
-        for line, row in zip(shown.rows, analysis.rows, strict=True)
-    ]
+    lines = zip(shown.rows, analysis.rows, strict=True)
     words = f"{shown.caption} Published: values of other people's runs, never tested."
-    return replace(
-        shown,
-        heading=(*shown.heading, "published"),
-        rows=tuple(rows),
-        align=f"{shown.align}l",
+    return table(
+        (*shown.heading, "published"),
+        [
+            replace(line, cells=(*line.cells, TableCell(_text(analysis, row.cell))))
+            for line, row in lines
+        ],
+        f"{shown.align}l",
         caption=words.strip(),
+        notes=shown.notes,
     )
 
 
@@ -116,7 +99,7 @@ def published_lines(analysis: Analysis) -> list[str]:
     label = analysis.sweep.label
     values = [f"Published, {label(cell)}: {_text(analysis, cell)}." for cell in analysis.published]
     if not values:
-        places = [" ".join(place) for t in TABLES for place in t.columns.values() if place]
+        places = [" ".join(place) for t in TABLES for place in t.columns.values() if place[0]]
         return wrapped(
             f"No published value is known; known are {', '.join(dict.fromkeys(places))}."
         )

@@ -4,16 +4,17 @@ documents that moved."""
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rank_core.files import write_json
 from rank_core.records import Collection
 from rank_core.stats.compare import TIE
+from sweeps.report.agreement import Lists, judgments, list_readers
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import render
 from sweeps.report.notation import MISSING, number, signed
-from sweeps.report.runs import Lists, judgments, list_readers
 from sweeps.report.table import table
 
 QUERY_PAGE = "queries.html"
@@ -42,10 +43,8 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     primary measure or without its runs on this machine."""
     sweep, best = analysis.sweep, analysis.best
     matrix = analysis.matrices.get(sweep.primary)
-    if matrix is None or best is None:
-        return []
-    files = list_readers(sweep, matrix)
-    if not {best.system, best.baseline} <= files.keys():
+    files = list_readers(sweep, matrix) if matrix else {}
+    if matrix is None or best is None or not {best.system, best.baseline} <= files.keys():
         return []
     value_of, base_of = (
         dict(zip(matrix.query_ids, matrix.scores[cell].mean(axis=0).tolist(), strict=True))
@@ -55,8 +54,7 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     order = sorted(delta, key=lambda query_id: (delta[query_id], query_id))
     lost = [qid for qid in order[:EACH] if delta[qid] < -TIE]
     order.sort(key=lambda query_id: (-delta[query_id], query_id))
-    gained = [qid for qid in order[:EACH] if delta[qid] > TIE]
-    chosen = gained + lost
+    chosen = [qid for qid in order[:EACH] if delta[qid] > TIE] + lost
     system, base = ([read(chosen) for read in files[cell]] for cell in (best.system, best.baseline))
     qrels = judgments(sweep) or {}
     return [
@@ -121,36 +119,35 @@ def _short(text: str) -> str:
     return textwrap.shorten(printable, _WIDTH, placeholder=" …") or printable.strip()[:_WIDTH]
 
 
-def read_texts(folder: Path) -> dict[str, dict[str, str]]:
-    """The texts that `remember_texts` wrote; none where the file is missing or invalid."""
-    try:
-        texts = json.loads((folder / TEXTS).read_bytes())
+def read_texts(folder: Path | None) -> dict[str, dict[str, str]]:
+    """The texts that `remember_texts` wrote; none where the file is missing or invalid, the page
+    then has ids alone."""
+    with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
+        texts = json.loads((folder / TEXTS).read_bytes()) if folder else {}
         return {
             kind: {str(name): str(text) for name, text in texts[kind].items()}
             for kind in ("queries", "documents")
         }
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return {"queries": {}, "documents": {}}  # the page then has ids alone
+    return {"queries": {}, "documents": {}}
 
 
 def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The page of these queries, as HTML text."""
-    pair = _compared(analysis)
-    system, baseline = map(analysis.sweep.label, pair)
-    nothing: dict[str, dict[str, str]] = {"queries": {}, "documents": {}}
-    texts = nothing if analysis.sweep.third_party else read_texts(analysis.sweep.folder)
+    pair, sweep = _compared(analysis), analysis.sweep
+    system, baseline = map(sweep.label, pair)
+    texts = read_texts(None if sweep.third_party else sweep.folder)
+    begins = texts["documents"]
+    seeds = analysis.matrices[sweep.primary].seeds
+    ranks = [f"rank, {sweep.label(cell)}{_seeds(seeds[cell])}" for cell in pair]
+    heading = ["document", "relevance", *ranks, *["begins"] * bool(begins)]
     shown = []
-    seeds = analysis.matrices[analysis.sweep.primary].seeds
-    ranks = [f"rank, {analysis.sweep.label(cell)}{_seeds(seeds[cell])}" for cell in pair]
-    heading = ["document", "relevance", *ranks]
-    heading += ["begins"] if texts["documents"] else []
     for query in queries:
         values = f"{system} {number(query.system)}, {baseline} {number(query.baseline)}"
-        gain = f"{analysis.sweep.primary} {signed(query.system - query.baseline)}: {values}"
+        gain = f"{sweep.primary} {signed(query.system - query.baseline)}: {values}"
         title = texts["queries"].get(query.query_id)
         lines = [
             (doc_id, MISSING if relevance is None else str(relevance), _ranks(own), _ranks(base),
-             *([texts["documents"].get(doc_id, "")] if texts["documents"] else []))
+             *[begins.get(doc_id, "")] * bool(begins))
             for doc_id, (relevance, own, base) in query.documents.items()
         ]  # fmt: skip
         shown.append(
@@ -160,9 +157,8 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
                 "table": table(heading, lines, "lrrrl"[: len(heading)]),
             }
         )
-    return render(
-        "queries.html", title=moved_text(analysis, queries), sweep=analysis.sweep.name, shown=shown
-    )
+    title = moved_text(analysis, queries)
+    return render("queries.html", title=title, sweep=sweep.name, shown=shown)
 
 
 def _ranks(ranks: Sequence[int | None]) -> str:

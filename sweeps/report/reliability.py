@@ -1,16 +1,17 @@
-"""The reliability of numbers on the primary measure: seed variance, power, selection bias. None
-where one seed estimates nothing.
-"""
+"""The reliability of numbers on the primary measure: seed variance, power, selection bias, the
+factors of a grid. None where one seed estimates nothing; `results.json` has every number."""
 
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.bootstrap import crossed_weights
 from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
+from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import confidence_interval, equivalence_p, variance_interval
 from rank_core.stats.selection import SelectedGain, selected_gain
@@ -22,11 +23,13 @@ from rank_core.stats.variance import (
     sweep_components,
 )
 from sweeps.report.analysis import Analysis, without_collapsed
-from sweeps.report.factors import GridFactors, grid_factors
-from sweeps.report.summary import best_on_dev, dev_means
+from sweeps.report.notation import level_text, percent, range_text, relation, signed
+from sweeps.report.summary import best_on_dev, crossed_grids, dev_means
 
 POWER = 0.8
 """The power at which a difference is called detectable."""
+_ALIKE = 0.05
+"""Below this p of Bartlett's test the systems vary unequally over seeds."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,16 @@ class WithoutCollapsed:
 
 
 @dataclass(frozen=True)
+class GridFactors:
+    """The tests of one grid on the primary measure."""
+
+    grid: str
+    num_cells: int
+    without_collapsed: bool
+    tests: list[FactorTest]
+
+
+@dataclass(frozen=True)
 class Reliability:
     """The numbers behind the reliability section, and the tests of a grid's factors."""
 
@@ -82,13 +95,22 @@ def assess(analysis: Analysis) -> Reliability:
     seeded = None if matrix is None else _seeded(matrix)
     decided = any(not math.isnan(pair.se_both) for pair in analysis.primary)
     trained = seeded is not None and sweep.baseline in seeded.cells
-    components = None
+    components: SweepComponents | None = None
+    least: float | None = None
     if seeded and decided:  # a baseline without seeds has no variance
         anchor = sweep.baseline if trained else seeded.cells[0]
-        components = sweep_components(seeded, baseline=anchor)
+        parts = components = sweep_components(seeded, baseline=anchor)
+        if trained:
+            least = floor(
+                Variances(parts.difference.sd, parts.seed.sd, parts.residual.sd),
+                num_queries=parts.num_queries,
+                alpha=sweep.alpha,
+                power=POWER,
+                family_size=analysis.primary[0].family_size,
+            )
     return Reliability(
         components=components,
-        floor=_floor(analysis, components) if components and trained else None,
+        floor=least,
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
         chosen_on_dev=_chosen_on_dev(analysis),
@@ -109,51 +131,30 @@ def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability
 
 def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
     """The cells with two seeds or more."""
-    cells = tuple(cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1)
+    seeds = {cell: own for cell, own in matrix.seeds.items() if len(own) > 1}
+    scores = {cell: matrix.scores[cell] for cell in seeds}
+    cells = tuple(cell for cell in matrix.cells if cell in seeds)
     if not cells:
         return None
-    return dataclasses.replace(
-        matrix,
-        cells=cells,
-        seeds={cell: matrix.seeds[cell] for cell in cells},
-        scores={cell: matrix.scores[cell] for cell in cells},
-    )
-
-
-def _floor(analysis: Analysis, components: SweepComponents) -> float:
-    return floor(
-        Variances(components.difference.sd, components.seed.sd, components.residual.sd),
-        num_queries=components.num_queries,
-        alpha=analysis.sweep.alpha,
-        power=POWER,
-        family_size=analysis.primary[0].family_size,
-    )
+    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores)
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
     """The limits of every comparison with a decision on the primary measure."""
     sweep = analysis.sweep
     limits = []
-    trained = sum(
-        not math.isnan(pair.se_both) and pair.system not in sweep.deterministic
-        for pair in analysis.primary
-    )
-    for pair in analysis.primary:
+    decided = [pair for pair in analysis.primary if not math.isnan(pair.se_both)]
+    trained = sum(pair.system not in sweep.deterministic for pair in decided)
+    for pair in decided:
         test = analysis.tests[pair.measure, pair.system]
-        if not math.isnan(pair.se_both):
-            detectable = detectable_difference(
-                test, alpha=sweep.alpha, power=POWER, family_size=pair.family_size
-            )
-            per_error = detectable / test.se_both if test.se_both else 0.0
-            low, high = (per_error * math.sqrt(V) for V in variance_interval(test))
-            level = 1 - sweep.alpha / max(trained, 1)
-            limits.append(
-                Limits(
-                    pair.system, detectable, low, high,
-                    *confidence_interval(test, level),
-                    equivalence_p(test, margin=sweep.rope),
-                )
-            )  # fmt: skip
+        detectable = detectable_difference(
+            test, alpha=sweep.alpha, power=POWER, family_size=pair.family_size
+        )
+        per_error = detectable / test.se_both if test.se_both else 0.0
+        low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
+        family = confidence_interval(test, 1 - sweep.alpha / max(trained, 1))
+        equivalence = equivalence_p(test, margin=sweep.rope)
+        limits.append(Limits(pair.system, detectable, low, high, *family, equivalence))
     return limits
 
 
@@ -206,3 +207,138 @@ def _without_collapsed(analysis: Analysis) -> list[WithoutCollapsed]:
         for pair in analysis.primary
         if touched & {pair.system, pair.baseline}
     ]
+
+
+def grid_factors(analysis: Analysis) -> list[GridFactors]:
+    """Every crossed grid; cells without two seeds are excluded. Where seeds collapsed, a second
+    line of tests follows without them."""
+    all_seeds = analysis.matrices.get(analysis.sweep.primary)
+    factors = []
+    for grid in crossed_grids(analysis.sweep, analysis.cells):
+        for matrix, healthy in ((all_seeds, False), (without_collapsed(analysis), True)):
+            if matrix is None:
+                continue
+            levels = {
+                system.cell.cell: {"window": window, "stride": stride}
+                for (window, stride), system in grid.cells.items()
+                if len(matrix.seeds.get(system.cell.cell, ())) > 1
+            }
+            if all(
+                len({own[name] for own in levels.values()}) > 1 for name in ("window", "stride")
+            ):
+                tests = factor_tests(matrix, levels=levels)
+                factors.append(GridFactors(grid.title, len(levels), healthy, tests))
+    return factors
+
+
+def factor_text(factors: list[GridFactors]) -> str:
+    """A sentence per grid: p of every factor that the grid can separate from the others, then p of
+    any difference at all."""
+    several = len({grid.grid for grid in factors}) > 1
+    sentences = []
+    for grid in factors:
+        tests = ", ".join(
+            f"{test.factor} p {relation(test.p)}" for test in grid.tests if not math.isnan(test.p)
+        )
+        parts = [grid.grid] * several + ["without collapsed seeds"] * grid.without_collapsed
+        head = ", ".join(parts) or "factors"
+        sentences.append(f"{head[0].upper()}{head[1:]}: {tests}.")
+    return " ".join(sentences)
+
+
+def reliability_results(judged: Reliability) -> dict[str, Any]:
+    """All numbers, for results.json."""
+    plain = dataclasses.asdict(judged)
+    if judged.ranking is not None:
+        pairs = judged.ranking.reversals.items()
+        plain["ranking"]["reversals"] = [(*pair, share) for pair, share in pairs]
+    return plain
+
+
+def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
+    """The seed variance with the power, the gain of the best system, and its place; none where one
+    seed estimates nothing."""
+    if all(math.isnan(pair.p_both) for pair in analysis.primary):
+        return []
+    sentences = [
+        _seed_variance(analysis, judged),
+        best_gain(analysis, judged.limits, judged),
+        _stability(analysis, judged),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
+    """The SD of seeds, its warnings, and the difference that the sweep could find."""
+    parts, primary = judged.components, analysis.sweep.primary
+    if parts is None:
+        return ""
+    interval = range_text(parts.seed.low, parts.seed.high, signs=False)
+    words = (
+        f"Beyond the noise of {parts.num_queries} queries, seeds differ in mean {primary} by an SD "
+        f"of {parts.seed.sd:.3f} ({interval}, pooled over systems)"
+    )
+    if judged.homogeneity_p is not None and judged.homogeneity_p < _ALIKE:
+        words += f", unequally (Bartlett p {relation(judged.homogeneity_p)}): look at every seed"
+    if judged.limits:
+        ordered = sorted(judged.limits, key=lambda limit: limit.detectable)
+        middle = ordered[(len(ordered) - 1) // 2]
+        number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
+        words += f"; a true difference of {number} is found with {100 * POWER:.0f}% power"
+    return f"{words}.{_collapsed(analysis, judged.collapsed)}"
+
+
+def _collapsed(analysis: Analysis, collapsed: list[WithoutCollapsed]) -> str:
+    """The comparison that collapsed seeds change most."""
+    changes = {
+        change.reported.system: (abs(again.delta - change.reported.delta), again.delta)
+        for change in collapsed
+        if (again := change.without) is not None
+    }
+    if not changes:
+        return ""
+    most = max(changes, key=lambda system: changes[system][0])
+    return (
+        f" Without collapsed seeds the difference of {analysis.sweep.label(most)} is "
+        f"{signed(changes[most][1])}: change the training settings, do not drop the seeds."
+    )
+
+
+def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | None = None) -> str:
+    """The gain of the best of several trained systems, with an interval that holds for all of them
+    at once, its correction for the choice, and its equivalence; "" without a choice."""
+    best, sweep = analysis.best, analysis.sweep
+    own = next((limit for limit in limits if best and limit.system == best.system), None)
+    count = sum(limit.system not in sweep.deterministic for limit in limits)
+    if best is None or own is None or best.system in sweep.deterministic:
+        return ""
+    words = []
+    if count > 1:
+        words.append(
+            f"{sweep.label(best.system)}, the best of {count}, gains {signed(best.delta)}; its "
+            f"simultaneous {level_text(sweep.alpha)} interval (Bonferroni), which allows for this "
+            f"choice, is {range_text(own.family_low, own.family_high)}"
+        )
+        # A confirmation's choice is older.
+        if judged and judged.corrected and not sweep.confirms:
+            gain = signed(judged.corrected.corrected)
+            words.append(f"corrected for its selection (bootstrap) the gain is {gain}")
+    if own.equivalence_p < sweep.alpha:
+        words.append(
+            f"{sweep.label(best.system)} is practically equivalent to the baseline (within "
+            f"±{sweep.rope:g}: p {relation(own.equivalence_p)})"
+        )
+    return f"{'; '.join(words)}." if words else ""
+
+
+def _stability(analysis: Analysis, judged: Reliability) -> str:
+    """How often the first system is first when seeds and queries are drawn again."""
+    ranking = judged.ranking
+    if ranking is None or math.isnan(ranking.tau) or len(ranking.order) < 3:
+        return ""
+    first = ranking.order[0]
+    return (
+        f"{analysis.sweep.label(first)} has the best mean in {percent(ranking.best[first])} of "
+        "bootstrap samples of seeds and queries; a ranking by single runs has a Kendall's tau of "
+        f"{ranking.tau:.2f} ({ranking.tau_low:.2f} to {ranking.tau_high:.2f}) with that by means."
+    )

@@ -4,15 +4,16 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.published import beside
-from sweeps.report.results_table import caption, compact_table, results_csv, results_table
-from sweeps.report.sections.section import Section
+from sweeps.report.results_table import results_csv, results_table
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, csv_text, latex, markdown
 
@@ -29,7 +30,7 @@ def table_files(
     analysis: Analysis, *, label: str, notes: Sequence[str] = (), compact: bool = False
 ) -> dict[str, str]:
     """{file name: contents} of the table as Markdown, LaTeX and CSV, and of its comparisons."""
-    shown = compact_paper_table(analysis) if compact else paper_table(analysis, notes)
+    shown = paper_table(analysis, notes, compact=compact)
     return {
         "comparisons.csv": comparisons_csv(analysis),
         "table.md": markdown(shown),
@@ -38,36 +39,32 @@ def table_files(
     }
 
 
-def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
-    """The table of all measures, its caption, the notes of the analysis and `notes`."""
+def paper_table(analysis: Analysis, notes: Sequence[str] = (), *, compact: bool = False) -> Table:
+    """The table of all measures, its caption, the notes of the analysis and `notes`; a `compact`
+    one has means and letters alone, and no notes."""
+    sweep = analysis.sweep
     shown = results_table(
         analysis.rows,
-        alpha=analysis.sweep.alpha,
-        digits=analysis.sweep.digits,
+        alpha=sweep.alpha,
+        digits=sweep.digits,
         slots=analysis.slots,
-        caption=analysis.caption,
-        notes=[*analysis.notes, *notes],
-        third_party=analysis.sweep.third_party,
+        caption=analysis.caption_of(compact=compact),
+        notes=() if compact else [*analysis.notes, *notes],
+        third_party=sweep.third_party,
+        compact=compact,
     )
-    return beside(shown, analysis)
+    return shown if compact else beside(shown, analysis)
 
 
-def compact_paper_table(analysis: Analysis) -> Table:
-    """Means and letters alone, a column per measure."""
-    alpha, slots = analysis.sweep.alpha, analysis.slots
-    return compact_table(
-        analysis.rows,
-        alpha=alpha,
-        digits=analysis.sweep.digits,
-        slots=slots,
-        caption=caption(
-            analysis.rows,
-            alpha=alpha,
-            slots=slots,
-            deterministic=analysis.deterministic,
-            compact=True,
-        ),
-    )
+def page_table(analysis: Analysis) -> Table:
+    """The table of a paper; below it the limits of its letters, without the other notes."""
+    shown = paper_table(analysis)
+    words = " ".join([shown.caption, *analysis.reservations])
+    rows = shown.rows
+    if all(row.cells[0].text.startswith(row.group) for row in rows):  # the labels say it
+        rows = tuple(replace(row, group="") for row in rows)
+    align = "l".ljust(len(shown.align), "r")
+    return replace(shown, rows=rows, align=align, caption=words, notes=())
 
 
 def comparisons_csv(analysis: Analysis) -> str:
@@ -78,70 +75,33 @@ def comparisons_csv(analysis: Analysis) -> str:
         *analysis.further,
         *analysis.first_stage_comparisons,
     ]
-    return csv_text(
-        COMPARISON_COLUMNS,
-        (
-            [fields[name] for name in COMPARISON_COLUMNS]
-            for fields in (_comparison(c, analysis.sweep.alpha) for c in compared)
-        ),
-    )
+    lines = [_comparison(comparison, analysis.sweep.alpha) for comparison in compared]
+    return csv_text(COMPARISON_COLUMNS, ([line[n] for n in COMPARISON_COLUMNS] for line in lines))
 
 
 _NOT_RESULTS = (
-    "folder",
-    "cells",
-    "trials",
-    "failures",
-    "scores",
-    "dev_scores",
-    "interpolated",
-    "first_stage_scores",
-    "digits",
-    "lists",
-    "qrels",
-    "serving",
-)
+    "folder cells trials failures scores dev_scores interpolated first_stage_scores digits lists "
+    "qrels serving"
+).split()
 """Fields of a sweep that are elsewhere in the results, or on this disk alone."""
-
-
-def results_json(
-    analysis: Analysis,
-    sentences: Sequence[str],
-    sections: Sequence[Section],
-    more: Mapping[str, Any] | None = None,
-) -> str:
-    """The numbers of the page, their variance components, its `sentences` and `more`; NaN is
-    null."""
-    results = shared_results(analysis) | {"conclusions": sentences}
-    for section in sections:
-        if twice := results.keys() & section.results.keys():
-            raise ValueError(f"section {section.title!r}: {sorted(twice)} is in use already")
-        results |= section.results
-    if serving := analysis.sweep.serving:
-        results["serving"] = {
-            **serving.setting,
-            "systems": serving.rows,
-            "read_tokens": serving.read_tokens,
-            "separate_tokens": serving.separate_tokens,
-        }
-    return json_text(results | dict(more or {}))
 
 
 def shared_results(analysis: Analysis) -> dict[str, Any]:
     """The results of every analysis, of a sweep or of a third party's runs."""
     sweep = analysis.sweep
-    described = {
-        field.name: getattr(sweep, field.name)
-        for field in dataclasses.fields(sweep)
-        if field.name not in _NOT_RESULTS
-    }
+    fields = [field.name for field in dataclasses.fields(sweep)]
+    described = {name: getattr(sweep, name) for name in fields if name not in _NOT_RESULTS}
+
+    def listed(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+        return [_comparison(comparison, sweep.alpha) for comparison in comparisons]
+
     return {
         "schema_version": SCHEMA_VERSION,
         "sweep": described | {"baseline": sweep.baseline},
         "seeds_compared_as_paired": analysis.paired,
         "cells": [_cell(summary) for summary in analysis.cells],
-        "comparisons": [_comparison(c, sweep.alpha) for c in analysis.comparisons],
-        "further_comparisons": [_comparison(c, sweep.alpha) for c in analysis.further],
+        "comparisons": listed(analysis.comparisons),
+        "further_comparisons": listed(analysis.further),
         "scope_tests": [
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
@@ -160,18 +120,14 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             | {"of": row.of, "normalise": row.normalise, "alphas": row.alphas}
             | {"identical_to": row.identical_to}
             | {
-                "comparisons": [
-                    _comparison(c, sweep.alpha)
-                    for c in analysis.interpolated_comparisons
-                    if c.system == row.cell
-                ]
+                "comparisons": listed(
+                    [c for c in analysis.interpolated_comparisons if c.system == row.cell]
+                )
             }
             for row, summary in zip(sweep.interpolated, analysis.interpolated, strict=True)
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
-        "first_stage_comparisons": [
-            _comparison(c, sweep.alpha) for c in analysis.first_stage_comparisons
-        ],
+        "first_stage_comparisons": listed(analysis.first_stage_comparisons),
         "caption": analysis.caption,
         "notes": analysis.notes,
     }
@@ -207,15 +163,9 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, str | int | None):
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str | int | float | None):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return None if _is_missing(value) else str(value)
-
-
-def _is_missing(value: Any) -> bool:
-    """True for pandas' NaT and NA, which do not even equal themselves."""
-    return str(value) in ("NaT", "<NA>")
+    return None if pd.isna(value) else str(value)

@@ -7,12 +7,12 @@ means over seeds), upper case a difference that also holds over training runs.
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
 
-from rank_core.stats.baselines import Slot, baseline_of, by_slot, letter
+from rank_core.stats.baselines import Slot, by_slot, letter
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
@@ -125,20 +125,18 @@ class Scores:
         return Column(heading or (own[0].measure if own else ""), cell, "l")
 
 
-def drawn(
-    rows: Sequence[ResultRow], columns: Sequence[Column], *, caption: str = "", **more: Any
-) -> Table:
-    """The table of these columns."""
+def drawn(rows: Sequence[ResultRow], columns: Sequence[Column], **words: Any) -> Table:
+    """The table of these columns; `words` as in `table`."""
     lines = [
         table_row(
-            *(one.cell(row) for one in columns),
+            *(column.cell(row) for column in columns),
             group=row.group,
             style="baseline" * row.is_baseline,
         )
         for row in rows
     ]
     align = "".join(column.align for column in columns)
-    return table([column.heading for column in columns], lines, align, caption=caption, **more)
+    return table([column.heading for column in columns], lines, align, **words)
 
 
 def results_table(
@@ -147,17 +145,17 @@ def results_table(
     alpha: float = 0.05,
     digits: int = 3,
     slots: Sequence[Slot] = (),
-    caption: str = "",
-    notes: Sequence[str] = (),
     third_party: bool = False,
+    compact: bool = False,
+    **words: Any,
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
-    it fits a column of text.
+    it fits a column of text; a `compact` one has means and letters alone.
 
-    `slots` are the baselines of the letters, in their order. The number of runs that a third party
-    launched is unknown.
+    `slots` are the baselines of the letters, in their order; `words` caption and notes. The number
+    of runs that a third party launched is unknown.
     """
-    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
+    scores = Scores(rows, slots, alpha, digits)
 
     def difference(row: ResultRow) -> str:
         pair = row.cells[0].comparison
@@ -167,31 +165,19 @@ def results_table(
         lost = "lost" * (row.seeds_used < row.seeds_launched)
         return TableCell(str(row.seeds_used) if third_party else row.seeds_text, face=lost)
 
+    system = Column("system", lambda row: row.label, "l")
+    means = [scores.column(at, spread=not (at or compact)) for at in range(len(rows[0].cells))]
     columns = [
-        Column("system", lambda row: row.label, "l"),
+        system,
         Column("runs" if third_party else "seeds", seeds, "c"),
-        scores.column(0, spread=True),
+        means[0],
         Column(f"Δ [{level_text(alpha)} CI]", difference),
         Column("p", lambda row: decisive_p(pair) if (pair := row.cells[0].comparison) else ""),
-        *(scores.column(at) for at in range(1, len(rows[0].cells))),
+        *means[1:],
     ]
     if any(row.average_gain is not None for row in rows):
         columns.append(Column("avg. gain", lambda row: average_text(row.average_gain)))
-    return drawn(rows, columns, caption=caption, notes=notes)
-
-
-def compact_table(
-    rows: Sequence[ResultRow],
-    *,
-    alpha: float = 0.05,
-    digits: int = 3,
-    slots: Sequence[Slot] = (),
-    caption: str = "",
-) -> Table:
-    """One column per measure: the mean with its letters and nothing else."""
-    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
-    means = [scores.column(at) for at in range(len(rows[0].cells))]
-    return drawn(rows, [Column("system", lambda row: row.label, "l"), *means], caption=caption)
+    return drawn(rows, [system, *means] if compact else columns, **words)
 
 
 def average_text(interval: GainInterval | None) -> str:
@@ -239,39 +225,40 @@ def caption(
     own = [row for row in rows if not row.derived]
     seeds = [row.seeds_used for row in own if row.cell not in deterministic]
     fixed = [row.label for row in rows if row.cell in deterministic]
-    comparisons = [c for row in own for cell in row.cells for c in cell.comparisons]
+    comparisons = _comparisons(own)
     spread = not compact and any(not math.isnan(row.cells[0].sd_seeds) for row in rows)
     text = "Mean ± SD" if spread else "Mean"
     if seeds:
         text += f" over {_span(seeds)} training run{'s' * (max(seeds) != 1)} per system"
     if comparisons:
-        text += f" on {_span(c.num_queries for c in comparisons)} queries"
+        text += f" on {_span([c.num_queries for c in comparisons])} queries"
     text += f" ({names_text(fixed)}: deterministic)" if fixed else ""
     text += "; best in bold."
     if not comparisons:
         return text
     decided = any(not math.isnan(c.p_both) for c in comparisons)
-    details = [_legend(rows, slots, decided=decided), f"p < {alpha:g}", *_family(own)]
-    query_test = "in the paired t-test over queries"
-    differ = f"significant difference {query_test} ({'; '.join(details)})"
+    details = "; ".join([_legend(rows, slots, decided=decided), f"p < {alpha:g}", *_family(own)])
+    differ = f"significant difference in the paired t-test over queries ({details})"
     if decided:
         differ = (
-            f"significant difference ({'; '.join(details)}): upper case with queries and training "
-            f"runs as random effects, lower case only {query_test}"
+            f"significant difference ({details}): upper case with queries and training runs as "
+            "random effects, lower case only in the paired t-test over queries"
         )
     sentences = [text, f"Letters mark a {differ}; ↓: a loss."]
     if not compact:
-        first = slots_in_order(rows, slots)[0]
-        label = {row.cell: row.label for row in rows}.get(str(first), "the system's own baseline")
-        tested = (
-            f"; its {level_text(alpha)} interval and p are those of the test with both effects "
-            "random"
-        )
+        level, labels = level_text(alpha), {row.cell: row.label for row in rows}
+        label = labels.get(str(slots[0]), "the system's own baseline")
+        tested = f"; its {level} interval and p are those of the test with both effects random"
         sentences.append(f"Δ is the difference from {label}{tested * decided}.")
         shown = [row.cells[0].comparison for row in rows if row.cells[0].comparison]
-        sentences += [ONE_RUN_WORDS] if any(math.isnan(c.p_both) for c in shown) else []
-        sentences += [TWO_RUNS_WORDS] if any(map(has_two_runs, shown)) else []
-        sentences += [_average(rows, alpha)] if rows[0].average_gain else []
+        sentences += [ONE_RUN_WORDS] * any(math.isnan(c.p_both) for c in shown)
+        sentences += [TWO_RUNS_WORDS] * any(map(has_two_runs, shown))
+        if rows[0].average_gain:
+            sentences.append(
+                f"Avg. gain: mean over the {len(rows[0].cells)} columns of the relative gains over "
+                f"the first baseline, with its {level} interval (crossed bootstrap; the k-th run "
+                "of a system is the same training run in every column)."
+            )
     return " ".join(sentences)
 
 
@@ -292,9 +279,8 @@ def notes(
     `ties` is the number of tied scores that the tie policy ordered, if it was counted. Lost runs of
     a third party are unknown and not mentioned.
     """
-    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
     sentences = [f"{'Queries of' if third_party else 'Split'} {split}."]
-    if any(not math.isnan(c.p_both) for c in comparisons):
+    if any(not math.isnan(c.p_both) for c in _comparisons(rows)):
         nested = PAIRED if paired_seeds else "nested in systems"
         sentences.append(
             "The test with both effects random is a t-test with Welch's (1947) second-order "
@@ -307,33 +293,34 @@ def notes(
         )
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
     sentences.append(f"Ties: {tied}.")
-    return sentences + [_lost(rows, failed=failed, collapsed=collapsed)] * (not third_party)
+    if not third_party:
+        own = [(row.seeds_used, row.seeds_launched) for row in rows if not row.derived]
+        used, launched = map(sum, zip(*own, strict=True))
+        kept = " (collapsed trials are kept)" * bool(collapsed)
+        sentences.append(
+            f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
+            f"{kept}."
+        )
+    return sentences
+
+
+def _comparisons(rows: Sequence[ResultRow]) -> list[Comparison]:
+    return [c for row in rows for cell in row.cells for c in cell.comparisons]
 
 
 def _family(rows: Sequence[ResultRow]) -> list[str]:
     """`Holm over 2 comparisons`; empty where nothing needs a correction. The family of the test
     over queries alone has all systems, those of one run too."""
-    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
-    if not comparisons:
-        return []
+    comparisons = _comparisons(rows)
     tested = sum(row.cells[0].comparison is not None for row in rows)
     one_run = {math.isnan(c.p_both) for c in comparisons}
-    size = _span([*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)])
-    if size == "1":
+    sizes = [*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)]
+    if not sizes or max(sizes) == 1:
         return []
-    if comparisons[0].correction == "none":
+    correction, size = comparisons[0].correction, _span(sizes)
+    if correction == "none":
         return [f"not corrected for {size} comparisons"]
-    return [f"{CORRECTION_NAMES[comparisons[0].correction]} over {size} comparisons"]
-
-
-def slots_in_order(rows: Sequence[ResultRow], given: Sequence[Slot]) -> list[Slot]:
-    """The baselines in the order of their letters: the given ones, then by first appearance."""
-    slots = list(given)
-    for row in rows:
-        for comparison in (c for cell in row.cells for c in cell.comparisons):
-            if all(baseline_of(row.cell, slot) != comparison.baseline for slot in slots):
-                slots.append(comparison.baseline)
-    return slots
+    return [f"{CORRECTION_NAMES[correction]} over {size} comparisons"]
 
 
 def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) -> str:
@@ -341,7 +328,7 @@ def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) 
     where no test has both effects."""
     labels = {row.cell: row.label for row in rows}
     parts = []
-    for mark, slot in zip(ascii_lowercase, slots_in_order(rows, slots), strict=False):
+    for mark, slot in zip(ascii_lowercase, slots, strict=False):
         if isinstance(slot, str):
             text = labels.get(slot, slot)
         else:
@@ -351,22 +338,6 @@ def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) 
     return "; ".join(parts)
 
 
-def _lost(rows: Sequence[ResultRow], *, failed: int, collapsed: int) -> str:
-    launched = sum(row.seeds_launched for row in rows if not row.derived)
-    used = sum(row.seeds_used for row in rows if not row.derived)
-    text = f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
-    return text + (" (collapsed trials are kept)." if collapsed else ".")
-
-
-def _average(rows: Sequence[ResultRow], alpha: float) -> str:
-    return (
-        f"Avg. gain: mean over the {len(rows[0].cells)} columns of the relative gains over the "
-        f"first baseline, with its {level_text(alpha)} interval (crossed bootstrap; the k-th run "
-        "of a system is the same training run in every column)."
-    )
-
-
-def _span(counts: Iterable[int]) -> str:
-    values = list(counts)
-    low, high = min(values), max(values)
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
     return str(low) if low == high else f"{low}-{high}"

@@ -1,11 +1,9 @@
-"""The decisions of a sweep's search on dev: the standings and the eliminated cells."""
+"""The decisions of a sweep's search on dev: the sentence of a report, and the eliminated cells."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from sweeps.report.load import Sweep
 from sweeps.report.notation import percent
-from sweeps.report.table import Table, table
 
 _NAMED = 4
 """The number of eliminated cells that a sentence names before it counts the rest."""
@@ -31,46 +29,6 @@ def search_sentence(sweep: Sweep) -> str:
     return words(sweep) if words else ""
 
 
-def standings(sweep: Sweep) -> Table | None:
-    """Place, system, mean on dev, seeds and fate; None without a race."""
-    search = sweep.search
-    if search.get("name") != "race":
-        return None
-    by = f" by more than {search['delta']}" if search["delta"] else ""
-    return table(
-        ("place", "system", f"mean {sweep.primary} on dev", "seeds judged", "what became of it"),
-        [
-            (
-                str(place),
-                sweep.label(line["cell"]),
-                "—" if line["dev_mean"] is None else f"{line['dev_mean']:.4f}",
-                str(line["num_seeds"]),
-                _fate(line),
-            )
-            for place, line in enumerate(search["standings"], start=1)
-        ],
-        "rlrrl",
-        title="The race on dev",
-        caption="The interim analysis after each seed from the second on eliminates a "
-        f"configuration that is unlikely to be the best on dev{by} after all "
-        f"{search['num_seeds']} seeds. Over all interim analyses the winner of the whole grid is "
-        f"eliminated with a probability of at most {search['alpha']} (under equal seed variance). "
-        "The baseline is not judged.",
-    )
-
-
-def _fate(line: Mapping[str, Any]) -> str:
-    if line["left_after"] is None:
-        return "stayed"
-    if "p" not in line:
-        return str(line["reason"])
-    return f"eliminated: {line['reason']} (p {_p(line['p'])} < {_p(line['level'])})"
-
-
-def _p(value: float) -> str:
-    return f"{value:.1g}" if value < 0.01 else f"{value:.3f}"
-
-
 def _proposals(sweep: Sweep) -> str:
     search = sweep.search
     chosen = f"{search['proposed']} of at most {search['num_configs']}"
@@ -93,8 +51,7 @@ def _race(sweep: Sweep) -> str:
             f"trials).{state}"
         )
     names = [f"{sweep.label(cell)} (after {seeds})" for cell, seeds in eliminated.items()]
-    if len(names) > _NAMED:
-        names = [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    names[_NAMED:] = [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
     lost = sum(line["left_after"] is not None and "p" not in line for line in search["standings"])
     because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
     return (

@@ -1,13 +1,15 @@
 """Speed-up and efficiency over numbers of workers: the arithmetic, the table, the files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pandas as pd
+
 from rank_core.files import atomic_write, write_json
-from sweeps.report.figures.figure import (
+from sweeps.report.drawing import (
     BLUE,
     GREY,
     ORANGE,
@@ -19,11 +21,10 @@ from sweeps.report.figures.figure import (
     new_figure,
     style,
 )
-from sweeps.report.table import csv_text, table, terminal_lines
+from sweeps.report.table import table, terminal_lines
 
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
-
 _CROWD = 8  # workers; with more, linear axes would crowd the first points
 
 
@@ -61,33 +62,18 @@ def scaling_rows(timings: Sequence[Timing]) -> list[Speedup]:
     for timing in timings:
         n = timing.num_workers
         steps, documents = median(timing.steps_per_second), median(timing.documents_per_second)
+        training, validation = steps / steps_1, documents / documents_1
         pairs = zip(single.losses, timing.losses, strict=True)
-        rows.append(
-            Speedup(
-                num_workers=n,
-                steps_per_second=steps,
-                training_speedup=steps / steps_1,
-                training_efficiency=steps / steps_1 / n,
-                documents_per_second=documents,
-                validation_speedup=documents / documents_1,
-                validation_efficiency=documents / documents_1 / n,
-                loss_difference=max(abs(first - other) for first, other in pairs),
-            )
-        )
+        worst = max(abs(first - other) for first, other in pairs)
+        rates = steps, training, training / n, documents, validation, validation / n
+        rows.append(Speedup(n, *rates, loss_difference=worst))
     return rows
 
 
 def table_text(rows: Sequence[Speedup]) -> str:
     """The printed table: training, then validation."""
-    heading = (
-        "workers",
-        "steps/s",
-        "speed-up",
-        "efficiency",
-        "documents/s",
-        "speed-up",
-        "efficiency",
-    )
+    ratios = ("speed-up", "efficiency")
+    heading = ("workers", "steps/s", *ratios, "documents/s", *ratios)
     lines = [
         (
             str(row.num_workers),
@@ -127,45 +113,40 @@ def write_scaling(
 ) -> None:
     """`scaling.csv`, `scaling.png` and, last, `scaling.json`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = [field.name for field in fields(Speedup)]
     with atomic_write(folder / "scaling.csv") as unfinished:
-        unfinished.write_text(csv_text(names, [list(asdict(row).values()) for row in rows]))
+        pd.DataFrame(rows).to_csv(unfinished, index=False, lineterminator="\n")
     with atomic_write(folder / "scaling.png") as unfinished:
-        unfinished.write_bytes(scaling_plot(timings, rows).png)
-    content = {
-        **facts,
-        "rows": [asdict(row) for row in rows],
-        "timings": [asdict(timing) for timing in timings],
-    }
-    write_json(folder / "scaling.json", content)
+        unfinished.write_bytes(scaling_plot(timings).png)
+    listed = {"rows": [asdict(row) for row in rows], "timings": [asdict(own) for own in timings]}
+    write_json(folder / "scaling.json", {**facts, **listed})
 
 
-def scaling_plot(timings: Sequence[Timing], rows: Sequence[Speedup]) -> Drawing:
+@style()
+def scaling_plot(timings: Sequence[Timing]) -> Drawing:
     """Speed-up with the ideal line; bars span the repeats."""
-    numbers = [row.num_workers for row in rows]
-    with style():
-        figure = new_figure(WIDTH, 3.3)
-        axes = figure.add_subplot()
-        axes.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
-        for label, colour, rates in (
-            ("training (steps/s)", BLUE, [t.steps_per_second for t in timings]),
-            ("validation (documents/s)", ORANGE, [t.documents_per_second for t in timings]),
-        ):
-            relative = [[rate / median(rates[0]) for rate in series] for series in rates]
-            middle = [median(values) for values in relative]
-            ends = [(m - min(v), max(v) - m) for m, v in zip(middle, relative, strict=True)]
-            axes.errorbar(numbers, middle, list(zip(*ends, strict=True)), fmt="o-", color=colour,
-                          ms=4, lw=1.4, elinewidth=1, label=label)  # fmt: skip
-        if numbers[-1] > _CROWD:
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2)
-            axes.yaxis.set_major_formatter("{x:g}")
-        else:
-            axes.set_ylim(bottom=0)
-        axes.set_xticks(numbers, [str(n) for n in numbers])
-        axes.minorticks_off()
-        axes.set_xlabel("workers, same global batch")
-        axes.set_ylabel("speed-up, median and range")
-        grid(axes)
-        legend(figure, 3)
-        return draw(figure, name="scaling", description="speed-up over workers")
+    numbers = [timing.num_workers for timing in timings]
+    figure = new_figure(WIDTH, 3.3)
+    axes = figure.add_subplot()
+    axes.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
+    for label, colour, rates in (
+        ("training (steps/s)", BLUE, [t.steps_per_second for t in timings]),
+        ("validation (documents/s)", ORANGE, [t.documents_per_second for t in timings]),
+    ):
+        relative = [[rate / median(rates[0]) for rate in series] for series in rates]
+        middle = [median(values) for values in relative]
+        ends = [(m - min(v), max(v) - m) for m, v in zip(middle, relative, strict=True)]
+        axes.errorbar(numbers, middle, list(zip(*ends, strict=True)), fmt="o-", color=colour,
+                      ms=4, lw=1.4, elinewidth=1, label=label)  # fmt: skip
+    if numbers[-1] > _CROWD:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xticks(numbers, [str(n) for n in numbers])
+    axes.minorticks_off()
+    axes.set_xlabel("workers, same global batch")
+    axes.set_ylabel("speed-up, median and range")
+    grid(axes)
+    legend(figure, 3)
+    return draw(figure, "scaling", "speed-up over workers")

@@ -1,18 +1,20 @@
-"""The means and fates of the seeds of each cell."""
+"""The means and fates of the seeds of each cell, and the cells that form grids."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from rank_core.stats.pooling import queries_per_set, query_set_of
+from sweeps.plan.terminal import numbered
 from sweeps.report.load import Sweep
 from sweeps.report.search import left_after
 from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
 
+WINDOW, STRIDE = "chunking.window", "chunking.stride"
 _MOST_SETS = 20
 """With more prefixes than this, a slash in query ids does not name a set."""
 
@@ -38,11 +40,6 @@ class CellSummary:
     def num_launched(self) -> int:
         """The number of seeds that were started, whatever their fate."""
         return len(self.fates) - len(self.seeds("planned"))
-
-    @property
-    def used_of_launched(self) -> str:
-        """Seeds with scores / seeds that were started."""
-        return f"{self.num_used}/{self.num_launched}"
 
     def mean(self, measure: str) -> float:
         """The mean over seeds of the means over queries; NaN without a used seed."""
@@ -77,9 +74,7 @@ def summarize(sweep: Sweep) -> list[CellSummary]:
 
 def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     trials = sweep.trials[sweep.trials["cell"] == cell]
-    fates = {
-        int(seed): str(fate) for seed, fate in zip(trials["seed"], trials["status"], strict=True)
-    }
+    fates = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
     # A deterministic cell declares its first seed alone.
     declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
     if cell in left_after(sweep):  # fewer seeds by design: none is missing
@@ -100,10 +95,10 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
     if not query_sets(sweep):
         return {}
     primary = _primary(sweep)
-    sets = pd.Series([query_set_of(query) for query in primary["query_id"]], index=primary.index)
-    means = primary["value"].groupby([primary["cell"], sets], sort=False).mean()
+    sets = [query_set_of(query) for query in primary["query_id"]]
+    means = primary.assign(set=sets).groupby(["cell", "set"], sort=False, observed=True)["value"]
     by_cell: dict[str, dict[str, float]] = {}
-    for (cell, name), value in means.items():
+    for (cell, name), value in means.mean().items():
         by_cell.setdefault(str(cell), {})[str(name)] = float(value)
     return by_cell
 
@@ -130,24 +125,75 @@ def _primary(sweep: Sweep) -> pd.DataFrame:
 def losses(cells: list[CellSummary]) -> list[str]:
     """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
     sentences = []
-    for statuses, words in (
-        (("failed",), "failed, not in any mean"),
-        (("diverged",), "diverged, not in any mean"),
-        (("collapsed",), "collapsed, counted in the means as a result of the configuration"),
-        (("running",), "still running, not in any mean"),
-        (("planned",), "not started"),
+    for status, words in (
+        ("failed", "failed, not in any mean"),
+        ("diverged", "diverged, not in any mean"),
+        ("collapsed", "collapsed, counted in the means as a result of the configuration"),
+        ("running", "still running, not in any mean"),
+        ("planned", "not started"),
     ):
+        lost = {system.cell.label: own for system in cells if (own := system.seeds(status))}
         systems = [
-            f"{system.cell.label} ({_seeds(lost)})"
-            for system in cells
-            if (lost := system.seeds(*statuses))
+            f"{label} (seed{'s' * (len(own) > 1)} {', '.join(map(str, own))})"
+            for label, own in lost.items()
         ]
-        count = sum(len(system.seeds(*statuses)) for system in cells)
-        if systems:
-            trials = "1 trial" if count == 1 else f"{count} trials"
+        if lost:
+            trials = numbered(sum(map(len, lost.values())), "trial")
             sentences.append(f"{trials} {words}: {', '.join(systems)}.")
     return sentences
 
 
-def _seeds(seeds: list[int]) -> str:
-    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+@dataclass
+class CrossedGrid:
+    """The cells that differ in window and stride only, by (window, stride) in tokens."""
+
+    title: str
+    cells: dict[tuple[int, int], CellSummary] = field(default_factory=dict)
+
+    @property
+    def windows(self) -> list[int]:
+        """Each window once, ascending."""
+        return sorted({window for window, _ in self.cells})
+
+    @property
+    def strides(self) -> list[int]:
+        """Each stride once, ascending."""
+        return sorted({stride for _, stride in self.cells})
+
+
+def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
+    """The grids in which window and stride vary independently, which are drawn and tested by
+    factor."""
+    return [
+        grid
+        for grid in _grids(sweep, cells)
+        if len(grid.cells) > max(len(grid.windows), len(grid.strides)) > 1
+    ]
+
+
+def _grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
+    """One grid per combination of the other settings; none if window and stride are not swept."""
+    if not {WINDOW, STRIDE} <= set(sweep.swept):
+        return []
+    grids: dict[tuple[object, ...], CrossedGrid] = {}
+    for system in cells:
+        settings = dict(system.cell.settings)
+        place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)
+        # FirstP reads the first chunk alone: stride has no effect.
+        name = str(settings.get("model.name", system.cell.group)).lower()
+        if None in place or name == "firstp":
+            continue
+        key: tuple[object, ...] = (
+            system.cell.group,
+            *(f"{k}={v}" for k, v in sorted(settings.items())),
+        )
+        # Two cells may differ in a setting that `settings` lacks.
+        while key in grids and place in grids[key].cells:
+            key = (*key, system.cell.label)
+        title = system.cell.group or ", ".join(map(str, key[1:]))
+        grids.setdefault(key, CrossedGrid(title)).cells[place] = system
+    titles = [grid.title for grid in grids.values()]
+    for key, grid in grids.items():
+        if titles.count(grid.title) > 1:
+            grid.title = ", ".join(part for part in map(str, key) if part)
+    return list(grids.values())

@@ -1,37 +1,22 @@
 """A table for every medium: terminal, Markdown, LaTeX, CSV; the page draws the same object."""
 
-import csv
-import io
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from sweeps.plan.terminal import WIDTH, columns
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "[": "{[}",  # after a line's end LaTeX would read these two as its argument
-    "*": "{*}",
-    "—": "---",
-    "−": "$-$",
-    "±": r"$\pm$",
-    "Δ": r"$\Delta$",
-    "↓": r"$\downarrow$",
-    "†": r"$\dagger$",
-}
+_LATEX = str.maketrans(
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "—": "---", "−": "$-$", "±": r"$\pm$"}
+    | {"Δ": r"$\Delta$", "↓": r"$\downarrow$", "†": r"$\dagger$"}
+    # After a line's end LaTeX would read these two as its argument.
+    | {"[": "{[}", "*": "{*}"}
+)
 
 COLUMN = 225.0
 """Points of a column of a two-column page; ACM, IEEE and LaTeX's own have 229 to 252."""
@@ -139,24 +124,26 @@ def latex(shown: Table, label: str = "") -> str:
     """A booktabs table, over both columns of a two-column page if it is wider than one; absent
     letters keep their width, so the means of a column stay aligned."""
     # The widest letter of every baseline in a column: the width of an absent letter.
-    columns = zip(*(row.cells for row in shown.rows), strict=True)
-    widest = [
-        tuple(max(slot, key=len) for slot in zip(*(c.letters for c in column), strict=True))
-        for column in columns
+    letters = [
+        [cell.letters for cell in column]
+        for column in zip(*(r.cells for r in shown.rows), strict=True)
     ]
+    widest = [tuple(max(slot, key=len) for slot in zip(*own, strict=True)) for own in letters]
     lines = [f"% {line}" for note in shown.notes for line in wrapped(note)]
     kind = "table*" if _latex_width(shown) > COLUMN else "table"
     lines += [rf"\begin{{{kind}}}", r"\centering"]
     # Document classes leave no room between a caption and a table below it.
-    lines += [rf"\caption{{{_escape_latex(shown.caption)}}}", r"\smallskip"] * bool(shown.caption)
+    lines += [rf"\caption{{{shown.caption.translate(_LATEX)}}}", r"\smallskip"] * bool(
+        shown.caption
+    )
     lines += [rf"\label{{{label}}}"] if label else []
     lines += [r"\footnotesize", r"\setlength{\tabcolsep}{3pt}"]
     lines += [rf"\begin{{tabular}}{{@{{}}{shown.align}@{{}}}}", r"\toprule"]
-    lines += [" & ".join(map(_escape_latex, shown.heading)) + r" \\", r"\midrule"]
+    lines += [" & ".join(text.translate(_LATEX) for text in shown.heading) + r" \\", r"\midrule"]
     for number, (starts, row) in enumerate(_with_groups(shown.rows)):
         if starts:
             lines += [r"\midrule"] if number else []
-            title = rf"\textit{{{_escape_latex(row.group)}}}"
+            title = rf"\textit{{{row.group.translate(_LATEX)}}}"
             lines.append(rf"\multicolumn{{{len(shown.heading)}}}{{l}}{{{title}}} \\")
         cells = map(_latex_cell, row.cells, widest)
         lines.append(" & ".join(cells) + r" \\")
@@ -172,12 +159,9 @@ def _latex_width(shown: Table) -> float:
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The values, unrounded; an undefined value is an empty field."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(heading)
-    for values in rows:
-        writer.writerow(["" if value is None or _is_nan(value) else value for value in values])
-    return out.getvalue()
+    values = pd.DataFrame(list(rows), columns=list(heading), dtype=object)
+    text: str = values.to_csv(index=False, lineterminator="\n")
+    return text
 
 
 def _with_groups(rows: Sequence[TableRow]) -> list[tuple[bool, TableRow]]:
@@ -186,12 +170,12 @@ def _with_groups(rows: Sequence[TableRow]) -> list[tuple[bool, TableRow]]:
 
 
 def _latex_cell(cell: TableCell, widest: Sequence[str]) -> str:
-    text = _escape_latex(cell.text)
+    text = cell.text.translate(_LATEX)
     face = {"best": "textbf", "tied": "textit"}.get(cell.face)
     text = rf"\{face}{{{text}}}" if face else text
     parts = [_latex_letter(*pair) for pair in zip(cell.letters, widest, strict=True)]
     text += f"$^{{{''.join(parts)}}}$" if any(parts) else ""
-    return f"{text} {_escape_latex(cell.note)}" if cell.note else text
+    return f"{text} {cell.note.translate(_LATEX)}" if cell.note else text
 
 
 def _latex_letter(letter: str, widest: str) -> str:
@@ -207,11 +191,3 @@ def _latex_letter(letter: str, widest: str) -> str:
 def _escape_markdown(text: str) -> str:
     """`<` stays where it cannot start a tag, as in `<.001`."""
     return re.sub(r"[\\|*_]|<(?=[A-Za-z/!])", r"\\\g<0>", text)
-
-
-def _escape_latex(text: str) -> str:
-    return "".join(_LATEX.get(mark, mark) for mark in text)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)

@@ -35,10 +35,8 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     """The table of a sweep, the conclusions, and the path of the page; `uri` is the sweep's, where
     the page is a copy."""
     sweep = analysis.sweep
-    lines = [*wrapped(f"{sweep.name}: {sweep.question}"), "", *_table_lines(analysis), ""]
-    for note in _notes(analysis):
-        lines += wrapped(note)
-    lines += [""] if lines[-1] else []
+    lines = [*wrapped(f"{sweep.name}: {sweep.question}"), "", table_text(analysis)]
+    lines += [""] if lines[-1][-1] != "\n" else []
     for sentence in conclusions(analysis):
         lines += wrapped(sentence)
     lines += next_lines(analysis, uri or str(sweep.folder))
@@ -54,29 +52,17 @@ def next_lines(analysis: Analysis, where: str = HERE) -> list[str]:
 
 
 def table_text(analysis: Analysis) -> str:
-    """The table with its legend alone."""
-    lines = [*_table_lines(analysis), ""]
-    for sentence in _notes(analysis):
-        lines += wrapped(sentence)
-    return "\n".join(lines)
-
-
-def _table_lines(analysis: Analysis) -> list[str]:
-    """The table with names of systems as short as the width needs."""
+    """The table with its legend alone; names of systems are as short as the width needs."""
     sweep, lines = analysis.sweep, list[str]()
     others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
     for label in range(20, 9, -1):
         lines = terminal_lines(measure_table(analysis, sweep.primary, others, label=label))
         if max(map(len, lines)) <= WIDTH:
             break
-    return lines
-
-
-def _notes(analysis: Analysis) -> list[str]:
-    both = p_columns(analysis) if len(analysis.sweep.measures) == 1 else ""
-    two = TWO_RUNS_WORDS if any(map(has_two_runs, analysis.comparisons)) else ""
+    both = p_columns(analysis) if len(sweep.measures) == 1 else ""
+    two = TWO_RUNS_WORDS * any(map(has_two_runs, analysis.comparisons))
     notes = (legend(analysis), both, two, interpolated_sentence(analysis))
-    return [note for note in notes if note]
+    return "\n".join([*lines, "", *(line for note in notes for line in wrapped(note))])
 
 
 def measure_table(
@@ -100,13 +86,8 @@ def measure_table(
     def seeds(row: ResultRow) -> str:
         return str(row.seeds_used) if sweep.third_party else row.seeds_text
 
-    ps = [Column("p", of_test(decisive_p))]
-    if not others:
-        ps = [
-            Column("p queries", of_test(lambda test: p_text(test.p_queries_adjusted))),
-            Column("p both", of_test(both_p)),
-        ]
-    interval = of_test(lambda test: short_interval(test, sweep.digits))
+    by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))
+    ps = [Column("p queries", by_queries), Column("p both", of_test(both_p))]
     return drawn(
         analysis.rows,
         [
@@ -114,8 +95,11 @@ def measure_table(
             Column("runs" if sweep.third_party else "seeds", seeds),
             scores.column(at, heading="mean" if sweep.third_party else measure),
             Column("diff", difference),
-            Column(f"{level_text(sweep.alpha)} interval", interval),
-            *ps,
+            Column(
+                f"{level_text(sweep.alpha)} interval",
+                of_test(lambda test: short_interval(test, sweep.digits)),
+            ),
+            *([Column("p", of_test(decisive_p))] if others else ps),
             *(scores.column(other) for other in rest),
         ],
     )

@@ -21,15 +21,14 @@ from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions, paired_t_test
 from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
-from sweeps.report.reliability import comparison_limits
+from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import (
-    compact_paper_table,
     json_text,
+    paper_table,
     shared_results,
     table_files,
 )
 from sweeps.report.results_table import PAIRED, average_text
-from sweeps.report.sections.reliability import best_gain
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table, next_lines, p_columns
 from sweeps.store.records import SCORES
@@ -61,7 +60,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
         f"{_baseline_words(sweep.slots)}."
     )
     if compact:
-        lines += ["", *terminal_lines(compact_paper_table(analysis))]
+        lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
     for measure in () if compact else sweep.measures:
         lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
     lines += [*_averages(analysis), ""]

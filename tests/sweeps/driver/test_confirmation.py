@@ -24,9 +24,7 @@ from sweeps.plan.plan import Plan
 from sweeps.report.analysis import analyse
 from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep
-from sweeps.report.reliability import assess
-from sweeps.report.sections.reliability import reliability_sentences
-from sweeps.report.sections.section import Findings
+from sweeps.report.reliability import assess, reliability_sentences
 from sweeps.store.plan_description import manifest
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
@@ -274,7 +272,7 @@ def test_the_report_of_a_confirmation_shows_both_gains_and_no_new_choice(tmp_pat
     assert "the best of 17 candidates (mean nDCG@10 0.912)" in text
     assert "on test was +0.046 in the runs that chose it" in text
     assert text.endswith(f"is {one.delta:+.3f} in these fresh ones.".replace("-", "−"))
-    words = reliability_sentences(Findings(analysis, assess(analysis), [], []))
+    words = reliability_sentences(analysis, assess(analysis))
     assert not any("best on dev" in text or "--confirm" in text for text in words)
     assert confirmation(analyse(load_sweep(write_sweep(tmp_path / "plain", num_queries=20)))) == ""
 

@@ -84,20 +84,6 @@ def test_the_spans_of_a_folder_are_its_passages(collection_folder, tmp_path, cap
     assert len(found) == len(rows_of) and {row["word_start"] for row in found} == {"12"}
 
 
-@pytest.mark.slow
-def test_the_same_input_gives_the_same_bytes(collection_folder, tmp_path):
-    contents = []
-    for name in ("one", "two"):
-        words = ["--collection", f"{collection_folder}|debias(splits=all)", "--split", "dev"]
-        assert run(*words, "--out", tmp_path / name) == 0
-        paths = sorted((tmp_path / name).iterdir())
-        contents.append([(path.name, path.read_bytes()) for path in paths])
-    assert contents[0] == contents[1]
-    summary = json.loads((tmp_path / "one" / "summary.json").read_text())
-    assert summary["collection"] == "woods|debias(seed=1,splits=all)"
-    assert summary["split"] == "dev"
-
-
 def test_chunks_are_graded_by_a_server_and_paid_once(collection_folder, tmp_path, capsys):
     words = ["--collection", collection_folder, "--judge-model", "small", "--judge-pairs", 2]
     with chat_server() as server:

@@ -9,8 +9,8 @@ from sweeps.positions.embeddings import cosine_scorer
 from sweeps.positions.rsv import (
     Bm25Chunks,
     RelevantPair,
-    chunk_scores,
     rsv_curve,
+    scaled_scores,
     word_chunks,
 )
 
@@ -52,20 +52,19 @@ def test_the_curve_by_hand():
         pair("3 a 3 b", "q3"),
         pair("5", "q4"),
     ]
-    scores = list(chunk_scores(pairs, by_digits, window=2))
-    assert [one.scaled for one in scores] == [1, 0, 0, 0.5, 0, 1]
-    assert {one.query_id for one in scores} == {"q1", "q2"}  # q3 and q4 say nothing
-    points = rsv_curve(scores, num_bins=4)
+    scaled = [list(scaled_scores(p.text, p.query, by_digits, 2).get("scaled", [])) for p in pairs]
+    assert scaled == [[1, 0], [0, 0.5, 0, 1], [], []]  # q3 and q4 say nothing
+    points = rsv_curve(pairs, by_digits, window=2, num_bins=4)
     assert [point.mean for point in points] == [0.5, 0.75, 0, 0.5]
     assert points[0].num_queries == 2
     # Values 1 and 0: sd .7071, standard error .5.
     assert points[0].ci_high == pytest.approx(0.5 + 1.96 * 0.5)
-    assert rsv_curve([], num_bins=4) == []
+    assert rsv_curve([], by_digits, window=2, num_bins=4) == []
 
 
 def test_documents_of_one_query_count_as_one():
     pairs = [pair("9 1", "q1", "d1"), pair("9 1", "q1", "d2"), pair("1 9", "q2", "d3")]
-    points = rsv_curve(list(chunk_scores(pairs, by_digits, window=1)), num_bins=2)
+    points = rsv_curve(pairs, by_digits, window=1, num_bins=2)
     assert [point.mean for point in points] == [0.5, 0.5]
 
 

@@ -15,11 +15,14 @@ import pytest
 
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
-from sweeps.report.figures.figure import Shown
-from sweeps.report.figures.figures import figures
-from sweeps.report.figures.learning_plot import learning_curves, learning_plot
-from sweeps.report.figures.pareto import pareto_plot
-from sweeps.report.figures.query_bars import query_bars
+from sweeps.report.drawing import Drawing
+from sweeps.report.figures import (
+    figures,
+    learning_curves,
+    learning_plot,
+    pareto_plot,
+    query_bars,
+)
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess
 from sweeps.store.records import sealed
@@ -30,32 +33,29 @@ def _analysis(folder: Path, **changes: Any) -> Analysis:
     return analyse(load_sweep(write_sweep(folder, num_queries=40, **changes)))
 
 
-def _texts(shown: Shown | None) -> list[str]:
+def _texts(shown: Drawing | None) -> list[str]:
     """What stands in the figure: matplotlib writes each text as a comment above its outlines."""
     assert shown is not None
-    return re.findall(r"<!-- (.*?) -->", shown.drawing.svg)
+    return re.findall(r"<!-- (.*?) -->", shown.svg)
 
 
-def test_learning_curves_are_read_from_the_log(tmp_path: Path) -> None:
-    folder = write_sweep(tmp_path, num_queries=20, log=True, fates={(1, 2): "diverged"})
+def test_learning_curves_are_those_of_trials_that_ended_and_of_others(tmp_path: Path) -> None:
+    fates = {(0, 2): "failed", (1, 2): "diverged"}
+    folder = write_sweep(tmp_path, num_queries=20, log=True, fates=fates)
+    name = load_sweep(folder).cells[0].cell
+    news = {"step": 1, "num_steps": 9, "curve": [{"step": 1, "loss": 1.0}], "dev": None, "time": 9}
+    (folder / "trials" / f"{name}-seed2" / "progress.json").write_text(json.dumps(news))
     curves = {(one.cell.rpartition("-")[0], one.seed): one for one in
               learning_curves(load_sweep(folder))}  # fmt: skip
     assert len(curves) == 15
     whole, broken = curves["firstp-w64-s64", 1], curves["maxp-w64-s64", 2]
     assert (len(whole.loss), list(whole.dev), whole.best_step) == (60, [20, 40, 60], 60)
     assert (max(broken.loss), broken.best_step) == (35, None)
-
-
-def test_a_trial_without_a_result_shows_its_last_reports(tmp_path: Path) -> None:
-    folder = write_sweep(tmp_path, num_queries=20, fates={(0, 2): "failed"})
-    name = load_sweep(folder).cells[0].cell
-    news = {"step": 1, "num_steps": 9, "curve": [{"step": 1, "loss": 1.0}], "dev": None, "time": 9}
-    (folder / "trials" / f"{name}-seed2" / "progress.json").write_text(json.dumps(news))
-    (curve,) = learning_curves(load_sweep(folder))
-    assert (curve.cell, curve.seed, curve.loss) == (name, 2, {1: 1.0})
+    assert curves["firstp-w64-s64", 2].loss == {1: 1.0}
     shown = learning_plot(analyse(load_sweep(folder)))
     assert shown is not None
-    assert shown.drawing.figure.axes[0].lines[0].get_marker() == ".", "a single step is seen"
+    markers = [line.get_marker() for line in shown.figure.axes[0].lines]
+    assert markers[:3] == ["None", ".", "None"], "a single step is seen"
 
 
 def test_a_finished_trial_keeps_its_own_curve_and_of_many_the_first_seeds_are_drawn(
@@ -70,7 +70,7 @@ def test_a_finished_trial_keeps_its_own_curve_and_of_many_the_first_seeds_are_dr
             news = {"step": 1, "num_steps": 2, "curve": curve, "dev": {sweep.primary: 0.5}}
             (trial / "history.jsonl").write_text(json.dumps(news))
             sealed(trial)
-    monkeypatch.setattr("sweeps.report.figures.learning_plot.MOST_RUNS", len(sweep.cells) + 1)
+    monkeypatch.setattr("sweeps.report.figures.MOST_RUNS", len(sweep.cells) + 1)
     curves = learning_curves(load_sweep(folder))
     assert [curve.seed for curve in curves] == [1, 2] + [1] * (len(sweep.cells) - 1)
     assert (curves[0].loss, curves[0].dev) == ({1: 3.0}, {1: 0.5})
@@ -91,9 +91,11 @@ def test_the_front_holds_what_no_cheaper_cell_beats(tmp_path: Path) -> None:
     shown = pareto_plot(analysis)
     assert {"encoder tokens per document", "nDCG@10 on test"} <= set(_texts(shown))
     assert shown is not None and "Bars: interval" in shown.caption
-    front = shown.drawing.figure.axes[0].lines[0]
+    front = shown.figure.axes[0].lines[0]
     means = [row.mean("nDCG@10") for row in analysis.cells]
     assert list(front.get_ydata()) == [means[0], max(means[1:4]), means[4]]
+    wide = pareto_plot(_analysis(tmp_path / "wide", effect=0.9, seed_deviation=0.5))
+    assert wide is not None and wide.figure.axes[0].get_ylim()[1] <= 1.03
 
 
 def test_without_tokens_the_cost_is_seconds_and_without_both_there_is_no_front(
@@ -118,19 +120,14 @@ def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Pat
     delta = delta - analysis.matrices["nDCG@10"].scores[best.baseline].mean(axis=0)
     largest = analysis.matrices["nDCG@10"].query_ids[int(delta.argmax())]
     assert f"Largest gains: {largest}," in shown.caption
-    (bars, _) = shown.drawing.figure.axes[0].collections
-    edges = bars.get_datalim(shown.drawing.figure.axes[0].transData)
+    (bars, _) = shown.figure.axes[0].collections
+    edges = bars.get_datalim(shown.figure.axes[0].transData)
     assert (edges.x0, edges.x1) == (0, len(delta)), "whole bars at both ends"
 
 
-def test_the_axis_of_costs_ends_near_the_largest_value(tmp_path: Path) -> None:
-    shown = pareto_plot(_analysis(tmp_path, effect=0.9, seed_deviation=0.5))
-    assert shown is not None and shown.drawing.figure.axes[0].get_ylim()[1] <= 1.03
-
-
 def test_a_figure_fits_a_telephone_and_follows_the_page_into_the_dark(tmp_path: Path) -> None:
-    for shown in figures(analysis := _analysis(tmp_path, kinds=EIGHTEEN), assess(analysis)):
-        text = shown.drawing.inline
+    for shown in figures(analysis := _analysis(tmp_path, kinds=EIGHTEEN), assess(analysis).factors):
+        text = shown.inline
         width = float(re.findall(r"width: (\d+)px; min-width: (\d+)px", text)[0][0])
         assert width <= 560, shown.heading  # at 370 pixels the letters have 8 of their 12.5
         assert "var(--ink, #222222)" in text and "fill: #ffffff" not in text
@@ -145,7 +142,7 @@ def test_where_nothing_varies_nothing_warns(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         analysis = analyse(load_sweep(folder))
         assert assess(analysis).limits[0].detectable == 0
-        figures(analysis, assess(analysis))
+        figures(analysis, assess(analysis).factors)
         assert {one.p_both for one in analysis.comparisons} == {1.0}
 
 

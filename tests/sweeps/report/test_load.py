@@ -66,7 +66,12 @@ def write_sweep(
         for seed in seeds:
             status = fates.get((position, seed), "done")
             names.append(f"{name}-seed{seed}")
-            costs = _costs(rng)
+            costs = dict.fromkeys(COSTS, 0) | {
+                "train_seconds": float(rng.uniform(300, 420)),
+                "eval_seconds": float(rng.uniform(30, 50)),
+                "peak_memory_bytes": int(rng.uniform(5e9, 6e9)),
+                "encoder_tokens": int(rng.uniform(1e7, 2e7)),
+            }
             lift = effect * position / 4 + rng.normal(0, seed_deviation)
             curve = _curve(names[-1], seed, status) if log else []
             rows = []
@@ -143,25 +148,19 @@ def redescribe(folder: Path, described: Mapping[str, Any]) -> None:
 
 
 def _cell(name: str, group: str, window: int, stride: int, *, optional: bool) -> Cell:
-    cell: dict[str, Any] = {
-        "cell": name,
-        "label": group if group == "FirstP" else f"{group} {window}/{stride}",
-        "group": group,
-        "settings": {
-            "chunking.window": window,
-            "chunking.stride": stride,
-            "model.name": group.lower(),
-        },
-    }
-    if optional:
-        tokens = window if group == "FirstP" else 512 * window / stride
-        cell |= {"coverage": 0.98, "encoder_tokens_per_document": tokens + 12.3}
-    return Cell(**cell)
+    settings = {"chunking.window": window, "chunking.stride": stride, "model.name": group.lower()}
+    label = group if group == "FirstP" else f"{group} {window}/{stride}"
+    if not optional:
+        return Cell(name, label, group, settings)
+    tokens = window if group == "FirstP" else 512 * window / stride
+    more = {"coverage": 0.98, "encoder_tokens_per_document": tokens + 12.3}
+    return Cell(name, label, group, settings, **more)
 
 
 def _described(
     cells: list[Cell], seeds: tuple[int, ...], num_queries: int, *, optional: bool
 ) -> dict[str, Any]:
+    queries = {"train": 1000, "dev": 100, "test": num_queries}
     described: dict[str, Any] = {
         "sweep": "window_stride",
         "question": "Which window and stride should a MaxP reranker read long documents with?",
@@ -169,17 +168,11 @@ def _described(
         "measures": ("nDCG@10", "RR@10"),
         "primary": "nDCG@10",
         "baseline": cells[0].cell,
-        "alpha": 0.05,
         "correction": "holm",
-        "paired_seeds": False,
         "swept": ("chunking.window", "chunking.stride", "model.name"),
         "seeds": tuple(seeds),
-        "collection": {
-            "name": "python-docs",
-            "content_hash": "0a1b2c3d4e5f",
-            "num_documents": 3000,
-            "num_queries": {"train": 1000, "dev": 100, "test": num_queries},
-        },
+        "collection": {"name": "python-docs", "content_hash": "0a1b2c3d4e5f", "num_documents": 3000}
+        | {"num_queries": queries},
         "backbone": {"name": "tiny", "content_hash": "f5e4d3c2b1a0"},
         "cells": tuple(cells),
     }
@@ -197,15 +190,6 @@ REASONS = {
     "diverged": "loss is NaN at step 120",
     "stopped": "by ASHA at step 20 of 60",
 }
-
-
-def _costs(rng: np.random.Generator) -> dict[str, float]:
-    return dict.fromkeys(COSTS, 0) | {
-        "train_seconds": float(rng.uniform(300, 420)),
-        "eval_seconds": float(rng.uniform(30, 50)),
-        "peak_memory_bytes": int(rng.uniform(5e9, 6e9)),
-        "encoder_tokens": int(rng.uniform(1e7, 2e7)),
-    }
 
 
 def _scores(

@@ -1,5 +1,4 @@
-"""Published values: what follows from them, as a reader of the papers would check it, and their
-place beside ours."""
+"""Published values: their tables, and their place beside ours."""
 
 from pathlib import Path
 from typing import Any
@@ -11,49 +10,7 @@ from sweeps.report.load import load_sweep
 from sweeps.report.published import TABLES, published
 from tests.sweeps.report.test_load import read_values, write_sweep, write_values
 
-BIAS, Y2022, Y2021 = "Boytsov et al., positional bias", "Boytsov et al. 2022", "Zhang, Yates"
-FOUR = ("MS MARCO dev MRR", "DL 2019-2021 nDCG@10", "Robust04 title nDCG@20",
-        "Robust04 description nDCG@20")  # fmt: skip
-
-
-def cells(source: str, row: str) -> dict[str, str]:
-    (table,) = [one for one in TABLES if one.source == source]
-    return dict(table.cells(row))
-
-
-def ends(text: str) -> tuple[float, float]:
-    """The least and the largest number that is printed so."""
-    half = 0.5 * 10.0 ** -len(text.partition(".")[2])
-    return float(text) - half, float(text) + half
-
-
-def gain(top: list[str], base: list[str]) -> tuple[float, float]:
-    """The least and largest mean gain in percent that the printed cells allow."""
-    sides = []
-    for pair in zip(top, base, strict=True):
-        (low, high), (least, most) = map(ends, pair)
-        sides.append((100 * (low / most - 1), 100 * (high / least - 1)))
-    low, high = (sum(values) / len(sides) for values in zip(*sides, strict=True))
-    return low, high
-
-
-def agrees(printed: str, found: tuple[float, float]) -> bool:
-    low, high = ends(printed)
-    return low <= found[1] + 1e-9 and found[0] <= high + 1e-9
-
-
-def four(row: str, table: str = "Table 1") -> list[str]:
-    return [cells(f"{BIAS}, {table}", row)[one] for one in FOUR]
-
-
-def test_the_average_gain_over_firstp_is_the_printed_one() -> None:
-    assert agrees("5.0", gain(four("PARADE Attn"), four("FirstP (BERT)")))
-
-
-def test_the_two_tables_of_one_paper_agree_with_those_that_they_quote() -> None:
-    own = cells("Zhang, Yates and Lin 2021, Table 2", "BERT")
-    quoted = cells(f"{BIAS}, Table 5", "Zhang et al. MaxP")
-    assert all(agrees(quoted[column], ends(own[column])) for column in FOUR[2:])
+BIAS, Y2022 = "Boytsov et al., positional bias", "Boytsov et al. 2022"
 
 
 def robust04(folder: Path, backbone: str = "bert-base-uncased", **changes: Any) -> Path:
@@ -75,12 +32,9 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 
 def _as_ndcg20(folder: Path) -> Path:
     """The made-up sweep has RR@10, which no paper prints."""
-    import json
-
     table = read_values(folder)
     table["measure"] = table["measure"].replace("RR@10", "nDCG@20")
     write_values(folder, table)
-    assert json.loads((folder / "sweep.json").read_text())["measures"][1] == "nDCG@20"
     return folder
 
 

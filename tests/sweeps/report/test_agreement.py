@@ -13,12 +13,12 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.records import Collection, Split
 from sweeps.commands.report import main
+from sweeps.report import agreement
+from sweeps.report.agreement import Agreement, agreements, judged_share, sampled
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.query_page import moved_queries
-from sweeps.report.sections import agreement
-from sweeps.report.sections.agreement import Agreement, agreements, judged_share, sampled
 from tests.sweeps.report.ranked_sweep import as_remote, write_ranked_sweep
 from tests.sweeps.report.test_load import FIVE, write_sweep
 

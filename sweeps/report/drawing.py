@@ -3,7 +3,7 @@
 import html
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,6 +58,9 @@ class Drawing:
     svg: str
     png: bytes
     figure: Figure
+    heading: str = ""
+    caption: str = ""
+    appendix: bool = False  # folded on the page
 
     @property
     def inline(self) -> str:
@@ -72,23 +75,13 @@ class Drawing:
         points = float(re.findall(r'width="([\d.]+)pt"', text)[0])
         size = f'style="width: {points * 4 / 3:.0f}px; min-width: {points:.0f}px"'
         label = html.escape(self.description)
-        text = text.replace("<svg ", f'<svg role="img" aria-label="{label}" {size} ', 1)
-        return text.strip()
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A figure under its heading; an appendix is folded."""
-
-    heading: str
-    drawing: Drawing
-    caption: str
-    appendix: bool = False
+        return text.replace("<svg ", f'<svg role="img" aria-label="{label}" {size} ', 1).strip()
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style of the report's figures, whatever the user's matplotlibrc says."""
+    """The style of the report's figures, whatever the user's matplotlibrc says: decorate what draws
+    them."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -111,16 +104,16 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def width_for(labels: list[str]) -> float:
-    """Inches for a figure with these row labels: long names must not squeeze the axes."""
+def figure_of_rows(labels: list[str], height: float) -> tuple[Figure, Axes]:
+    """A figure with a named row for each label; long names are shortened, and must not squeeze the
+    axes."""
     longest = max(map(len, labels), default=0)
-    return WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14)
-
-
-def row_labels(axes: Axes, labels: list[str]) -> None:
-    """One name per row from the top, long ones shortened."""
+    figure = new_figure(WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14), height)
+    axes = figure.add_subplot()
     axes.set_yticks(range(len(labels)), [shortened(label, _LABEL) for label in labels])
     axes.tick_params(axis="y", length=0)
+    grid(axes, "x")
+    return figure, axes
 
 
 def grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
@@ -130,18 +123,28 @@ def grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
 
 
 def edge_note(
-    axes: Axes, edge: float, row: float, text: str, side: str, *, colour: str = ALERT
+    axes: Axes,
+    row: float,
+    values: Sequence[tuple[str, float]],
+    ends: tuple[float, float],
+    colour: str = ALERT,
 ) -> None:
-    """A value outside the axis, as a number at its edge."""
-    axes.annotate(
-        f"◂ {text}" if side == "left" else f"{text} ▸",
-        (edge, row),
-        color=colour,
-        fontsize=9,
-        ha=side,
-        va="center",
-        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
-    )
+    """The values (text, number) outside the axis, as numbers at its edges."""
+    for side, edge, far in (
+        ("left", ends[0], [text for text, value in values if value < ends[0]]),
+        ("right", ends[1], [text for text, value in values if value > ends[1]]),
+    ):
+        text = ", ".join(far)
+        if text:
+            axes.annotate(
+                f"◂ {text}" if side == "left" else f"{text} ▸",
+                (edge, row),
+                color=colour,
+                fontsize=9,
+                ha=side,
+                va="center",
+                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
+            )
 
 
 def legend(figure: Figure, columns: int = 2) -> None:
@@ -149,15 +152,15 @@ def legend(figure: Figure, columns: int = 2) -> None:
     figure.legend(loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
 
 
-def draw(figure: Figure, *, name: str, description: str) -> Drawing:
-    """The figure as SVG and PNG; call it inside `style()`."""
+def draw(figure: Figure, name: str, description: str, **shown: Any) -> Drawing:
+    """The figure as SVG and PNG, in `style()`; `shown`: heading, caption and place on a page."""
     figure.set_dpi(_SVG_DPI)
     figure.draw_without_rendering()
     # The layout is done; to repeat it for each file would take as long as drawing.
     figure.set_layout_engine("none")
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
-    return Drawing(name, description, text.getvalue(), _png(figure), figure)
+    return Drawing(name, description, text.getvalue(), _png(figure), figure, **shown)
 
 
 def _png(figure: Figure) -> bytes:

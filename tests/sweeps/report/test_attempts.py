@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from sweeps.report.build import write_report
+from sweeps.report.conclusions import attempts_sentence, unfinished
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.attempts import attempts_sentence, lost_table, unfinished
 from sweeps.store.failures import lost_by_kind
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.test_load import redescribe, write_attempt, write_sweep
 
-HEADING = "Lost attempts and unfinished trials"
+HEADING = "Unfinished trials"
 
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -99,22 +99,6 @@ def test_a_reader_finds_lost_attempts_and_unfinished_trials(damaged: Path) -> No
     ]
 
 
-def test_every_lost_attempt_is_a_line(damaged: Path) -> None:
-    rows = [tuple(cell.text for cell in row.cells) for row in lost_table(load_sweep(damaged)).rows]
-    assert len(rows) == 4, "other plans' trials are not this report's"
-    assert rows[1] == (
-        "MaxP 64/64",
-        "1",
-        "2",
-        "2026-11-21 10:00:00",
-        "host-a (0a1b2c3d)",
-        "out of host memory",
-        "95% in use",
-        "run again",
-    )
-    assert (rows[2][4], rows[3][7]) == ("—", "given up")
-
-
 def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
     described = json.loads((damaged / "sweep.json").read_text())
     redescribe(damaged, described | {"stopped": "the <budget>"})
@@ -123,7 +107,7 @@ def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
     section = page.split(f"<summary>{HEADING}</summary>")[1].split("<h2>")[0]
     assert "ended early: the &lt;budget&gt;." in page and "ValueError: x" in section
     assert "attempts were lost" not in section, "the conclusions have it"
-    assert len(re.findall("<tr>", section)) == 1 + 3 + 1 + 4
+    assert len(re.findall("<tr>", section)) == 1 + 3
     text = " ".join(report.text.split())
     assert "2 of 15 trials needed more than one attempt; 6 attempts were lost:" in text
     results = json.loads((report.folder / "results.json").read_text())

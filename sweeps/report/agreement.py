@@ -1,0 +1,171 @@
+"""The ranked lists of a sweep's trials, and the agreement of runs: the overlap of two runs of a
+system, and of runs of two systems."""
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+from pyarrow import ArrowInvalid, array, compute, csv, string
+
+from rank_core.data.trec import read_qrels
+from rank_core.errors import BadInput
+from rank_core.evaluate import parse_measure
+from rank_core.records import Qrels
+from rank_core.stats.agreement import Ranks, rank_biased_overlap, ranks, top_overlap
+from rank_core.stats.matrix import ScoreMatrix
+from sweeps.report.load import ListReader, Sweep
+from sweeps.store.records import REMEDY
+from sweeps.store.sweep_file import find_sweep
+
+MOST_QUERIES = 1000
+"""Of more queries, those with the smallest hashes of their ids are compared."""
+TOP = 10
+_COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
+_WANTED = ("query_id", "doc_id")
+
+Lists = dict[str, list[str]]
+"""{query_id: doc_ids, best first}."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A system's runs against each other and against the baseline's, means over pairs of runs and
+    over queries; NaN without such a pair. `judged` is NaN without judgments."""
+
+    cell: str
+    num_runs: int
+    rbo_seeds: float
+    top_seeds: float
+    rbo_baseline: float
+    top_baseline: float
+    judged: float  # share of the first `judged_depth` documents that have a judgment
+
+
+def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
+    """{cell: a function that reads the lists of its used seeds}, of cells whose runs are all
+    here."""
+    readers: dict[tuple[str, int], ListReader] = dict(sweep.lists)
+    if not (sweep.third_party or sweep.lists):
+        records = find_sweep(str(sweep.folder))
+        for cell, seeds in matrix.seeds.items():
+            for seed in seeds:
+                trial = records.trial_folder(f"{cell}-seed{seed}")
+                if (path := trial / f"{sweep.split}.run.gz").is_file():
+                    readers[cell, seed] = partial(read_lists, path)
+    keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
+    return {
+        cell: [readers[key] for key in own]
+        for cell, own in keys.items()
+        if all(key in readers for key in own)
+    }
+
+
+def judgments(sweep: Sweep) -> Qrels | None:
+    """Lists of the reported queries, where they are on this machine."""
+    if sweep.third_party:
+        return sweep.qrels
+    file = sweep.folder / "qrels" / f"{sweep.split}.qrels"
+    return read_qrels(file) if file.is_file() else None
+
+
+def read_lists(path: Path, queries: Collection[str]) -> Lists:
+    """The lists of some queries in a run as a trial writes it: in rank order, equal scores by
+    ascending document id. The file is read in parts."""
+    lists: Lists = {}
+    query_ids = array(list(queries), string())
+    try:
+        with csv.open_csv(
+            path,
+            read_options=csv.ReadOptions(column_names=_COLUMNS, use_threads=False),
+            parse_options=csv.ParseOptions(delimiter=" ", quote_char=False),
+            convert_options=csv.ConvertOptions(
+                include_columns=_WANTED, column_types=dict.fromkeys(_WANTED, string())
+            ),
+        ) as batches:
+            for batch in batches:
+                rows = batch.filter(compute.is_in(batch["query_id"], value_set=query_ids))
+                for query_id, doc_id in zip(
+                    rows["query_id"].to_pylist(), rows["doc_id"].to_pylist(), strict=True
+                ):
+                    lists.setdefault(query_id, []).append(doc_id)
+    except (ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{path} must be a run as its trial wrote it: {reason}; {REMEDY}") from None
+    return lists
+
+
+def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
+    """Every cell whose runs are here, in the order of the matrix, where these are two runs or more;
+    the runs of at most two cells are in memory."""
+    files = list_readers(sweep, matrix)
+    if sum(map(len, files.values())) < 2:
+        return []
+    queries = sampled(matrix.query_ids)
+    places: dict[str, dict[str, int]] = defaultdict(dict)
+    qrels = judgments(sweep)
+    depth = int(parse_measure(sweep.primary).params.get("cutoff", TOP))
+
+    def read(cell: str) -> tuple[list[Ranks], float]:
+        lists = [read_run(queries) for read_run in files.get(cell, [])]
+        shares = [judged_share(run, qrels, depth) for run in lists]
+        return [ranks(run, queries, places) for run in lists], _mean(shares)
+
+    base, base_judged = read(sweep.baseline)
+    rows = []
+    for cell in files:
+        is_base = cell == sweep.baseline
+        own, judged = (base, base_judged) if is_base else read(cell)
+        seeds, between = list(combinations(own, 2)), list(product(own, [] if is_base else base))
+        rows.append(
+            Agreement(
+                cell=cell,
+                num_runs=len(own),
+                rbo_seeds=_mean(np.nanmean(rank_biased_overlap(*pair)) for pair in seeds),
+                top_seeds=_mean(np.nanmean(top_overlap(*pair, TOP)) for pair in seeds),
+                rbo_baseline=_mean(np.nanmean(rank_biased_overlap(*pair)) for pair in between),
+                top_baseline=_mean(np.nanmean(top_overlap(*pair, TOP)) for pair in between),
+                judged=judged,
+            )
+        )
+    return rows
+
+
+def sampled(query_ids: Sequence[str]) -> list[str]:
+    """At most `MOST_QUERIES` of the queries, the same ones in every report."""
+    by_hash = sorted(query_ids, key=lambda query_id: hashlib.sha256(query_id.encode()).digest())
+    chosen = set(by_hash[:MOST_QUERIES])
+    return [query_id for query_id in query_ids if query_id in chosen]
+
+
+def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
+    """The share of the first `depth` documents of each query that have a judgment, a mean over
+    queries; NaN without judgments."""
+    if qrels is None or not lists:
+        return math.nan
+    return _mean(
+        np.mean([doc_id in qrels.get(query_id, {}) for doc_id in doc_ids[:depth]])
+        for query_id, doc_ids in lists.items()
+    )
+
+
+def _mean(values: Iterable[float | np.floating]) -> float:
+    numbers = [float(value) for value in values]
+    return float(np.mean(numbers)) if numbers else math.nan
+
+
+def shared_documents(rows: Sequence[Agreement]) -> str:
+    """The number of documents that two runs share in their first ten, a mean over systems."""
+    own = [row.top_seeds for row in rows if not math.isnan(row.top_seeds)]
+    crossed = [row.top_baseline for row in rows if not math.isnan(row.top_baseline)]
+    parts = [
+        f"{TOP * _mean(values):.1f} documents between {pair}"
+        for pair, values in (("seeds of a system", own), ("a system and the baseline", crossed))
+        if values
+    ]
+    return f"Shared top {TOP}: {', '.join(parts)}." if parts else ""

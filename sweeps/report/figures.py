@@ -1,0 +1,522 @@
+"""The figures of a report: window x stride, differences, seeds, queries, cost and learning curves;
+each is None without its data."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+from rank_core.stats.compare import TIE
+from sweeps.plan.terminal import shortened
+from sweeps.report.analysis import Analysis
+from sweeps.report.drawing import (
+    ALERT,
+    BLUE,
+    DARK,
+    GREY,
+    INK,
+    ORANGE,
+    PAPER,
+    WIDTH,
+    Drawing,
+    draw,
+    edge_note,
+    figure_of_rows,
+    grid,
+    legend,
+    new_figure,
+    style,
+)
+from sweeps.report.load import Sweep
+from sweeps.report.notation import level_text, number, short_signed, signed
+from sweeps.report.reliability import GridFactors, factor_text
+from sweeps.report.search import left_after
+from sweeps.report.summary import CellSummary, crossed_grids
+from sweeps.store.sweep_file import find_sweep
+from sweeps.store.trial_status import LOST, TrialStatus
+
+MOST_RUNS = 100  # learning curves in one figure
+_DASHED = (0, (5, 3))
+_SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))
+"""Blue is better, red is worse; never so dark that black numbers are hard to read."""
+_PLACE = 0.62, 0.44  # inches of one cell of a heat map
+_SCOPES = (
+    ("queries random", BLUE, -0.17, 1.6, "ci_queries_low", "ci_queries_high"),
+    ("queries and seeds random", INK, 0.17, 2.4, "ci_low", "ci_high"),
+)
+"""Words, colour, place in the row, line width and interval of each."""
+_NAMED_QUERIES = 3  # at each end
+_NAMED_POINTS = 8
+"""Cells whose names fit beside their points; with more, only those of the front have one."""
+_BARS = 800
+"""Thousands of queries would make a page of megabytes and show no more than these."""
+_COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""One per cell while there are enough; with more, only baseline and best have one."""
+_PALE = "#bbbbbb"
+
+
+def figures(analysis: Analysis, factors: list[GridFactors]) -> list[Drawing]:
+    """Every figure for which the sweep has data, the main ones first."""
+    drawn = [
+        heat_map(analysis, factors),
+        forest_plot(analysis),
+        strip_plot(analysis),
+        query_bars(analysis),
+        pareto_plot(analysis),
+        learning_plot(analysis),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+@style()
+def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
+    """The primary measure and its difference from the baseline by window and stride, a panel for
+    each crossed grid."""
+    grids = crossed_grids(analysis.sweep, analysis.cells)
+    if not grids:
+        return None
+    primary, norm = analysis.sweep.primary, _norm(analysis)
+    rows = [len(one.windows) for one in grids]
+    height = sum(_PLACE[1] * count + 0.75 for count in rows)
+    figure = new_figure(0.8 + _PLACE[0] * max(len(one.strides) for one in grids), height)
+    panels = figure.subplots(len(grids), 1, squeeze=False, height_ratios=rows)
+    for axes, one in zip(panels[:, 0], grids, strict=True):
+        for (window, stride), cell in one.cells.items():
+            place = one.strides.index(stride), one.windows.index(window)
+            _draw_cell(axes, *place, cell, analysis, norm)
+        axes.set(xlim=(-0.5, len(one.strides) - 0.5), ylim=(-0.5, len(one.windows) - 0.5))
+        axes.set(xlabel="stride (tokens)", ylabel="window")
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_xticks(range(len(one.strides)), list(map(str, one.strides)))
+        axes.set_yticks(range(len(one.windows)), list(map(str, one.windows)))
+        axes.set_title(one.title, loc="left", fontsize=10, fontweight="bold")
+    words = f"Mean {primary}"
+    if analysis.primary:
+        words += (
+            f", below it the difference from {analysis.baseline.cell.label}; blue: better. Dot: "
+            "significant; ring: with queries random alone. *: seeds lost or collapsed."
+        )
+    return draw(
+        figure,
+        "heat",
+        f"heat map: mean {primary} by window and stride",
+        heading="Window and stride",
+        caption=f"{words} {factor_text(factors)}".strip(),
+    )
+
+
+def _norm(analysis: Analysis) -> Normalize:
+    """The colour scale, without collapsed seeds, beside which other differences would pale."""
+    healthy = {system.cell.cell for system in analysis.cells if not system.seeds("collapsed")}
+    every = {pair.system: abs(pair.delta) for pair in analysis.primary}
+    deltas = [delta for system, delta in every.items() if system in healthy]
+    largest = max(deltas or every.values(), default=0.0) or 0.001
+    return Normalize(-largest, largest)
+
+
+def _draw_cell(
+    axes: Axes, x: int, y: int, cell: CellSummary, analysis: Analysis, norm: Normalize
+) -> None:
+    """Mean, difference from the baseline, significance, and a star when seeds are missing."""
+    sweep, name = analysis.sweep, cell.cell.cell
+    pair = next((pair for pair in analysis.primary if pair.system == name), None)
+    colour = _SOFT(norm(pair.delta)) if pair else PAPER
+    edge = GREY if name == sweep.baseline or not cell.num_used else "none"
+    axes.add_patch(
+        Rectangle((x - 0.48, y - 0.47), 0.96, 0.94, facecolor=colour, edgecolor=edge, linewidth=1)
+    )
+    lost = cell.num_used < cell.num_launched or cell.seeds("collapsed")
+    mean = number(cell.mean(sweep.primary)).removeprefix("0") if cell.num_used else "no score"
+    lines = [mean + "*" * bool(lost and cell.num_used), *["baseline"] * (name == sweep.baseline)]
+    lines += [short_signed(pair.delta)] if pair else []
+    ink = DARK if pair else GREY
+    axes.text(x, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
+    significant = pair is not None and pair.significant(sweep.alpha)
+    if pair and (significant or pair.p_queries_adjusted < sweep.alpha):
+        face = DARK if significant else "none"
+        axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)
+
+
+@style()
+def forest_plot(analysis: Analysis) -> Drawing | None:
+    """Differences on the primary measure with their intervals, best first."""
+    sweep = analysis.sweep
+    if not analysis.primary:
+        return None
+    ordered = sorted(analysis.primary, key=lambda pair: -pair.delta)
+    baseline, labels = sweep.label(sweep.baseline), [sweep.label(pair.system) for pair in ordered]
+    figure, axes = figure_of_rows(labels, 1.0 + 0.32 * len(ordered))
+    axes.axvline(0, color=GREY, linewidth=1)
+    left, right = _forest_range(analysis)
+    for row, pair in enumerate(ordered):
+        single = math.isnan(pair.p_both)  # the only line of a row is in the middle
+        for _, colour, shift, width, low, high in _SCOPES:
+            ends, at = (getattr(pair, low), getattr(pair, high)), row + shift * (not single)
+            axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
+        face = INK if pair.significant(sweep.alpha) else PAPER
+        axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
+        edge_note(axes, row, [(signed(pair.delta), pair.delta)], (left, right))
+    axes.set(xlim=(left, right), ylim=(len(ordered) - 0.45, -0.55))
+    axes.set_xlabel(f"difference in {sweep.primary}")
+    decided = len(analysis.undecided) < len(ordered)
+    for words, colour, _, width, *_ in _SCOPES if decided else _SCOPES[:1]:
+        axes.plot([], [], color=colour, linewidth=width, label=words)
+    legend(figure)
+    return draw(
+        figure,
+        "forest",
+        f"forest plot: differences from {baseline} in {sweep.primary}, with their intervals",
+        heading=f"Gain over {baseline}",
+        caption=f"{level_text(sweep.alpha)} intervals, not adjusted. Filled: significant.",
+    )
+
+
+def _forest_range(analysis: Analysis) -> tuple[float, float]:
+    """The axis: zero and all intervals, except a few much wider than the rest. A system without
+    training, such as BM25, may be far from all others."""
+    fixed = analysis.sweep.deterministic
+    trained = [pair for pair in analysis.primary if pair.system not in fixed] or analysis.primary
+    ends = [
+        getattr(pair, end) for pair in trained for *_, low, high in _SCOPES for end in (low, high)
+    ]
+    bounds = [end for end in ends if not math.isnan(end)]
+    middle = sorted(map(abs, bounds))[len(bounds) // 2]
+    shown = [0.0, *(bound for bound in bounds if abs(bound) <= 4 * middle)]
+    margin = max(0.05 * (max(shown) - min(shown)), 0.0005)
+    return min(shown) - margin, max(shown) + margin
+
+
+@style()
+def strip_plot(analysis: Analysis) -> Drawing:
+    """The primary measure of each seed, with the mean and its interval over training runs."""
+    sweep, cells = analysis.sweep, analysis.cells
+    figure, axes = figure_of_rows([c.cell.label for c in cells], 1.2 + 0.3 * len(cells))
+    low, high = ends = _strip_range(analysis)
+    if analysis.baseline.num_used:
+        mean = analysis.baseline.mean(sweep.primary)
+        axes.axvline(mean, color=INK, linewidth=1, linestyle=_DASHED)
+    first = sweep.first_stage.get(sweep.primary)
+    if first is not None:
+        words = f"first stage {first:.3f}"
+        if low <= first <= high:
+            axes.axvline(first, color=GREY, lw=1.2, ls=":", label=words)
+        edge_note(axes, -0.72, [(words, first)], ends, colour=GREY)
+    for row, cell in enumerate(cells):
+        _draw_seeds(axes, row, cell, analysis, ends)
+    axes.set(xlim=ends, ylim=(len(cells) - 0.4, -1.05))
+    axes.set_xlabel(f"{sweep.primary} on {sweep.split}")
+    axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
+    if any(system.seeds("collapsed") for system in cells):
+        axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")
+    axes.plot([], [], "|", color=INK, ms=11, mew=2, ls="none", label="mean")
+    legend(figure, 3)
+    words = "Dot: one training run"
+    if any(system.num_used > 1 for system in cells):
+        words += f"; line: {level_text(sweep.alpha)} interval of the mean over seeds"
+    return draw(
+        figure,
+        "strip",
+        f"strip plot: {sweep.primary} of every seed of {len(cells)} systems",
+        heading="Every seed",
+        caption=f"{words}; dashed: the baseline's mean.",
+    )
+
+
+def _strip_range(analysis: Analysis) -> tuple[float, float]:
+    """The range of the baseline's and trained systems' seeds that did not collapse; far values
+    would squeeze these into a line."""
+    sweep, cells = analysis.sweep, analysis.cells
+    near = [
+        value
+        for system in cells
+        if system.cell.cell == sweep.baseline or system.cell.cell not in sweep.deterministic
+        for seed, value in system.seed_means[sweep.primary].items()
+        if system.fates[seed] != "collapsed"
+    ]
+    every = [value for system in cells for value in system.seed_means[sweep.primary].values()]
+    values = near or every or [0.0, 1.0]
+    spread = max(max(values) - min(values), 0.01)
+    return min(values) - 0.35 * spread, max(values) + 0.25 * spread
+
+
+def _draw_seeds(
+    axes: Axes, row: int, cell: CellSummary, analysis: Analysis, ends: tuple[float, float]
+) -> None:
+    """A cell: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
+    axis is a number at its edge."""
+    sweep, (low, high), seeds = analysis.sweep, ends, cell.seed_means[analysis.sweep.primary]
+    mean = cell.mean(sweep.primary)
+    values = [(f"{value:.3f}", value) for value in seeds.values()]
+    values += [(f"mean {mean:.3f}", mean)] if cell.num_used > 1 else []
+    edge_note(axes, row, values, ends)
+    for seed, value in seeds.items():
+        if low <= value <= high:
+            collapsed = cell.fates[seed] == "collapsed"
+            face, edge = ("none", ORANGE) if collapsed else (BLUE, BLUE)
+            axes.plot(value, row, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
+    if interval := cell.interval(sweep.primary, sweep.alpha):
+        axes.plot(interval, (row, row), color=INK, linewidth=1.2, solid_capstyle="butt")
+    if cell.num_used and low <= mean <= high:
+        axes.plot(mean, row, "|", color=INK, ms=13, mew=2)
+    words = dict.fromkeys([*LOST, "collapsed", "running"]) | {"planned": "not run"}
+    lost = {text or fate: len(cell.seeds(fate)) for fate, text in words.items() if cell.seeds(fate)}
+    if lost:
+        counts = [f"{count} {text}" for text, count in lost.items()]
+        axes.annotate(
+            ", ".join([f"{cell.num_used}/{cell.num_launched} seeds", *counts]), (1, row - 0.36),
+            xycoords=axes.get_yaxis_transform(), fontsize=9, color=ALERT, ha="right", va="center",
+        )  # fmt: skip
+
+
+@style()
+def query_bars(analysis: Analysis) -> Drawing | None:
+    """The per-query differences of the best cell from the baseline, sorted, on means over seeds."""
+    best = analysis.best
+    if best is None:
+        return None
+    sweep, matrix = analysis.sweep, analysis.matrices[analysis.sweep.primary]
+    delta_Q = matrix.scores[best.system].mean(axis=0) - matrix.scores[best.baseline].mean(axis=0)
+    order = np.argsort(-delta_Q, kind="stable")
+    system, baseline = sweep.label(best.system), sweep.label(best.baseline)
+    place_Q = np.unique(np.linspace(0, len(order) - 1, min(len(order), _BARS)).round().astype(int))
+    height_Q = delta_Q[order][np.append(place_Q, place_Q[-1:])]  # the last bar has an end, too
+    figure = new_figure(WIDTH, 2.4)
+    axes = figure.add_subplot()
+    for sign, colour in ((1, BLUE), (-1, ORANGE)):
+        side_Q = np.where(sign * height_Q > TIE, height_Q, 0.0)
+        edge_Q = np.append(place_Q, len(order))
+        axes.fill_between(edge_Q, side_Q, step="post", color=colour, linewidth=0)
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.axhline(best.delta, color=INK, linewidth=1, linestyle=_DASHED)
+    axes.annotate(
+        f"mean {signed(best.delta)}", (1, best.delta), xycoords=axes.get_yaxis_transform(),
+        xytext=(0, 4), textcoords="offset points", ha="right", fontsize=9,
+    )  # fmt: skip
+    axes.set_xlim(0, len(order))
+    axes.set_xlabel(f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse")
+    axes.set_ylabel(f"difference in {sweep.primary}")
+    grid(axes, "y")
+    runs = max(len(matrix.seeds[best.system]), len(matrix.seeds[best.baseline]))
+    words = f"{system} minus {baseline}{', means over seeds' * (runs > 1)}."
+    gained = [matrix.query_ids[at] for at in order[:_NAMED_QUERIES] if delta_Q[at] > TIE]
+    lost = [matrix.query_ids[at] for at in order[::-1][:_NAMED_QUERIES] if delta_Q[at] < -TIE]
+    for names, title in ((gained, "Largest gains"), (lost, "Largest losses")):
+        words += f" {title}: {', '.join(names)}." * bool(names)
+    return draw(
+        figure,
+        "queries",
+        f"bar chart: difference of {system} from {baseline} on {len(order)} queries, sorted",
+        heading="Every query",
+        caption=words,
+    )
+
+
+@style()
+def pareto_plot(analysis: Analysis) -> Drawing | None:
+    """The primary measure against encoder tokens, or seconds where no tokens were recorded."""
+    costs, unit = _costs(analysis)
+    sweep = analysis.sweep
+    if len(set(costs.values())) < 2 or sweep.primary not in analysis.matrices:
+        return None
+    by_cell = {pair.system: pair for pair in analysis.primary if not math.isnan(pair.ci_low)}
+    means = {system.cell.cell: system.mean(sweep.primary) for system in analysis.cells}
+    front: list[str] = []  # the cells that no cell of at most their cost beats
+    for cell in sorted(costs, key=lambda cell: (costs[cell], -means[cell])):
+        if not front or means[cell] > means[front[-1]]:
+            front.append(cell)
+    figure = new_figure(WIDTH, 3.4)
+    axes = figure.add_subplot()
+    steps = [costs[cell] for cell in front], [means[cell] for cell in front]
+    axes.plot(*steps, color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2)
+    halves = []
+    for cell, cost in costs.items():
+        if pair := by_cell.get(cell):  # the difference's interval, around the baseline's mean
+            ends = pair.mean_baseline + pair.ci_low, pair.mean_baseline + pair.ci_high
+            axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
+            halves.append(ends[1] - means[cell])
+        face, edge = (BLUE, BLUE) if cell in front else (PAPER, INK)
+        axes.plot(cost, means[cell], "o", ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
+    _frame(axes, list(costs.values()), [means[cell] for cell in costs], sorted(halves))
+    names = costs if len(costs) <= _NAMED_POINTS else front
+    _names(axes, {cell: (costs[cell], means[cell]) for cell in names}, analysis)
+    axes.set(xlabel=unit, ylabel=f"{sweep.primary} on {sweep.split}")
+    grid(axes)
+    words = "Filled: on the Pareto front (no cheaper system is better)."
+    return draw(
+        figure,
+        "pareto",
+        f"scatter plot: {sweep.primary} of each system by {unit}",
+        heading="Cost",
+        caption=words + " Bars: interval of the difference from the baseline." * bool(halves),
+    )
+
+
+def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
+    """{cell with a score that was not eliminated: cost}, and the unit of the cost."""
+    eliminated, trials = left_after(analysis.sweep), analysis.sweep.trials
+    cells = [s.cell for s in analysis.cells if s.num_used and s.cell.cell not in eliminated]
+    tokens = {cell.cell: cell.encoder_tokens_per_document or 0.0 for cell in cells}
+    if tokens and all(tokens.values()):
+        return tokens, "encoder tokens per document"
+    if "eval_seconds" not in trials:
+        return {}, ""
+    seconds = trials.groupby("cell")["eval_seconds"].mean().to_dict()
+    costs = {cell.cell: float(seconds.get(cell.cell, math.nan)) for cell in cells}
+    return {n: cost for n, cost in costs.items() if cost > 0}, "evaluation of one run (seconds)"
+
+
+def _frame(axes: Axes, costs: list[float], means: list[float], halves: list[float]) -> None:
+    """Costs are logarithmic, with plain numbers, where they span more than a factor of three. The
+    range has the means and the usual intervals, without a single very wide one."""
+    low, high = min(costs), max(costs)
+    if high <= 3 * low:
+        axes.set_xlim(low - 0.08 * (high - low), high + 0.25 * (high - low))
+    else:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 1.2, high * (high / low) ** 0.25)
+        ticks = LogLocator(subs=(1, 2, 5), numticks=99).tick_values(low / 1.2, high * 1.5)
+        axes.set_xticks([tick for tick in ticks if low / 1.2 <= tick <= high * 1.5])
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    half = 1.5 * halves[len(halves) // 2] if halves else 0.0
+    margin = max(half, 0.15 * (max(means) - min(means)), 0.002)
+    bottom, top = min(means) - margin, max(means) + margin
+    # A measure that is never negative has no axis below 0, and most end at 1.
+    bottom = max(bottom, 0.0) if min(means) >= 0 else bottom
+    axes.set_ylim(bottom, min(top, 1.03) if max(means) <= 1 else top)
+
+
+def _names(axes: Axes, points: Mapping[str, tuple[float, float]], analysis: Analysis) -> None:
+    """The names beside their points, on the side with more room, moved up until none overlap."""
+    taken: list[tuple[float, float]] = []  # middles of names
+    for cell, point in sorted(points.items(), key=lambda entry: entry[1][::-1]):
+        x, y = axes.transAxes.inverted().transform(axes.transData.transform(point))
+        is_left = x > 0.5
+        place = y if is_left else y + 0.045  # its step leads to the right
+        middle = x - 0.2 if is_left else x + 0.18
+        while any(abs(middle - other) < 0.34 and abs(place - top) < 0.065 for other, top in taken):
+            place += 0.01
+        taken.append((middle, place))
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6} if place - y > 0.06 else None
+        text = axes.annotate(
+            shortened(analysis.sweep.label(cell), 18), (x, y), xycoords="axes fraction",
+            xytext=(x - 0.05 if is_left else x + 0.03, place), textcoords="axes fraction",
+            fontsize=9, ha="right" if is_left else "left", va="center", arrowprops=line, zorder=6,
+        )  # fmt: skip
+        text.set_path_effects([withStroke(linewidth=2.5, foreground=PAPER)])
+
+
+@dataclass
+class Curve:
+    """One training run: loss of its batches and its development measure, by optimiser step."""
+
+    cell: str
+    seed: int
+    loss: dict[int, float] = field(default_factory=dict)
+    dev: dict[int, float] = field(default_factory=dict)
+    best_step: int | None = None  # of the checkpoint that was kept
+
+
+def learning_curves(sweep: Sweep) -> list[Curve]:
+    """The curves in the order of the cells, of the first `MOST_RUNS` trials by seed; empty where
+    the folder has none."""
+    if sweep.third_party:
+        return []
+    trials = sweep.trials.sort_values("seed", kind="stable")[:MOST_RUNS].sort_index()
+    records = find_sweep(str(sweep.folder))
+    curves = {
+        f"{cell}-seed{seed}": Curve(str(cell), int(seed))
+        for cell, seed in zip(trials["cell"], trials["seed"], strict=True)
+    }
+    for name, state in records.states(curves).items():
+        curve = curves[name]
+        for report in records.history(name):
+            curve.loss |= {int(point["step"]): float(point["loss"]) for point in report["curve"]}
+            if report["dev"] and sweep.primary in report["dev"]:
+                curve.dev[int(report["step"])] = float(report["dev"][sweep.primary])
+        curve.best_step = state.facts.get("best_step")
+    return [curve for curve in curves.values() if curve.loss or curve.dev]
+
+
+@style()
+def learning_plot(analysis: Analysis) -> Drawing | None:
+    """Training loss and the primary measure on dev by step, one line per run."""
+    sweep = analysis.sweep
+    curves = learning_curves(sweep)
+    steps = max((step for curve in curves for step in (*curve.loss, *curve.dev)), default=0)
+    if not steps:  # nothing was trained
+        return None
+    looks = _looks(analysis, curves)
+    window = max(1, steps // 12)
+    fates = {system.cell.cell: system.fates for system in analysis.cells}
+    ring = {"ms": 6, "mfc": "white", "mew": 1.4}
+    figure = new_figure(WIDTH, 4.6)
+    loss, dev = figure.subplots(2, 1, sharex=True)
+    lost = False
+    for curve in curves:
+        line: dict[str, Any] = {"lw": 1.1, "alpha": 0.85} | looks[curve.cell]
+        if fates[curve.cell].get(curve.seed) in (*LOST, TrialStatus.COLLAPSED):
+            line, lost = line | {"color": ORANGE, "zorder": 3}, True
+        if smooth := _smoothed(curve.loss, window):  # a line of one step is invisible
+            mark = "." if len(smooth) == 1 else None
+            loss.plot(*zip(*smooth, strict=True), **line, marker=mark)
+        if curve.dev:
+            dev.plot(*zip(*sorted(curve.dev.items()), strict=True), **line, marker=".")
+        if curve.best_step in curve.dev:
+            kept = ring | {"mec": line["color"], "zorder": 5}
+            dev.plot(curve.best_step, curve.dev[curve.best_step], "o", **kept)
+    for axes, label in ((loss, "training loss"), (dev, f"{sweep.primary} on dev")):
+        axes.set(ylabel=label, xlim=(0, steps * 1.04))
+        grid(axes)
+    dev.set_xlabel("optimiser step")
+    loss.set_ylim(bottom=0)
+    marked = {sweep.label(cell): own["color"] for cell, own in looks.items() if own["zorder"] > 1}
+    marked |= {"other cells": _PALE} if len(marked) < len(looks) else {}
+    marked |= {"failed, diverged or collapsed": ORANGE} if lost else {}
+    for label, colour in marked.items():
+        loss.plot([], [], color=colour, linewidth=1.6, label=shortened(label, 30))
+    loss.plot([], [], "o", **ring, mec=GREY, ls="none", label="kept checkpoint")
+    legend(figure)
+    smooth_words = f", loss a mean of the last {window} steps" if window > 1 else ""
+    first = f", for the first {MOST_RUNS}" if len(sweep.trials) > MOST_RUNS else ""
+    return draw(
+        figure,
+        "learning",
+        f"training loss and {sweep.primary} on dev by step",
+        heading="Learning curves",
+        caption=f"A line per training run{first}{smooth_words}; ring: the kept checkpoint.",
+        appendix=True,
+    )
+
+
+def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, dict[str, Any]]:
+    """{cell: colour and drawing order}; of many cells only baseline and best have a colour."""
+    present = list(dict.fromkeys(curve.cell for curve in curves))
+    chosen = dict(zip(present, _COLOURS, strict=False))
+    if len(present) > len(_COLOURS):
+        best = {analysis.best.system: BLUE} if analysis.best else {}
+        chosen = {analysis.sweep.baseline: INK} | best
+    return {
+        cell: {"color": chosen.get(cell, _PALE), "zorder": 4 if cell in chosen else 1}
+        for cell in present
+    }
+
+
+def _smoothed(values: dict[int, float], window: int) -> list[tuple[int, float]]:
+    """The mean over the last `window` steps; loss of single batches is mostly noise."""
+    steps = sorted(values)
+    raw = np.array([values[step] for step in steps])
+    return [
+        (step, float(raw[max(0, at - window + 1) : at + 1].mean()))
+        for at, step in enumerate(steps)
+        if at + 1 >= min(window, len(steps))
+    ]

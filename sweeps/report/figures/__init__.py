@@ -1,1 +1,0 @@
-"""The report's figures; each module draws one."""
