@@ -7,7 +7,7 @@ import numpy as np
 
 from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import Inputs
-from rank_core.data.divide import FEW_QUERIES
+from rank_core.data.folds import FEW_QUERIES
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig

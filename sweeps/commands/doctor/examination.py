@@ -10,7 +10,7 @@ from typing import Any
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
-from rank_core.measure_check import check_measures
+from rank_core.evaluate import check_measures
 from rank_core.models import check_model
 from rank_core.settings.config import TrialConfig, parse_setting
 from sweeps.commands.doctor.data import data

@@ -111,11 +111,11 @@ def test_without_a_gpu_every_check_skips_with_its_reason():
 
 
 PLANTED = """
-from rank_core.encoders import flat_bert
+from rank_core.encoders import packed
 def lost_residual(ctx, y_TK, residual_TH):
     x_TH, weight = ctx.saved_tensors
     return y_TK @ weight, y_TK.t() @ x_TH, y_TK.sum(0)
-flat_bert._Product.backward = staticmethod(lost_residual)
+packed._Product.backward = staticmethod(lost_residual)
 """
 
 
