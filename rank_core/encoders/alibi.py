@@ -139,8 +139,9 @@ class _Layer(nn.Module):
         own: Any = self.attention["self"]
         products = [own[name](x_CLH) for name in ("query", "key", "value")]
         heads = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in products)
+        query, key, value = heads
         bias, rate = bias_ChLL.to(products[0].dtype), self.dropout.p if self.training else 0.0
-        context = scaled_dot_product_attention(*heads, attn_mask=bias, dropout_p=rate)
+        context = scaled_dot_product_attention(query, key, value, bias, rate)
         output: Any = self.attention["output"]
         context_CLH = self.dropout(output["dense"](context.transpose(1, 2).flatten(2)))
         x_CLH = output["LayerNorm"](context_CLH + x_CLH)

@@ -174,8 +174,9 @@ class _RowAttention(BigBirdBlockSparseAttention):
     def _full(self, hidden: Tensor, to_mask: Tensor) -> Tensor:
         products = (self.query(hidden), self.key(hidden), self.value(hidden))
         heads = (x.unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2) for x in products)
+        query, key, value = heads
         rate = self.dropout.p if self.training else 0.0
-        context = scaled_dot_product_attention(*heads, attn_mask=to_mask.bool(), dropout_p=rate)
+        context = scaled_dot_product_attention(query, key, value, to_mask.bool(), rate)
         return context.transpose(1, 2).flatten(2)
 
     def _bigbird_block_rand_mask_with_head(  # type: ignore[override]

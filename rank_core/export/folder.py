@@ -162,8 +162,8 @@ def read_model(folder: Path | str) -> ExportedModel:
     frequencies = None
     if (folder / FREQUENCIES).exists():
         arrays = load_arrays(folder / FREQUENCIES)
-        arrays["num_documents"] = arrays["num_documents"].item()
-        frequencies = DocumentFrequencies(**arrays)
+        number = int(arrays["num_documents"].item())
+        frequencies = DocumentFrequencies(number, arrays["words"], arrays["counts"])
     return ExportedModel(
         model.eval(),
         config,

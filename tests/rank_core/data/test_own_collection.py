@@ -3,7 +3,6 @@ import re
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from docs.examples.own_collection import notes
@@ -89,11 +88,6 @@ def test_a_given_hash_is_used_and_unjudged_queries_are_dropped(given):
 def test_an_invalid_collection_is_refused_by_the_name_of_what_is_wrong(given, result, named):
     with pytest.raises(BadInput, match=f"collection given_module:make.*{named}"):
         given(result)
-
-
-def test_grades_of_numpy_count_as_numbers(given):
-    grades = {"dev1": {"d1": np.int64(1)}}
-    assert given(with_dev(qrels=grades)).content_hash == given(made()).content_hash
 
 
 def test_what_is_no_function_or_transform_is_refused(given):

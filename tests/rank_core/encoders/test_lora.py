@@ -11,7 +11,6 @@ from rank_core.errors import BadInput
 from rank_core.export.folder import read_model, write_model
 from rank_core.models import check_model
 from rank_core.models.build import build_model
-from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders.test_decoder_rerankers import publish as publish_decoder
@@ -130,14 +129,3 @@ def test_adapters_that_cannot_be_are_refused(small_trial, settings, named):
         backbone = resolve_backbone(config.model.backbone)
         check_model(config, backbone)
         build_model(config, backbone, init_seed=1)
-
-
-def test_adapters_of_another_backbone_are_refused(done, tmp_path):
-    _, folder = done
-    (tmp_path / "b").mkdir()
-    other = make_backbone("bert", tmp_path / "b")
-    config = TrialConfig().override(
-        {"model.backbone": str(other.folder), "training.init_from": str(folder)} | RANK
-    )
-    with pytest.raises(BadInput, match="another backbone"):
-        write_model(tmp_path / "m", config, folder / WEIGHTS)

@@ -14,7 +14,7 @@ from rank_core.encoders.published_heads import KINDS, PublishedHead, head_proble
 from rank_core.errors import BadInput
 from rank_core.export.folder import read_model, write_model
 from rank_core.models import check_model, model_class
-from rank_core.models.build import build_model, is_deterministic
+from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone, random_weights
 
@@ -120,17 +120,6 @@ def test_two_labels_are_one_score(tmp_path):
     logits = torch.stack([their_logits(folder, [d[:WINDOW]])[0] for d in DOCUMENTS.values()])
     expected = logits[:, 1] - logits[:, 0]
     torch.testing.assert_close(scores(config_of(folder, "firstp")), expected, atol=1e-5, rtol=0)
-
-
-def test_zero_shot_the_seed_changes_nothing_and_a_new_head_does(tmp_path):
-    folder = publish("bert", tmp_path / "published")
-    backbone = resolve_backbone(folder)
-    untrained = {"training.num_epochs": 0}
-    assert is_deterministic(config_of(folder, "maxp", **untrained), backbone)
-    assert not is_deterministic(config_of(folder, "randp", **untrained), backbone)  # reads by seed
-    assert not is_deterministic(
-        config_of(folder, "maxp", **untrained, **{"model.head": "new"}), backbone
-    )
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])

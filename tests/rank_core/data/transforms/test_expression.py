@@ -122,20 +122,6 @@ def test_a_transform_leaves_its_source_alone_and_gives_the_same_again(name, pass
     assert first.name.startswith(f"passages|{name}(")
 
 
-@every_transform
-def test_the_documents_of_a_result_are_a_mapping_without_contradictions(name, passages):
-    made = apply_transforms(passages, [(name, EXAMPLES[name])])
-    doc_ids = list(made.documents)
-    assert len(made.documents) == len(doc_ids) == len(set(doc_ids))
-    assert all(doc_id in made.documents and made.documents[doc_id] for doc_id in doc_ids)
-    assert "no such document" not in made.documents
-    for split in made.splits.values():
-        ranked = [doc_id for query_id in split.queries for doc_id in split.candidates[query_id]]
-        assert {*ranked, *(d for of_query in split.qrels.values() for d in of_query)} <= set(
-            doc_ids
-        )
-
-
 def test_transforms_are_applied_from_left_to_right(passages):
     _, steps = parse_collection_expression("x|deep(rate=0.5)|debias")
     there = apply_transforms(passages, steps)
