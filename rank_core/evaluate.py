@@ -1,14 +1,24 @@
-"""Effectiveness measures per query, as defined by ir_measures."""
+"""Effectiveness measures per query, as defined by ir_measures.
+
+The common ones are computed for all queries at once in numpy, bit-equal to ir_measures. Q queries,
+K ranked and J judged documents per query. Sums are accumulated in rank order, as in trec_eval,
+because floating-point sums depend on the order.
+"""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import chain, repeat
+from math import log2
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput, nearest
-from rank_core.measure_arrays import form_of, grades_of
 from rank_core.records import Qrels, Run
 
 if TYPE_CHECKING:
@@ -20,9 +30,7 @@ WORKING = (
     "ERR@20", "nDCG(dcg='exp-log2')@20",
 )  # fmt: skip
 """Examples for messages; those in the last line need perl."""
-_KINDS = {int: "a whole number", float: "a decimal number", bool: "True or False"}
-_LEAST = {"cutoff": 1, "rel": 1, "recall": 0.0, "p": 0.0}
-_MOST = {"recall": 1.0, "p": 1.0}
+_RANGES = {"cutoff": (1, math.inf), "rel": (1, math.inf), "recall": (0, 1), "p": (0, 1)}
 
 
 def parse_measure(name: str) -> Any:
@@ -36,23 +44,20 @@ def parse_measure(name: str) -> Any:
         raise _unknown_measure(name, str(error)) from None
     parameters = measure.SUPPORTED_PARAMS
     if strange := sorted(measure.params.keys() - parameters.keys()):
-        raise refused_measure(
-            name, f"{measure.NAME} has no {', '.join(strange)}; it has {_listed(parameters)}"
-        )
+        known = ", ".join(parameters) or "no setting"
+        raise refused_measure(name, f"{measure.NAME} has no {', '.join(strange)}; it has {known}")
     for setting, parameter in parameters.items():
         if setting not in measure.params:
             if parameter.required:
                 raise refused_measure(name, f"{measure.NAME} needs a {setting}")
             continue
-        value = measure.params[setting]
-        kind = parameter.dtype
-        if not parameter.validate(value) or (kind is int and isinstance(value, bool)):
-            expected = _listed(parameter.choices) if kind is str else _KINDS.get(kind, kind)
-            raise refused_measure(name, f"its {setting} must be {expected}")
-        if setting in _LEAST and value < _LEAST[setting]:
-            raise refused_measure(name, f"its {setting} must be {_LEAST[setting]} or more")
-        if setting in _MOST and value > _MOST[setting]:
-            raise refused_measure(name, f"its {setting} must be {_MOST[setting]} or less")
+        value, (least, most) = measure.params[setting], _RANGES.get(setting, (-math.inf, math.inf))
+        wrong = not parameter.validate(value) or (parameter.dtype is int and value is True)
+        if wrong or (parameter.dtype in (int, float) and not least <= value <= most):
+            text = parameter.dtype is str
+            kind = "/".join(parameter.choices) if text else parameter.dtype.__name__
+            limits = f" from {least} to {most}" if setting in _RANGES else ""
+            raise refused_measure(name, f"its {setting} must be {kind}{limits}")
     return measure
 
 
@@ -157,21 +162,191 @@ def _unknown_measure(name: str, reason: str) -> BadInput:
 
     word, at, cutoff = name.replace("_cut_", "@").replace("mrr", "rr").partition("@")
     near = nearest(word, ir_measures.measures.registry, 1, cutoff=0.7) or [word]
-    for text, parse in (
-        (name, ir_measures.parse_trec_measure),
-        (f"{near[0]}{at}{cutoff}", ir_measures.parse_measure),
-    ):
-        try:
-            suggestion = parse(text)
-        except (NameError, ValueError, TypeError, SyntaxError, KeyError):
-            continue
-        meant = suggestion[0] if isinstance(suggestion, list) else suggestion
-        return BadInput(
-            f"unknown measure {name!r}; did you mean {meant}? `ranksweep measures` lists all, "
-            "spelled as in ir_measures"
-        )
-    return refused_measure(name, reason)
+    meant: Any = ""
+    with suppress(NameError, ValueError, TypeError, SyntaxError):
+        meant = ir_measures.parse_measure(f"{near[0]}{at}{cutoff}")
+    with suppress(NameError, ValueError, TypeError, SyntaxError, KeyError):
+        [meant, *_] = ir_measures.parse_trec_measure(name)
+    if not meant:
+        return refused_measure(name, reason)
+    return BadInput(
+        f"unknown measure {name!r}; did you mean {meant}? `ranksweep measures` lists all, "
+        "spelled as in ir_measures"
+    )
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "no setting"
+DEEPEST = 1000  # maximum number of ranked documents per query
+Values = NDArray[np.float64]
+
+
+class Grades(NamedTuple):
+    """Relevance grades of all queries; 0 for padding and unjudged documents."""
+
+    ranked_QK: Values
+    ideal_QJ: Values  # of all judged documents, descending
+
+
+def grades_of(qrels: Qrels, run: Run) -> Grades | None:
+    """The grades of each query of `qrels`; None where tools differ: scores that do not strictly
+    decrease as float32, or negative grades."""
+    ranked = [run.get(query_id, {}) for query_id in qrels]
+    judged = [sorted(grades.values(), reverse=True) for grades in qrels.values()]
+    sizes = [len(documents) for documents in ranked]
+    if max(sizes, default=0) > DEEPEST or any(grades and grades[-1] < 0 for grades in judged):
+        return None
+    scores = chain.from_iterable(documents.values() for documents in ranked)
+    score = np.fromiter(scores, dtype=np.float32, count=sum(sizes))
+    falls = np.append(score[1:] < score[:-1], True)
+    falls[np.cumsum(sizes, dtype=np.int64) - 1] = True  # the last document of a query
+    if not falls.all() or np.isnan(score).any():
+        return None
+    grade = chain.from_iterable(
+        map(grades.get, documents, repeat(0))
+        for grades, documents in zip(qrels.values(), ranked, strict=True)
+    )
+    ideal = chain.from_iterable(judged)
+    return Grades(_rows(grade, sizes), _rows(ideal, [len(grades) for grades in judged]))
+
+
+def form_of(measure: Any) -> Callable[[Grades], Values] | None:
+    """The function from grades to value_Q of an ir_measures measure; None for measures not in
+    `FORMS` and for parameters other than `rel` and the cutoff."""
+    settings = dict(measure.params)
+    cutoff, rel = settings.pop("cutoff", None), settings.pop("rel", 1)
+    form = FORMS.get(measure.NAME)
+    if form is None or settings or rel < 1:
+        return None
+    return lambda grades: form(grades, rel, cutoff)
+
+
+def _ndcg(grades: Grades, rel: int, cutoff: int | None) -> Values:
+    return _share(_dcg(grades.ranked_QK[:, :cutoff]), _dcg(grades.ideal_QJ[:, :cutoff]))
+
+
+def _dcg(grade_QK: Values) -> Values:
+    # numpy's own logarithm may differ in the last bit.
+    discount_K = np.asarray([log2(rank + 1) for rank in range(1, grade_QK.shape[1] + 1)])
+    return _in_order(grade_QK / discount_K)
+
+
+def _average_precision(grades: Grades, rel: int, cutoff: int | None) -> Values:
+    hit_QK = _hits(grades, rel, cutoff)
+    precision_QK = hit_QK.cumsum(1) / np.arange(1, hit_QK.shape[1] + 1)
+    return _share(_in_order(np.where(hit_QK, precision_QK, 0.0)), _num_relevant(grades, rel))
+
+
+def _reciprocal_rank(grades: Grades, rel: int, cutoff: int | None) -> Values:
+    hit_QK = _hits(grades, rel, cutoff)
+    return np.where(hit_QK.any(1), 1 / (hit_QK.argmax(1) + 1), 0.0)
+
+
+def _precision(grades: Grades, rel: int, cutoff: int | None) -> Values:
+    return _hits(grades, rel, cutoff).sum(1) / np.float64(cutoff)
+
+
+def _recall(grades: Grades, rel: int, cutoff: int | None) -> Values:
+    return _share(_hits(grades, rel, cutoff).sum(1), _num_relevant(grades, rel))
+
+
+def _success(grades: Grades, rel: int, cutoff: int | None) -> Values:
+    return np.where(_hits(grades, rel, cutoff).any(1), 1.0, 0.0)
+
+
+def _r_precision(grades: Grades, rel: int, cutoff: int | None) -> Values:
+    hit_QK, num_Q = _hits(grades, rel, cutoff), _num_relevant(grades, rel)
+    counted_QK = hit_QK & (np.arange(hit_QK.shape[1]) < num_Q[:, None])
+    return _share(counted_QK.sum(1), num_Q)
+
+
+FORMS = {
+    "nDCG": _ndcg,
+    "AP": _average_precision,
+    "RR": _reciprocal_rank,
+    "P": _precision,
+    "R": _recall,
+    "Success": _success,
+    "Rprec": _r_precision,
+}
+
+
+def _hits(grades: Grades, rel: int, cutoff: int | None) -> NDArray[np.bool_]:
+    return grades.ranked_QK[:, :cutoff] >= rel
+
+
+def _num_relevant(grades: Grades, rel: int) -> NDArray[np.int64]:
+    return (grades.ideal_QJ >= rel).sum(1)
+
+
+def _in_order(value_QK: Values) -> Values:
+    """Sums from left to right; numpy's `sum` adds pairwise."""
+    return value_QK.cumsum(1)[:, -1]
+
+
+def _share(part_Q: NDArray[Any], whole_Q: NDArray[Any]) -> Values:
+    return np.divide(part_Q, whole_Q, out=np.zeros(len(whole_Q)), where=whole_Q > 0)
+
+
+def _rows(values: Iterable[float], sizes: list[int]) -> Values:
+    """Rows with the given numbers of values, padded with 0."""
+    flat = np.fromiter(values, dtype=np.float64, count=sum(sizes))
+    rows = np.zeros((len(sizes), max(1, max(sizes, default=0))))
+    rows[np.arange(rows.shape[1]) < np.asarray(sizes, dtype=np.int64)[:, None]] = flat
+    return rows
+
+
+_SAFE = re.compile(r"(nDCG|AP|MAP|RR|MRR)(@[1-9]\d{0,3})?|(P|R|Recall|Success)@[1-9]\d{0,3}|Rprec")
+"""Measures that can be computed for any judgments and need no trial."""
+_GRADES = frozenset({0, 1, 2})
+
+
+def check_measures(names: Sequence[str], judged: Iterable[Qrels] = ()) -> None:
+    """Raises `BadInput` for measures that `per_query` could not compute, and for duplicates.
+
+    The grades of the toy run include those of `judged`, because some tools accept only certain
+    grades (ERR: at most 4).
+    """
+    parsed: dict[Any, str] = {}
+    for name in names:
+        measure = parse_measure(name)
+        if measure in parsed:
+            raise BadInput(f"{parsed[measure]!r} and {name!r} are the same measure; name it once")
+        parsed[measure] = name
+    unsure = [name for name in names if not _SAFE.fullmatch(name)]
+    if not unsure:
+        return
+    grades = {grade for qrels in judged for docs in qrels.values() for grade in docs.values()}
+    for name in unsure:
+        if reason := _reason(name, _GRADES):
+            raise refused_measure(name, reason)
+        if reason := _reason(name, _GRADES | grades):
+            raise refused_measure(name, f"{reason} for grades from {min(grades)} to {max(grades)}")
+
+
+@cache
+def _reason(name: str, grades: frozenset[int]) -> str:
+    """Why a measure cannot be computed for a toy run; empty if it can."""
+    documents = {f"d{grade}": grade for grade in sorted(grades)}
+    qrels = {
+        "graded": documents,
+        "missed": {"a": 1},
+        "without-candidates": {"a": 1},
+        "nothing-relevant": {"a": 0},
+        "all-relevant": {"a": 1, "b": 1},
+    }
+    run: dict[str, dict[str, float]] = {
+        "graded": {doc_id: float(-rank) for rank, doc_id in enumerate(["x", *documents, "y"])},
+        "missed": {"x": 1.0},
+        "without-candidates": {},
+        "nothing-relevant": {"x": 1.0, "a": 0.5},
+        "all-relevant": {"a": 1.0, "b": 0.5},
+    }
+    try:
+        query_values(qrels, run, name)
+    except subprocess.CalledProcessError as error:
+        return f"{error.cmd[0]}, which computes it, failed with exit code {error.returncode}"
+    except ZeroDivisionError:
+        return "it is undefined for some queries"
+    except Exception as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        return re.sub(r"Unsupported measures \{.*?\}", "no installed tool computes it", words)
+    return ""

@@ -1,4 +1,4 @@
-"""The machine that runs a trial: device, memory, library versions."""
+"""The machine that runs a trial: device, memory, library versions, work ahead of a GPU."""
 
 import contextlib
 import ctypes
@@ -7,9 +7,10 @@ import os
 import platform
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -169,3 +170,22 @@ def versions() -> dict[str, str]:
         "device": device,
         "threads": str(torch.get_num_threads()),
     } | ({} if fast_paths() else {"fast_paths": "off"})
+
+
+T = TypeVar("T")
+
+
+def ahead(items: Iterator[T], device: torch.device) -> Iterator[T]:
+    """The items, none of which may be None. For a GPU, a thread makes the next item while the
+    current one is in use; for a CPU, which is busy anyway, items are made on demand.
+
+    Errors in making an item are raised. No thread remains when the consumer stops early.
+    """
+    if device.type != "cuda":
+        yield from items
+        return
+    with ThreadPoolExecutor(1, "ahead") as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item

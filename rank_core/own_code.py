@@ -65,11 +65,9 @@ def load(kind: str, path: str, is_one: Callable[[Any], bool] = callable) -> Any:
     module for which `is_one` is true, or if other processes could not import it."""
     module, _, attribute = path.partition(":")
     if module == "__main__":
-        script = Path(str(getattr(sys.modules["__main__"], "__file__", "__main__"))).stem
-        file = "my_module" if script == "__main__" else script
         raise BadInput(
             f"{kind} {path}: workers cannot import from __main__; name the file, as in "
-            f"{file}:{attribute}"
+            f"my_module:{attribute}"
         )
     imported = import_own(module, f"{kind} {path}")
     if not hasattr(imported, attribute):
@@ -110,14 +108,10 @@ def guarded(what: str) -> Iterator[None]:
 
 def _raised(error: BaseException) -> str:
     """`FILE:LINE: KIND: MESSAGE`, at the last line outside libraries."""
-    if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-    else:
-        calls = traceback.extract_tb(error.__traceback__)
-        own = [call for call in calls if not _is_installed(Path(call.filename).resolve())]
-        last = (own or calls)[-1]
-        place = f"{last.filename}:{last.lineno}"
-    return f"{place}: {type(error).__name__}: {error}"
+    calls = traceback.extract_tb(error.__traceback__)
+    own = [call for call in calls if not _is_installed(Path(call.filename).resolve())]
+    at: Any = error if isinstance(error, SyntaxError) else (own or calls)[-1]
+    return f"{at.filename}:{at.lineno}: {type(error).__name__}: {error}"
 
 
 @cache
@@ -168,12 +162,11 @@ def _sources(module: str) -> dict[str, Path]:
     files, pending = dict[str, Path](), [module]
     while pending:
         name = pending.pop()
-        if name in files or not (name.partition(".")[0] == top or _is_own(name.partition(".")[0])):
+        of_top = name.partition(".")[0] == top
+        if name in files or not (of_top or _is_own(name.partition(".")[0])):
             continue
         file = _file_of(name)
-        if file is None:  # not a module, but a name in one
-            continue
-        if _is_installed(file) and name.partition(".")[0] != top:
+        if file is None or (_is_installed(file) and not of_top):  # None: a name in a module
             continue
         files[name] = file
         pending += _packages(name)

@@ -44,9 +44,8 @@ def _state(done: int, total: int | None, seconds_each: float) -> str:
     text += f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.1f}/s"
     if total is None:
         return text
-    minutes, seconds = divmod(round(seconds_each * (total - done)), 60)
-    left = f"{minutes} min" if minutes > 1 else f"{60 * minutes + seconds} s"
-    return f"{text}, about {left} left"
+    seconds = round(seconds_each * (total - done))
+    return f"{text}, about {f'{seconds // 60} min' if seconds >= 120 else f'{seconds} s'} left"
 
 
 def _write(line: str, at_terminal: bool) -> None:

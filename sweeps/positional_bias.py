@@ -123,8 +123,7 @@ def _judge(
 ) -> list[JudgedChunk]:
     if not given.judge_url:
         return []
-    from rank_core.llm.chat import ChatClient, ChatModel
-    from rank_core.llm.ledger import AnswerCache, Ledger
+    from rank_core.llm.chat import AnswerCache, ChatClient, ChatModel, Ledger
 
     order = generator(given.seed, "judged-pairs").permutation(len(pairs))[: given.judge_pairs]
     chosen = [pairs[number] for number in sorted(order.tolist())]

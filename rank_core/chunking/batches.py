@@ -12,7 +12,7 @@ from torch import Tensor
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.token_store import TokenStore, tokenize
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.flat_rows import FlatRows, flat_rows
+from rank_core.encoders.flat_rows import FlatRows, flat_rows, moved, pinned
 from rank_core.settings.config import Chunking
 
 # C chunks of a batch, L tokens of its longest row, B documents.
@@ -45,17 +45,11 @@ class EncoderInput(NamedTuple):
 
     def to(self, device: torch.device) -> "EncoderInput":
         """The input on a device, copied without blocking."""
-        moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in self)
-        inputs = EncoderInput(*moved)  # type: ignore[arg-type]
-        return inputs._replace(flat=self.flat and self.flat.to(device))
+        return moved(self, device)
 
     def pinned(self) -> "EncoderInput":
         """The input in page-locked memory, for asynchronous copies to a GPU; itself without one."""
-        if not torch.cuda.is_available():
-            return self
-        pinned = (x.pin_memory() if isinstance(x, Tensor) else x for x in self)
-        inputs = EncoderInput(*pinned)  # type: ignore[arg-type]
-        return inputs._replace(flat=self.flat and self.flat.pinned())
+        return pinned(self)
 
     @property
     def encoder_mask(self) -> Tensor | None:
@@ -73,11 +67,11 @@ class ChunkBatch(NamedTuple):
 
     def to(self, device: torch.device) -> "ChunkBatch":
         """The batch on a device."""
-        return self._replace(inputs=self.inputs.to(device))
+        return moved(self, device)
 
     def pinned(self) -> "ChunkBatch":
         """The batch in page-locked memory, for asynchronous copies to a GPU."""
-        return self._replace(inputs=self.inputs.pinned())
+        return pinned(self)
 
 
 class Chunk(NamedTuple):

@@ -4,7 +4,6 @@ below 65,536 are stored in two bytes."""
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.cache import cached_directory
-from rank_core.data.disk.table import Rows, Stored, TableWriter, batches
+from rank_core.data.store import Stored, TableWriter, batches
 from rank_core.progress import reported
 
 TOKENS = "tokens"
@@ -23,13 +22,9 @@ class TokenStore(Stored[NDArray[np.int32]]):
     """{doc_id: int32 token ids of the whole document, without special tokens}, read-only and in the
     collection's order."""
 
-    @cached_property
-    def _tokens(self) -> Rows:
-        return self.table.column(TOKENS)
-
     def value(self, row: int) -> NDArray[np.int32]:
         """The tokens of a row."""
-        tokens = self._tokens[row]
+        tokens = self.table.column(TOKENS)[row]
         if tokens.dtype != np.int32:
             tokens = tokens.astype(np.int32)
             tokens.flags.writeable = False  # like the memory-mapped ones
@@ -37,7 +32,7 @@ class TokenStore(Stored[NDArray[np.int32]]):
 
     def lengths(self) -> NDArray[np.int64]:
         """The number of tokens of every document, in store order."""
-        return self._tokens.lengths()
+        return self.table.column(TOKENS).lengths()
 
 
 def open_token_store(
@@ -46,7 +41,9 @@ def open_token_store(
     """The token store of `documents`, built on first use; `content_hash` names their contents.
     Tokenisation uses all cores."""
     text = json.dumps([STORE_VERSION, content_hash, tokenizer_hash(tokenizer)])
-    dtype = _smallest_type(tokenizer)
+    # The smallest type that holds every id of the vocabulary, whose ids may have gaps.
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    dtype = np.dtype(np.uint16 if largest <= np.iinfo(np.uint16).max else np.int32)
 
     def build(folder: Path) -> None:
         pairs = reported(documents.items(), f"token store: {what}", total=len(documents))
@@ -79,9 +76,3 @@ def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:
         return_token_type_ids=False,
         verbose=False,
     )["input_ids"]
-
-
-def _smallest_type(tokenizer: Any) -> np.dtype[Any]:
-    """The smallest type that holds every id of the vocabulary, whose ids may have gaps."""
-    largest = max(tokenizer.get_vocab().values(), default=0)
-    return np.dtype(np.uint16 if largest <= np.iinfo(np.uint16).max else np.int32)

@@ -4,7 +4,7 @@ Ours: `docs.jsonl` has {doc_id, text, title (optional)}; each of `train`, `dev` 
 `queries.tsv`, `qrels.trec` and optionally a first stage, `*.run[.gz]`; without it, candidates come
 from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
 `qrels/{train,dev,test}.tsv`, not all of them required. Other file formats are possible
-(`rank_core.data.readers.records`; docs/data.md). Everything is read once per machine, cached and
+(`rank_core.data.readers`; docs/data.md). Everything is read once per machine, cached and
 memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
 `positional_bias.py` (see `spans`).
 """
@@ -19,17 +19,17 @@ from typing import NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.disk.document_store import HASH, STORE_VERSION, DocumentStore, stored_documents
-from rank_core.data.disk.split_store import Splits, open_split, write_split
-from rank_core.data.readers.records import (
-    KINDS,
-    TREC,
-    Fields,
-    judgment_rows,
-    queries_of,
-    table_files,
+from rank_core.data.readers import KINDS, Fields, judgment_rows, queries_of
+from rank_core.data.readers import documents as read_documents
+from rank_core.data.store import (
+    HASH,
+    STORE_VERSION,
+    DocumentStore,
+    Splits,
+    open_split,
+    stored_documents,
+    write_split,
 )
-from rank_core.data.readers.records import documents as read_documents
 from rank_core.data.trec import gathered_qrels, iter_run, open_content, read_lines, write_run
 from rank_core.errors import BadInput, shown
 from rank_core.progress import reported
@@ -42,9 +42,13 @@ LAYOUT = (
     "a collection folder has docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
     "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md"
 )
-CORPUS, JUDGMENTS = "corpus", "qrels"
-"""BEIR's names of the documents and of the folder of judgments."""
-CALLED = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+QUERIES = (".tsv", ".tsv.gz", *KINDS)
+JUDGMENTS = (".trec", ".qrels", ".txt", *QUERIES)
+CALLED = {
+    "train": ("qrels/train",),
+    "dev": ("qrels/dev", "qrels/validation"),
+    "test": ("qrels/test",),
+}
 """{split: names of its judgments' file in BEIR's layout}."""
 
 
@@ -68,7 +72,7 @@ class _Files(NamedTuple):
 
     def paths(self) -> list[Path]:
         tables = [path for _, files in self.splits for path in files if path is not None]
-        return [part for table in (self.documents, *tables) for part in table_files(table)]
+        return [self.documents, *tables]
 
 
 def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
@@ -77,14 +81,15 @@ def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
     invalid files."""
     files = _find_files(Path(folder).expanduser().resolve())
     files = files._replace(fields=tuple((fields or {}).items()))
-    return _load(files, tuple(map(_state, files.paths())))
+    states = ((str(path), path.stat()) for path in files.paths())
+    return _load(files, tuple((path, s.st_size, s.st_mtime_ns) for path, s in states))
 
 
 @functools.lru_cache(maxsize=4)
 def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     """`states` stand for the contents of the files, which are read once per machine and state."""
-    fields, parts = dict(files.fields), len(table_files(files.documents))
-    state = [str(STORE_VERSION), *states[:parts], *([files.fields] if fields else [])]
+    fields = dict(files.fields)
+    state = [str(STORE_VERSION), states[0], *([files.fields] if fields else [])]
     documents = stored_documents(
         _digest_of(*state),
         lambda: ((doc_id, text) for _, doc_id, text in read_documents(files.documents, fields)),
@@ -97,35 +102,37 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
         "collections", f"{files.folder.name}-{key}", lambda folder: _build(folder, files, documents)
     )
     splits = {name: open_split(folder / name, documents) for name, _ in files.splits}
-    content_hash = (folder / HASH).read_text(encoding="ascii")
-    name = files.folder.name
-    ranker = _first_stage(files)
+    content_hash, name = (folder / HASH).read_text(encoding="ascii"), files.folder.name
+    # The ranker of the candidates: the common prefix of the run files' names, or BM25.
+    rankers = {
+        split.run.name.partition(".")[0] if split.run else "BM25" for _, split in files.splits
+    }
+    rankers = {"BM25" if ranker.lower() == "bm25" else ranker for ranker in rankers}
+    ranker = rankers.pop() if len(rankers) == 1 else ""
     return Collection(name, content_hash, documents, Splits(name, splits), ranker)
-
-
-def _first_stage(files: _Files) -> str:
-    """The ranker of the candidates: the common prefix of the run files' names, or BM25."""
-    runs = [split.run for _, split in files.splits]
-    names = {run.name.partition(".")[0] if run else "bm25" for run in runs}
-    names = {"BM25" if name.lower() == "bm25" else name for name in names}
-    return names.pop() if len(names) == 1 else ""
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     contents = {str(path.relative_to(files.folder)): path for path in files.paths()}
     fields = dict(files.fields)
     judged = {name: _read_judged(split, documents, fields) for name, split in files.splits}
-    _refuse_shared_queries(judged, files)
-    runs = {name: split.run for name, split in files.splits if split.run is not None}
+    owners: dict[str, Path] = {}
+    for name, split in files.splits:
+        for query_id in judged[name][0]:
+            if query_id in owners:  # it could be trained on and tested
+                raise BadInput(
+                    f"{split.qrels}: query {query_id!r} is also in {owners[query_id]}; a query may "
+                    "be in only one split"
+                )
+            owners[query_id] = split.qrels
     candidates = {
-        name: _candidates(path, queries_of(dict(files.splits)[name].queries, fields), documents)
-        for name, path in runs.items()
+        name: _candidates(split.run, queries_of(split.queries, fields), documents)
+        for name, split in files.splits
+        if split.run is not None
     }
-    without = {name: queries for name, (queries, _) in judged.items() if name not in runs}
+    without = {name: queries for name, (queries, _) in judged.items() if name not in candidates}
     if without:
-        first, *others = table_files(files.documents)
-        parts = {"docs": first} | {f"docs/{path.name}": path for path in others}
-        documents_hash = _content_hash(parts, files.fields)
+        documents_hash = _content_hash({"docs": files.documents}, files.fields)
         for name, path in bm25_runs(documents, without, documents_hash).items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
@@ -140,67 +147,37 @@ def _find_files(folder: Path) -> _Files:
     """The paths of the collection's files; raises one `BadInput` with everything that is
     missing."""
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise BadInput(f"{folder} {what}; {LAYOUT}")
-    corpus = _tables(folder, CORPUS, KINDS)
-    return _beir_files(folder, corpus) if corpus else _own_files(folder)
+        raise BadInput(f"{folder} is no folder; {LAYOUT}")
+    missing: list[str] = []
 
+    def table(stem: str, kinds: tuple[str, ...], *others: str, needed: str = "") -> Path | None:
+        """The table called `stem` or one of `others`."""
+        names = [f"{name}{kind}" for name in (stem, *others) for kind in kinds]
+        paths = [path for name in names for path in folder.glob(name) if path.is_file()]
+        if len(paths) > 1:
+            names = [str(path.relative_to(folder)) for path in paths]
+            raise BadInput(f"{folder} may have only one of {', '.join(names)}; remove the others")
+        if needed and not paths:
+            missing.append(needed)
+        return paths[0] if paths else None
 
-def _own_files(folder: Path) -> _Files:
-    missing = []
-    documents = _tables(folder, "docs", KINDS)
-    if not documents:
-        missing.append("docs.jsonl (or docs.jsonl.gz)")
-    splits = []
-    for name in SPLITS:
-        tables = []
-        for stem, usual in (("queries", ".tsv"), ("qrels", ".trec")):
-            kinds = KINDS if stem == "queries" else (*TREC, *KINDS)
-            matches = _tables(folder / name, stem, kinds)
-            if not matches:
-                missing.append(f"{name}/{stem}{usual}")
-            _refuse_several(f"{folder / name}: a split", f"file of {stem}", matches)
-            tables.append(matches[0] if matches else folder)
-        runs = sorted([*folder.glob(f"{name}/*.run"), *folder.glob(f"{name}/*.run.gz")])
-        _refuse_several(f"{folder / name}: a split", "run file", runs)
-        splits.append((name, _SplitFiles(tables[0], tables[1], runs[0] if runs else None)))
+    splits: list[tuple[str, _SplitFiles]] = []
+    if documents := table("corpus", KINDS):  # BEIR's
+        queries = table("queries", QUERIES, needed="queries.jsonl") or folder
+        for name, called in CALLED.items():
+            if qrels := table(called[0], JUDGMENTS, *called[1:]):
+                splits.append((name, _SplitFiles(queries, qrels, None)))
+        missing += [] if splits else ["qrels/{train,dev,test}.tsv"]
+    else:
+        documents = table("docs", KINDS, needed="docs.jsonl (or docs.jsonl.gz)") or folder
+        for name in SPLITS:
+            queries = table(f"{name}/queries", QUERIES, needed=f"{name}/queries.tsv") or folder
+            qrels = table(f"{name}/qrels", JUDGMENTS, needed=f"{name}/qrels.trec") or folder
+            run = table(f"{name}/*", (".run", ".run.gz"))
+            splits.append((name, _SplitFiles(queries, qrels, run)))
     if missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
-    _refuse_several(f"{folder}: a collection", "file of documents", documents)
-    return _Files(folder, documents[0], tuple(splits))
-
-
-def _beir_files(folder: Path, corpus: list[Path]) -> _Files:
-    _refuse_several(f"{folder}: a collection", "corpus", corpus)
-    queries = _tables(folder, "queries", KINDS)
-    _refuse_several(f"{folder}: a collection", "file of queries", queries)
-    splits = []
-    for name in SPLITS:
-        kinds = (*TREC, *KINDS)
-        tables = [
-            path for stem in CALLED[name] for path in _tables(folder / JUDGMENTS, stem, kinds)
-        ]
-        _refuse_several(f"{folder / JUDGMENTS}: a split", "file of judgments", tables)
-        splits += [(name, table) for table in tables]
-    if not queries or not splits:
-        lacking = "a qrels/{train,dev,test}.tsv" if queries else "queries.jsonl"
-        raise BadInput(
-            f"{folder} lacks {lacking} beside {corpus[0].name} (BEIR's layout); {LAYOUT}"
-        )
-    with_queries = tuple((name, _SplitFiles(queries[0], table, None)) for name, table in splits)
-    return _Files(folder, corpus[0], with_queries)
-
-
-def _tables(folder: Path, stem: str, kinds: tuple[str, ...]) -> list[Path]:
-    """The tables called `stem`: files of the given kinds, or a folder of files."""
-    files = [path for kind in kinds if (path := folder / f"{stem}{kind}").is_file()]
-    return [*files, folder / stem] if (folder / stem).is_dir() else files
-
-
-def _refuse_several(owner: str, kind: str, paths: list[Path]) -> None:
-    if len(paths) > 1:
-        names = " and ".join(path.name for path in paths)
-        raise BadInput(f"{owner} may have only one {kind}, found {names}; remove the others")
+    return _Files(folder, documents, tuple(splits))
 
 
 def _read_judged(
@@ -213,8 +190,7 @@ def _read_judged(
 
     def known() -> Iterator[tuple[str, str, str, str]]:
         for place, query_id, doc_id, relevance in judgment_rows(split.qrels, fields):
-            _require_known(place, "query", query_id, queries, split.queries.name)
-            _require_known(place, "document", doc_id, documents, "the documents")
+            _require_known(place, query_id, queries, doc_id, documents)
             yield place, query_id, doc_id, relevance
 
     qrels = gathered_qrels(known())
@@ -233,35 +209,22 @@ def _candidates(
         empty = False
         if query_id not in queries or (documents.rows(ranked) < 0).any():
             for number, line in read_lines(path):
-                place, (query_id, _, doc_id, *_) = f"{path}:{number}", line.split()
-                _require_known(place, "query", query_id, queries, "the queries")
-                _require_known(place, "document", doc_id, documents, "the documents")
+                query_id, _, doc_id, *_ = line.split()
+                _require_known(f"{path}:{number}", query_id, queries, doc_id, documents)
         yield query_id, ranked
     if empty:
         raise BadInput(f"{path} has no lines; without the file, BM25 is the first stage")
 
 
-def _require_known(place: str, kind: str, name: str, known: Mapping[str, str], source: str) -> None:
-    if name not in known:
-        raise BadInput(
-            f"{place}: unknown {kind} {shown(name)}, which is not in {source}; is this file of "
-            "another collection or split?"
-        )
-
-
-def _refuse_shared_queries(
-    judged: Mapping[str, tuple[dict[str, str], Qrels]], files: _Files
+def _require_known(
+    place: str, query_id: str, queries: Mapping[str, str], doc_id: str, documents: Mapping[str, str]
 ) -> None:
-    """Raises `BadInput` for a judged query of two splits: it could be trained on and tested."""
-    owners: dict[str, Path] = {}
-    for name, split in files.splits:
-        for query_id in judged[name][1]:
-            if query_id in owners:
-                raise BadInput(
-                    f"{split.qrels}: query {query_id!r} is also in {owners[query_id]}; a query may "
-                    "be in only one split"
-                )
-            owners[query_id] = split.qrels
+    for kind, name, known in (("query", query_id, queries), ("document", doc_id, documents)):
+        if name not in known:
+            raise BadInput(
+                f"{place}: unknown {kind} {shown(name)}; is this file of another collection or "
+                "split?"
+            )
 
 
 def bm25_runs(
@@ -304,11 +267,6 @@ def _size(path: Path) -> int:
 
 def _digest_of(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def _state(path: Path) -> FileState:
-    status = path.stat()
-    return str(path), status.st_size, status.st_mtime_ns
 
 
 def _refuse_repeated(path: Path, fields: Fields, doc_id: str) -> NoReturn:

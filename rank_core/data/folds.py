@@ -1,11 +1,16 @@
-"""Cross-validation folds: which queries of a pool are trained on, validated on and tested."""
+"""Parts of a pool of judged queries: cross-validation folds, and splits by a hash, where each
+query's part is independent of the other queries."""
 
+import hashlib
 from collections.abc import Collection as SizedIterable
 from collections.abc import Iterable, Mapping
 
 from rank_core.errors import BadInput, unknown
 
 NUM_FOLDS = 5
+SALT = "ranksweep"
+FEW_QUERIES = 50
+"""Queries of dev or test below which real differences are rarely found."""
 
 FoldSplits = dict[str, list[str]]
 """{split: query_ids}, each in the order of the pool."""
@@ -15,7 +20,7 @@ def huston_croft() -> dict[str, set[str]]:
     """The five folds of Robust04 of Huston and Croft (2014), used by most papers."""
     from ir_datasets.datasets.disks45 import ROBUST04_FOLDS
 
-    return {name: set(query_ids) for name, query_ids in ROBUST04_FOLDS.items()}
+    return {name: set(ROBUST04_FOLDS[name]) for name in sorted(ROBUST04_FOLDS)}
 
 
 def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
@@ -27,8 +32,8 @@ def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
 
 def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str]) -> FoldSplits:
     """The splits that test the chosen fold, validate on the next (cyclically) and train on the
-    others. Raises `BadInput` for an unknown fold."""
-    names = sorted(folds)
+    others. Raises `BadInput` for an unknown fold, and for overlapping or empty splits."""
+    names = list(folds)
     if chosen not in folds:
         raise unknown("fold", chosen, names)
     following = names[(names.index(chosen) + 1) % len(names)]
@@ -37,21 +42,58 @@ def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str])
         "dev": folds[following],
         "test": folds[chosen],
     }
-    return _of_pool(members, pool, f"fold {chosen}")
-
-
-def _of_pool(members: Mapping[str, set[str]], pool: SizedIterable[str], where: str) -> FoldSplits:
-    """The members that are in the pool; raises `BadInput` for overlapping or empty splits."""
     for split, other_split in (("train", "dev"), ("train", "test"), ("dev", "test")):
         if both := members[split] & members[other_split]:
-            raise BadInput(
-                f"{where}: query {min(both)!r} is in {split} and {other_split}; a query may be in "
-                "only one split"
-            )
+            raise BadInput(f"fold {chosen}: query {min(both)!r} is in {split} and {other_split}")
     splits = {
         name: [query_id for query_id in pool if query_id in ids] for name, ids in members.items()
     }
     for name, ids in splits.items():
         if not ids:
-            raise BadInput(f"{where}: {name} has no query of the collection")
+            raise BadInput(f"fold {chosen}: {name} has no query of the collection")
     return splits
+
+
+def query_share(text: str, salt: str = SALT) -> float:
+    """A number in [0, 1) from a query's text, ignoring case and white space, so that duplicates get
+    the same number: the first 64 bits of SHA-256 of `salt`, a newline and the text."""
+    words = " ".join(text.casefold().split())
+    digest = hashlib.sha256(f"{salt}\n{words}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def divided(
+    queries: Mapping[str, str], shares: Mapping[str, float], salt: str = SALT
+) -> dict[str, list[str]]:
+    """{part: query_ids}, with sizes approximately proportional to `shares`. Raises `BadInput` for
+    an empty part."""
+    names, total = list(shares), sum(shares.values())
+    parts: dict[str, list[str]] = {name: [] for name in names}
+    for query_id, text in queries.items():
+        place = query_share(text, salt) * total
+        below = 0.0
+        for name in names:
+            below += shares[name]
+            if place < below or name == names[-1]:
+                parts[name].append(query_id)
+                break
+    if empty := [name for name, ids in parts.items() if not ids]:
+        raise BadInput(
+            f"{len(queries)} judged queries are too few: with salt {salt!r}, "
+            f"{', '.join(empty[:3])} got none; use larger --shares, fewer --folds or another --salt"
+        )
+    return parts
+
+
+def fold_parts(
+    queries: Mapping[str, str], num_folds: int, salt: str = SALT
+) -> list[dict[str, list[str]]]:
+    """The splits per fold: tested on the fold, validated on the next, trained on the others."""
+    if not 3 <= num_folds <= len(queries):
+        raise BadInput(
+            f"3 <= --folds <= {len(queries)} judged queries must hold (test, dev, the others "
+            f"train), got {num_folds}"
+        )
+    parts = divided(queries, {f"fold{n}": 1.0 for n in range(1, num_folds + 1)}, salt)
+    folds = {name: set(query_ids) for name, query_ids in parts.items()}
+    return [rotate(folds, name, queries) for name in folds]

@@ -1,25 +1,32 @@
-"""Collections by name, folder or ir_datasets id.
+"""Collections by name, folder, ir_datasets id, or a user's function.
 
 A new collection from ir_datasets needs an entry in `rank_core.data.named`, any other a file in
 `rank_core.data.made` and a line in `COLLECTIONS`. A user's own is named `module:function`.
 """
 
+import hashlib
+import json
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
-from rank_core.data.folder import LAYOUT, load_folder
-from rank_core.data.ir_datasets.collection import (
+from rank_core.data.folder import LAYOUT, SPLITS, bm25_runs, load_folder
+from rank_core.data.ir_collections import (
     PREFIX,
     is_dataset,
     is_fold,
+    known_ids,
     load_dataset,
     load_named,
 )
-from rank_core.data.ir_datasets.source import known_ids
 from rank_core.data.made.long_embed import TASKS, is_task, load_task
 from rank_core.data.named import NAMED
-from rank_core.data.own_collection import load_own
-from rank_core.data.readers.records import parse_fields
+from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import (
     apply_transforms,
     folder_and_fields,
@@ -27,15 +34,16 @@ from rank_core.data.transforms.expression import (
     portable_steps,
     with_folder,
 )
+from rank_core.data.trec import in_rank_order, read_run
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.own_code import announced, is_reference, load
-from rank_core.records import Collection
+from rank_core.own_code import announced, guarded, is_reference, load
+from rank_core.records import Collection, Split
 
 COLLECTIONS: dict[str, str] = {
     "python-docs": "rank_core.data.made.python_docs:load_python_docs",
     "python-docs-passages": "rank_core.data.made.python_docs:load_passages",
     **dict.fromkeys(TASKS, "rank_core.data.made.long_embed:load_task"),
-    **dict.fromkeys(NAMED, "rank_core.data.ir_datasets.collection:load_named"),
+    **dict.fromkeys(NAMED, "rank_core.data.ir_collections:load_named"),
 }
 """{name: module and function}; the function is called with the name."""
 
@@ -72,20 +80,14 @@ def load_collection(name: str) -> Collection:
         return load_own(announced("collection").get(name, name))
     if is_dataset(name):
         return load_dataset(name)
-    if os.path.exists(folder):
-        raise BadInput(f"--collection {shown(name)} is a file; {LAYOUT}")
-    if folder.startswith((".", "~")) or _is_path(folder):
-        raise BadInput(f"--collection {shown(name)} does not exist; {LAYOUT}")
+    tops = {known.partition("/")[0] for known in known_ids()}
+    if os.path.exists(folder) or ("/" in folder and folder.partition("/")[0] not in tops):
+        what = "is a file" if os.path.exists(folder) else "does not exist"
+        raise BadInput(f"--collection {shown(name)} {what}; {LAYOUT}")
     raise BadInput(
         f"{unknown('collection', name, [*COLLECTIONS, *announced('collection')])}; others: "
         f"{PREFIX}ID for an ir_datasets id, your own module:function, or a folder ({LAYOUT})"
     )
-
-
-def _is_path(name: str) -> bool:
-    """True for a name with a slash that cannot be an ir_datasets id."""
-    top, slash, _ = name.partition("/")
-    return bool(slash) and all(known.partition("/")[0] != top for known in known_ids())
 
 
 def portable_collection(name: str) -> str:
@@ -95,3 +97,100 @@ def portable_collection(name: str) -> str:
     base = name.partition("|")[0].strip()
     own = {} if base in COLLECTIONS or os.path.isdir(base) else announced("collection")
     return portable_steps(with_folder(name, own.get(base, base)))
+
+
+@lru_cache(maxsize=4)
+def load_own(path: str) -> Collection:
+    """The collection returned by the function at `module:function`, called without arguments.
+
+    Splits without candidates get BM25's. An empty `content_hash` is computed from all texts,
+    judgments and candidates; a given one must identify them as well. Raises `BadInput` for anything
+    that a trial could not read.
+    """
+    function: Callable[[], Any] = load("collection", path)
+    what = f"collection {path}"
+    if not callable(function):
+        raise BadInput(f"{what} must be a function, got {shown(function)}")
+    with guarded(what):  # also its mappings, which may be theirs
+        collection = function()
+        if not isinstance(collection, Collection) or not str(collection.name).strip():
+            raise BadInput(
+                f"{what} must return a rank_core.records.Collection with a name, got "
+                f"{shown(collection)}"
+            )
+        _check(what, collection)
+        content_hash = collection.content_hash or _content_hash(collection)
+    ranked_here = not any(split.candidates for split in collection.splits.values())
+    return replace(
+        collection,
+        content_hash=content_hash,
+        splits=_ranked(collection, content_hash),
+        first_stage=collection.first_stage or ("BM25" if ranked_here else ""),
+    )
+
+
+def _check(what: str, collection: Collection) -> None:
+    if set(collection.splits) != set(SPLITS):
+        raise BadInput(
+            f"{what} must have the splits {', '.join(SPLITS)}, got {', '.join(collection.splits)}"
+        )
+    _texts(f"{what}: documents", collection.documents)
+    owners: dict[str, str] = {}
+    for name, split in collection.splits.items():
+        where = f"{what}, {name}"
+        _texts(f"{where}: queries", split.queries)
+        for kind, table in (("qrels", split.qrels), ("candidates", split.candidates)):
+            number = Integral if kind == "qrels" else Real
+            for query_id, of_query in table.items():
+                for doc_id, value in of_query.items():
+                    known = query_id in split.queries and doc_id in collection.documents
+                    if not (known and isinstance(value, number)):
+                        raise BadInput(
+                            f"{where}: {kind} must be {{query_id: {{doc_id: number}}}} of its "
+                            f"queries and documents; got {shown({query_id: {doc_id: value}})}"
+                        )
+        if not any(grade > 0 for judged in split.qrels.values() for grade in judged.values()):
+            raise BadInput(f"{where} has no relevant document (relevance above 0)")
+        for query_id in split.queries:
+            if owners.setdefault(query_id, name) != name:
+                raise BadInput(
+                    f"{what}: query {shown(query_id)} is in {owners[query_id]} and {name}; a query "
+                    "may be in only one split"
+                )
+
+
+def _texts(what: str, texts: Mapping[Any, Any]) -> None:
+    # Of documents that are read from disk, the first alone is looked at.
+    for name, text in texts.items() if isinstance(texts, dict) else islice(texts.items(), 1):
+        if not (isinstance(name, str) and isinstance(text, str)):
+            raise BadInput(f"{what} must be {{id: text}}, both str; got {shown({name: text})}")
+
+
+def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
+    """The splits restricted to judged queries, each with candidates."""
+    splits = {
+        name: Split(
+            queries={q: text for q, text in split.queries.items() if q in split.qrels},
+            qrels=split.qrels,
+            candidates={q: in_rank_order(scores) for q, scores in split.candidates.items()},
+        )
+        for name, split in collection.splits.items()
+    }
+    without = {name: split.queries for name, split in splits.items() if not split.candidates}
+    runs = bm25_runs(collection.documents, without, content_hash) if without else {}
+    return splits | {
+        name: replace(splits[name], candidates=read_run(path)) for name, path in runs.items()
+    }
+
+
+def _content_hash(collection: Collection) -> str:
+    """16 hex digits over everything that a trial reads."""
+    digest = hashlib.sha256()
+    for document in sorted(collection.documents.items()):
+        digest.update(json.dumps(document).encode())
+    for name, split in sorted(collection.splits.items()):
+        content = [name, dict(split.queries), split.qrels, split.candidates]
+        # A number of NumPy has `item`.
+        text = json.dumps(content, sort_keys=True, default=lambda number: number.item())
+        digest.update(text.encode())
+    return digest.hexdigest()[:16]

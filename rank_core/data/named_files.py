@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rank_core.data.ir_datasets.source import IrSource
-from rank_core.data.readers import records
+from rank_core.data import readers
+from rank_core.data.ir_collections import IrSource
 from rank_core.data.trec import iter_run
 from rank_core.errors import BadInput
-from rank_core.records import Qrels, Run
+from rank_core.records import Qrels
 
 PREFIX = "ir:"
 RANKED = 1000
@@ -37,16 +37,16 @@ def named_digest(name: str | Path, entity: str) -> str | None:
     return hashlib.sha256(f"{name} {entity}".encode()).hexdigest()[:16]
 
 
-def named_qrels(name: str | Path, fields: records.Fields | None = None) -> Qrels:
+def named_qrels(name: str | Path, fields: readers.Fields | None = None) -> Qrels:
     """The judgments of a file or an ir_datasets id."""
     source = source_of(name, "qrels")
-    return source.qrels() if source else records.qrels_of(Path(name), fields or {})
+    return source.qrels() if source else readers.qrels_of(Path(name), fields or {})
 
 
-def named_queries(name: str | Path, fields: records.Fields | None = None) -> dict[str, str]:
+def named_queries(name: str | Path, fields: readers.Fields | None = None) -> dict[str, str]:
     """{query_id: text} of a file or an ir_datasets id."""
     source = source_of(name, "queries")
-    return source.queries() if source else records.queries_of(Path(name), fields or {})
+    return source.queries() if source else readers.queries_of(Path(name), fields or {})
 
 
 def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
@@ -54,8 +54,7 @@ def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
     source = source_of(name, "scoreddocs")
     if source is None:
         yield from iter_run(Path(name))
-        return
-    run: Run | None = source.candidates(RANKED)
-    if run is None:
+    elif (run := source.candidates(RANKED)) is None:
         raise BadInput(f"{name} has unordered documents, no ranked lists")
-    yield from run.items()
+    else:
+        yield from run.items()

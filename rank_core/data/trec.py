@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, cast
 
@@ -26,6 +27,9 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the invisible byte or
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEADER = re.compile(r"(_?id|q_?id|query[_-]?id|topic[_-]?id)\t(text|query|title)", re.IGNORECASE)
+_QRELS_HEADER = re.compile(
+    r"(query[_-]id|qid) (corpus-id|doc_?id|docno) (relevance|score|label|rel)"
+)
 
 _RankedLine = tuple[str, str, int, float, int]  # query_id, doc_id, rank, score, line number
 
@@ -37,19 +41,12 @@ def read_queries(path: Path) -> dict[str, str]:
 
 def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
     """(file and line, query_id, text) of a `query_id TAB text` file."""
-    first = True
     for number, line in read_lines(path):
-        if first and _HEADER.fullmatch(line.strip()):
-            raise BadInput(
-                f"{path}:{number}: the first line has column names, not a query: {shown(line)}; "
-                "remove it"
-            )
-        first = False
         fields = line.split("\t")
-        if len(fields) != 2:
+        if len(fields) != 2 or _HEADER.fullmatch(line.strip()):
             raise BadInput(
-                f"{path}:{number}: a line must be `query_id TAB text` (2 columns), "
-                f"found {len(fields)}: {shown(line)}"
+                f"{path}:{number}: a line must be `query_id TAB text`, without column names, found "
+                f"{shown(line)}"
             )
         yield f"{path}:{number}", fields[0].strip(), fields[1].strip()
 
@@ -71,9 +68,7 @@ def gathered_queries(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
 def write_queries(path: Path, queries: Mapping[str, str]) -> None:
     """Writes `query_id TAB text` lines, with white space in texts collapsed."""
     _require_identifiers(path, "query_id", queries)
-    write_lines(
-        path, (f"{query_id}\t{' '.join(text.split())}" for query_id, text in queries.items())
-    )
+    write_lines(path, (f"{name}\t{' '.join(text.split())}" for name, text in queries.items()))
 
 
 def read_qrels(path: str | Path) -> Qrels:
@@ -82,9 +77,14 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def qrels_lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """(file and line, query_id, doc_id, relevance) of a `query_id 0 doc_id relevance` file."""
-    for number, (query_id, _, doc_id, relevance) in _rows(path, "query_id 0 doc_id relevance"):
-        yield f"{path}:{number}", query_id, doc_id, relevance
+    """(file and line, query_id, doc_id, relevance) of a `query_id 0 doc_id relevance` file, or of
+    three columns separated by tabs, which may have names (BEIR's)."""
+    _, first = next(read_lines(path), (0, ""))
+    beir = first.count("\t") == 2
+    columns = "query_id doc_id relevance" if beir else "query_id 0 doc_id relevance"
+    for number, fields in _rows(path, columns):
+        if not (beir and _QRELS_HEADER.fullmatch(" ".join(fields))):
+            yield f"{path}:{number}", fields[0], fields[-2], fields[-1]
 
 
 def gathered_qrels(rows: Iterable[tuple[str, str, str, str]]) -> Qrels:
@@ -95,9 +95,7 @@ def gathered_qrels(rows: Iterable[tuple[str, str, str, str]]) -> Qrels:
             raise BadInput(f"{place}: relevance must be a whole number, found {shown(relevance)}")
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
-            raise BadInput(
-                f"{place}: duplicate judgment of document {doc_id!r} for query {query_id!r}"
-            )
+            raise BadInput(f"{place}: query {query_id!r} judges document {doc_id!r} twice")
         judged[doc_id] = int(relevance)
     return qrels
 
@@ -107,14 +105,8 @@ def write_qrels(path: Path, qrels: Qrels) -> None:
     _require_identifiers(path, "query_id", qrels)
     for judged in qrels.values():
         _require_identifiers(path, "doc_id", judged)
-    write_lines(
-        path,
-        (
-            f"{query_id} 0 {doc_id} {relevance}"
-            for query_id, judged in qrels.items()
-            for doc_id, relevance in judged.items()
-        ),
-    )
+    rows = ((query_id, *grade) for query_id, judged in qrels.items() for grade in judged.items())
+    write_lines(path, (f"{query_id} 0 {doc_id} {grade}" for query_id, doc_id, grade in rows))
 
 
 def read_run(path: str | Path) -> Run:
@@ -131,20 +123,17 @@ def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
     at a time. If a query's lines are not adjacent, all queries are yielded again from there on; the
     last one counts."""
     begun: set[str] = set()
-    for query_id, lines in groupby(_ranked_lines(path), key=lambda line: line[0]):
+    for query_id, lines in groupby(_ranked_lines(path), key=itemgetter(0)):
         if query_id in begun:
-            yield from _gathered(path).items()
-            return
+            break
         begun.add(query_id)
         yield query_id, _ordered(path, lines)
-
-
-def _gathered(path: Path) -> Run:
-    """The run of a file with lines in any order."""
+    else:
+        return
     of_query: dict[str, list[_RankedLine]] = {}
     for line in _ranked_lines(path):
         of_query.setdefault(line[0], []).append(line)
-    return {query_id: _ordered(path, lines) for query_id, lines in of_query.items()}
+    yield from ((query_id, _ordered(path, lines)) for query_id, lines in of_query.items())
 
 
 def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
@@ -152,9 +141,7 @@ def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
     ranked: dict[str, tuple[int, float]] = {}
     for query_id, doc_id, rank, score, number in lines:
         if doc_id in ranked:
-            raise BadInput(
-                f"{path}:{number}: document {doc_id!r} is ranked twice for query {query_id!r}"
-            )
+            raise BadInput(f"{path}:{number}: query {query_id!r} ranks document {doc_id!r} twice")
         ranked[doc_id] = rank, score
     order = sorted(ranked.items(), key=lambda item: (-item[1][1], item[1][0], item[0]))
     return {doc_id: score for doc_id, (_, score) in order}
@@ -162,10 +149,15 @@ def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
 
 def _ranked_lines(path: Path) -> Iterator[_RankedLine]:
     for number, fields in _rows(path, "query_id Q0 doc_id rank score tag"):
-        query_id, _, doc_id, rank, score, _ = fields
-        if not _WHOLE_NUMBER.fullmatch(rank):
-            raise BadInput(f"{path}:{number}: a rank must be a whole number, found {shown(rank)}")
-        yield query_id, doc_id, int(rank), _finite(score, path, number), number
+        query_id, _, doc_id, rank, text, _ = fields
+        # float() would also accept 1_000 and the digits of other scripts, unlike other tools.
+        score = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if not (_WHOLE_NUMBER.fullmatch(rank) and math.isfinite(score)):
+            raise BadInput(
+                f"{path}:{number}: a rank must be a whole number and a score a finite one, found "
+                f"{shown(f'{rank} {text}')}"
+            )
+        yield query_id, doc_id, int(rank), score, number
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
@@ -176,19 +168,14 @@ def write_run(path: Path, run: Run, tag: str) -> None:
     """
     _require_identifiers(path, "tag", [tag])
     _require_identifiers(path, "query_id", run)
-    write_lines(path, _run_lines(path, run, tag))
-
-
-def _run_lines(path: Path, run: Run, tag: str) -> Iterator[str]:
+    lines = []
     for query_id, scores in run.items():
         _require_identifiers(path, "doc_id", scores)
         for rank, (doc_id, score) in enumerate(in_rank_order(scores).items(), start=1):
             if not math.isfinite(score):
-                raise BadInput(
-                    f"{path}: a score must be finite, found {score} "
-                    f"for query {query_id!r} and document {doc_id!r}"
-                )
-            yield f"{query_id} Q0 {doc_id} {rank} {float(score)!r} {tag}"
+                raise BadInput(f"{path}: a score must be finite, found {score} of {doc_id!r}")
+            lines.append(f"{query_id} Q0 {doc_id} {rank} {float(score)!r} {tag}")
+    write_lines(path, lines)
 
 
 def in_rank_order(scores: Mapping[str, float]) -> dict[str, float]:
@@ -203,22 +190,11 @@ def _rows(path: Path, columns: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in read_lines(path):
         fields = line.split()
         if len(fields) != len(names):
-            raise BadInput(
-                f"{path}:{number}: a line must be `{columns}` ({len(names)} columns), "
-                f"found {len(fields)}: {shown(line)}"
-            )
+            raise BadInput(f"{path}:{number}: a line must be `{columns}`, found {shown(line)}")
         if len(line) > MAX_NAME or not line.isprintable():  # otherwise all ids are valid
             for i, kind in places:
                 require_identifier(f"{path}:{number}", kind, fields[i])
         yield number, fields
-
-
-def _finite(text: str, path: Path, number: int) -> float:
-    # float() would also accept 1_000 and the digits of other scripts, unlike other tools.
-    score = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not math.isfinite(score):
-        raise BadInput(f"{path}:{number}: a score must be a finite number, found {shown(text)}")
-    return score
 
 
 def _require_identifiers(path: Path, kind: str, names: Iterable[str]) -> None:
@@ -270,8 +246,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 line = content.decode().removesuffix("\n").removesuffix("\r")
             except UnicodeDecodeError as error:
+                byte = content[error.start]
                 raise BadInput(
-                    f"{path}:{number}: text must be UTF-8; byte 0x{content[error.start]:02x} is not"
+                    f"{path}:{number}: text must be UTF-8; byte 0x{byte:02x} is not"
                 ) from None
             if "\r" in line or "\0" in line:
                 raise BadInput(

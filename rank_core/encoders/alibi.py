@@ -6,7 +6,7 @@ by name and runs none of that code.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_outputs import BaseModelOutput
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, unknown
 
 GATES = {"geglu": "gelu", "reglu": "relu"}
 """{Jina's name of a gated layer: the gate's activation}."""
@@ -47,15 +47,8 @@ class AlibiConfig:
         """The sizes from a checkpoint's configuration; raises `BadInput` for unknown gates."""
         gate = getattr(config, "feed_forward_type", "geglu")
         if gate not in GATES:
-            raise BadInput(
-                f"feed_forward_type of an ALiBi encoder must be one of {', '.join(GATES)}, "
-                f"got {gate!r}"
-            )
-        names = (
-            "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size "
-            "type_vocab_size layer_norm_eps"
-        )
-        sizes = {name: getattr(config, name) for name in names.split()}
+            raise unknown("feed_forward_type of an ALiBi encoder", gate, GATES)
+        sizes = {name.name: getattr(config, name.name) for name in fields(cls)[1:-1]}
         return cls(kind, **sizes, activation=GATES[gate])
 
 
@@ -127,16 +120,10 @@ class _Layer(nn.Module):
         super().__init__()
         hidden, eps = config.hidden_size, config.layer_norm_eps
         self.num_heads = config.num_attention_heads
-        self.attention = nn.ModuleDict(
-            {
-                "self": nn.ModuleDict(
-                    {name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")}
-                ),
-                "output": nn.ModuleDict(
-                    {"dense": nn.Linear(hidden, hidden), "LayerNorm": nn.LayerNorm(hidden, eps=eps)}
-                ),
-            }
-        )
+        own = {name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")}
+        out = {"dense": nn.Linear(hidden, hidden), "LayerNorm": nn.LayerNorm(hidden, eps=eps)}
+        parts = {"self": nn.ModuleDict(own), "output": nn.ModuleDict(out)}
+        self.attention = nn.ModuleDict(parts)
         self.mlp = nn.ModuleDict(
             {
                 "gated_layers": nn.Linear(hidden, 2 * config.intermediate_size, bias=False),
@@ -149,19 +136,12 @@ class _Layer(nn.Module):
 
     def forward(self, x_CLH: Tensor, bias_ChLL: Tensor) -> Tensor:
         """The layer's output."""
-        project: Any = self.attention["self"]
-
-        def heads(x: Tensor) -> Tensor:
-            return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
-        query = heads(project["query"](x_CLH))
-        context = scaled_dot_product_attention(
-            query,
-            heads(project["key"](x_CLH)),
-            heads(project["value"](x_CLH)),
-            attn_mask=bias_ChLL.to(query.dtype),
-            dropout_p=self.dropout.p if self.training else 0.0,
-        )
+        own: Any = self.attention["self"]
+        products = [own[name](x_CLH) for name in ("query", "key", "value")]
+        heads = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in products)
+        query, key, value = heads
+        bias, rate = bias_ChLL.to(products[0].dtype), self.dropout.p if self.training else 0.0
+        context = scaled_dot_product_attention(query, key, value, bias, rate)
         output: Any = self.attention["output"]
         context_CLH = self.dropout(output["dense"](context.transpose(1, 2).flatten(2)))
         x_CLH = output["LayerNorm"](context_CLH + x_CLH)
@@ -191,10 +171,12 @@ def distance_bias(num_heads: int, length: int, device: torch.device) -> Tensor:
 def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncoder:
     """The encoder of a checkpoint folder, in fp32; raises `BadInput` for missing weights."""
     encoder = AlibiEncoder(config, dropout)
-    weights = rename(_read(folder))
-    expected = encoder.state_dict()
-    missing = sorted(set(expected) - set(weights))
-    if missing:
+    read: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin")):
+        safe = file.suffix == ".safetensors"
+        read |= load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
+    weights, expected = rename(read), encoder.state_dict()
+    if missing := sorted(set(expected) - set(weights)):
         raise BadInput(
             f"{folder} is no complete ALiBi checkpoint: it lacks {len(missing)} weights of the "
             f"encoder, the first is {missing[0]}"
@@ -215,16 +197,3 @@ def rename(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         else:
             named[short] = weight
     return named
-
-
-def _read(folder: Path) -> dict[str, Tensor]:
-    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-    if not files:
-        raise BadInput(f"{folder} has no weights; a backbone folder needs *.safetensors files")
-    weights: dict[str, Tensor] = {}
-    for file in files:
-        if file.suffix == ".safetensors":
-            weights |= load_file(file)
-        else:
-            weights |= torch.load(file, map_location="cpu", weights_only=True)
-    return weights

@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from rank_core.encoders.flat_attention import or_flat
+from rank_core.encoders.flat_rows import or_flat
 from rank_core.machine import fast_paths
 
 PLAIN, FUSED = "ranksweep_plain", "ranksweep_fused"

@@ -165,33 +165,19 @@ def max_input_tokens(kind: BackboneType, config: Any) -> int:
     return limit
 
 
-@dataclass(frozen=True)
-class Marks:
-    """The special token ids of every row: first, after the query and at the end, padding."""
-
-    cls_id: int
-    sep_id: int
-    pad_id: int
-
-
-def marks_of(name: str, kind: BackboneType, tokenizer: Any) -> Marks:
-    """The special tokens of the backbone `name`. For decoders, which have neither [CLS] nor [SEP],
-    bos (or eos) starts a row, and eos ends its parts and pads if there is no padding token."""
-    cls_id, sep_id, pad_id = (
-        tokenizer.cls_token_id,
-        tokenizer.sep_token_id,
-        tokenizer.pad_token_id,
-    )
+def marks_of(name: str, kind: BackboneType, tokenizer: Any) -> tuple[int, int, int]:
+    """The special token ids of every row of the backbone `name`: first, after the query and at the
+    end, padding. For decoders, which have neither [CLS] nor [SEP], bos (or eos) starts a row, and
+    eos ends its parts and pads if there is no padding token."""
+    ids = [[tokenizer.cls_token_id], [tokenizer.sep_token_id], [tokenizer.pad_token_id]]
     if kind.marks == "bos-eos":
-        eos_id = tokenizer.eos_token_id
-        cls_id = _first(cls_id, tokenizer.bos_token_id, eos_id)
-        sep_id = _first(sep_id, eos_id)
-        pad_id = _first(pad_id, eos_id)
+        ids[0].append(tokenizer.bos_token_id)
+        ids = [[*choices, tokenizer.eos_token_id] for choices in ids]
+    first = [next((i for i in choices if i is not None), None) for choices in ids]
+    cls_id, sep_id, pad_id = first
     if cls_id is None or sep_id is None:
-        required = "a bos or an eos token" if kind.marks == "bos-eos" else "[CLS] and [SEP] tokens"
-        raise BadInput(f"backbone {name} has no special tokens for rows; it needs {required}")
-    return Marks(cls_id, sep_id, pad_id or 0)
-
-
-def _first(*ids: int | None) -> int | None:
-    return next((token_id for token_id in ids if token_id is not None), None)
+        raise BadInput(
+            f"backbone {name} has no special tokens for rows; it needs [CLS] and [SEP], a decoder "
+            "bos or eos"
+        )
+    return cls_id, sep_id, pad_id or 0

@@ -23,14 +23,13 @@ from rank_core.encoders.alibi import AlibiConfig, load_alibi
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import (
     Backbone,
-    Marks,
     RowLayout,
     backbone_type,
     kind_of,
     marks_of,
     max_input_tokens,
 )
-from rank_core.encoders.decoder_rerankers import LogitScore, logit_score
+from rank_core.encoders.decoder_rerankers import logit_score
 from rank_core.encoders.shipped import SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 
@@ -64,17 +63,25 @@ def resolve_backbone(name: str) -> Backbone:
     config = load_config(name, folder)
     kind = backbone_type(name, config)
     tokenizer = load_tokenizer(folder)
-    marks = marks_of(name, kind, tokenizer)
+    cls_id, sep_id, pad_id = marks_of(name, kind, tokenizer)
     trained_head = _trained_head(config, _parameters(name, folder))
     score = logit_score(name, folder, tokenizer) if kind.causal else None
     if score is not None:
         trained_head = trained_head or "of its output matrix"
-    if kind.positions == "after-padding" and marks.pad_id != config.pad_token_id:
+    if kind.positions == "after-padding" and pad_id != config.pad_token_id:
         raise BadInput(
-            f"backbone {name}: config and tokenizer disagree about the padding token "
-            f"({config.pad_token_id} and {marks.pad_id}), after which a {config.model_type} "
-            "numbers its positions"
+            f"backbone {name}: config and tokenizer disagree about the padding token, after which "
+            f"a {config.model_type} numbers its positions ({config.pad_token_id} and {pad_id})"
         )
+    # The tokens around query and text with which a checkpoint was trained, if known: those of an
+    # exported model, a decoder's template, or two separators where a reranker's tokenizer writes
+    # them in a pair (RoBERTa's family).
+    layout = None if score is None else score.layout
+    if (folder / LAYOUT_FILE).exists():
+        parts = json.loads((folder / LAYOUT_FILE).read_text(encoding="utf-8"))
+        layout = RowLayout(**{part: tuple(ids) for part, ids in parts.items()})
+    elif score is None and trained_head and tokenizer.num_special_tokens_to_add(pair=True) == 4:
+        layout = RowLayout((cls_id,), (sep_id, sep_id), (sep_id,))
     return Backbone(
         name=name,
         kind=kind_of(config),
@@ -82,29 +89,13 @@ def resolve_backbone(name: str) -> Backbone:
         content_hash=_content_hash(folder),
         max_input_tokens=max_input_tokens(kind, config),
         num_segments=(getattr(config, "type_vocab_size", 0) or 0) if kind.segments else 0,
-        cls_id=marks.cls_id,
-        sep_id=marks.sep_id,
-        pad_id=marks.pad_id,
+        cls_id=cls_id,
+        sep_id=sep_id,
+        pad_id=pad_id,
         pooling=kind.pooling,
         trained_head=trained_head,
-        own_layout=_own_layout(folder, marks, tokenizer, trained_head, score),
+        own_layout=layout,
     )
-
-
-def _own_layout(
-    folder: Path, marks: Marks, tokenizer: Any, trained_head: str, score: LogitScore | None
-) -> RowLayout | None:
-    """The tokens around query and text with which a checkpoint was trained, if known: those of an
-    exported model, a decoder's template, or two separators where a reranker's tokenizer writes them
-    in a pair (RoBERTa's family)."""
-    if (folder / LAYOUT_FILE).exists():
-        parts = json.loads((folder / LAYOUT_FILE).read_text(encoding="utf-8"))
-        return RowLayout(**{name: tuple(ids) for name, ids in parts.items()})
-    if score is not None:
-        return score.layout
-    if trained_head and tokenizer.num_special_tokens_to_add(pair=True) == 4:
-        return RowLayout((marks.cls_id,), (marks.sep_id, marks.sep_id), (marks.sep_id,))
-    return None
 
 
 def _trained_head(config: Any, parameters: Iterable[str]) -> str:
@@ -175,7 +166,13 @@ def license_of(backbone: Backbone) -> str:
 def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
     `BadInput` for missing weights."""
-    _require_memory(backbone)
+    needed = 4 * num_parameters(backbone.folder)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise BadInput(
+            f"backbone {backbone.name} needs {needed / 2**30:.0f} GiB in fp32; this machine has "
+            f"{memory / 2**30:.0f} GiB of memory"
+        )
     # A copy, because transformers writes the attention implementation into it.
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     kind = backbone_type(backbone.name, config)
@@ -185,7 +182,11 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
         setattr(config, attribute, dropout)
     config.use_cache = False  # nothing is generated
     extra = {"add_pooling_layer": False} if kind.pooler else {}
-    loader = _loader(kind.loader)
+    loader: Any = getattr(transformers, kind.loader, None)
+    if loader is None:  # rare ones, with whole families of transformers
+        from rank_core.encoders import sparse
+
+        loader = getattr(sparse, kind.loader)
     attention = "sdpa" if kind.attention == "plain" else kind.attention
     with quietly():
         model, report = loader.from_pretrained(
@@ -196,8 +197,7 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
             output_loading_info=True,
             **extra,
         )
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
+    if missing := sorted(report["missing_keys"]):
         raise BadInput(
             f"the checkpoint of {backbone.name} lacks {len(missing)} weights of its encoder, the "
             f"first is {missing[0]}"
@@ -208,17 +208,6 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
         model.get_parameter(name).requires_grad_(False)
     use_own_attention(model, plain=kind.attention == "plain")
     return model
-
-
-def _require_memory(backbone: Backbone) -> None:
-    """Raises `BadInput` for weights that do not fit into this machine's memory in fp32."""
-    number = num_parameters(backbone.folder)
-    needed, memory = 4 * number, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise BadInput(
-            f"backbone {backbone.name} has {number:,} parameters, {needed / 2**30:.0f} GiB in "
-            f"fp32; this machine has {memory / 2**30:.0f} GiB of memory"
-        )
 
 
 def num_parameters(folder: Path) -> int:
@@ -244,19 +233,6 @@ def quietly() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def _loader(name: str) -> Any:
-    """The class that loads a kind of checkpoint; rare ones are imported on use."""
-    if name == "RowwiseBigBird":
-        from rank_core.encoders.big_bird import RowwiseBigBird
-
-        return RowwiseBigBird
-    if name == "QueryGlobalLongformer":
-        from rank_core.encoders.longformer import QueryGlobalLongformer
-
-        return QueryGlobalLongformer
-    return getattr(transformers, name)
-
-
 @lru_cache(maxsize=16)
 def load_config(name: str, folder: Path) -> Any:
     """The configuration of a checkpoint; raises `BadInput` for a folder without one."""
@@ -276,19 +252,19 @@ def _folder(name: str) -> Path:
         return (Path(name) / ENCODER_FOLDER).resolve()
     if Path(name).is_dir():
         return Path(name).resolve()
-    if name.startswith((".", "/", "~")):
-        raise BadInput(
-            f"there is no folder {name}; a backbone is `tiny-docs`, a folder or a Hugging Face id"
-        )
-    return _from_hub(name)
-
-
-def _from_hub(name: str) -> Path:
     from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError
 
-    cached = _cached_snapshot(name)
-    if cached is not None:
-        return cached
+    try:
+        patterns = [*CHECKPOINT_FILES, PICKLED]
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
+    except HFValidationError as error:
+        raise BadInput(
+            f"there is no folder {name}; a backbone is `tiny-docs`, a folder or a Hugging Face id "
+            f"({error})"
+        ) from None
+    except OSError:  # not in the cache
+        pass
     try:
         # A hub that accepts connections without answering would block the download for minutes.
         info = HfApi().model_info(name, timeout=HUB_TIMEOUT)
@@ -305,21 +281,6 @@ def _from_hub(name: str) -> Path:
             f"be downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
             "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny-docs"
         ) from None
-
-
-def _cached_snapshot(name: str) -> Path | None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
-
-    patterns = [*CHECKPOINT_FILES, PICKLED]
-    try:
-        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
-    except HFValidationError as error:
-        raise BadInput(
-            f"a backbone is `tiny-docs`, a folder or a Hugging Face id: {error}"
-        ) from None
-    except OSError:
-        return None
 
 
 def _content_hash(folder: Path) -> str:

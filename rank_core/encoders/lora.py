@@ -7,7 +7,6 @@ themselves are not used with them. An export merges them.
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import nn
@@ -50,7 +49,8 @@ def add_adapters(
     try:
         inject_adapter_in_model(config, encoder)
     except ValueError as error:
-        names = {name.rpartition(".")[2] for name, _ in _linear(encoder)}
+        modules = encoder.named_modules()
+        names = {name.rpartition(".")[2] for name, m in modules if isinstance(m, nn.Linear)}
         raise BadInput(
             "training.lora_targets must name linear layers of the encoder, got "
             f"{','.join(targets)}; it has {', '.join(sorted(names))} ({error})"
@@ -80,7 +80,3 @@ def merge_adapters(encoder: nn.Module) -> None:
             module.merge()
             encoder.set_submodule(name, module.get_base_layer())
     del encoder.peft_config
-
-
-def _linear(encoder: nn.Module) -> list[tuple[str, Any]]:
-    return [(name, m) for name, m in encoder.named_modules() if isinstance(m, nn.Linear)]

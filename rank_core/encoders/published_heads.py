@@ -54,8 +54,8 @@ def _layers(kind: str, model: Any) -> list[nn.Module]:
     if kind == "bert":
         return [model.bert.pooler, model.dropout, model.classifier]
     if kind == "albert":
-        pooler = model.albert
-        return [pooler.pooler, pooler.pooler_activation, model.dropout, model.classifier]
+        first = [model.albert.pooler, model.albert.pooler_activation]
+        return [*first, model.dropout, model.classifier]
     if kind == "deberta-v2":
         return [model.pooler, model.dropout, model.classifier]
     if kind == "distilbert":

@@ -48,8 +48,13 @@ from rank_core.encoders.lora import merge_adapters
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown
-from rank_core.export.cross_encoder import is_cross_encoder, write_cross_encoder
-from rank_core.export.serving import AGGREGATIONS, served_model, serving_setting
+from rank_core.export.serving import (
+    AGGREGATIONS,
+    is_cross_encoder,
+    served_model,
+    serving_setting,
+    write_cross_encoder,
+)
 from rank_core.export.serving import FILE as SERVING
 from rank_core.files import file_sha256, new_folder, write_json
 from rank_core.models import model_class
@@ -100,10 +105,11 @@ def write_model(
     """
     require_new(folder)
     backbone = resolve_backbone(config.model.backbone)
-    if weights is None:
-        model = build_model(config, backbone, init_seed=0)
-    else:
-        model = trained_model(config, backbone, weights)
+    model = (
+        trained_model(config, backbone, weights)
+        if weights
+        else build_model(config, backbone, init_seed=0)
+    )
     with new_folder(folder) as unfinished:
         (unfinished / ENCODER_FOLDER).mkdir()
         _write_encoder(model, backbone, unfinished / ENCODER_FOLDER)
@@ -150,13 +156,19 @@ def read_model(folder: Path | str) -> ExportedModel:
     config, content = _read_settings(folder)
     backbone = resolve_backbone(config.model.backbone)
     model = build_model(config, backbone, init_seed=0)
-    _load_rest(model, folder / REST)
+    rest = {name for name in model.state_dict() if not name.startswith(ENCODER)}
+    _load(model, load_file(folder / REST), folder / REST, expected=rest)
     interpolation, first_stage = content.get("interpolation"), content.get("first_stage")
+    frequencies = None
+    if (folder / FREQUENCIES).exists():
+        arrays = load_arrays(folder / FREQUENCIES)
+        number = int(arrays["num_documents"].item())
+        frequencies = DocumentFrequencies(number, arrays["words"], arrays["counts"])
     return ExportedModel(
         model.eval(),
         config,
         backbone,
-        frequencies=_read_frequencies(folder / FREQUENCIES),
+        frequencies=frequencies,
         interpolation=Interpolation(**interpolation) if interpolation else None,
         first_stage=FirstStageMix(**first_stage) if first_stage else None,
         about=content.get("about", {}),
@@ -196,10 +208,8 @@ def _read_unchanged(folder: Path) -> dict[str, Any]:
     if digest != _digest(content):
         raise _changed(folder / FILE, "another SHA-256")
     for name, stated in content["files"].items():
-        if not (folder / name).is_file():
-            raise _changed(folder / name, "it is missing")
-        if file_sha256(folder / name) != stated:
-            raise _changed(folder / name, "another SHA-256")
+        if not (folder / name).is_file() or file_sha256(folder / name) != stated:
+            raise _changed(folder / name, "it is missing, or has another SHA-256")
     return content
 
 
@@ -223,14 +233,15 @@ def collection_name(collection: str) -> str:
 def _check_code(name: str, code: str, folder: Path) -> None:
     """Raises `BadInput` if a class from outside is absent, or differs from the trained one. Code in
     the folder never runs by itself."""
-    advice = f"the source that it was trained with is in {folder}: read it, then put that folder "
-    advice += "first on PYTHONPATH"
     try:
         model_class(name)
+        if source_hash(name) != code:
+            raise BadInput(f"model {name} differs here from the trained one")
     except BadInput as error:
-        raise BadInput(f"{error}; {advice}") from None
-    if source_hash(name) != code:
-        raise BadInput(f"model {name} differs here from the trained one; {advice}")
+        raise BadInput(
+            f"{error}; the source that it was trained with is in {folder}: read it, then put that "
+            "folder first on PYTHONPATH"
+        ) from None
 
 
 def require_model(folder: Path) -> None:
@@ -244,9 +255,7 @@ def require_model(folder: Path) -> None:
 
 def require_new(folder: Path) -> None:
     """Raises `BadInput` for a folder that is not empty."""
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if folder.exists():
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise BadInput(f"--to must be a new or an empty folder; {folder} is not empty")
 
 
@@ -257,11 +266,6 @@ def trained_model(config: TrialConfig, backbone: Backbone, weights: Path) -> Ran
     _load(model, load_file(weights), weights, expected=set(model.learned_state()))
     merge_adapters(model.encoder)
     return model
-
-
-def _load_rest(model: Ranker, path: Path) -> None:
-    expected = {name for name in model.state_dict() if not name.startswith(ENCODER)}
-    _load(model, load_file(path), path, expected=expected)
 
 
 def _load(model: Ranker, weights: Mapping[str, Tensor], path: Path, *, expected: set[str]) -> None:
@@ -325,12 +329,3 @@ def _frequencies(config: TrialConfig, backbone: Backbone) -> DocumentFrequencies
     reader = kind.reader(config, backbone, tokens)
     assert isinstance(reader, BlockReader)
     return reader.blocks.frequencies
-
-
-def _read_frequencies(path: Path) -> DocumentFrequencies | None:
-    if not path.exists():
-        return None
-    arrays = load_arrays(path)
-    return DocumentFrequencies(
-        int(arrays["num_documents"].item()), arrays["words"], arrays["counts"]
-    )

@@ -42,7 +42,10 @@ class Ranked(NamedTuple):
 class Reranker:
     """A ranker with its tokenizer and chunking. `about` holds its origin."""
 
-    def __init__(self, exported: ExportedModel, device: torch.device, precision: str) -> None:
+    def __init__(
+        self, exported: ExportedModel, device: str | torch.device | None, precision: str
+    ) -> None:
+        device = trial_device() if device is None else torch.device(device)
         self.config, self.backbone, self.about = exported.config, exported.backbone, exported.about
         self._exported = exported
         self._model = exported.model.to(device)
@@ -58,8 +61,7 @@ class Reranker:
 
         Raises `BadInput` if the folder is no exported model.
         """
-        chosen = trial_device() if device is None else torch.device(device)
-        return cls(read_model(folder), chosen, precision)
+        return cls(read_model(folder), device, precision)
 
     @classmethod
     def serve(
@@ -77,8 +79,7 @@ class Reranker:
         check_model(config, backbone)
         ranker = build_model(config, backbone, init_seed=0).eval()
         exported = ExportedModel(ranker, config, backbone, first_stage=first_stage)
-        chosen = trial_device() if device is None else torch.device(device)
-        return cls(exported, chosen, precision)
+        return cls(exported, device, precision)
 
     @property
     def description(self) -> str:
@@ -116,17 +117,12 @@ class Reranker:
         named = isinstance(documents, Mapping)
         texts = _by_id(documents)
         scores = _by_id(dict.fromkeys(texts, 0.0) if first_stage is None else first_stage)
-        if texts.keys() != scores.keys():
+        finite = all(isinstance(x, Real) and math.isfinite(x) for x in scores.values())
+        if texts.keys() != scores.keys() or not finite:
             raise BadInput(
-                f"first_stage must have a score for each of the {len(texts)} documents, got "
-                f"{len(scores)}"
+                f"first_stage must have a finite score for each of the {len(texts)} documents, got "
+                f"{shown([*scores.values()])}"
             )
-        for doc_id, score in scores.items():
-            if not isinstance(score, Real) or not math.isfinite(score):
-                raise BadInput(
-                    f"first_stage must have finite numbers, got {shown(score)} of document "
-                    f"{shown(doc_id)}"
-                )
         run: Run = {"": dict(sorted(scores.items(), key=lambda item: -item[1]))}
         [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
         ids: list[str | int] = [*ranked] if named else [int(place) for place in ranked]
@@ -150,11 +146,7 @@ class Reranker:
         if depth < 1:
             raise BadInput(f"depth >= 1 must hold, got {depth}")
         for query_id in run:
-            if query_id not in queries:
-                raise BadInput(
-                    f"every query of the run must have a text; {shown(query_id)} has none"
-                )
-            _check_text("query", query_id, queries[query_id])
+            _checked("query", query_id, queries)
         reranked: Run = {}
         for some in _blocks(run, depth):
             scored = self._rerank(some, queries, documents, depth)
@@ -165,7 +157,8 @@ class Reranker:
     def _rerank(
         self, run: Run, queries: Mapping[str, str], documents: Mapping[str, str], depth: int
     ) -> Run:
-        pairs = self._pairs(_texts(run, documents))
+        ranked = (doc_id for of_query in run.values() for doc_id in of_query)
+        pairs = self._pairs({name: _checked("document", name, documents) for name in ranked})
         limit = self.config.chunking.max_query_tokens
         tokens = tokenize_queries(self._tokenizer, [queries[q] for q in run], limit)
         options: dict[str, Any] = {
@@ -212,29 +205,13 @@ def _blocks(run: Run, depth: int) -> Iterator[Run]:
         yield some
 
 
-def _texts(run: Run, documents: Mapping[str, str]) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for query_id, ranked in run.items():
-        for doc_id in ranked:
-            if doc_id not in documents:
-                raise BadInput(
-                    f"every document of the run must have a text; {shown(doc_id)} of query "
-                    f"{shown(query_id)} has none"
-                )
-            _check_text("document", doc_id, documents[doc_id])
-            texts[doc_id] = documents[doc_id]
-    return texts
-
-
-def _check_text(kind: str, name: str, text: object) -> None:
-    """Raises `BadInput` for what a tokenizer cannot read."""
-    what = f"{kind} {shown(name)}".removesuffix(" ''")  # `rank` has one query without a name
+def _checked(kind: str, name: str, texts: Mapping[str, str]) -> str:
+    """A text; raises `BadInput` for what a tokenizer cannot read."""
+    text, what = texts.get(name), f"{kind} {shown(name)}".removesuffix(" ''")  # of `rank`
     if not isinstance(text, str):
-        raise BadInput(f"{what} must be a text, got {shown(text)}")
+        raise BadInput(f"{what} of the run must have a text, got {shown(text)}")
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        raise BadInput(
-            f"{what} must be valid Unicode; it has half of a surrogate pair at character "
-            f"{error.start}"
-        ) from None
+    except UnicodeEncodeError:
+        raise BadInput(f"{what} must be valid Unicode, without half of a surrogate pair") from None
+    return text

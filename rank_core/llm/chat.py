@@ -1,8 +1,10 @@
 """A client for chat models over HTTP, and its protocols; a new one is an entry of `PROTOCOLS`.
 
-Requests are cached, rate-limited and retried. There is no streaming, tool calling or concurrency.
+Requests are cached, rate-limited and retried; each answer is a line in a cost ledger. Neither cache
+nor ledger contains the API key. There is no streaming, tool calling or concurrency.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,13 +16,76 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput, unknown
-from rank_core.llm.ledger import Answer, AnswerCache
+from rank_core.files import write_json
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A chat model's text, with its tokens, cost and time."""
+
+    text: str
+    input_tokens: int = 0  # as counted by the server
+    output_tokens: int = 0
+    metered: bool = True  # False: the server gave no token counts
+    cost: float = 0.0  # in the currency of the prices; for a cached answer, the cost saved
+    cached: bool = False
+    retries: int = 0  # failed requests before this answer
+    seconds: float = 0.0  # including waits
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A file with a line of JSON for each answer; a resumed trial appends to it."""
+
+    path: Path
+
+    def record(self, answer: Answer, *, repaired: bool, **labels: str | int) -> None:
+        """Writes the line of an answer, with `labels` first (query_id, start, end...); `repaired`
+        says that it was not in the form that was asked for."""
+        numbers = asdict(answer)
+        del numbers["text"]  # already in the cache
+        with self.path.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(labels | {"repaired": repaired} | numbers) + "\n")
+
+
+KEPT: dict[str, Callable[[Any], Any]]
+KEPT = {"text": str, "input_tokens": int, "output_tokens": int, "metered": bool}
+"""{field of an answer that the cache has: its type}."""
+
+
+@dataclass(frozen=True)
+class AnswerCache:
+    """Answers by the SHA-256 of their request, a file each. Files are written atomically, so that
+    processes can share the folder."""
+
+    folder: Path
+
+    def get(self, digest: str) -> Answer | None:
+        """The cached answer without its cost; None if it is missing."""
+        path = self._path(digest)
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return Answer(**{name: kind(kept[name]) for name, kind in KEPT.items()}, cached=True)
+        except FileNotFoundError:
+            return None
+
+    def put(self, digest: str, answer: Answer) -> None:
+        """Writes an answer, replacing an earlier one."""
+        path = self._path(digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {name: getattr(answer, name) for name in KEPT})
+
+    def _path(self, digest: str) -> Path:
+        return self.folder / digest[:2] / f"{digest}.json"
 
 
 class Message(NamedTuple):
@@ -49,9 +114,7 @@ class ChatModel:
             raise unknown("protocol", self.protocol, PROTOCOLS)
         # Neither a URL with a password nor the value of key_variable, perhaps a key, is shown.
         host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
-        if not re.fullmatch(rf"https?://{host}(/[!-~]*)?", self.base_url, re.ASCII) or re.search(
-            r"[@?#]", self.base_url
-        ):
+        if not re.fullmatch(rf"https?://{host}(/[\w.~!$&'()*+,;=:%/-]*)?", self.base_url, re.ASCII):
             raise BadInput(
                 "base_url must be http(s)://host[:port][/path] without user, password or query; "
                 "put the key into the environment"
@@ -74,13 +137,16 @@ class ChatModel:
 
 
 def _openai_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
-    body = {"model": config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
-    return body | {"messages": [message._asdict() for message in messages]}
+    return _base(config) | {"messages": [message._asdict() for message in messages]}
+
+
+def _base(config: ChatModel) -> dict[str, Any]:
+    return {"model": config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
 
 
 def _anthropic_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
     # System turns are separate from the messages here.
-    body = {"model": config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
+    body = _base(config)
     system = "\n\n".join(m.content for m in messages if m.role == "system")
     chat = [message._asdict() for message in messages if message.role != "system"]
     return body | ({"system": system} if system else {}) | {"messages": chat}
@@ -132,8 +198,6 @@ FIRST_WAIT = 1.0  # seconds before the first retry, doubled for each further one
 LONGEST_BACK_OFF = 60.0  # seconds
 LONGEST_RETRY_AFTER = 900.0  # seconds; longer waits are refused
 SHORTEST_SECRET = 8  # characters
-
-_log = logging.getLogger(__name__)
 
 
 class NoAnswer(RuntimeError):
@@ -231,11 +295,12 @@ class ChatClient:
                 return _Reply(response.status if text else 0, text or "(an empty reply)")
         except urllib.error.HTTPError as error:
             with error:
-                wait = _seconds(error.headers.get("Retry-After"))
-                try:
-                    return _Reply(error.code, self._redact(error.read()), wait)
-                except (OSError, HTTPException):
-                    return _Reply(error.code, "(incomplete message)", wait)
+                text = (error.headers.get("Retry-After") or "").strip()
+                wait = float(text) if re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII) else 0.0
+                content = b"(incomplete message)"
+                with contextlib.suppress(OSError, HTTPException):
+                    content = error.read()
+                return _Reply(error.code, self._redact(content), wait)
         except (OSError, HTTPException) as error:  # URLError and timeouts are OSErrors
             return _Reply(0, self._redact(f"{type(error).__name__}: {error}".encode()))
 
@@ -269,13 +334,8 @@ class ChatClient:
                 f"{_server_message(text)}"
             ) from None
         tokens = [count if isinstance(count, int) else 0 for count in counts]
-        return Answer(
-            text=content,
-            input_tokens=tokens[0],
-            output_tokens=tokens[1],
-            metered=all(isinstance(count, int) for count in counts),
-            cost=self.config.cost(tokens[0], tokens[1]),
-        )
+        answer = Answer(content, tokens[0], tokens[1], metered=tokens == counts)
+        return replace(answer, cost=self.config.cost(tokens[0], tokens[1]))
 
 
 def _key(variable: str) -> str:
@@ -299,12 +359,6 @@ def _is_transient(reply: _Reply) -> bool:
     if reply.status == 429 and "insufficient_quota" in reply.text:
         return False  # no credit left
     return reply.status in (0, 408, 425, 429) or reply.status >= 500
-
-
-def _seconds(retry_after: str | None) -> float:
-    """The seconds of a Retry-After header; 0 where it has none."""
-    text = (retry_after or "").strip()
-    return float(text) if re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII) else 0.0
 
 
 def _server_message(text: str) -> str:

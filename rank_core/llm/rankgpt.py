@@ -9,11 +9,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import NamedTuple
 
 from rank_core.errors import BadInput
-from rank_core.llm.chat import ChatClient, Message
-from rank_core.llm.ledger import Ledger
+from rank_core.llm.chat import ChatClient, Ledger, Message
 from rank_core.records import Run
 
 FIRSTP_WORDS = 300
@@ -30,12 +30,8 @@ class ListRanking:
 
     def __post_init__(self) -> None:
         # Without overlap no document could leave its window.
-        if not 0 < self.step < self.window:
-            raise BadInput(
-                f"0 < step < window must hold, got step={self.step}, window={self.window}"
-            )
-        if self.max_words < 1:
-            raise BadInput(f"max_words >= 1 must hold, got max_words={self.max_words}")
+        if not 0 < self.step < self.window or self.max_words < 1:
+            raise BadInput(f"0 < step < window and max_words >= 1 must hold, got {self}")
 
 
 class Permutation(NamedTuple):
@@ -72,31 +68,22 @@ def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
     count = len(passages)
     # Line breaks in a query must not look like new instructions.
     query_line = " ".join(query.split())
-    chat = [
-        Message(
-            "system",
-            "You are a careful search engine. You order passages by how well they answer a query.",
-        ),
-        Message(
-            "user",
-            f"You will get {count} passages one at a time, each with a number in brackets. "
-            f"Afterwards, order them by their relevance to this query: {query_line}",
-        ),
-        Message("assistant", "I am ready for the passages."),
+    system = "You are a careful search engine. You order passages by how well they answer a query."
+    turns = [
+        f"You will get {count} passages one at a time, each with a number in brackets. "
+        f"Afterwards, order them by their relevance to this query: {query_line}",
+        "I am ready for the passages.",
     ]
     for number, passage in enumerate(passages, start=1):
-        chat.append(Message("user", f"[{number}] {passage}"))
-        chat.append(Message("assistant", f"I have read passage [{number}]."))
-    chat.append(
-        Message(
-            "user",
-            f"The query is: {query_line}\n"
-            f"Order all {count} passages above by their relevance to the query, the most relevant "
-            "first. Name each passage once by its number, in the form [2] > [1], and write "
-            "nothing but this order.",
-        )
+        turns += [f"[{number}] {passage}", f"I have read passage [{number}]."]
+    turns.append(
+        f"The query is: {query_line}\n"
+        f"Order all {count} passages above by their relevance to the query, the most relevant "
+        "first. Name each passage once by its number, in the form [2] > [1], and write "
+        "nothing but this order."
     )
-    return chat
+    roles = cycle(["user", "assistant"])
+    return [Message("system", system), *map(Message, roles, turns)]
 
 
 def parse_permutation(answer: str | None, num_documents: int) -> Permutation:
@@ -152,10 +139,8 @@ def rerank_with_llm(
 
     The first `depth` candidates of a query are ranked; a query without candidates has an empty
     list. Scores are ranks, n for the first of n documents down to 1. Raises `BadInput`, before the
-    first request, for a depth below 1 and for candidates without a text.
+    first request, for candidates without a text.
     """
-    if depth < 1:
-        raise BadInput(f"depth >= 1 must hold, got depth={depth}")
     chosen = {query_id: list(candidates.get(query_id, ()))[:depth] for query_id in queries}
     # Checked before the first request costs money.
     for query_id, doc_ids in chosen.items():

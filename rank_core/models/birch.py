@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.chunking.chunks import Span, chunk_spans
-from rank_core.chunking.cogltx import WORD_STARTS
+from rank_core.chunking.chunks import WORD_STARTS, Span, chunk_spans
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer

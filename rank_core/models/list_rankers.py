@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from rank_core.cache import cache_root
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
-from rank_core.llm.chat import ChatClient, ChatModel
-from rank_core.llm.ledger import AnswerCache, Ledger
+from rank_core.llm.chat import AnswerCache, ChatClient, ChatModel, Ledger
 from rank_core.llm.rankgpt import ListRanking, rerank_with_llm
 from rank_core.records import Run
 from rank_core.seeding import generator

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rank_core.chunking.batches import NUM_SPECIAL, Chunk, EncoderInput, PairEncoder
-from rank_core.chunking.cogltx import NO_MARK, mark_costs
+from rank_core.chunking.chunks import NO_MARK, mark_costs
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rank_core.ahead import ahead
 from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, unpadded_batches
-from rank_core.encoders.cpu_layers import packed
-from rank_core.encoders.flat_bert import kept_weights
+from rank_core.encoders.cls_only import packed
+from rank_core.encoders.packed import kept_weights
+from rank_core.machine import ahead
 from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker, pad_chunks
 

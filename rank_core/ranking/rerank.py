@@ -11,11 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.ahead import ahead
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import OutOfMemory
 from rank_core.evaluate import untied
-from rank_core.machine import is_out_of_memory
+from rank_core.machine import ahead, is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
 from rank_core.records import Run

@@ -20,9 +20,8 @@ from rank_core.cache import cached_directory
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.inputs import Inputs, content_hashes
 from rank_core.chunking.token_store import TokenStore
-from rank_core.data.disk.split_store import RunStore
-from rank_core.data.disk.table import MappedTable, Rows, TableWriter
 from rank_core.data.named_files import named_run
+from rank_core.data.store import MappedTable, Rows, RunStore, TableWriter
 from rank_core.errors import BadInput
 from rank_core.progress import reported
 from rank_core.ranking.encode import Document

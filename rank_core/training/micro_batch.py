@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rank_core.ahead import ahead
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
 from rank_core.distributed import GradientSums
 from rank_core.errors import OutOfMemory
 from rank_core.files import write_json
-from rank_core.machine import gpu_memory, is_out_of_memory
+from rank_core.machine import ahead, gpu_memory, is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
 from rank_core.training.examples import Row, TrainingGroup, TrainingReader

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rank_core.data.ir_datasets.collection import PREFIX
+from rank_core.data.ir_collections import PREFIX
 from rank_core.data.load import portable_collection
 from rank_core.data.transforms.expression import parse_collection_expression
 from rank_core.models import MODELS

@@ -23,7 +23,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import pandas as pd
 
-from rank_core.data.ir_datasets.collection import PREFIX, is_dataset, is_fold
+from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
 from rank_core.data.made.long_embed import is_task
 from rank_core.data.transforms.expression import base_of, folder_and_fields

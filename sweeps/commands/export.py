@@ -14,8 +14,8 @@ from typing import Any
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.encoders.backbones import license_of, resolve_backbone
 from rank_core.errors import BadInput, unknown
-from rank_core.export.cross_encoder import is_cross_encoder
 from rank_core.export.folder import collection_name, require_new, write_model
+from rank_core.export.serving import is_cross_encoder
 from rank_core.files import file_sha256
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rank_core.data.divide import SALT, divided, fold_parts
+from rank_core.data.folds import SALT, divided, fold_parts
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
-from rank_core.data.readers.records import Fields, documents, kind_of, parse_fields
+from rank_core.data.readers import Fields, documents, kind_of, parse_fields
 from rank_core.data.trec import write_qrels, write_queries, write_run
 from rank_core.errors import BadInput, shown
 from rank_core.files import new_folder, write_json
@@ -105,9 +105,9 @@ def _place_documents(docs: str, folder: Path, homes: Sequence[str], fields: Fiel
             for doc_id, text in source.documents():
                 file.write(json.dumps({"doc_id": doc_id, "text": text}, ensure_ascii=False) + "\n")
         homes, path = homes[1:], Path("..") / homes[0] / "docs.jsonl"
-    elif not path.is_dir() and not kind_of(path):
-        raise BadInput(f"{docs} must be a file or folder of documents (docs/data.md)")
+    elif not kind_of(path):
+        raise BadInput(f"{docs} must be a file of documents, .jsonl[.gz] (docs/data.md)")
     else:
         next(documents(path, fields), None)  # raises for unknown names of fields
     for home in homes:
-        (folder / home / f"docs{'' if Path(docs).is_dir() else kind_of(path)}").symlink_to(path)
+        (folder / home / f"docs{kind_of(path)}").symlink_to(path)

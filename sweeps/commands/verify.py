@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.data.named_files import named_qrels
-from rank_core.data.readers.records import Fields, parse_fields
+from rank_core.data.readers import Fields, parse_fields
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query

@@ -12,7 +12,7 @@ import torch
 
 from rank_core.data.load import load_collection
 from rank_core.data.named_files import named_digest, named_queries, named_run
-from rank_core.data.readers.records import parse_fields
+from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_run, write_run
 from rank_core.encoders.backbones import EXPORT_FILE

@@ -12,7 +12,7 @@ from rank_core.checkpoints.weights import weights_file
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
-from rank_core.measure_check import check_measures
+from rank_core.evaluate import check_measures
 from rank_core.models import check_model, model_class
 from rank_core.models.build import is_deterministic
 from rank_core.models.ranker import Ranker

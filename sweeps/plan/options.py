@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.checkpoints.weights import cell_trials
-from rank_core.data.readers.records import parse_fields
+from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_fields, with_folder
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.settings.config import parse_setting, setting_types

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import NUM_SPECIAL
 from rank_core.chunking.chunks import span_counts
 from rank_core.chunking.inputs import Inputs
-from rank_core.data.disk.split_store import num_ranked
+from rank_core.data.store import num_ranked
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rank_core.llm.chat import ChatClient, Message
-from rank_core.llm.ledger import Ledger
+from rank_core.llm.chat import ChatClient, Ledger, Message
 from sweeps.positions.rsv import RelevantPair, word_chunks
 
 GRADES = range(4)

@@ -51,8 +51,7 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
 """What `rank_core` never names."""
 
 LATE = {
-    ("rank_core.encoders.backbones", "rank_core.encoders.big_bird"): "brings in its encoder",
-    ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
+    ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
@@ -63,7 +62,6 @@ LATE = {
     ("sweeps.forecast.forecast", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",
     ("sweeps.positional_bias", "rank_core.llm.chat"): "only with --judge",
-    ("sweeps.positional_bias", "rank_core.llm.ledger"): "only with --judge",
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
     ("sweeps.positional_bias", "sweeps.positions.page"): "brings in pandas",
     ("sweeps.report.interpolation", "sweeps.report.aggregations"): "brings in torch",

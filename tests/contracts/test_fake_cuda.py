@@ -18,7 +18,7 @@ KINDS = [f"maxp@{kind}" for kind in sorted(TYPES)]
 COPIES = {
     "maxp@deberta-v2": {"modeling_deberta_v2.py"},  # transformers' own: distances of tokens
     "maxp@longt5": {"modeling_longt5.py"},  # transformers' own: its blocks
-    "maxp@big_bird": {"big_bird.py"},  # rows chosen by their length, which it reads first
+    "maxp@big_bird": {"sparse.py"},  # rows chosen by their length, which it reads first
 }
 """{model: files whose copies to the device its host waits for, a few for each encoder call}."""
 PLANTED = "firstp!"  # last: it stays broken for the rest of its process

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from rank_core.encoders import flat_attention, flat_bert
+from rank_core.encoders import flat_rows, packed
 from tests.gpu import sixteen_bits
 from tests.gpu.sixteen_bits import RATE
 from tests.gpu.work import parts, random_bert
@@ -29,7 +29,7 @@ def larger_weights(ctx, y_TK, residual_TH):
     return of_x, 1.03 * of_weight, of_bias
 
 
-BACKWARD = flat_bert._Product.backward
+BACKWARD = packed._Product.backward
 
 
 @pytest.mark.parametrize("fault", [None, lost_residual, larger_weights])
@@ -41,7 +41,7 @@ def test_a_wrong_gradient_of_flat_rows_is_found(name, fault, standard):
     assert sixteen_bits.reads(some, flat=True)
     with (
         sixteen_bits.sums_of_a_gpu(CPU),
-        patch.object(flat_bert._Product, "backward", staticmethod(fault or BACKWARD)),
+        patch.object(packed._Product, "backward", staticmethod(fault or BACKWARD)),
     ):
         found = sixteen_bits.gradients(some, BF16)
     wrong = sixteen_bits.wrong_gradients(found, expected)
@@ -54,7 +54,7 @@ def test_a_gradient_that_is_missing_is_found():
     assert list(sixteen_bits.wrong_gradients(full | {"b": torch.full((2,), torch.nan)}, full))
 
 
-ATTEND = flat_attention.attention_row_by_row
+ATTEND = flat_rows.attention_row_by_row
 
 
 def unscaled(*given):
@@ -92,12 +92,12 @@ class OtherMask(torch.autograd.Function):
     ],
 )
 def test_a_wrong_dropout_of_attention_is_found(attend, parts_found):
-    with patch.object(flat_attention, "attention_row_by_row", attend):
+    with patch.object(flat_rows, "attention_row_by_row", attend):
         found = sixteen_bits.attention(CPU, BF16)
     assert set(sixteen_bits.wrong_dropout(found)) == parts_found
 
 
-DROPOUT = flat_bert.dropout
+DROPOUT = packed.dropout
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ DROPOUT = flat_bert.dropout
     ],
 )
 def test_a_wrong_dropout_of_a_layers_outputs_is_found(dropout, parts_found):
-    with patch.object(flat_bert, "dropout", dropout):
+    with patch.object(packed, "dropout", dropout):
         wrong = sixteen_bits.wrong_hidden_dropout(CPU, BF16)
     assert {part.split()[1] for part in wrong} == parts_found

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rank_core.encoders import cpu_layers, flat_attention, flat_bert
+from rank_core.encoders import cls_only, flat_rows, packed
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.build import build_model
@@ -116,7 +116,7 @@ def waits_of(compute):
 @pytest.fixture(autouse=True)
 def code_of_a_gpu(monkeypatch):
     """Weights are packed on CPUs only."""
-    monkeypatch.setattr(cpu_layers, "can_pack", lambda *_: False)
+    monkeypatch.setattr(cls_only, "can_pack", lambda *_: False)
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["scoring", "training"])
@@ -129,7 +129,7 @@ def test_no_model_waits(name, train, backbone):
 @pytest.mark.parametrize("name", ["maxp", "mores", "bi-encoder", "cedr-knrm"])
 def test_nor_does_one_that_reads_flat_rows(name, train, backbone, monkeypatch):
     # A GPU's kernel is given no lengths of the host; what computes rows one by one has to ask.
-    for module in (flat_attention, flat_bert):
+    for module in (flat_rows, packed):
         monkeypatch.setattr(
             module, "attention_row_by_row", lambda q, k, v, *_: q + k.mean() + v.mean()
         )

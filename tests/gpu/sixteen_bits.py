@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
-from rank_core.encoders import flat_attention, flat_bert
-from rank_core.encoders.flat_attention import Ends, Reach
+from rank_core.encoders import flat_rows, packed
+from rank_core.encoders.flat_rows import Ends, Reach
 from rank_core.ranking.encode import Work
 from rank_core.training.train import train
 from tests.gpu.work import STREAMS, Parts, parts, queries
@@ -44,7 +44,7 @@ def sums_of_a_gpu(device: torch.device) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         if device.type != "cuda":
-            stack.enter_context(patch.object(flat_bert, "layer_norm", in_fp32))
+            stack.enter_context(patch.object(packed, "layer_norm", in_fp32))
         yield
 
 
@@ -107,7 +107,7 @@ def attention(device: torch.device, number: torch.dtype) -> Attention:
     starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device=device)
     ends = Ends(starts, starts, max(lengths), max(lengths))
     on_gpu = device.type == "cuda"
-    attend = flat_attention.flash_attention if on_gpu else flat_attention.attention_row_by_row
+    attend = flat_rows.flash_attention if on_gpu else flat_rows.attention_row_by_row
     torch.manual_seed(2)
     output = attend(query, key, value, ends, Reach(causal=False), RATE, None)
     output.backward(made[2].to(output))
@@ -151,7 +151,7 @@ def hidden_dropout(device: torch.device, number: torch.dtype, place: str) -> tup
     size = 64
     sign_H = torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(size // 4)
     even_H, odd_H = sign_H * (torch.arange(size) % 2 == 0), sign_H * (torch.arange(size) % 2)
-    own = {name: torch.zeros(size) for name in flat_bert.Weights._fields}
+    own = {name: torch.zeros(size) for name in packed.Weights._fields}
     own |= {f"{name}_weight": torch.zeros(size, size) for name in ("qkv", "out", "up", "down")}
     own |= {name: torch.ones(size) for name in ("norm_weight", "last_norm_weight")}
     if place == "out":
@@ -159,12 +159,12 @@ def hidden_dropout(device: torch.device, number: torch.dtype, place: str) -> tup
     else:
         own["down_bias"] = odd_H * math.sqrt(2)  # the first norm scales the residual so
     made = {name: x.to(device, number).requires_grad_() for name, x in own.items()}
-    weights, constants = flat_bert.Weights(**made), flat_bert.Constants(16, gelu, 1e-12, 0.0, RATE)
+    weights, constants = packed.Weights(**made), packed.Constants(16, gelu, 1e-12, 0.0, RATE)
     parts = (even_H, odd_H * (place == "out"))
     x_TH, context_TH = (
         x_H.to(device, number).repeat(NUM_TOKENS, 1).requires_grad_() for x_H in parts
     )
-    finish = flat_bert._finish_of(x_TH, weights, constants)
+    finish = packed._finish_of(x_TH, weights, constants)
     torch.manual_seed(4)
     y_TH = finish(x_TH, context_TH, weights, constants)
     y_TH.backward(torch.randn(y_TH.shape).to(y_TH))

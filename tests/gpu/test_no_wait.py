@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from rank_core.encoders import cpu_layers
+from rank_core.encoders import cls_only
 from tests.contracts.test_waits import KNOWN, waits_of
 from tests.gpu.work import MODELS, parts
 
@@ -68,7 +68,7 @@ def waits_of_gpu(name, backbone, device, train):
 
 def waits_of_cpu(name, backbone, device, train):
     """Lines that would ask a GPU, counted over the operations of a CPU."""
-    with patch.object(cpu_layers, "can_pack", lambda *_: False):  # the code of a GPU
+    with patch.object(cls_only, "can_pack", lambda *_: False):  # the code of a GPU
         return dict(waits_of(a_pass(name, backbone, device, train)))
 
 

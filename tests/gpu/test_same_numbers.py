@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rank_core.encoders import flat_bert
+from rank_core.encoders import packed
 from rank_core.machine import make_deterministic
 from tests.gpu import sixteen_bits
 from tests.gpu.sixteen_bits import CURVES, NUM_STEPS, RATE, SMOOTH
@@ -133,7 +133,7 @@ def test_gradients_in_16_bits(with_values, standard, figures, sums_of_a_gpu):
                 if differs := sixteen_bits.wrong_gradients(found, expected):
                     wrong[f"{name} {way} against {other}"] = differs
     figures |= {"models": len(SMOOTH), "passes over flat rows": flat}
-    figures["compiled layers"] = len({*flat_bert._compiled.values()} - {flat_bert._finish})
+    figures["compiled layers"] = len({*packed._compiled.values()} - {packed._finish})
     assert not wrong, wrong
 
 

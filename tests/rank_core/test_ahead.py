@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
-from rank_core.ahead import ahead
 from rank_core.chunking.batches import PairEncoder
+from rank_core.machine import ahead
 from rank_core.models.key_blocks.blocks import Passages
 from rank_core.settings.config import Chunking
 from rank_core.testing.laws import tokens
@@ -33,14 +33,6 @@ def test_on_a_gpu_a_thread_makes_the_next_item_and_ends_with_the_last():
     assert list(coming) == [1, 2, 3]
     assert {thread.name.partition("_")[0] for _, thread in made} == {"ahead"}
     assert makers() == []
-
-
-def test_on_a_cpu_no_thread_takes_a_core_from_the_computation():
-    made = []
-    coming = ahead(items(made), CPU)
-    assert next(coming) == 0 and [number for number, _ in made] == [0]
-    assert list(coming) == [1, 2, 3]
-    assert {thread for _, thread in made} == {threading.current_thread()}
 
 
 @pytest.mark.parametrize("device", [GPU, CPU])

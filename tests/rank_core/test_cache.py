@@ -1,16 +1,13 @@
 """Folders built once, however many processes want them and however they end."""
 
-import io
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from rank_core import cache
 from rank_core.cache import cache_root, cached_directory
 
 ROOT = Path(__file__).parents[2]
@@ -92,19 +89,3 @@ def test_a_killed_builders_folder_is_removed(root):
     killed.communicate(timeout=300)
     assert waiting.communicate(timeout=300)[0] == "[] building\nwhole\n"
     assert folders(root) == ["key"]
-
-
-def test_a_process_that_waits_for_a_build_says_so(monkeypatch):
-    monkeypatch.setattr(cache, "SECONDS_BEFORE_WORD", 0.01)
-    monkeypatch.setattr("sys.stderr", said := io.StringIO())
-    waiter = threading.Thread(target=cached_directory, args=("tokens", "abc", None))
-
-    def build(folder):
-        waiter.start()
-        until = time.monotonic() + 60
-        while not said.getvalue() and time.monotonic() < until:
-            time.sleep(0.01)
-
-    cached_directory("tokens", "abc", build)
-    waiter.join(60)
-    assert not waiter.is_alive() and "tokenising" in said.getvalue()

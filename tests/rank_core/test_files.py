@@ -2,7 +2,7 @@
 
 import pytest
 
-from rank_core.files import atomic_write, write_json
+from rank_core.files import atomic_write
 
 
 def test_a_file_is_replaced_only_when_complete(tmp_path):
@@ -22,9 +22,3 @@ def test_a_failed_write_leaves_and_changes_nothing(tmp_path, error):
         unfinished.write_text("half")
         raise error
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_missing_folder_is_not_created(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_json(tmp_path / "mount" / "x.json", {})
-    assert not list(tmp_path.iterdir())

@@ -1,34 +1,14 @@
 """Preparation of a process for each trial, and the GPU's errors."""
 
-import gc
 import os
-import weakref
 
 import pytest
 import torch
 
-from rank_core import machine
 from rank_core.machine import (
-    begin_on_device,
-    gpu_memory,
     is_out_of_memory,
     make_deterministic,
-    release_memory,
 )
-
-
-def test_garbage_of_trials_is_collected(request):
-    class Node:
-        pass
-
-    request.addfinalizer(gc.enable)
-    gc.disable()  # else a collection may come before the one that is tested
-    node = Node()
-    node.itself = node
-    garbage = weakref.ref(node)
-    del node
-    release_memory()
-    assert garbage() is None
 
 
 @pytest.mark.parametrize(
@@ -45,34 +25,6 @@ def test_garbage_of_trials_is_collected(request):
 )
 def test_a_full_gpu_is_recognised_from_any_library(error, full):
     assert is_out_of_memory(error) is full
-
-
-def test_a_process_uses_only_its_share_of_a_gpu(monkeypatch):
-    device, cuda = torch.device("cuda", 0), torch.cuda
-    monkeypatch.setattr(cuda, "mem_get_info", lambda device: (70, 80))
-    monkeypatch.setattr(cuda, "memory_reserved", lambda device: 5)
-    monkeypatch.setattr(cuda, "get_per_process_memory_fraction", lambda device: 0.5)
-    assert gpu_memory(device) == (35, 40)
-    monkeypatch.setattr(cuda, "mem_get_info", lambda device: (20, 80))  # others hold the rest
-    assert gpu_memory(device) == (20, 40)
-
-
-def test_a_trial_begins_with_its_share_and_a_sum_that_finds_a_broken_gpu(monkeypatch):
-    gpu, did = torch.device("cuda", 0), []
-
-    def ones(n, device):
-        did.append((n, device))
-        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.setattr(torch, "ones", ones)
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda *given: did.append(given)
-    )
-    begin_on_device(1.0)  # a CPU has no context that could break
-    monkeypatch.setattr(machine, "trial_device", lambda: gpu)
-    with pytest.raises(torch.AcceleratorError):
-        begin_on_device(0.25)
-    assert did == [(0.25, gpu), (1, gpu)]
 
 
 @pytest.fixture

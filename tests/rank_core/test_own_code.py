@@ -123,12 +123,3 @@ def test_modules_and_whole_packages_travel_and_what_is_installed_does_not(write,
     write({"h_inst/__init__.py": "import h_other\nX = 1\n", "h_other.py": ""}, "site-packages")
     load("model", "h_inst:X")
     assert travelling(["h_inst:X"]) == ()
-
-
-def test_a_package_without_an_init_file_travels_as_a_folder(write, tmp_path):
-    write({"h_space/sub/model.py": "import h_space.helper\nX = 1\n", "h_space/helper.py": "y = 1"})
-    load("model", "h_space.sub.model:X")
-    assert travelling(["h_space.sub.model:X"]) == (str(tmp_path.resolve() / "h_space"),)
-    before = source_hash("h_space.sub.model:X")
-    write({"h_space/helper.py": "y = 2"})
-    assert source_hash("h_space.sub.model:X") != before

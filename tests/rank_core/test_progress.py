@@ -2,8 +2,6 @@
 
 import io
 
-import pytest
-
 from rank_core.progress import reported
 
 
@@ -33,8 +31,3 @@ def test_a_file_gets_a_line_every_half_minute(monkeypatch):
     assert lines[0] == "making tiny: 60 of 500, 2.0/s, about 3 min left"
     assert lines[-2] == "making tiny: 480 of 500, 2.0/s, about 10 s left"
     assert lines[-1] == "making tiny: done after 250 s" and len(lines) == 9
-
-
-@pytest.mark.parametrize("number", [0, 20])
-def test_short_steps_print_nothing(monkeypatch, number):
-    assert said(monkeypatch, at_terminal=True, seconds=0.1, number=number) == ""

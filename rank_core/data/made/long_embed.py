@@ -102,10 +102,8 @@ def load_task(name: str) -> Collection:
         )
     task = match[1]
     lengths = (int(match[2][:20]),) if match[2] else LENGTHS
-    if min(lengths) < MIN_LENGTH:
-        raise BadInput(f"length >= {MIN_LENGTH} words must hold, got {name}")
-    if max(lengths) > MAX_LENGTH:
-        raise BadInput(f"length <= {MAX_LENGTH:,} words must hold, got {name}")
+    if not MIN_LENGTH <= min(lengths) <= max(lengths) <= MAX_LENGTH:
+        raise BadInput(f"{MIN_LENGTH} <= length <= {MAX_LENGTH:,} words must hold, got {name}")
     recipe = json.dumps([RECIPE_VERSION, task, lengths, SEED, NUM_QUERIES, NUM_DOCUMENTS])
     key = f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     folder = cached_directory("collections", key, lambda folder: _build(folder, task, lengths))

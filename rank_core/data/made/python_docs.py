@@ -37,6 +37,7 @@ FIRST_POSITION = 100  # minimum number of words before a relevant passage
 MAX_LENGTH = 240  # words of a document
 MIN_PAIRS = 300  # with fewer, the interpreter has no docstrings
 POOL = "pool"
+PASSAGE = ("passage_id", "summary", "body", "split", "doc_id")
 
 
 class Query(NamedTuple):
@@ -88,12 +89,8 @@ def _folder() -> Path:
 
 def _build(folder: Path) -> None:
     """Writes the collection in the layout of `load_folder`, with its passages and spans."""
-    pairs = without_near_duplicates(
-        [
-            pair._replace(body=" ".join(pair.body.split()[:MAX_BODY_WORDS]))
-            for pair in collect_pairs()
-        ]
-    )
+    cut = ((pair, " ".join(pair.body.split()[:MAX_BODY_WORDS])) for pair in collect_pairs())
+    pairs = without_near_duplicates([pair._replace(body=body) for pair, body in cut])
     if len(pairs) < MIN_PAIRS:
         raise BadInput(
             f"{NAME} needs an interpreter with docstrings; {sys.executable} has {len(pairs)} "
@@ -101,17 +98,22 @@ def _build(folder: Path) -> None:
         )
     pool, queries = assign_roles(pairs)
     documents, spans = _documents(queries, [pair.body for pair in pool])
-    _write_jsonl(
-        folder / "docs.jsonl.gz",
-        ({"doc_id": doc_id, "text": documents[doc_id]} for doc_id in sorted(documents)),
-    )
+    rows = ({"doc_id": doc_id, "text": documents[doc_id]} for doc_id in sorted(documents))
+    _write_jsonl(folder / "docs.jsonl.gz", rows)
     _write_jsonl(folder / "spans.jsonl.gz", spans)
-    _write_jsonl(folder / "passages.jsonl.gz", _passages(pool, queries))
+    places: list[tuple[DocstringPair, str, str | None]] = [(pair, POOL, None) for pair in pool]
+    places += [(query.pair, query.split, query.doc_id) for query in queries]
+    passages = (
+        dict(zip(PASSAGE, (pair.name, pair.summary, pair.body, split, doc_id), strict=True))
+        for pair, split, doc_id in places
+    )
+    _write_jsonl(folder / "passages.jsonl.gz", passages)
     for split in SPLITS:
-        (folder / split).mkdir()
-        _write_split(
-            folder / split, [query for query in queries if query.split == split], documents
-        )
+        own = [query for query in queries if query.split == split]
+        texts = {query.query_id: query.pair.summary for query in own}
+        _write_judged(folder / split, texts, {query.query_id: query.doc_id for query in own})
+        run = first_stage.Bm25Index(documents).run(texts)
+        write_run(folder / split / f"bm25.top{first_stage.DEPTH}.run.gz", run, tag="bm25")
 
 
 def without_near_duplicates(pairs: Sequence[DocstringPair]) -> list[DocstringPair]:
@@ -188,15 +190,8 @@ def assemble(
     Distractors in random order fill the document up to at least `first_position` words before the
     relevant passage, and after it up to `max_length` words, where the last one is cut. None is used
     twice. Only a relevant passage that does not fit makes a document longer. Raises `BadInput` for
-    an empty passage, invalid lengths or too few distractors.
+    too few distractors.
     """
-    if not relevant.split():
-        raise BadInput("the relevant passage has no words")
-    if not 0 <= first_position <= max_length:
-        raise BadInput(
-            "0 <= first_position <= max_length must hold, "
-            f"got first_position={first_position}, max_length={max_length}"
-        )
     order = iter(rng.permutation(len(distractors)))
     before: list[str] = []
     offset = 0
@@ -220,42 +215,22 @@ def assemble(
     return " ".join(part for part in (*before, relevant, *after) if part), offset
 
 
-def _passages(pool: Sequence[DocstringPair], queries: Sequence[Query]) -> list[dict[str, Any]]:
-    rows: list[tuple[DocstringPair, str, str | None]] = [(pair, POOL, None) for pair in pool]
-    rows += [(query.pair, query.split, query.doc_id) for query in queries]
-    return [
-        {
-            "passage_id": pair.name,
-            "summary": pair.summary,
-            "body": pair.body,
-            "split": split,
-            "doc_id": doc_id,
-        }
-        for pair, split, doc_id in rows
-    ]
-
-
-def _write_split(folder: Path, queries: Sequence[Query], documents: Mapping[str, str]) -> None:
-    texts = {query.query_id: query.pair.summary for query in queries}
-    run = first_stage.Bm25Index(documents).run(texts)
-    write_queries(folder / "queries.tsv", texts)
-    write_qrels(folder / "qrels.trec", {query.query_id: {query.doc_id: 1} for query in queries})
-    write_run(folder / f"bm25.top{first_stage.DEPTH}.run.gz", run, tag="bm25")
-
-
 def _build_passages(folder: Path, source: Path) -> None:
     records = _read_jsonl(source / "passages.jsonl.gz")
-    _write_jsonl(
-        folder / "docs.jsonl.gz",
-        ({"doc_id": record["passage_id"], "text": record["body"]} for record in records),
-    )
+    rows = ({"doc_id": record["passage_id"], "text": record["body"]} for record in records)
+    _write_jsonl(folder / "docs.jsonl.gz", rows)
     for split in SPLITS:
-        (folder / split).mkdir()
         own = {f"q-{r['doc_id']}": r for r in records if r["split"] == split}
         queries = {query_id: record["summary"] for query_id, record in own.items()}
-        qrels = {query_id: {record["passage_id"]: 1} for query_id, record in own.items()}
-        write_queries(folder / split / "queries.tsv", queries)
-        write_qrels(folder / split / "qrels.trec", qrels)
+        answers = {query_id: record["passage_id"] for query_id, record in own.items()}
+        _write_judged(folder / split, queries, answers)
+
+
+def _write_judged(folder: Path, queries: Mapping[str, str], answers: Mapping[str, str]) -> None:
+    """Writes a split's queries, each with its only relevant document."""
+    folder.mkdir()
+    write_queries(folder / "queries.tsv", queries)
+    write_qrels(folder / "qrels.trec", {name: {answer: 1} for name, answer in answers.items()})
 
 
 def _write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -102,12 +102,9 @@ def _modules(name: str) -> Iterator[ModuleType]:
     leaf = name.rpartition(".")[2]
     if leaf.startswith("_") or leaf in SKIPPED:
         return
-    module = None
-    # Modules of other systems, or of parts that were not built, fail in various ways and are
-    # skipped.
-    with contextlib.suppress(Exception, SystemExit):
+    try:
         module = importlib.import_module(name)
-    if module is None:
+    except (Exception, SystemExit):  # of various kinds: of other systems, or not built
         return
     yield module
     for inner in pkgutil.iter_modules(getattr(module, "__path__", ())):

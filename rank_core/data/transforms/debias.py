@@ -57,11 +57,6 @@ class Debias:
             documents = collection.documents
             reordered = Computed(documents, partial(_reordered, documents, self))
             return derived(collection, self, documents=reordered)
-        if TRAIN not in collection.splits:
-            raise BadInput(
-                f"debias(splits={TRAIN}) needs a {TRAIN} split, {collection.name} has only "
-                f"{', '.join(collection.splits)}; splits={ALL} reorders every document"
-            )
         train = collection.splits[TRAIN]
         copied = Split(
             train.queries,
@@ -118,35 +113,25 @@ class _WithCopies(Mapping[str, str]):
     settings: Debias
 
     @cached_property
-    def _copied(self) -> frozenset[str]:
-        """The doc_ids that are judged or ranked in training."""
+    def _sources(self) -> dict[str, str]:
+        """{copy: source} of the documents that are judged or ranked in training."""
         ids: set[str] = set()
         for query_id in self.train.queries:
             ids.update(self.train.qrels.get(query_id, ()))
             ids.update(self.train.candidates.get(query_id, ()))
-        return frozenset(ids)
-
-    def _source_of(self, doc_id: object) -> str:
-        """The doc_id of a copy's source; empty if this is no copy."""
-        if not isinstance(doc_id, str) or not doc_id.endswith(SUFFIX):
-            return ""
-        source = doc_id.removesuffix(SUFFIX)
-        return source if source in self._copied else ""
+        return {f"{doc_id}{SUFFIX}": doc_id for doc_id in self.documents if doc_id in ids}
 
     def __getitem__(self, doc_id: str) -> str:
-        if source := self._source_of(doc_id):
+        if source := self._sources.get(doc_id):
             return self.settings.reordered(source, self.documents[source])
         return self.documents[doc_id]
 
     def __contains__(self, doc_id: object) -> bool:
-        source = self._source_of(doc_id)
-        return (source or doc_id) in self.documents
+        return doc_id in self._sources or doc_id in self.documents
 
     def __iter__(self) -> Iterator[str]:
         yield from self.documents
-        for doc_id in self.documents:
-            if doc_id in self._copied:
-                yield f"{doc_id}{SUFFIX}"
+        yield from self._sources
 
     def __len__(self) -> int:
-        return len(self.documents) + sum(doc_id in self._copied for doc_id in self.documents)
+        return len(self.documents) + len(self._sources)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,8 +19,13 @@ import numpy as np
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.disk.document_store import STORE_VERSION, DocumentStore, write_document_store
-from rank_core.data.disk.split_store import open_split, write_split
+from rank_core.data.store import (
+    STORE_VERSION,
+    DocumentStore,
+    open_split,
+    write_document_store,
+    write_split,
+)
 from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_lines, write_lines
 from rank_core.errors import BadInput
@@ -94,7 +100,15 @@ class PlannedDocument(NamedTuple):
 
 def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
     pool = unanswering(collection)
-    _require_distractors(pool, collection, settings)
+    words = (len(collection.documents[doc_id].split()) for doc_id in pool)
+    total = next((sum_ for sum_ in accumulate(words) if sum_ >= settings.first_position), None)
+    if total is None and settings.first_position:
+        raise BadInput(
+            f"{settings.name} fills the first first_position={settings.first_position} words of a "
+            f"document with passages relevant to no query; of the {len(collection.documents):,} "
+            f"documents of {collection.name} {len(pool):,} are, which have fewer words: use a "
+            "collection of passages, or a lower first_position"
+        )
     plans = plan_documents(
         collection,
         longest=settings.max_length - settings.first_position,
@@ -117,29 +131,6 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
         write_split(folder / name, queries, qrels, index.run(queries).items(), store)
 
 
-def _require_distractors(
-    pool: Sequence[str], collection: Collection, settings: FarRelevant
-) -> None:
-    """Raises `BadInput` if the passages cannot fill the start of a document."""
-    words, least = 0, settings.first_position
-    for doc_id in pool:
-        if words >= least:
-            return
-        words += len(collection.documents[doc_id].split())
-    if words < least:
-        remedy = (
-            f"set first_position to at most {words}"
-            if words
-            else f"each of its {len(collection.documents):,} documents is relevant to a query, so "
-            "none can fill another; use a collection of passages"
-        )
-        raise BadInput(
-            f"{settings.name} fills the first first_position={settings.first_position} words of a "
-            f"document with passages relevant to no query; those of {collection.name} have {words} "
-            f"words: {remedy}"
-        )
-
-
 def _documents(
     plans: Sequence[PlannedDocument],
     pool: Sequence[str],
@@ -150,27 +141,16 @@ def _documents(
     """(doc_id, text) in the order of doc_ids; a record of each is added to `spans`."""
     for plan in sorted(plans, key=lambda plan: plan.doc_id):
         rng = generator(settings.seed, STREAM, "document", plan.query_id)
-        try:
-            document = bury(
-                passages[plan.passage_id],
-                (passages[doc_id] for doc_id in _draw(pool, rng)),
-                first_position=settings.first_position,
-                max_length=settings.max_length,
-                rng=rng,
-            )
-        except BadInput as error:
-            raise BadInput(f"{error} (query {plan.query_id} of {plan.split})") from None
-        spans.append(
-            {
-                "doc_id": plan.doc_id,
-                "query_id": plan.query_id,
-                "passage_id": plan.passage_id,
-                "word_start": document.word_start,
-                "num_words": document.num_words,
-                "drawn_length": document.drawn_length,
-            }
+        text, *numbers = bury(
+            passages[plan.passage_id],
+            (passages[doc_id] for doc_id in _draw(pool, rng)),
+            first_position=settings.first_position,
+            max_length=settings.max_length,
+            rng=rng,
         )
-        yield plan.doc_id, document.text
+        ids = {name: getattr(plan, name) for name in ("doc_id", "query_id", "passage_id")}
+        spans.append(ids | dict(zip(Buried._fields[1:], numbers, strict=True)))
+        yield plan.doc_id, text
 
 
 def _draw(pool: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
@@ -204,32 +184,37 @@ def plan_documents(
     judged for, and splits share no query, passage or document. Raises `BadInput` for a split
     without such queries.
     """
-    queries = _without_repeated_queries(collection)
-    uses = Counter(
-        passage_id
-        for split, query_ids in queries.items()
-        for query_id in query_ids
-        for passage_id in _relevant(collection, split, query_id)
-    )
+    relevant = {
+        split: {
+            query_id: _relevant(collection, collection.splits[split].qrels.get(query_id, {}))
+            for query_id in query_ids
+        }
+        for split, query_ids in _without_repeated_queries(collection).items()
+    }
+    uses = Counter(chain.from_iterable(of for split in relevant.values() for of in split.values()))
     chosen: list[tuple[str, str, str]] = []
-    for split, query_ids in queries.items():
+    for split, of_split in relevant.items():
         pairs = []
-        for query_id in query_ids:
-            own = {
+        for query_id, own in of_split.items():
+            fitting = {
                 passage_id: grade
-                for passage_id, grade in _relevant(collection, split, query_id).items()
+                for passage_id, grade in own.items()
                 if uses[passage_id] == 1
                 and 1 <= len(collection.documents[passage_id].split()) <= longest
             }
-            if own:
+            best = [name for name, grade in fitting.items() if grade == max(fitting.values())]
+            if best:
                 rng = generator(seed, STREAM, "passage", query_id)
-                pairs.append((split, query_id, _best(own, rng)))
+                pairs.append((split, query_id, best[rng.integers(len(best))]))
         if not pairs:
             raise BadInput(
                 f"{STREAM} needs queries with a relevant passage of 1 to {longest} words that is "
-                f"relevant to no other; none of the {len(query_ids)} queries of {split} has one"
+                f"relevant to no other; none of the {len(of_split)} queries of {split} has one"
             )
-        chosen += _some(pairs, max_queries, generator(seed, STREAM, "queries", split))
+        if 0 < max_queries < len(pairs):
+            order = generator(seed, STREAM, "queries", split).permutation(len(pairs))
+            pairs = [pairs[number] for number in sorted(order[:max_queries].tolist())]
+        chosen += pairs
     # Ids must not depend on queries, because ties are broken by doc_id.
     numbers = generator(seed, STREAM, "doc_ids").permutation(len(chosen))
     return [
@@ -238,57 +223,31 @@ def plan_documents(
     ]
 
 
-def _relevant(collection: Collection, split: str, query_id: str) -> dict[str, int]:
+def _relevant(collection: Collection, judged: Mapping[str, int]) -> dict[str, int]:
     """{passage_id: grade} of a query's relevant passages that exist."""
-    judged = collection.splits[split].qrels.get(query_id, {})
-    return {
-        passage_id: grade
-        for passage_id, grade in judged.items()
-        if grade > 0 and passage_id in collection.documents
-    }
+    known = collection.documents
+    return {name: grade for name, grade in judged.items() if grade > 0 and name in known}
 
 
 def unanswering(collection: Collection) -> list[str]:
     """The passages that are relevant to no query of any split, with which documents are filled."""
-    relevant = {
-        passage_id
-        for split in collection.splits.values()
-        for judged in split.qrels.values()
-        for passage_id, grade in judged.items()
-        if grade > 0
-    }
+    splits = collection.splits.values()
+    judged = [judged for split in splits for judged in split.qrels.values()]
+    relevant = {name for of_query in judged for name, grade in of_query.items() if grade > 0}
     return [passage_id for passage_id in collection.documents if passage_id not in relevant]
-
-
-def _best(own: Mapping[str, int], rng: np.random.Generator) -> str:
-    top = max(own.values())
-    best = [passage_id for passage_id, grade in own.items() if grade == top]
-    return best[rng.integers(len(best))]
-
-
-def _some(
-    pairs: Sequence[tuple[str, str, str]], limit: int, rng: np.random.Generator
-) -> list[tuple[str, str, str]]:
-    """At most `limit` of the pairs (0: all), in their order."""
-    if not 0 < limit < len(pairs):
-        return list(pairs)
-    return [pairs[number] for number in sorted(rng.permutation(len(pairs))[:limit].tolist())]
 
 
 def _without_repeated_queries(collection: Collection) -> dict[str, list[str]]:
     """{split: query_ids}, with each text in only one split, once."""
-    measured = [split for split in MEASURED_FIRST if split in collection.splits]
-    others = [split for split in collection.splits if split not in MEASURED_FIRST]
     seen: set[str] = set()
-    kept: dict[str, list[str]] = {}
-    for split in (*measured, *others):
-        kept[split] = []
+    kept: dict[str, list[str]] = {split: [] for split in collection.splits}
+    for split in sorted(kept, key=lambda name: (*MEASURED_FIRST, name).index(name)):
         for query_id, text in collection.splits[split].queries.items():
             key = " ".join(text.lower().split())
             if key not in seen:
                 seen.add(key)
                 kept[split].append(query_id)
-    return {split: kept[split] for split in collection.splits}
+    return kept
 
 
 class Buried(NamedTuple):

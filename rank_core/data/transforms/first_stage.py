@@ -20,9 +20,9 @@ from rank_core.cache import cached_directory
 from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
+from rank_core.evaluate import check_measures
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
-from rank_core.measure_check import check_measures
 from rank_core.records import Collection, Run
 from rank_core.settings.checks import not_negative
 
@@ -145,38 +145,26 @@ def _build(folder: Path, collection: Collection, transform: FirstStage) -> None:
         write_run(folder / f"{name}.run.gz", run, tag=transform.by)
     (folder / _TUNING).write_text(json.dumps([tuning.record() for tuning in tunings]))
     if tunings:
-        _say(collection, transform, tunings)
+        last = tunings[-1]
+        value = max(point.value for point in last.table)
+        print(
+            f"first stage of {collection.name}: {last.best} is the best on {last.num_queries} dev "
+            f"queries, {transform.tune} {value:.3f}; untuned {tunings[0].table[0].value:.3f}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _tunings(
     index: first_stage.Retriever, collection: Collection, transform: FirstStage
 ) -> Iterator[Tuning]:
     """The tuning of k1 and b, then of RM3 with the best of them."""
-    if "dev" not in collection.splits:
-        raise BadInput(
-            f"{transform.name}(tune={transform.tune}) needs a dev split, {collection.name} has "
-            f"only {', '.join(collection.splits)}"
-        )
     dev, depth = collection.splits["dev"], transform.depth_of("dev")
     plain = tune_bm25(index, dev.queries, dev.qrels, transform.tune, depth=depth)
     yield plain
     if transform.settings.rm3 is not None:
         grid = rm3_grid(plain.best)
         yield tune_bm25(index, dev.queries, dev.qrels, transform.tune, grid, depth=depth)
-
-
-def _say(collection: Collection, transform: FirstStage, tunings: list[Tuning]) -> None:
-    last = tunings[-1]
-    chosen, tried = last.best, sum(len(tuning.table) for tuning in tunings)
-    rm3 = "" if chosen.rm3 is None else f", {chosen.rm3}"
-    print(
-        f"first stage of {collection.name}: k1={chosen.k1}, b={chosen.b}{rm3} is the best of "
-        f"{tried} points on {last.num_queries} dev queries, {transform.tune} "
-        f"{max(point.value for point in last.table):.3f}; untuned "
-        f"{tunings[0].table[0].value:.3f}",
-        file=sys.stderr,
-        flush=True,
-    )
 
 
 @lru_cache(maxsize=4)

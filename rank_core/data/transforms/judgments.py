@@ -52,10 +52,7 @@ class _Sample(ABC):
         total = sum(num_judged.values())
         target = round(self.rate * total)
         if target < 1:
-            raise BadInput(
-                f"{self.name} must keep at least one judgment, but rate={self.rate} of {total} "
-                "judgments is none"
-            )
+            raise BadInput(f"{self.name}: rate={self.rate} of {total} judgments must be at least 1")
         return target
 
 
@@ -96,28 +93,18 @@ class Shallow(_Sample):
         tie_order = generator(self.seed, self.name, "ties").permutation(len(shares))
         order = np.lexsort((tie_order, kept - shares))
         kept[order[: target - int(kept.sum())]] += 1
-        _give_each_one(kept)
+        largest = [(-int(count), number) for number, count in enumerate(kept)]
+        heapq.heapify(largest)
+        for empty in np.flatnonzero(kept == 0):
+            count, number = heapq.heappop(largest)
+            kept[number] -= 1
+            kept[empty] += 1
+            heapq.heappush(largest, (count + 1, number))
         return dict(zip(num_judged, kept.tolist(), strict=True))
-
-
-def _give_each_one(kept: np.ndarray) -> None:
-    """Moves single judgments from the largest counts to those that are zero."""
-    largest = [(-int(count), number) for number, count in enumerate(kept)]
-    heapq.heapify(largest)
-    for empty in np.flatnonzero(kept == 0):
-        count, number = heapq.heappop(largest)
-        kept[number] -= 1
-        kept[empty] += 1
-        heapq.heappush(largest, (count + 1, number))
 
 
 def _sampled(collection: Collection, transform: _Sample) -> Collection:
     """The collection with training judgments sampled by the counts of `transform`."""
-    if TRAIN not in collection.splits:
-        raise BadInput(
-            f"{transform.name} samples training judgments, but {collection.name} has no {TRAIN} "
-            f"split, only {', '.join(collection.splits)}"
-        )
     train = collection.splits[TRAIN]
     judged = {
         query_id: train.qrels[query_id] for query_id in train.queries if train.qrels.get(query_id)

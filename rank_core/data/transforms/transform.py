@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from rank_core.data.store import Splits
 from rank_core.own_code import OURS, source_hash
 from rank_core.records import Collection, Split
 
@@ -57,11 +58,12 @@ def derived(
 ) -> Collection:
     """The result of a transform, with its own name and content hash; other fields default to the
     source's."""
+    name = f"{source.name}|{spelled(transform)}"
     return Collection(
-        name=f"{source.name}|{spelled(transform)}",
+        name=name,
         content_hash=derived_hash(source, transform, depends_on),
         documents=source.documents if documents is None else documents,
-        splits=source.splits if splits is None else splits,
+        splits=source.splits if splits is None else Splits(name, dict(splits)),
         first_stage=first_stage or source.first_stage,
     )
 
@@ -81,12 +83,8 @@ def derived_hash(source: Collection, transform: Transform, depends_on: str = "")
 def spelled(transform: Transform) -> str:
     """`debias(seed=1,parts=3)`: the seed, and settings that are not at their defaults."""
     written = ",".join(
-        f"{field.name}={_text(getattr(transform, field.name))}"
+        f"{field.name}={str(value).lower() if isinstance(value, bool) else value}"
         for field in dataclasses.fields(transform)
-        if field.name == "seed" or getattr(transform, field.name) != field.default
+        if (value := getattr(transform, field.name)) != field.default or field.name == "seed"
     )
     return f"{transform.name}({written})"
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -22,8 +22,7 @@ from rank_core.chunking.batches import (
     PairEncoder,
     RowSize,
 )
-from rank_core.chunking.chunks import Span, chunk_spans
-from rank_core.chunking.cogltx import block_spans, mark_costs
+from rank_core.chunking.chunks import Span, block_spans, chunk_spans, mark_costs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.flat_rows import flat_rows, rows_of_lengths
 from rank_core.errors import BadInput, unknown

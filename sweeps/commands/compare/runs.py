@@ -16,8 +16,7 @@ import pandas as pd
 
 from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import per_query
-from rank_core.measure_check import check_measures
+from rank_core.evaluate import check_measures, per_query
 from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
 from rank_core.stats.pooling import SEPARATOR

@@ -13,12 +13,12 @@ import numpy as np
 from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.data.divide import FEW_QUERIES
+from rank_core.data.folds import FEW_QUERIES
 from rank_core.data.spans import FILE, relevant_spans, spans_file
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
-from rank_core.measure_check import check_measures
+from rank_core.evaluate import check_measures
 from rank_core.models import check_model, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.records import Collection, Split

@@ -1,7 +1,5 @@
 """Layout of encoder inputs, and batches under a token budget."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -56,11 +54,6 @@ def test_the_layout_is_that_of_the_tokenizers_own_pairs(backbone_folder, pairs):
     )
 
 
-def test_a_backbone_without_segments_gets_no_token_types(pairs, backbone):
-    other = replace(pairs, backbone=replace(backbone, num_segments=1))
-    assert other.collate([other.chunks(ids(1), "long")]).inputs.token_type_ids_CL is None
-
-
 def test_a_query_is_cut_to_its_limit_and_not_padded(backbone_folder):
     tokenizer = load_tokenizer(backbone_folder)
     long, short = tokenize_queries(tokenizer, ["amber " * 50, "amber"], 32)
@@ -79,15 +72,6 @@ def test_batches_cover_every_item_once_within_the_budget(budget):
         assert padded <= budget or len(batch) == 1
     longest = [max(lengths[i] for i in batch) for batch in batches]
     assert longest == sorted(longest, reverse=True)
-
-
-def test_batches_are_filled_up_to_the_budget():
-    assert list(token_budget_batches([48, 50, 49, 47], 100)) == [[1, 2], [0, 3]]
-    assert list(token_budget_batches([], 10)) == []
-
-
-def test_a_batch_ends_before_an_item_that_would_mostly_be_padding():
-    assert list(token_budget_batches([50, 10, 49, 45, 44, 9], 1000)) == [[0, 2, 3], [4], [1, 5]]
 
 
 def test_a_tail_joins_its_batch_if_padding_costs_less_than_a_call():

@@ -1,13 +1,23 @@
-"""Chunk counts of the papers, and properties of lossless chunking."""
+"""Chunks of a document, and its blocks: laws, and cases by hand."""
 
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
-from rank_core.chunking.chunks import Span, chunk_spans, coarser_ends, document_spans, span_counts
+from rank_core.chunking.chunks import (
+    BLOCK_COST,
+    block_spans,
+    chunk_spans,
+    coarser_ends,
+    document_spans,
+    mark_costs,
+    span_counts,
+)
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.ranking.encode import Work
 from rank_core.settings.config import Chunking
+from rank_core.testing.tokenizer import train_tokenizer
 
 # (window, stride): chunks of a document of 1431 tokens, encoder tokens beside a query of 32.
 PUBLISHED = {
@@ -63,14 +73,6 @@ def test_a_limit_on_chunks_keeps_that_many_in_document_order(overflow, limit):
         assert kept[-1] == everything[-1]
 
 
-def test_the_sampled_chunks_depend_on_the_document_alone():
-    chunking = Chunking(window=10, stride=10, max_chunks=6, overflow="first-last-sampled")
-    samples = {f"d{i}": document_spans(f"d{i}", 1000, chunking) for i in range(20)}
-    assert len(set(samples.values())) == 20, "documents are sampled independently"
-    again = {doc_id: document_spans(doc_id, 1000, chunking) for doc_id in reversed(samples)}
-    assert again == samples
-
-
 @pytest.mark.parametrize(("window", "stride"), SHAPES)
 def test_spans_and_coarser_ends_are_all_that_multiples_of_the_stride_read(window, stride):
     chunking = Chunking(window=window, stride=stride, max_document_tokens=1000)
@@ -83,12 +85,6 @@ def test_spans_and_coarser_ends_are_all_that_multiples_of_the_stride_read(window
         assert {span for spans in read[1:] for span in spans} <= {*own, *ends}
         assert set(ends).isdisjoint(own)
         assert set(ends) <= {spans[-1] for spans in read}
-
-
-def test_a_document_that_is_cut_short_has_no_end_to_keep():
-    assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=1)) == ()
-    assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=2)) == (Span(150, 200),)
-    assert coarser_ends(200, Chunking(window=150, stride=100)) == ()  # no multiple fits a window
 
 
 def _drawn_chunking(rng):
@@ -135,9 +131,69 @@ def test_sampled_chunks_cover_the_mean_over_all_samples(shape):
     assert span_counts(np.array([47]), chunking).covered[0] == pytest.approx(np.mean(covered))
 
 
-def test_the_signature_distinguishes_spans_of_equal_lengths():
-    lengths = np.array([500, 600])
-    coarse, fine = (Chunking(150, stride, max_chunks=3) for stride in (75, 50))
-    assert span_counts(lengths, coarse).signature != span_counts(lengths, fine).signature
-    cut = [Chunking(150, stride, max_chunks=1) for stride in (75, 50)]
-    assert span_counts(lengths, cut[0]).signature == span_counts(lengths, cut[1]).signature
+PLAIN, PERIOD, COMMA, NEWLINE = range(4)
+COSTS = np.array([-1, 1, 2, 0], dtype=np.int8)
+
+
+def document(size, **marks):
+    """A document of plain tokens but for marks at the given places."""
+    tokens = np.zeros(size, dtype=np.int32)
+    for name, places in marks.items():
+        tokens[places] = {"period": PERIOD, "comma": COMMA, "newline": NEWLINE}[name]
+    return tokens
+
+
+def lengths(tokens):
+    return [end - start for start, end in block_spans(tokens, COSTS)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (document(0), []),
+        (document(1), [1]),
+        (document(63), [63]),
+        (document(64), [63, 1]),
+        (document(130), [63, 63, 4]),
+        (document(80, period=[39, 79]), [40, 40]),
+        # 60 + 20, 40 + 40 and 20 + 60 cost the same: the last block is the shortest.
+        (document(80, period=[19, 39, 59, 79]), [60, 20]),
+        # A period costs less than a comma.
+        (document(100, comma=[29], period=[59]), [60, 40]),
+        # Three cuts at line ends cost 3 * 4; two at a line end and a comma 2 + 2 * 4 are cheaper.
+        (document(100, newline=[20, 41], comma=[50], period=[99]), [42, 58]),
+        (document(126, comma=[62]), [63, 63]),
+    ],
+)
+def test_documents_fall_into_the_known_blocks(tokens, expected):
+    assert lengths(tokens) == expected
+
+
+def test_no_other_segmentation_is_cheaper():
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        places = np.sort(rng.choice(149, 9, replace=False))
+        tokens = document(150)
+        tokens[places] = rng.integers(1, 4, 9)
+        ends = [0, *(places + 1).tolist(), 150]
+        if max(np.diff(ends)) > 63:
+            continue
+
+        def cost(cuts, tokens=tokens):
+            edges = [0, *cuts, 150]
+            if max(np.diff(edges)) > 63:
+                return np.inf
+            return sum(int(COSTS[tokens[cut - 1]]) for cut in cuts) + BLOCK_COST * (len(cuts) + 1)
+
+        inner = ends[1:-1]
+        cheapest = min(cost(c) for n in range(10) for c in combinations(inner, n))
+        assert cost([end for _, end in block_spans(tokens, COSTS)][:-1]) == cheapest
+
+
+def test_marks_are_found_in_the_tokenizers_own_spelling(backbone_folder):
+    tokenizer = train_tokenizer(["one, two. three! four? five"], 60)
+    costs = mark_costs(tokenizer)
+    ids = dict(zip(",.!?", tokenizer.convert_tokens_to_ids(list(",.!?")), strict=True))
+    assert {mark: int(costs[i]) for mark, i in ids.items()} == {",": 2, ".": 1, "!": 1, "?": 1}
+    assert (costs >= 0).sum() == 4
+    assert (mark_costs(load_tokenizer(backbone_folder)) == -1).all()

@@ -1,20 +1,12 @@
 """The token store: the tokenizer's output on disk, built once (the laws of all tables:
 tests/rank_core/data/test_table.py)."""
 
-import copy
-import inspect
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rank_core import progress
-from rank_core.cache import cache_root
 from rank_core.chunking.token_store import open_token_store, tokenizer_hash
-from rank_core.data.disk import table
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.testing.tokenizer import train_tokenizer
 
@@ -94,12 +86,6 @@ def test_tokens_take_two_bytes_where_the_vocabulary_allows_and_are_int32_to_read
             tokens[0] = 1
 
 
-def test_a_token_beyond_the_vocabulary_is_an_error_and_never_another_token():
-    with pytest.raises(OverflowError):
-        open_token_store({"a": "x" * 65_537}, content_hash="x", tokenizer=Lengths())
-    assert not [path for path in (cache_root() / "tokens").iterdir() if path.is_dir()]
-
-
 def test_other_contents_or_another_tokenizer_make_another_store(tokenizer):
     def folder(content_hash, some):
         return open_token_store(DOCUMENTS, content_hash=content_hash, tokenizer=some).folder
@@ -107,63 +93,3 @@ def test_other_contents_or_another_tokenizer_make_another_store(tokenizer):
     other = train_tokenizer(["amber birch"], 60)
     assert tokenizer_hash(other) != tokenizer_hash(tokenizer)
     assert len({folder("x", tokenizer), folder("y", tokenizer), folder("x", other)}) == 3
-
-
-def test_limits_in_a_tokenizers_files_have_no_effect(tokenizer):
-    # Checkpoints of sentence encoders are often saved with truncation and padding switched on.
-    limited = copy.deepcopy(tokenizer)
-    limited.backend_tokenizer.enable_truncation(max_length=3)
-    limited.backend_tokenizer.enable_padding(length=5)
-    first = open_token_store(DOCUMENTS, content_hash="limits", tokenizer=limited)
-    texts = list(DOCUMENTS.values())
-    plain = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
-    assert first.lengths().tolist() == plain
-    again = open_token_store(DOCUMENTS, content_hash="limits", tokenizer=limited)
-    assert again.folder == first.folder, "tokenising switches the limits off and must not rename"
-
-
-def test_a_killed_build_starts_again():
-    command = [sys.executable, "-c", inspect.getsource(Lengths) + OPENER]
-    killed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=300)
-    assert killed.stdout == "tokenizing\n" * 3
-    assert killed.returncode == -signal.SIGKILL
-    tokenizer = Lengths()
-    store = open_token_store(words_of(2000), content_hash="x", tokenizer=tokenizer)
-    assert sum(map(len, tokenizer.sizes)) == 2000 and len(store["d1999"]) == 2 * (1999 % 9)
-    assert [path.name for path in store.folder.parent.iterdir() if path.is_dir()] == [
-        store.folder.name
-    ]
-
-
-class OnlyOnce(dict):
-    """Documents that can be read from first to last, as from a file."""
-
-    passes = 0
-
-    def items(self):
-        self.passes += 1
-        return super().items()
-
-    def __getitem__(self, doc_id):
-        raise AssertionError("one look-up per document costs a disk access")
-
-
-def test_documents_are_read_in_one_pass_a_few_characters_at_once(monkeypatch):
-    monkeypatch.setattr(table, "CHARACTERS_AT_ONCE", 100)
-    texts = {str(i): "x" * size for i, size in enumerate([40, 40, 40, 500, 1, 99, 7])}
-    documents, tokenizer = OnlyOnce(texts), Lengths(500)
-    store = open_token_store(documents, content_hash="x", tokenizer=tokenizer)
-    assert documents.passes == 1 and tokenizer.sizes == [[40, 40, 40], [500], [1, 99], [7]]
-    assert [tokens.tolist() for tokens in store.values()] == [
-        [len(text)] for text in texts.values()
-    ]
-
-
-def test_a_long_build_reports_its_progress_and_a_short_one_does_not(monkeypatch, capsys):
-    open_token_store(words_of(600), content_hash="short", tokenizer=Lengths())
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "FILE_SECONDS", -1)
-    open_token_store(words_of(600), content_hash="long", tokenizer=Lengths())
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("token store: documents: 1 of 600, ")
-    assert lines[-1].startswith("token store: documents: done after 0 s")

@@ -62,26 +62,6 @@ def msmarco_documents(home, num_documents=30):
     write(root / "trec-dl-hard" / "qrels", "915593 0 D4 3\n1108100 0 D5 1\n1108100 0 D6 0\n")
 
 
-def msmarco_documents_v2(home):
-    """Version 2: a tar of gzip files of JSON lines; DL 2021."""
-    root = home / "msmarco-document-v2"
-    records = [
-        {"docid": f"msmarco_doc_00_{n}", "url": "u", "title": f"T{n}", "headings": "H", "body": "b"}
-        for n in range(20)
-    ]
-    packed = gzip.compress(lines(map(json.dumps, records)).encode())
-    write_tar(root / "msmarco_v2_doc.tar", {"msmarco_v2_doc/msmarco_doc_00.gz": packed}, "w")
-    for year in ("2021", "2022", "2023"):
-        track = root / f"trec-dl-{year}"
-        run_name = "top100.trec.gz" if year == "2021" else "top100.txt.gz"
-        qrels_name = {"2021": "qrels", "2022": "qrels.inferred.txt"}.get(
-            year, "qrels.withDupes.txt"
-        )
-        write(track / "queries.tsv", "7\tseven\n8\teight\n")
-        write(track / run_name, lines(f"7 Q0 msmarco_doc_00_{n} {n} {9 - n} x" for n in range(5)))
-        write(track / qrels_name, "7 0 msmarco_doc_00_1 2\n7 0 msmarco_doc_00_17 1\n")
-
-
 def msmarco_passages(home):
     """The two tar files with passages and queries, and the qrels beside them."""
     root = home / "msmarco-passage"

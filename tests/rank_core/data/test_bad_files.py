@@ -82,75 +82,51 @@ def document(number: int, **fields: object) -> Spoil:
 KINDS: list[tuple[str, Spoil, int]] = [  # (file, how it is spoilt, its line that is named; 0: none)
     # gzip
     (DOCS, zipped(lambda data: data[:-9]), 0),
-    (DOCS, zipped(lambda data: data[:40] + bytes([data[40] ^ 255]) + data[41:]), 0),
     (RUN, zipped(lambda data: data + b"more"), 0),
-    (RUN, zipped(gzip.decompress), 0),
     (RUN, zipped(lambda data: b""), 0),
     (DOCS, recoded(gzip.compress), 0),
-    (DOCS, zipped(gzip.compress), 0),
     # no UTF-8 text
     (TEXTS, content(b"e1\tfine\ne2\tcaf\xe9\n"), 2),
     (TEXTS, recoded(lambda data: codecs.BOM_UTF16_LE + data.decode().encode("utf-16-le")), 1),
     (RUN, recoded(lambda data: data + bytes(3)), 7),
-    (DOCS, line(3, '{"doc_id": "d3", "text": "light\0house"}'), 3),
     (DOCS, line(4, '{"doc_id": "d4", "text": "sea\\udc80"}'), 4),
     (QRELS, recoded(lambda data: data.replace(b"\n", b"\r")), 1),
-    (TEXTS, line(2, "e2\tlights\rof"), 2),
     # nothing in it
     (DOCS, content(""), 0),
-    (DOCS, content(" \n\t\n \n"), 0),
-    (TEXTS, content(" \n \n"), 0),
     (QRELS, content(""), 0),
-    (QRELS, content("e1 0 d1 0\ne2 0 d1 -1\n"), 0),
     (RUN, content(""), 0),
     # documents
     (DOCS, line(6, '{"doc_id": "d6", "te'), 6),
     (DOCS, line(2, '["d2", "x"]'), 2),
     (DOCS, recoded(lambda data: b"[" + data.replace(b"\n", b",\n")), 1),
-    (DOCS, line(1, '{"doc_id": "d1", "text": "x"} {}'), 1),
     (DOCS, line(5, "[" * 100_000), 5),
     (DOCS, line(5, '{"doc_id": %s}' % ("9" * 5000)), 5),
     (DOCS, line(2, '{"doc_id": "d2", "text": "x", "text": "y"}'), 2),
-    (DOCS, line(2, "{}"), 2),
     (DOCS, document(2, doc_id="d2", body="x"), 2),
-    (DOCS, document(2, **{"doc\nid": "d2", "": "x"}), 2),
-    (DOCS, document(3, doc_id=3.5, text="x"), 3),
     (DOCS, document(3, doc_id=True, text="x"), 3),
-    (DOCS, document(3, doc_id="d3", text=1.5), 3),
     (DOCS, document(3, doc_id="d3", text=None), 3),
     (DOCS, document(3, doc_id="d3", text="x", title={"en": 1}), 3),
     (DOCS, document(4, doc_id="d4", text=" \n\u3000"), 4),
     (DOCS, document(1, doc_id="d 1", text="x"), 1),
-    (DOCS, document(1, doc_id="", text="x"), 1),
-    (DOCS, document(1, doc_id="d\x1b[31m", text="x"), 1),
     (DOCS, document(1, doc_id=LONG, text="x"), 1),
     (DOCS, document(6, doc_id="d2", text="x"), 6),
     # queries
-    (TEXTS, line(2, "e2 lights"), 2),
     (TEXTS, line(2, "e2\tlights\tof"), 2),
     (TEXTS, line(2, "e2\t"), 2),
     (TEXTS, line(2, "e1\tagain"), 2),
-    (TEXTS, line(1, "e 1\tlights"), 1),
     (TEXTS, recoded(lambda data: b"query_id\ttext\n" + data), 1),
     (TEXTS, line(2, "\ufeffe2\tlights"), 2),
-    (TEXTS, line(2, LONG), 2),
     # judgments
     (QRELS, line(1, "e1 Q0 d1 1 4.5 bm25"), 1),
     (QRELS, line(2, "e1 d2 0"), 2),
-    (QRELS, recoded(lambda data: b"q 0 d rel\n" + data), 1),
     (QRELS, line(2, "e1 0 d2 0.5"), 2),
-    (QRELS, line(2, "e1 0 d2 1_0"), 2),
     (QRELS, line(2, "e1 0 d2 " + "9" * 5000), 2),
     (QRELS, line(2, "e1 0 d1 0"), 2),
     (QRELS, line(3, "e2 0 d99 1"), 3),
     (QRELS, line(3, "e9 0 d1 1"), 3),
     # runs
-    (RUN, line(1, "e1 0 d1 1"), 1),
     (RUN, line(2, "e1 Q0 d2 2 3.5"), 2),
-    (RUN, line(2, "e1 Q0 d2 2 3.5 my run"), 2),
     (RUN, line(2, "e1 Q0 d2 2 NaN t"), 2),
-    (RUN, line(2, "e1 Q0 d2 2 -inf t"), 2),
-    (RUN, line(2, "e1 Q0 d2 2 high t"), 2),
     (RUN, line(2, "e1 Q0 d2 two 3.5 t"), 2),
     (RUN, line(2, "e1 Q0 d1 2 3.5 t"), 2),
     (RUN, line(2, "e1 Q0 d99 2 3.5 t"), 2),
@@ -174,14 +150,6 @@ OTHER_FORMS = [
     ("beir", "qrels/dev.tsv", "query-id\tcorpus-id\tscore\nv1\t2", ":2: "),
     ("beir", "qrels/dev.tsv", "v1\t2\tyes", ":1: "),
     ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t2\t0", ":2: "),
-    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t7\t0", ":2: "),
-    ("beir", "qrels/dev.tsv", "v7\t2\t1", ":1: "),
-    ("beir_parquet", "queries.parquet", "no parquet", " "),
-    ("tsv", "docs.tsv", "1\t\tcats\n2\tdogs", ":2: "),
-    ("tsv", "docs.tsv", "1\t\tcats\n2\t\t ", ":2: "),
-    ("tsv", "docs.tsv", "1\t\tcats\n1\t\tdogs", ":2: "),
-    ("tsv", "docs.tsv", "1\t2\t3\t4", ":1: "),
-    ("pyserini", "docs/docs01.jsonl", '{"id": "1", "contents": "x"}', ":1: "),
 ]
 
 
@@ -202,7 +170,7 @@ def test_a_bad_record_of_another_form_is_named_by_file_and_line(
         (lambda home: (home / DOCS).unlink(), ["docs.jsonl"]),
         (lambda home: [(home / QRELS).unlink(), (home / TEXTS).unlink()], [QRELS, TEXTS]),
         (lambda home: (home / DOCS).rename(home / "elsewhere"), ["docs.jsonl"]),
-        (lambda home: (home / "docs.tsv").write_text("x"), ["docs.jsonl", "docs.tsv"]),
+        (lambda home: (home / f"{DOCS}.gz").write_text("x"), [DOCS, f"{DOCS}.gz"]),
         (lambda home: (home / "test" / "b.run").write_text("x"), ["b.run", "bm25.run"]),
         (lambda home: (home / TEXTS).write_text("v1\tlights\n"), ["'e1'"]),
     ],
@@ -230,17 +198,13 @@ def test_what_is_no_folder_is_refused(folder, name):
 # (file, how it differs): read like the file as it was
 HARMLESS: dict[str, tuple[str, Spoil]] = {
     "byte order mark": (TEXTS, recoded(lambda data: codecs.BOM_UTF8 + data)),
-    "byte order mark before documents": (DOCS, recoded(lambda data: codecs.BOM_UTF8 + data)),
     "CR LF": (TEXTS, recoded(lambda data: data.replace(b"\n", b"\r\n"))),
-    "CR LF in documents": (DOCS, recoded(lambda data: data.replace(b"\n", b"\r\n"))),
-    "CR LF in a run": (RUN, recoded(lambda data: data.replace(b"\n", b"\r\n"))),
     "tabs for spaces": (QRELS, recoded(lambda data: data.replace(b" ", b"\t"))),
     "spaces and tabs": (
         RUN,
         recoded(lambda data: data.replace(b" Q0", b" \t Q0").replace(b"\n", b" \n")),
     ),
     "empty lines": (QRELS, recoded(lambda data: b"\n" + data.replace(b"\n", b"\n \n"))),
-    "no line end at the end": (RUN, recoded(bytes.rstrip)),
     "lines in another order": (
         RUN,
         recoded(lambda data: b"\n".join(sorted(data.split(b"\n"))[::-1])),
@@ -248,19 +212,6 @@ HARMLESS: dict[str, tuple[str, Spoil]] = {
     "ranks that repeat": (
         RUN,
         recoded(lambda data: data.replace(b" 2 ", b" 1 ").replace(b" 3 ", b" 1 ")),
-    ),
-    "ranks that contradict scores": (RUN, recoded(lambda data: data.replace(b" 3 ", b" -1 "))),
-    "another tag and fields nobody reads": (
-        DOCS,
-        recoded(lambda data: data.replace(b"}", b', "n": [1]}')),
-    ),
-    "a gzip file in two members": (
-        RUN,
-        zipped(
-            lambda data: (
-                gzip.compress(gzip.decompress(data)[:9]) + gzip.compress(gzip.decompress(data)[9:])
-            )
-        ),
     ),
     "a link to the file": (
         DOCS,

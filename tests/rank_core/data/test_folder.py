@@ -2,15 +2,10 @@
 
 import gzip
 import json
-import pickle
 import re
-import tracemalloc
 
 import pytest
 
-from rank_core import progress
-from rank_core.data import folder as module
-from rank_core.data.disk import table
 from rank_core.data.folder import load_folder
 from rank_core.data.transforms.expression import apply_transforms
 from rank_core.data.trec import write_run
@@ -90,13 +85,6 @@ def test_a_run_file_is_the_first_stage_of_its_split(folder):
     assert sorted(splits["test"].candidates["e1"]) == ["d1", "d3"]  # still BM25
 
 
-def test_a_made_first_stage_hashes_like_the_same_run_in_the_folder(folder):
-    made = load_folder(folder)
-    for name, split in made.splits.items():
-        write_run(folder / name / "bm25.top100.run", split.candidates, tag="bm25")
-    assert load_folder(folder) == made
-
-
 def test_the_hash_does_not_depend_on_the_compression_or_the_place(folder):
     plain = load_folder(folder)
     path = folder / "docs.jsonl"
@@ -131,43 +119,3 @@ def test_a_change_of_any_file_changes_the_hash_in_the_same_process(folder, name,
     assert load_folder(folder) is before  # cached until a file changes
     (folder / name).write_text((folder / name).read_text().replace(old, new))
     assert load_folder(folder).content_hash != before.content_hash
-
-
-def test_the_files_are_read_once_and_then_mapped(folder, monkeypatch):
-    first = load_folder(folder)
-    module._load.cache_clear()  # as another process
-    for name in ("read_documents", "queries_of", "judgment_rows"):
-        monkeypatch.setattr(module, name, None)
-    monkeypatch.setattr(module, "iter_run", None)
-    monkeypatch.setattr(module, "open_content", None)
-    again = load_folder(folder)
-    assert again == first and again is not first
-    assert list(again.splits["dev"].candidates["v1"].items()) == list(
-        first.splits["dev"].candidates["v1"].items()
-    )
-    assert pickle.loads(pickle.dumps(again)) == first
-
-
-def test_long_reads_report_progress(folder, monkeypatch, capsys):
-    write_run(folder / "test" / "x.run", {"e1": {"d1": 1.0}, "e2": {"d2": 1.0}}, tag="t")
-    monkeypatch.setattr(progress, "FILE_SECONDS", -1)
-    load_folder(folder)
-    said = capsys.readouterr().err
-    for path, total in (("docs.jsonl", ""), ("test/x.run", " of 2")):
-        assert f"{folder / path}: 1{total}, " in said, said
-
-
-def test_memory_holds_a_part_of_the_documents(folder, monkeypatch):
-    monkeypatch.setattr(table, "CHARACTERS_AT_ONCE", 1 << 16)
-    text = "cats " * 800
-    lines = (json.dumps({"doc_id": f"d{i}", "text": f"{text}{i}"}) for i in range(2500))
-    (folder / "docs.jsonl").write_text("\n".join(lines))
-    for split in SPLITS:
-        (folder / split / "x.run").write_text(f"{split[0].replace('d', 'v')}1 Q0 d1 1 1 t\n")
-    (folder / "test" / "x.run").write_text("e1 Q0 d1 1 1 t\n")
-    tracemalloc.start()
-    collection = load_folder(folder)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(collection.documents) == 2500 and collection.documents["d7"] == f"{text}7"
-    assert peak < 6_000_000 < (folder / "docs.jsonl").stat().st_size

@@ -1,6 +1,10 @@
-"""Folds: every query is tested once, and none by a model trained on it."""
+"""Folds: every query is tested once, and none by a model trained on it; published ones are used."""
+
+import pytest
 
 from rank_core.data.folds import huston_croft, rotate, round_robin
+from rank_core.errors import BadInput
+from rank_core.trial.cross_validation import load_folds
 
 POOL = [str(n) for n in range(95, 112)]
 
@@ -27,3 +31,25 @@ def test_the_folds_of_huston_and_croft_hold_each_topic_once(ir_home):
     topics = {str(n) for n in (*range(301, 451), *range(601, 701))}
     assert sum(map(len, folds.values())) == len(topics) == 250
     assert set().union(*folds.values()) == topics
+
+
+def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(written, backbone_folder):
+    written("robust04")
+    parts = load_folds("robust04-title", str(backbone_folder), 5)
+    assert [part.collection.name for part in parts] == [
+        f"robust04-title/fold{n}" for n in range(1, 6)
+    ]
+    known = set().union(*(part.collection.splits["test"].queries for part in parts))
+    assert len(known) == 249
+    published = huston_croft()
+    for number, part in enumerate(parts, start=1):
+        splits = part.collection.splits
+        assert set(splits["test"].queries) == published[f"fold{number}"] & known
+        assert set(splits["dev"].queries) == published[f"fold{number % 5 + 1}"] & known
+    assert len({id(part.tokens) for part in parts}) == 1
+
+
+def test_other_folds_of_such_a_pool_are_refused(written, backbone_folder):
+    written("robust04")
+    with pytest.raises(BadInput, match=r"evaluation\.folds=5"):
+        load_folds("robust04-title", str(backbone_folder), 4)

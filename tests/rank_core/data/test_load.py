@@ -40,27 +40,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_ones_and_the_folder_layout(
     assert "docs.jsonl[.gz]" in message
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("robust4-title", "robust04-title"), ("beir-scifacts", "beir-scifact"), ("needl", "needle")],
-)
-def test_a_misspelt_name_is_answered_with_the_nearest_one(name, meant, tmp_path, monkeypatch):
-    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
-    with pytest.raises(BadInput, match=rf"did you mean {meant}\?"):
-        load_collection(name)
-
-
-def test_every_collection_that_the_papers_need_has_a_name():
-    papers = (
-        "msmarco-doc msmarco-doc-dl20 msmarco-doc-hard msmarco-doc-v2-dl21 msmarco-doc-v2-dl22 "
-        "msmarco-doc-v2-dl23 msmarco-passage msmarco-passage-dl20 robust04-title robust04-desc "
-        "gov2-title gov2-mq2007 gov2-mq2008 clueweb12-title beir-nq beir-webis-touche2020 "
-        "beir-trec-covid beir-nfcorpus beir-dbpedia-entity beir-scifact beir-scidocs needle "
-        "passkey python-docs"
-    )
-    assert set(papers.split()) <= set(COLLECTIONS)
-
-
 def test_every_public_name_of_the_library_loads():
     for name in rank_core.__all__:
         assert getattr(rank_core, name) is not None
@@ -79,7 +58,7 @@ for module in sys.argv[1:]:
 
 def test_each_module_can_be_imported_first_and_without_heavy_packages():
     modules = (
-        "data.trec data.named data.disk.document_store data.ir_datasets.collection "
+        "data.trec data.named data.store data.ir_collections "
         "data.made.long_embed data.folder data.made.python_docs data.load "
         "first_stage data.transforms.expression"
     ).split()

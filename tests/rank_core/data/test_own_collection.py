@@ -3,13 +3,10 @@ import re
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from docs.examples.own_collection import FirstWords, notes
-from rank_core.data.load import load_collection, portable_collection
-from rank_core.data.own_collection import load_own
-from rank_core.data.transforms.transform import derived_hash
+from docs.examples.own_collection import notes
+from rank_core.data.load import load_collection, load_own
 from rank_core.errors import BadInput
 from rank_core.own_code import source_hash
 from rank_core.records import Collection, Split
@@ -27,23 +24,6 @@ def test_a_function_s_collection_is_ranked_and_named_by_its_contents():
     ranked = list(test.candidates["ruby-river"].values())
     assert ranked == sorted(ranked, reverse=True) and len(ranked) > 5
     assert load_own(NOTES) is loaded  # made once in a process
-
-
-def test_a_users_transform_has_settings_and_names_its_result():
-    cut = load_collection(CUT)
-    assert cut.name == "notes|first-words(number=5)"
-    assert {len(text.split()) for text in cut.documents.values()} == {5}
-    assert portable_collection(CUT) == CUT
-
-
-def test_the_source_of_a_transform_is_part_of_the_content_hash(monkeypatch):
-    source = load_collection(NOTES)
-    before = derived_hash(source, FirstWords())
-    source_hash.cache_clear()
-    changed = b"# another source\n"
-    monkeypatch.setattr("pathlib.Path.read_bytes", lambda path: changed)
-    assert derived_hash(source, FirstWords()) != before
-    source_hash.cache_clear()
 
 
 def made(**changes):
@@ -90,18 +70,12 @@ def test_a_given_hash_is_used_and_unjudged_queries_are_dropped(given):
 @pytest.mark.parametrize(
     ("result", "named"),
     [
-        ({}, "dict"),
-        (made(name=" "), "name"),
+        ({}, "Collection"),
         (made(splits={}), "splits"),
-        (made(splits={"train": {}, "dev": {}, "test": {}}), "dict"),
         (made(documents={"d1": "amber", 2: "birch"}), r"documents .*2: 'birch'"),
-        (made(documents={"d1": 3}), "documents .*3"),
         (with_dev(queries={7: "amber"}, qrels={7: {"d1": 1}}, candidates={}), "dev: queries .*7"),
-        (with_dev(queries={"dev1": None}), "dev: queries .*None"),
-        (with_dev(qrels={"q9": {"d1": 1}}), "dev: qrels .*'q9'"),
         (with_dev(qrels={"dev1": {"d9": 1}}), "dev: qrels .*'d9'"),
         (with_dev(qrels={"dev1": {"d1": "1"}}), "dev: qrels .*'1'"),
-        (with_dev(qrels={"dev1": {1: 1}}), "dev: qrels .*1: 1"),
         (with_dev(qrels={"dev1": {"d1": 0}}), "dev .*relevan"),
         (with_dev(candidates={"dev1": {"d9": 1.0}}), "dev: candidates .*'d9'"),
         (with_dev(candidates={"dev1": {"d1": None}}), "dev: candidates .*None"),
@@ -116,46 +90,9 @@ def test_an_invalid_collection_is_refused_by_the_name_of_what_is_wrong(given, re
         given(result)
 
 
-def test_grades_of_numpy_count_as_numbers(given):
-    grades = {"dev1": {"d1": np.int64(1)}}
-    assert given(with_dev(qrels=grades)).content_hash == given(made()).content_hash
-
-
 def test_what_is_no_function_or_transform_is_refused(given):
     given(made())
     with pytest.raises(BadInput, match="must be a function, got 3"):
         load_collection("given_module:not_a_function")
     with pytest.raises(BadInput, match=r"transform given_module:make must be a frozen dataclass"):
         load_collection("given_module:make|given_module:make")
-
-
-@dataclasses.dataclass(frozen=True)
-class Same:
-    name = "same"
-    version = 1
-
-    def __call__(self, collection):
-        return dataclasses.replace(collection, documents={})
-
-
-def test_a_transform_that_leaves_the_hash_is_refused(given):
-    given(made())
-    sys.modules["given_module"].Same = Same
-    with pytest.raises(BadInput, match="must return a Collection with its own content_hash"):
-        load_collection("given_module:make|given_module:Same")
-
-
-@dataclasses.dataclass(frozen=True)
-class Failing:
-    name = "failing"
-    version = 1
-
-    def __call__(self, collection):
-        sys.exit(4)
-
-
-def test_a_transform_that_fails_is_named_with_its_line(given):
-    given(made())
-    sys.modules["given_module"].Failing = Failing
-    with pytest.raises(BadInput, match=rf"given_module:Failing .*{__file__}:\d+: SystemExit: 4"):
-        load_collection("given_module:make|given_module:Failing")

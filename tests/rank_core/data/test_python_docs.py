@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 
 from rank_core.data.load import load_collection
-from rank_core.data.made import python_docs
 from rank_core.data.made.python_docs import (
     FIRST_POSITION,
     MAX_BODY_WORDS,
     MAX_LENGTH,
     assemble,
-    assign_roles,
     load_python_docs,
-    training_passages,
     without_near_duplicates,
 )
 from rank_core.data.made.stdlib_docstrings import DocstringPair
 from rank_core.data.trec import read_lines
-from rank_core.errors import BadInput
 
 ROOT = Path(__file__).parents[3]
 
@@ -85,31 +81,6 @@ def test_no_document_holds_the_answer_of_another_query(collection, passages):
         assert body in collection.documents[doc_id]
 
 
-@whole
-def test_training_passages_exclude_dev_and_test(collection, passages):
-    for_training = training_passages()
-    kept_out = {row["body"] for row in passages if row["split"] in ("dev", "test")}
-    assert not kept_out & {body for _, body in for_training}
-    assert len(for_training) == len(passages) - len(kept_out)
-    assert set(collection.splits["train"].queries.values()) < {
-        summary for summary, _ in for_training
-    }
-
-
-@whole
-def test_the_first_stage_is_good_and_can_be_improved(collection):
-    split = collection.splits["test"]
-    assert max(map(len, split.candidates.values())) == 100
-    ranks = []
-    for query_id, judged in split.qrels.items():
-        ranked = list(split.candidates[query_id])
-        (doc_id,) = judged
-        ranks.append(ranked.index(doc_id) + 1 if doc_id in ranked else None)
-    found = [rank for rank in ranks if rank]
-    assert 0.5 < len(found) / len(ranks) < 0.9
-    assert 0.1 < sum(1 / rank for rank in found) / len(ranks) < 0.5
-
-
 def pair(name, body):
     return DocstringPair(name, f"Summary of {name}.", body)
 
@@ -123,19 +94,6 @@ def test_the_later_of_two_near_duplicates_is_excluded():
         pair("e", "before one two three four and after"),  # contains a
     ]
     assert [kept.name for kept in without_near_duplicates(pairs)] == ["a", "b", "d"]
-
-
-def test_roles_are_disjoint_complete_and_always_the_same():
-    pairs = [pair(f"n{number}", f"body {number}") for number in range(90)]
-    pool, queries = assign_roles(pairs)
-    assert (pool, queries) == assign_roles(pairs)
-    assert len(pool) == 40
-    assert sorted([*pool, *(query.pair for query in queries)]) == sorted(pairs)
-    counts = [sum(query.split == name for query in queries) for name in ("train", "dev", "test")]
-    assert counts == [20, 5, 25]
-    assert len({query.query_id for query in queries}) == 50
-    assert len({query.doc_id for query in queries}) == 50
-    assert [query.query_id[1:] for query in queries] != [query.doc_id[1:] for query in queries]
 
 
 @whole
@@ -154,14 +112,6 @@ def test_the_passages_are_a_collection_that_far_relevant_is_made_from(collection
         assert texts == sorted(collection.splits[name].queries.values())
     made = load_collection("python-docs-passages|far-relevant")
     assert len(made.documents) == len(answers)
-
-
-def test_an_interpreter_without_docstrings_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
-    monkeypatch.setattr(python_docs, "collect_pairs", lambda: [pair("a", "one two three four")])
-    with pytest.raises(BadInput, match="1 usable ones, and 300 are needed"):
-        load_python_docs()
-    assert list(tmp_path.glob("collections/*/*")) == []
 
 
 class InOrder:
@@ -190,48 +140,3 @@ def test_a_document_is_filled_before_and_after_the_relevant_passage(
         "R R", distractors, first_position=first_position, max_length=max_length, rng=InOrder()
     )
     assert made == (text, offset)
-
-
-def test_every_random_document_has_the_required_properties():
-    rng = np.random.default_rng(7)
-    for _ in range(200):
-        lengths = rng.integers(1, 9, 30)
-        distractors = [f"x{number} " * length for number, length in enumerate(lengths)]
-        num_relevant = int(rng.integers(1, 30))
-        relevant = " ".join(f"r{number}" for number in range(num_relevant))
-        first_position, extra = int(rng.integers(0, 25)), int(rng.integers(0, 40))
-        max_length = first_position + extra
-        text, offset = assemble(
-            relevant, distractors, first_position=first_position, max_length=max_length, rng=rng
-        )
-        words = text.split()
-        assert words[offset : offset + num_relevant] == relevant.split()
-        assert text.count(relevant) == 1
-        assert first_position <= offset < first_position + 8
-        assert len(words) == max(max_length, offset + num_relevant) or len(words) == (
-            num_relevant + lengths.sum()
-        )
-        for number, length in enumerate(lengths):
-            assert words.count(f"x{number}") <= length  # none is used twice
-
-
-@pytest.mark.parametrize(
-    ("relevant", "distractors", "first_position", "max_length", "message"),
-    [
-        (" ", ["a"], 0, 5, "has no words"),
-        ("r", ["a"], 6, 5, "got first_position=6, max_length=5"),
-        ("r", ["a"], -1, 5, "got first_position=-1"),
-        ("r", ["a", "b"], 3, 5, "2 words together, fewer than first_position=3"),
-    ],
-)
-def test_impossible_documents_are_refused(
-    relevant, distractors, first_position, max_length, message
-):
-    with pytest.raises(BadInput, match=message):
-        assemble(
-            relevant,
-            distractors,
-            first_position=first_position,
-            max_length=max_length,
-            rng=np.random.default_rng(1),
-        )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data.made import stdlib_docstrings
 from rank_core.data.made.stdlib_docstrings import DocstringPair, collect_pairs, pair_of
 
 BODY = "one two three four five six seven eight nine ten eleven twelve"
@@ -64,15 +63,6 @@ def test_the_standard_library_gives_many_distinct_pairs(pairs):
         assert len(pair.body.split()) >= 12
         assert pair.summary == " ".join(pair.summary.split())
         assert pair.body == " ".join(pair.body.split())
-
-
-def test_well_known_docstrings_are_among_the_pairs(pairs):
-    by_name = {pair.name: pair for pair in pairs}
-    makedirs = by_name["os.makedirs"]
-    assert makedirs.summary.startswith("Super-mkdir; create a leaf directory")
-    assert makedirs.body.startswith("Works like mkdir, except that any intermediate path segment")
-    assert "http.cookies.BaseCookie.load" in by_name  # a method, in a module of a package
-    assert not [name for name in by_name if name.split(".")[0] in stdlib_docstrings.SKIPPED]
 
 
 def test_the_pairs_do_not_depend_on_the_calling_process(pairs, monkeypatch, tmp_path):

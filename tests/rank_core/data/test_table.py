@@ -4,17 +4,22 @@ thread, whatever the values are."""
 import multiprocessing
 import pickle
 import shutil
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from rank_core.chunking.token_store import TOKENS, TokenStore
-from rank_core.data.disk import table
-from rank_core.data.disk.document_store import DocumentStore, stored_documents, write_document_store
-from rank_core.data.disk.split_store import JudgmentStore, RunStore, write_split
-from rank_core.data.disk.table import TableWriter
+from rank_core.data import store as tables
+from rank_core.data.store import (
+    DocumentStore,
+    JudgmentStore,
+    RunStore,
+    TableWriter,
+    stored_documents,
+    write_document_store,
+    write_split,
+)
 from rank_core.errors import BadInput
 
 HARD_IDS = ["a", "a\0", "\0", "", "A", "ä", "a\u0308", "文書", "\ud83d", "😀", "x" * 70_000]
@@ -94,7 +99,7 @@ def test_what_was_written_is_read_in_the_order_of_its_source(make, ids):
 
 @pytest.mark.parametrize("hash_bytes", [8, 1, 0])  # of 1, a few ids share a hash; of 0, all do
 def test_any_string_is_an_id_and_an_unknown_one_is_never_another(tmp_path, monkeypatch, hash_bytes):
-    monkeypatch.setattr(table, "HASH_BYTES", hash_bytes)
+    monkeypatch.setattr(tables, "HASH_BYTES", hash_bytes)
     stored, values = tokens(tmp_path, HARD_IDS + IDS["rows"])
     assert list(stored) == list(values)
     assert all(plain(stored[name]) == value for name, value in values.items())
@@ -125,16 +130,6 @@ def test_look_ups_of_forks_and_threads_are_right_in_a_folder_that_moved(tmp_path
         assert pool.starmap(wrong_look_ups, [(stored, seed) for seed in range(4)]) == [0] * 4
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda seed: wrong_look_ups(stored, seed), range(8))) == [0] * 8
-
-
-def test_opening_and_reading_take_no_memory_per_row(tmp_path):
-    tokens(tmp_path, [f"document-{number}" for number in range(20_000)])
-    tracemalloc.start()
-    stored = TokenStore(tmp_path)
-    assert all(len(stored[f"document-{n}"]) == n % 5 for n in range(0, 20_000, 97))
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert size < 40_000, "less than two bytes a document"
 
 
 @pytest.mark.parametrize("name", ["tokens.uint16", "tokens.offsets", "ids.offsets", "index.hashes"])

@@ -8,11 +8,8 @@ from safetensors.torch import save_file
 from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
-from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder, distance_bias, slopes
+from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder, slopes
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
-from rank_core.errors import BadInput
-from rank_core.models.passage_scores import LongP
-from rank_core.settings.config import Model
 
 SIZES = {
     "vocab_size": 150,
@@ -56,13 +53,6 @@ def test_slopes_halve_for_eight_heads_and_are_interleaved_for_twelve():
     assert slopes(8) == eight
     # Four more: every other one of sixteen heads, 2^-0.5, 2^-1.5, 2^-2.5, 2^-3.5.
     assert slopes(12) == pytest.approx([*eight, *(2 ** -(i + 0.5) for i in range(4))])
-
-
-def test_the_bias_is_minus_slope_times_distance():
-    # Two heads: slopes 2^-4 and 2^-8.
-    bias = distance_bias(2, 3, torch.device("cpu"))
-    distance = torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])
-    assert_close(bias, torch.stack([-distance / 16, -distance / 256]))
 
 
 def by_hand(weights, ids, segments):
@@ -127,17 +117,3 @@ def test_a_mosaic_checkpoint_of_the_same_weights_gives_the_same_output(weights, 
     assert_close(
         read(encoder, ids, segments), by_hand(weights, ids, segments), atol=1e-5, rtol=1e-5
     )
-
-
-def test_a_feed_forward_layer_without_a_gate_is_refused(weights, saved):
-    backbone = saved(JINA | {"feed_forward_type": "original"}, weights)
-    with pytest.raises(BadInput, match=r"one of geglu, reglu, got 'original'"):
-        load_encoder(backbone, 0.0)
-
-
-@pytest.mark.parametrize("kind", ["jina-bert", "mosaic-bert"])
-def test_the_published_encoders_have_137_million_parameters(kind, backbone):
-    # 137,368,320 with the pooler of 768 x 768 + 768 that we do not build, and a head of 769.
-    with torch.device("meta"):
-        model = LongP(AlibiEncoder(AlibiConfig(kind)), backbone, Model("longp"))
-    assert sum(p.numel() for p in model.parameters()) == 137_368_320 - 590_592 + 769

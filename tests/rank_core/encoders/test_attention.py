@@ -5,10 +5,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
-from rank_core import machine
 from rank_core.encoders import attention
 from rank_core.encoders.attention import fused_context, plain_attention, product_context
-from rank_core.training.optimizer import autocast_type
 
 NEAR = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 MASK = torch.arange(12) < torch.tensor([12, 7, 1])[:, None]
@@ -46,24 +44,3 @@ def test_contexts_of_packed_layers_agree(dtype, monkeypatch):
     for mask in (None, hidden):
         found = product_context(qkv, mask), fused_context(qkv, mask)
         assert_close(*found, atol=NEAR[dtype], rtol=0)
-
-
-@pytest.mark.parametrize(("dtype", "products"), [(torch.float32, 0), (torch.bfloat16, 1)])
-def test_products_compute_16_bits_on_a_cpu(dtype, products, monkeypatch):
-    pytest.importorskip("transformers").integrations.sdpa_attention  # noqa: B018
-    calls, plain = [], attention.plain_attention
-    monkeypatch.setattr(attention, "plain_attention", lambda *a: calls.append(1) or plain(*a))
-    parts = drawn(dtype, (3, 2, 4, 12, 8)).unbind(0)
-    module = torch.nn.Module()
-    module.is_causal = False
-    attention.own_attention(module, *parts, None)
-    assert len(calls) == products
-
-
-def test_auto_means_bf16_where_a_cpu_has_matrix_units_for_it(monkeypatch):
-    assert autocast_type("auto", torch.device("cpu")) is None
-    monkeypatch.delenv("RANKSWEEP_FAST_PATHS")
-    for instructions, dtype in (("avx512_bf16", None), ("avx2 amx_bf16", torch.bfloat16)):
-        monkeypatch.setattr(machine, "cpu_facts", lambda i=instructions: {"instructions": i})
-        assert autocast_type("auto", torch.device("cpu")) is dtype
-        assert autocast_type("fp32", torch.device("cpu")) is None

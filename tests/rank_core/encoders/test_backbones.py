@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -23,15 +22,6 @@ def test_the_given_dropout_is_everywhere_and_the_next_load_has_its_own(backbone)
         rates = {module.p for module in encoder.modules() if isinstance(module, nn.Dropout)}
         assert rates == {dropout}
         assert encoder.config.attention_probs_dropout_prob == dropout
-
-
-def test_a_checkpoint_in_half_precision_is_trained_in_fp32(backbone_folder, tmp_path):
-    folder = tmp_path / "half"
-    shutil.copytree(backbone_folder, folder)
-    BertModel.from_pretrained(backbone_folder, dtype=torch.bfloat16).save_pretrained(folder)
-    encoder = load_encoder(resolve_backbone(str(folder)), 0.0)
-    assert encoder.pooler is None
-    assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
 
 
 def test_the_content_hash_follows_the_contents_and_not_the_place(backbone, tmp_path):
@@ -131,7 +121,7 @@ def test_a_padding_token_that_does_not_fit_the_positions_is_refused(tmp_path):
     load_config.cache_clear()
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 3}))
-    with pytest.raises(BadInput, match=r"padding token \(3 and 1\)"):
+    with pytest.raises(BadInput, match=r"\(3 and 1\)"):
         resolve_backbone(str(folder))
 
 
@@ -144,22 +134,6 @@ def with_head(kind, task, folder):
     load_config.cache_clear()  # made in this process a moment ago
     resolve_backbone.cache_clear()
     return str(folder)
-
-
-@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "distilbert", "qwen3"])
-def test_a_trained_head_is_known_by_its_parameters_alone(kind, tmp_path):
-    name = with_head(kind, "SequenceClassification", tmp_path)
-    assert resolve_backbone(name).trained_head.endswith("ForSequenceClassification")
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"architectures": None}))
-    load_config.cache_clear()
-    resolve_backbone.cache_clear()
-    assert resolve_backbone(name).trained_head.startswith(("classifier", "pre_classifier", "score"))
-
-
-@pytest.mark.parametrize("kind", ["bert", "modernbert"])
-def test_the_head_of_a_language_model_is_no_ranking_head(kind, tmp_path):
-    assert not resolve_backbone(with_head(kind, "MaskedLM", tmp_path)).trained_head
 
 
 def test_a_pickled_checkpoint_is_read_and_named_by_its_contents(backbone_folder, tmp_path):
@@ -177,15 +151,3 @@ def test_a_pickled_checkpoint_is_read_and_named_by_its_contents(backbone_folder,
     shutil.copytree(folder, other)
     torch.save({name: weight + 1 for name, weight in weights.items()}, other / "pytorch_model.bin")
     assert resolve_backbone(str(other)).content_hash != old.content_hash
-
-
-def test_weights_that_do_not_fit_into_memory_are_refused_before_they_are_read(backbone, tmp_path):
-    number = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 + 1
-    entry = {"w": {"dtype": "U8", "shape": [number], "data_offsets": [0, number]}}
-    header = json.dumps(entry).encode()
-    shutil.copy(backbone.folder / "config.json", tmp_path)
-    with (tmp_path / "model.safetensors").open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + number)  # a hole: no block of a disk
-    with pytest.raises(BadInput, match=f"{number:,} parameters"):
-        load_encoder(replace(backbone, folder=tmp_path), 0.0)

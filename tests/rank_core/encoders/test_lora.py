@@ -1,7 +1,5 @@
 """LoRA adapters: nothing but they and the head learns, and merged they are the same model."""
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,12 +11,10 @@ from rank_core.errors import BadInput
 from rank_core.export.folder import read_model, write_model
 from rank_core.models import check_model
 from rank_core.models.build import build_model
-from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders.test_decoder_rerankers import publish as publish_decoder
 from tests.rank_core.encoders.test_published_heads import config_of, publish, scores
-from tests.rank_core.test_distributed import TRIAL, run_two
 
 pytest.importorskip("peft")
 RANK = {"training.lora_rank": 2}
@@ -117,31 +113,6 @@ def test_an_export_is_merged_and_ranks_alike(done, tmp_path):
     torch.testing.assert_close(*both, atol=1e-5, rtol=0)
 
 
-def test_a_trial_starts_from_the_adapters_of_another(done, tmp_path):
-    config, folder = done
-    again = config.override(
-        {"training.init_from": str(folder), "training.max_steps": 1}
-        | {"training.backbone_learning_rate": 1e-12, "training.head_learning_rate": 1e-12}
-    )
-    list(run_trial(again, tmp_path / "t"))
-    first, second = load_file(folder / WEIGHTS), load_file(tmp_path / "t" / WEIGHTS)
-    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
-
-
-@pytest.mark.slow
-def test_two_workers_train_adapters_like_one(small_trial, tmp_path):
-    config = small_trial.override(
-        RANK
-        | {"model.dropout": 0.0, "training.precision": "fp32", "training.batch_size": 4}
-        | {"training.backbone_learning_rate": 1e-4, "training.head_learning_rate": 1e-4}
-    )
-    *progress, result = run_trial(config, tmp_path / "one")
-    (losses, _, test, _), other = run_two(TRIAL, tmp_path, json.dumps(config.settings()))
-    assert other[0] == losses
-    alone = [point.loss for news in progress for point in news.curve]
-    assert losses == pytest.approx(alone, abs=1e-4) and test == pytest.approx(result.test)
-
-
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -158,21 +129,3 @@ def test_adapters_that_cannot_be_are_refused(small_trial, settings, named):
         backbone = resolve_backbone(config.model.backbone)
         check_model(config, backbone)
         build_model(config, backbone, init_seed=1)
-
-
-def test_adapters_of_another_backbone_are_refused(done, tmp_path):
-    _, folder = done
-    (tmp_path / "b").mkdir()
-    other = make_backbone("bert", tmp_path / "b")
-    config = TrialConfig().override(
-        {"model.backbone": str(other.folder), "training.init_from": str(folder)} | RANK
-    )
-    with pytest.raises(BadInput, match="another backbone"):
-        write_model(tmp_path / "m", config, folder / WEIGHTS)
-
-
-def test_a_missing_peft_is_named(small_trial, monkeypatch):
-    monkeypatch.setattr(lora, "find_spec", lambda name: None)
-    config = small_trial.override(RANK)
-    with pytest.raises(BadInput, match=r"ranksweep\[lora\]"):
-        check_model(config, resolve_backbone(config.model.backbone))

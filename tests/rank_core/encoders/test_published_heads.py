@@ -14,7 +14,7 @@ from rank_core.encoders.published_heads import KINDS, PublishedHead, head_proble
 from rank_core.errors import BadInput
 from rank_core.export.folder import read_model, write_model
 from rank_core.models import check_model, model_class
-from rank_core.models.build import build_model, is_deterministic
+from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone, random_weights
 
@@ -115,41 +115,11 @@ def test_scores_are_those_of_the_checkpoint_s_own_class(kind, fast, tmp_path, mo
     assert scores(config_of(folder, "maxp")).tolist() == pytest.approx(most, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "modernbert"])
-def test_key_blocks_are_scored_by_the_trained_head(kind, tmp_path):
-    folder = publish(kind, tmp_path / "published")
-    limit = resolve_backbone(folder).max_window(3)
-    window = {"chunking.window": limit, "chunking.stride": limit}
-    config = config_of(folder, "keyb", **window)
-    expected = [their_logits(folder, [d])[0] for d in DOCUMENTS.values()]  # all of them fit
-    torch.testing.assert_close(scores(config), torch.cat(expected), atol=1e-5, rtol=0)
-
-
 def test_two_labels_are_one_score(tmp_path):
     folder = publish("bert", tmp_path / "published", num_labels=2)
     logits = torch.stack([their_logits(folder, [d[:WINDOW]])[0] for d in DOCUMENTS.values()])
     expected = logits[:, 1] - logits[:, 0]
     torch.testing.assert_close(scores(config_of(folder, "firstp")), expected, atol=1e-5, rtol=0)
-
-
-def test_a_mean_of_tokens_is_read_where_the_checkpoint_says_so(tmp_path):
-    folder = publish("modernbert", tmp_path / "published", classifier_pooling="mean")
-    first = [their_logits(folder, [d[:WINDOW]])[0] for d in DOCUMENTS.values()]
-    found = scores(config_of(folder, "firstp"))
-    torch.testing.assert_close(found, torch.cat(first), atol=1e-5, rtol=0)
-    with pytest.raises(BadInput, match=r"model\.pool"):
-        scores(config_of(folder, "firstp", **{"model.pool": "cls"}))
-
-
-def test_zero_shot_the_seed_changes_nothing_and_a_new_head_does(tmp_path):
-    folder = publish("bert", tmp_path / "published")
-    backbone = resolve_backbone(folder)
-    untrained = {"training.num_epochs": 0}
-    assert is_deterministic(config_of(folder, "maxp", **untrained), backbone)
-    assert not is_deterministic(config_of(folder, "randp", **untrained), backbone)  # reads by seed
-    assert not is_deterministic(
-        config_of(folder, "maxp", **untrained, **{"model.head": "new"}), backbone
-    )
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
@@ -175,18 +145,6 @@ def test_training_moves_head_and_encoder_and_the_export_is_the_model(kind, tmp_p
     # A chunk's score by transformers alone.
     [logit] = their_logits(str(tmp_path / "exported" / "encoder"), [DOCUMENTS["one chunk"]])
     torch.testing.assert_close(logit, trained[:1], atol=1e-5, rtol=0)
-
-
-def test_a_new_head_keeps_the_pair_of_the_checkpoint_in_its_export(tmp_path):
-    folder = publish("xlm-roberta", tmp_path / "published")
-    config = config_of(folder, "firstp", **{"model.head": "new"})
-    backbone = resolve_backbone(folder)
-    model = build_model(config, backbone, init_seed=1).eval()
-    exported = export(model, config, tmp_path)
-    assert exported.backbone.layout == backbone.layout == ((0,), (2, 2), (2,))
-    torch.testing.assert_close(
-        scores(exported.config, exported.model), scores(config, model), atol=1e-6, rtol=0
-    )
 
 
 REFUSED = {
@@ -215,9 +173,3 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path):
     forget()
     with pytest.raises(BadInput, match="auto_map"):
         check_model(config_of(folder, "firstp"), resolve_backbone(folder))
-
-
-def test_a_checkpoint_without_a_head_is_refused_where_one_is_asked_for(backbone):
-    config = config_of(str(backbone.folder), "maxp", **{"model.head": "checkpoint"})
-    with pytest.raises(BadInput, match=r"model\.head"):
-        check_model(config, backbone)

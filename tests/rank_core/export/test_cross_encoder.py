@@ -11,9 +11,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import resolve_backbone
-from rank_core.export.cross_encoder import ENCODER_FOLDER, MODULES, row_tokens
 from rank_core.export.folder import write_model
 from rank_core.export.reranker import Reranker
+from rank_core.export.serving import ENCODER_FOLDER, MODULES, row_tokens
 from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import suited
@@ -93,21 +93,11 @@ def test_what_is_no_cross_encoder_cannot_be_opened_as_one(kind, name, tmp_path):
     """With a head drawn at random it would rank, differently each time."""
     folder, _ = written(kind, name, tmp_path)
     assert not (folder / "modules.json").exists()
-    assert not_opened_by_transformers(folder)
+    with pytest.raises((OSError, ValueError)):
+        AutoModelForSequenceClassification.from_pretrained(folder)
     try:
         from sentence_transformers import CrossEncoder
     except ImportError:
         return
     with pytest.raises((OSError, ValueError)):
         CrossEncoder(str(folder), device="cpu", local_files_only=True)
-
-
-def not_opened_by_transformers(folder):
-    with pytest.raises((OSError, ValueError)):
-        AutoModelForSequenceClassification.from_pretrained(folder)
-    return True
-
-
-def test_transformers_draws_no_head_for_a_cross_encoder_either(tmp_path):
-    folder, _ = written("bert", "firstp", tmp_path)
-    assert (folder / "modules.json").exists() and not_opened_by_transformers(folder)

@@ -4,11 +4,9 @@ import json
 import os
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data.load import load_collection
@@ -82,19 +80,6 @@ def test_a_query_ranks_texts_by_their_places_or_their_ids(reranker, texts):
     assert run[query_id] == pytest.approx(dict(by_id), abs=1e-6)
 
 
-def test_several_threads_rank_at_once(reranker, texts):
-    queries, documents, _ = texts
-    some = dict(list(documents.items())[:7])
-
-    def rank(query):
-        return dict(reranker.rank(query, some))
-
-    alone = [rank(query) for query in queries.values()] * 5
-    with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(rank, [*queries.values()] * 5))
-    assert [pytest.approx(scores, abs=1e-5) for scores in alone] == together
-
-
 def test_documents_are_read_in_blocks_and_the_depth_is_the_trial_s(
     trial, reranker, texts, monkeypatch
 ):
@@ -113,15 +98,9 @@ def test_documents_are_read_in_blocks_and_the_depth_is_the_trial_s(
 
 def test_what_has_no_text_is_named(reranker, texts):
     queries, documents, candidates = texts
-    query_id = next(iter(queries))
-    for run, law in (
-        ({"q?": {}}, r"every query of the run must have a text; 'q\?' has none"),
-        ({query_id: {"d?": 1.0}}, rf"'d\?' of query '{query_id}' has none"),
-    ):
-        with pytest.raises(BadInput, match=law):
+    for run, named in (({"q?": {}}, r"'q\?'"), ({next(iter(queries)): {"d?": 1.0}}, r"'d\?'")):
+        with pytest.raises(BadInput, match=named):
             reranker.rerank(run, queries, documents)
-    with pytest.raises(BadInput, match="one query and several documents"):
-        reranker.rank("query", "one text")
     with pytest.raises(BadInput, match="depth >= 1"):
         reranker.rerank(candidates, queries, documents, depth=0)
 
@@ -146,16 +125,6 @@ def flip(path):
     path.write_bytes(content)
 
 
-def zeros(path):
-    save_file({name: 0 * weight for name, weight in load_file(path).items()}, path)
-
-
-def nan(path):
-    weights = load_file(path)
-    weights[min(weights)] *= float("nan")
-    save_file(weights, path)
-
-
 def edit(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
@@ -167,26 +136,14 @@ def edit_window(path):
 
 DAMAGES = {
     "flipped bit": ("encoder/model.safetensors", flip),
-    "cut": ("encoder/model.safetensors", lambda path: os.truncate(path, 1000)),
-    "empty": ("encoder/model.safetensors", lambda path: os.truncate(path, 0)),
-    "NaN": ("encoder/model.safetensors", nan),
     "absent": ("encoder/model.safetensors", Path.unlink),
-    "head of zeros": (REST, zeros),
     "empty head": (REST, lambda path: os.truncate(path, 0)),
-    "cut tokenizer": ("encoder/tokenizer.json", lambda path: os.truncate(path, 500)),
-    "empty tokenizer": ("encoder/tokenizer.json", lambda path: os.truncate(path, 0)),
     "other tokenizer": ("encoder/tokenizer_config.json", lambda path: path.write_text("{}")),
-    "no config": ("encoder/config.json", Path.unlink),
-    "config of another type": ("encoder/config.json", lambda path: path.write_text("[1]")),
-    "empty description": (FILE, lambda path: os.truncate(path, 0)),
     "cut description": (FILE, lambda path: os.truncate(path, 300)),
-    "a list": (FILE, lambda path: path.write_text("[]")),
     "nested": (FILE, lambda path: path.write_text("[" * 100_000)),
     "not UTF-8": (FILE, lambda path: path.write_bytes(b"\xff\xfe{}")),
-    "settings as text": (FILE, lambda path: edit(path, settings="x")),
     "files as a number": (FILE, lambda path: edit(path, files=3)),
     "edited window": (FILE, edit_window),
-    "edited origin": (FILE, lambda path: edit(path, about={})),
 }
 
 
@@ -197,12 +154,6 @@ def test_a_changed_file_is_named(folder, tmp_path, damage):
     change(tmp_path / "m" / name)
     with pytest.raises(BadInput, match=f"{tmp_path / 'm' / name} must be as .* export the model"):
         Reranker.load(tmp_path / "m")
-
-
-def test_the_card_may_be_edited(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "m")
-    (tmp_path / "m" / "README.md").write_text("# Another\n")
-    assert Reranker.load(tmp_path / "m").rank("amber", ["birch"])
 
 
 @pytest.mark.parametrize("written", [1, 2, 99, "3", None])
@@ -216,35 +167,19 @@ def test_another_version_s_folder_is_refused(folder, tmp_path, written):
         Reranker.load(tmp_path / "m")
 
 
-HALF = "half of a surrogate pair at character 1"
-
-
 @pytest.mark.parametrize(
-    ("query", "documents", "law"),
+    ("query", "documents", "named"),
     [
-        ("a\ud800", ["x"], f"query must be valid Unicode; it has {HALF}"),
-        ("a", ["x", "b\udc00"], f"document '1' must be valid Unicode; it has {HALF}"),
-        ("a", {"d": None}, "document 'd' must be a text, got None"),
-        ("a", [3], "document '0' must be a text, got 3"),
-        (None, ["x"], "query must be a text, got None"),
-        ("a", None, "one query and several documents"),
+        ("a\ud800", ["x"], "query"),
+        ("a", ["x", "b\udc00"], "document '1'"),
+        ("a", {"d": None}, "document 'd'"),
+        (None, ["x"], "query"),
+        ("a", None, "several documents"),
     ],
 )
-def test_what_is_no_text_is_named(reranker, query, documents, law):
-    with pytest.raises(BadInput, match=law):
+def test_what_is_no_text_is_named(reranker, query, documents, named):
+    with pytest.raises(BadInput, match=named):
         reranker.rank(query, documents)
-
-
-@pytest.mark.parametrize("score", [None, "z", float("nan"), float("inf")])
-def test_a_first_stage_has_finite_numbers(reranker, score):
-    with pytest.raises(BadInput, match=r"first_stage must have finite numbers, got .* '1'"):
-        reranker.rank("a", ["x", "y"], first_stage=[1.0, score])
-
-
-def test_no_folder_of_this_machine_is_in_the_description(trial, folder, collection_folder):
-    text = (folder / FILE).read_text()
-    assert str(collection_folder) not in text and collection_folder.name in text
-    assert read_model(folder).config.collection == collection_folder.name
 
 
 def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, monkeypatch):

@@ -1,23 +1,18 @@
-"""BM25 as Lucene computes it: the formula, words, stems, one-byte lengths and the real rankings."""
+"""BM25 and RM3 as Lucene computes them: formula, words, stems, one-byte lengths; their tuning."""
 
+import json
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rank_core.data.load import load_collection
-from rank_core.data.trec import read_lines
+from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
-from rank_core.first_stage.analysis import lucene_analyser
-from rank_core.first_stage.bm25 import byte_to_length, length_to_byte
-from rank_core.first_stage.porter import stem
-
-ROOT = Path(__file__).parents[3]
-SHARED = Path(os.environ.get("RANKSWEEP_SHARED_DATA") or ROOT.parent / "shared" / "data")
+from rank_core.first_stage.analysis import lucene_analyser, stem
+from rank_core.first_stage.bm25 import byte_to_length, expanded, length_to_byte, may_expand
+from rank_core.first_stage.tuning import tune_bm25
+from rank_core.trial.trial import run_trial
 
 
 def written_out_bm25(documents, query, k1, b):
@@ -59,55 +54,11 @@ def test_scores_are_those_of_the_formula(k1, b):
         assert run[query_id] == pytest.approx(written_out_bm25(documents, text, k1, b), rel=1e-5)
 
 
-def test_a_smaller_depth_is_a_prefix_of_a_larger_one():
-    rng = np.random.default_rng(4)
-    documents = random_collection(rng, 60)
-    queries = {"q": "bkx clx dmx"}
-    everything = list(Bm25Index(documents).run(queries, depth=100)["q"].items())
-    assert 20 < len(everything) < 60
-    for depth in range(1, 20):
-        assert (
-            list(Bm25Index(documents).run(queries, depth=depth)["q"].items()) == everything[:depth]
-        )
-
-
 def test_equal_scores_are_ordered_by_doc_id_even_at_the_depth_limit():
     documents = {doc_id: "same words here" for doc_id in ("e", "b", "d", "a", "c")}
     documents["z"] = "same same words"
     run = Bm25Index(documents).run({"q": "same"}, depth=4)
     assert list(run["q"]) == ["z", "a", "b", "c"]
-
-
-def test_only_documents_that_share_a_term_are_retrieved():
-    documents = {"a": "reading files quickly", "b": "writing sockets", "c": ""}
-    queries = {"hit": "Read a FILE!", "stop words": "the and of", "unknown": "zebra", "blank": " "}
-    run = Bm25Index(documents).run(queries)
-    assert {query_id: list(ranked) for query_id, ranked in run.items()} == {
-        "hit": ["a"],
-        "stop words": [],
-        "unknown": [],
-        "blank": [],
-    }
-
-
-@pytest.mark.parametrize("documents", [{}, {"a": ""}, {"a": "the", "b": "?!"}])
-def test_documents_without_any_term_give_empty_rankings(documents):
-    assert Bm25Index(documents).run({"q": "the cat"}) == {"q": {}}
-
-
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [
-        ("the parser's tokens", "parser"),
-        ("the parser\u2019s tokens", "parser"),
-        ("it doesn't matter", "doesn't"),
-        ("C and R", "c"),  # Lucene keeps single characters
-        ("relational databases", "relate"),  # Porter: both become `relat`
-        ("Größe", "größe"),
-    ],
-)
-def test_the_analysis_matches_words_as_lucene_does(text, query):
-    assert list(Bm25Index({"a": text, "b": "other"}).run({"q": query})["q"]) == ["a"]
 
 
 def test_three_documents_by_hand():
@@ -221,38 +172,82 @@ def test_invalid_settings_are_refused():
         Bm25Index({"a": "text"}).run({"q": "text"}, depth=0)
 
 
-def supplied_run(path):
-    """The run in the order of its ranks: its scores have four decimals, so they tie."""
-    run = {}
-    for _, line in read_lines(path):
-        query_id, _, doc_id, rank, _, _ = line.split()
-        run.setdefault(query_id, {})[doc_id] = 1.0 / int(rank)
-    return run
+def test_two_documents_by_hand():
+    # Shares: apple 1/2, pear 1/2 of the first; plum 3/4, apple 1/4 of the second (fig is its third
+    # term, of which two count). Times scores 3 and 1: apple 1.75, pear 1.5, plum 0.75, of which the
+    # two largest, over 3.25, are apple 7/13 and pear 6/13. Mixed with the query, one quarter of it:
+    # apple 1/4 + 3/4 * 7/13 = 34/52, pear 3/4 * 6/13 = 18/52.
+    documents = [{"apple": 2, "pear": 2}, {"plum": 3, "apple": 1, "fig": 1}]
+    weights = expanded({"apple": 1}, documents, [3.0, 1.0], Rm3(fb_terms=2, original_weight=0.25))
+    assert weights == pytest.approx({"apple": 34 / 52, "pear": 18 / 52})
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(("weight", "kept"), [(0.5, 0.5), (1.0, 1.0), (0.0, 1.0)])
+def test_a_query_without_expansion_keeps_its_terms_at_its_own_weight(weight, kept):
+    for documents, scores in (([], []), ([{}], [2.0])):
+        settings = Rm3(original_weight=weight)
+        weights = expanded({"apple": 3, "fig": 1}, documents, scores, settings)
+        assert weights == {"apple": 0.75 * kept, "fig": 0.25 * kept}
+
+
 @pytest.mark.parametrize(
-    ("name", "split", "published"),
+    ("term", "num_with", "allowed"),
     [
-        pytest.param("medquad-far", "dev", {}, marks=pytest.mark.slow),
-        ("medquad-far", "test", {"nDCG@10": 0.340, "RR": 0.233, "R@100": 0.925}),
-        pytest.param("medquad", "dev", {"nDCG@10": 0.878}, marks=pytest.mark.slow),
-        pytest.param("medquad", "test", {"nDCG@10": 0.920}, marks=pytest.mark.slow),
+        ("pear", 2, True),
+        ("pear", 3, False),  # more than a tenth of 20
+        ("p", 1, False),
+        ("a" * 20, 1, True),
+        ("a" * 21, 1, False),
+        ("p\u00e9ar", 1, False),
     ],
 )
-def test_all_rankings_are_those_of_a_real_lucene_index_to_the_last_rank(name, split, published):
-    if not (SHARED / name).is_dir():
-        pytest.skip(f"no collection {name} in {SHARED}; RANKSWEEP_SHARED_DATA may name its folder")
-    collection = load_collection(str(SHARED / name))
-    judged = collection.splits[split]
-    lucene = supplied_run(SHARED / name / split / "bm25.top100.run.gz")
-    ours = Bm25Index(collection.documents).run(judged.queries)
-    overlaps = [len({*list(ours[q])[:10]} & {*list(lucene[q])[:10]}) / 10 for q in lucene]
-    assert len(overlaps) == len(judged.queries) and min(overlaps) == 1.0
-    assert {q: list(ranked) for q, ranked in ours.items()} == {
-        q: list(ranked) for q, ranked in lucene.items()
-    }
-    measures = ["nDCG@10", "RR", "R@100"]
-    values, theirs = (mean_values(per_query(judged.qrels, run, measures)) for run in (ours, lucene))
-    assert values == pytest.approx(theirs, abs=1e-9)
-    assert {measure: round(values[measure], 3) for measure in published} == published
+def test_terms_that_may_expand_a_query_are_plain_and_rare(term, num_with, allowed):
+    assert may_expand(term, num_with, 20) is allowed
+
+
+def test_as_a_system_it_reorders_the_candidates(small_trial, tmp_path):
+    for name in ("bm25", "bm25-rm3"):
+        *_, result = run_trial(small_trial.override({"model.name": name}), tmp_path / name)
+        assert result.encoder_tokens == 0
+    plain, rm3 = (read_run(tmp_path / name / "test.run.gz") for name in ("bm25", "bm25-rm3"))
+    assert {q: set(docs) for q, docs in plain.items()} == {q: set(docs) for q, docs in rm3.items()}
+    assert plain != rm3
+
+
+PLAIN = Bm25Settings(k1=0.9, b=0.0)
+NORMALISED = Bm25Settings(k1=0.9, b=1.0)
+
+# One query word, once in a short and once in a long document: only b = 1 prefers the short one,
+# with b = 0 they tie and the doc_id decides.
+DOCUMENTS = {"a_long": "apple " + "filler " * 30, "b_short": "apple", "c": "pear"}
+QUERIES = {"q": "apple", "not judged": "pear"}
+QRELS = {"q": {"b_short": 1}}
+
+
+def test_the_best_point_of_the_grid_is_chosen_and_all_are_recorded():
+    tuning = tune_bm25(Bm25Index(DOCUMENTS), QUERIES, QRELS, "RR", (PLAIN, NORMALISED))
+    assert tuning.best == NORMALISED
+    assert [(point.settings, point.value) for point in tuning.table] == [
+        (PLAIN, 0.5),
+        (NORMALISED, 1.0),
+    ]
+    record = json.loads(json.dumps(tuning.record()))
+    assert record["best"] == {"k1": 0.9, "b": 1.0, "rm3": None}
+    assert record["measure"] == "RR" and record["num_queries"] == 1 and record["depth"] == 100
+    assert [point["value"] for point in record["table"]] == [0.5, 1.0]
+
+
+def test_of_equally_good_points_the_earliest_wins():
+    index = Bm25Index(DOCUMENTS)
+    for grid in ((PLAIN, NORMALISED), (NORMALISED, PLAIN)):
+        assert tune_bm25(index, QUERIES, QRELS, "R@100", grid).best == grid[0]
+
+
+def test_what_cannot_be_tuned_is_refused():
+    index = Bm25Index(DOCUMENTS)
+    with pytest.raises(BadInput, match="points"):
+        tune_bm25(index, QUERIES, QRELS, "RR", ())
+    with pytest.raises(BadInput, match="judged queries"):
+        tune_bm25(index, {"other": "apple"}, QRELS)
+    with pytest.raises(BadInput, match="nDCG@ten"):
+        tune_bm25(index, QUERIES, QRELS, "nDCG@ten")

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from transformers import LongformerConfig
 
 from rank_core.chunking.batches import Chunk
-from rank_core.encoders.longformer import QueryGlobalLongformer
+from rank_core.encoders.sparse import QueryGlobalLongformer
 from rank_core.models.build import build_model
 from rank_core.models.qds import PATTERNS, QdsTransformer, SentenceReader
 from rank_core.settings.config import Chunking, Model, TrialConfig

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rank_core.data.divide import divided, fold_parts, query_share
+from rank_core.data.folds import divided, fold_parts, query_share
 from rank_core.data.load import load_collection
 from sweeps.__main__ import main
 

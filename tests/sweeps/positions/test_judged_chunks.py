@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from rank_core.llm.chat import ChatClient, ChatModel
-from rank_core.llm.ledger import Ledger
+from rank_core.llm.chat import ChatClient, ChatModel, Ledger
 from sweeps.positions.judged_chunks import grading_chat, judge_chunks, parse_grade, summarise
 from sweeps.positions.rsv import RelevantPair
 from tests.rank_core.llm.server import chat_server

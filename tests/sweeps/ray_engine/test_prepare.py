@@ -2,7 +2,7 @@
 
 import pytest
 
-from rank_core.data.disk.document_store import STORES
+from rank_core.data.store import STORES
 from rank_core.errors import BadInput
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -12,7 +12,6 @@ from rank_core.data.transforms.expression import (
     make_transform,
     parse_collection_expression,
     transform_class,
-    with_folder,
 )
 from rank_core.data.transforms.transform import derived_hash, spelled
 from rank_core.errors import BadInput
@@ -81,11 +80,6 @@ def test_a_wrong_expression_is_refused_before_anything_is_loaded(text, message):
         parse_collection_expression(text)
 
 
-def test_a_folder_can_be_made_absolute_inside_an_expression():
-    assert with_folder("docs|debias(seed=2)", "/data/docs") == "/data/docs|debias(seed=2)"
-    assert with_folder("docs", "/data/docs") == "/data/docs"
-
-
 def test_every_transform_is_registered_under_its_own_name():
     assert {name: transform_class(name).name for name in TRANSFORMS} == {n: n for n in TRANSFORMS}
     assert set(EXAMPLES) == set(TRANSFORMS)  # no example of a name that is gone
@@ -126,29 +120,6 @@ def test_a_transform_leaves_its_source_alone_and_gives_the_same_again(name, pass
     assert _content(first) == _content(second)
     assert first.content_hash == second.content_hash != passages.content_hash
     assert first.name.startswith(f"passages|{name}(")
-
-
-@every_random_transform
-def test_another_seed_gives_another_collection(name, passages):
-    first = apply_transforms(passages, [(name, EXAMPLES[name])])
-    other = apply_transforms(passages, [(name, EXAMPLES[name] | {"seed": 2})])
-    assert _content(other) != _content(first)
-    assert other.content_hash != first.content_hash
-    assert "seed=1" in first.name
-
-
-@every_transform
-def test_the_documents_of_a_result_are_a_mapping_without_contradictions(name, passages):
-    made = apply_transforms(passages, [(name, EXAMPLES[name])])
-    doc_ids = list(made.documents)
-    assert len(made.documents) == len(doc_ids) == len(set(doc_ids))
-    assert all(doc_id in made.documents and made.documents[doc_id] for doc_id in doc_ids)
-    assert "no such document" not in made.documents
-    for split in made.splits.values():
-        ranked = [doc_id for query_id in split.queries for doc_id in split.candidates[query_id]]
-        assert {*ranked, *(d for of_query in split.qrels.values() for d in of_query)} <= set(
-            doc_ids
-        )
 
 
 def test_transforms_are_applied_from_left_to_right(passages):

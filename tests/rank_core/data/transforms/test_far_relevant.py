@@ -8,8 +8,7 @@ import pytest
 
 from rank_core.data.transforms.far_relevant import FarRelevant, bury
 from rank_core.errors import BadInput
-from rank_core.first_stage import Bm25Index
-from rank_core.records import Collection, Split
+from rank_core.records import Split
 
 SMALL = {"first_position": 40, "max_length": 150}
 
@@ -54,31 +53,6 @@ def test_a_distractor_that_leaves_no_room_for_the_relevant_passage_is_cut():
     assert (whole.text, whole.word_start) == ("a a b R R R", 3)  # the longest that fits
     with pytest.raises(BadInput, match="have 2 words together, and 3 are needed"):
         bury("R R", drawn[:1], **rules, rng=Drawn(5, 0))
-
-
-@pytest.mark.parametrize(("words", "found"), [("", 0), ("R R R R", 4)])
-def test_a_relevant_passage_that_cannot_be_in_a_document_is_refused(words, found):
-    with pytest.raises(BadInput, match=f"got {found} words, first_position=3, max_length=6"):
-        bury(
-            words, ["a"], first_position=3, max_length=6,
-            rng=np.random.default_rng(1),
-        )  # fmt: skip
-
-
-def lengths(count=4000):
-    rng = np.random.default_rng(11)
-    made = [bury("R", ["a"] * 60, first_position=20, max_length=59, rng=rng) for _ in range(count)]
-    return np.array([len(document.text.split()) for document in made]), made
-
-
-def test_lengths_are_uniform_between_the_limits():
-    # Fillers of one word: a length is met exactly, so all 39 from 21 to 59 are equally likely.
-    found, made = lengths()
-    counts = Counter(found.tolist())
-    assert sorted(counts) == list(range(21, 60))
-    assert [document.drawn_length for document in made] == found.tolist()
-    chi_square = sum((count - 4000 / 39) ** 2 / (4000 / 39) for count in counts.values())
-    assert chi_square < 72  # P(chi-square of 38 degrees > 72) < .001
 
 
 def test_the_relevant_passage_is_anywhere_after_the_first_words_with_equal_chances():
@@ -165,28 +139,3 @@ def test_a_limit_on_queries_samples_each_split(passages):
     made = FarRelevant(**SMALL, max_queries=2)(passages)
     assert [len(split.queries) for split in made.splits.values()] == [2, 2, 2]
     assert len(made.documents) == 6
-
-
-def test_the_candidates_are_bm25_over_the_new_documents(made):
-    for split in made.splits.values():
-        assert split.candidates == Bm25Index(made.documents).run(split.queries)
-
-
-def test_too_few_or_too_long_passages_are_refused_with_a_remedy(passages):
-    with pytest.raises(BadInput, match="set first_position to at most") as caught:
-        FarRelevant(first_position=9000, max_length=9500)(passages)
-    most = int(str(caught.value).rpartition(" ")[2])
-    assert FarRelevant(first_position=most, max_length=most + 500)(passages).documents
-    with pytest.raises(BadInput, match=f"have {most} words"):
-        FarRelevant(first_position=most + 1, max_length=most + 500)(passages)
-    judged = passages.splits["train"].qrels["train-0"]
-    documents = {doc_id: passages.documents[doc_id] for doc_id in judged}
-    with pytest.raises(BadInput, match="use a collection of passages"):
-        whole = Split({"q": "text"}, {"q": dict.fromkeys(judged, 1)}, {"q": {}})
-        FarRelevant(**SMALL)(Collection("whole", "hash", documents, {"test": whole}))
-    short = {
-        doc_id: text if doc_id > "p050" else "x " * 200
-        for doc_id, text in passages.documents.items()
-    }
-    with pytest.raises(BadInput, match=r"of 1 to 110 words .* none of the 6 queries of train"):
-        FarRelevant(**SMALL)(dataclasses.replace(passages, documents=short, content_hash="long"))

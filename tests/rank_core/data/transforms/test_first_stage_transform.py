@@ -7,7 +7,6 @@ import pytest
 
 from rank_core.data.transforms.expression import parse_collection_expression
 from rank_core.data.transforms.first_stage import FirstStage
-from rank_core.data.transforms.judgments import Deep
 from rank_core.data.transforms.transform import derived_hash
 from rank_core.errors import BadInput
 from rank_core.first_stage import Bm25Index, Bm25Settings
@@ -117,15 +116,6 @@ def test_bad_settings_are_refused_before_anything_is_loaded(settings, message):
     with pytest.raises(BadInput) as caught:
         parse_collection_expression(f"x|first-stage({settings})")
     assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_undoing_a_transform_and_tuning_without_dev_are_refused(collection):
-    with pytest.raises(BadInput, match="must come before deep"):
-        FirstStage()(Deep(rate=0.5)(collection))
-    assert FirstStage(by="given", dev_depth=1)(Deep(rate=0.5)(collection))
-    only_test = Collection("t", "h", collection.documents, {"test": collection.splits["test"]})
-    with pytest.raises(BadInput, match="needs a dev split, t has only test"):
-        FirstStage(tune="RR")(only_test)
 
 
 @pytest.fixture

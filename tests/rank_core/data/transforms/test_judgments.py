@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rank_core.data.transforms.judgments import Deep, Shallow
-from rank_core.errors import BadInput
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # Zhang, Yates & Lin 2021
 every_rate = pytest.mark.parametrize("rate", RATES)
@@ -68,18 +67,6 @@ def test_shares_by_hand():
     assert whole == {"a": 5, "b": 3}
 
 
-def test_shallow_needs_a_judgment_for_every_query(judged):
-    with pytest.raises(BadInput, match="got 2 for 4 queries; deep has no such limit"):
-        Shallow(rate=0.5)(judged([1, 1, 1, 1]))
-    assert len(qrels(Deep(rate=0.5)(judged([1, 1, 1, 1])))) == 2
-
-
-@both
-def test_a_rate_that_keeps_nothing_is_refused(kind, judged):
-    with pytest.raises(BadInput, match=r"rate=0.01 of 20 judgments is none"):
-        kind(rate=0.01)(judged([10, 10]))
-
-
 @both
 def test_seeds_give_other_samples_and_a_smaller_rate_a_part_of_a_larger_one(kind, judged):
     source = judged(random_counts(1))
@@ -115,11 +102,3 @@ def test_candidates_that_lost_their_judgment_stay_unless_they_are_hidden(kind, j
         ranked = source.splits["train"].candidates[query_id]
         assert shown.splits["train"].candidates[query_id] == ranked
         assert list(hidden.splits["train"].candidates[query_id]) == [*kept, "other"]
-
-
-@both
-def test_a_collection_without_training_has_nothing_to_sample(kind, judged):
-    source = judged([4])
-    del source.splits["train"]
-    with pytest.raises(BadInput, match="has no train split, only test"):
-        kind(rate=0.5)(source)

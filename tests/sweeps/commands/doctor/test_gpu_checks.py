@@ -92,11 +92,11 @@ def test_a_gpu_that_hangs_ends_the_checks(pretended, monkeypatch):
 
 
 PLANTED = """
-from rank_core.encoders import flat_bert
+from rank_core.encoders import packed
 def lost_residual(ctx, y_TK, residual_TH):
     x_TH, weight = ctx.saved_tensors
     return y_TK @ weight, y_TK.t() @ x_TH, y_TK.sum(0)
-flat_bert._Product.backward = staticmethod(lost_residual)
+packed._Product.backward = staticmethod(lost_residual)
 """
 
 

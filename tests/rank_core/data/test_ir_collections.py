@@ -1,11 +1,23 @@
-"""Collections by name, read from small files in the formats of the real ones, without network."""
+"""Collections and ids of ir_datasets, read from small files in the formats of the real ones;
+missing and damaged files are named."""
+
+import gzip
+import json
+import shutil
 
 import pytest
 
+from rank_core.chunking.inputs import content_hashes
+from rank_core.data.folder import SPLITS
+from rank_core.data.ir_collections import IrSource
 from rank_core.data.load import load_collection
-from rank_core.data.trec import read_run
+from rank_core.data.named import NAMED
+from rank_core.data.named_files import named_digest, named_qrels, named_queries, named_run
+from rank_core.data.trec import read_qrels, read_queries, read_run
 from rank_core.errors import BadInput
-from rank_core.trial.trial import run_trial
+from rank_core.settings.config import TrialConfig
+from sweeps.__main__ import main
+from tests.rank_core.data import real_formats
 
 
 def first_and_last(mapping):
@@ -36,13 +48,6 @@ def test_a_relevant_document_that_is_missing_is_measured_and_not_trained_on(writ
     assert splits["dev"].qrels["200"] == {"D0": 2, "D1": 1, "D2": 0, "D999": 1}
 
 
-def test_dl_hard_takes_its_candidates_from_both_years(written):
-    written("msmarco_documents")
-    test = load_collection("msmarco-doc-hard").splits["test"]
-    assert test.qrels == {"915593": {"D4": 3}, "1108100": {"D5": 1, "D6": 0}}
-    assert [len(ranked) for ranked in test.candidates.values()] == [10, 10]
-
-
 def test_pooled_years_keep_their_queries_apart(written):
     written("msmarco_documents")
     pooled = load_collection("msmarco-doc-dl19-20").splits["test"]
@@ -50,25 +55,6 @@ def test_pooled_years_keep_their_queries_apart(written):
     assert list(pooled.queries) == list(pooled.qrels) == list(pooled.candidates) == ids
     alone = load_collection("msmarco-doc-dl20").splits["test"]
     assert pooled.candidates["dl20/1108100"] == alone.candidates["1108100"]
-
-
-def test_collections_over_the_same_documents_share_one_store(written):
-    written("msmarco_documents")
-    one, other = load_collection("msmarco-doc"), load_collection("msmarco-doc-hard")
-    assert one.documents.folder == other.documents.folder
-    assert one.content_hash != other.content_hash
-
-
-def test_msmarco_v2_is_zero_shot_and_keeps_ranked_and_relevant_documents_only(written):
-    written("msmarco_documents_v2")
-    collection = load_collection("msmarco-doc-v2-dl21")
-    assert list(collection.documents) == [f"msmarco_doc_00_{n}" for n in (0, 1, 2, 3, 4, 17)]
-    assert collection.documents["msmarco_doc_00_17"] == "T17 H b"
-    assert list(collection.splits) == ["test"]
-    with pytest.raises(BadInput, match="msmarco-doc-v2-dl21 has no train split, only test"):
-        collection.splits["train"]
-    pooled = load_collection("msmarco-doc-v2-dl21-23").splits["test"]
-    assert list(pooled.queries) == ["dl21/7", "dl22/7", "dl23/7"]
 
 
 def test_msmarco_passages_are_ranked_by_bm25(written):
@@ -112,15 +98,6 @@ def test_folds_differ_in_their_hash_and_descriptions_are_read_as_one_line(writte
     assert len({collection.documents.folder for collection in found}) == 1
 
 
-def test_a_collection_with_splits_of_its_own_has_no_folds(written):
-    written("msmarco_documents")
-    with pytest.raises(BadInput, match="msmarco-doc has its own splits and no folds"):
-        load_collection("msmarco-doc/fold2")
-    written("robust04")
-    with pytest.raises(BadInput, match=r"unknown fold 'fold6'.*fold1, fold2"):
-        load_collection("robust04-title/fold6")
-
-
 def test_beir_is_read_from_its_zip_and_ranked_by_bm25(written):
     written("beir", "nfcorpus", ("train", "dev", "test"))
     collection = load_collection("beir-nfcorpus")
@@ -146,16 +123,6 @@ def test_an_ir_datasets_id_includes_its_sibling_splits(written):
         load_collection("ir:beir/nfcorpse")
 
 
-def test_a_trial_trains_and_tests_on_a_collection_by_name(written, small_trial, tmp_path):
-    written("msmarco_documents")
-    config = small_trial.override({"collection": "msmarco-doc-dl19-20"})
-    *_, result = run_trial(config, tmp_path)
-    assert 0 < result.test["nDCG@10"] <= 1
-    run = read_run(tmp_path / "test.run.gz")
-    assert list(run) == ["dl19/915593", "dl19/915594", "dl20/1108100", "dl20/1108101"]
-    assert run["dl20/1108100"].keys() == {f"D{n}" for n in range(10)}
-
-
 def test_gov2_needs_a_run_and_keeps_its_documents(written, ir_home):
     written("gov2")
     with pytest.raises(BadInput, match=r"put a TREC run for its pool queries at .*runs/gov2-title"):
@@ -178,12 +145,6 @@ def test_gov2_needs_a_run_and_keeps_its_documents(written, ir_home):
     assert all(j["GX000-01-0000009"] == 1 for j in collection.splits["test"].qrels.values())
 
 
-def test_an_id_of_crawled_pages_needs_a_run_as_well(written):
-    written("gov2")
-    with pytest.raises(BadInput, match=r"for its test queries at .*runs/ir_gov2_trec-tb-2004/test"):
-        load_collection("gov2/trec-tb-2004")
-
-
 def test_a_run_with_unknown_documents_is_refused(written, ir_home):
     written("gov2")
     folder = ir_home / "runs" / "gov2-mq2007"
@@ -196,3 +157,109 @@ def test_a_run_with_unknown_documents_is_refused(written, ir_home):
     (folder / "pool.run").write_text("1 Q0 GX000-00-0000001 1 2 x\n")
     collection = load_collection("gov2-mq2007")
     assert sum(len(split.queries) for split in collection.splits.values()) == 14  # 6 of grade 0
+
+
+@pytest.fixture(scope="module")
+def other_home(tmp_path_factory):
+    return tmp_path_factory.mktemp("other") / "home"
+
+
+@pytest.fixture
+def empty_home(ir_environment, other_home, monkeypatch):
+    for name, value in (ir_environment | {"IR_DATASETS_HOME": str(other_home)}).items():
+        monkeypatch.setenv(name, value)
+    shutil.rmtree(other_home, ignore_errors=True)
+    real_formats.settle_ir_datasets(other_home)
+    return other_home
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("robust04-desc", "disks45/corpus"), ("beir-trec-covid", "trec-covid")]
+)
+def test_a_missing_file_is_named_by_its_dataset_and_path(empty_home, own_cache, capfd, name, path):
+    with pytest.raises(BadInput, match=r"(disks45|beir)/[\w/-]+ could not be read") as caught:
+        load_collection(name)
+    assert path in str(caught.value) + capfd.readouterr().err and "\n" not in str(caught.value)
+
+
+def test_a_damaged_file_is_refused_by_the_name_of_its_dataset(empty_home, own_cache):
+    real_formats.msmarco_documents(empty_home)
+    path = empty_home / "msmarco-document" / "collection.tsv.gz"
+    whole = path.read_bytes()
+    for damaged in (whole[:-200], gzip.compress(b"")):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="msmarco-document"):
+            load_collection("msmarco-doc")
+    path.write_bytes(whole)
+    assert len(load_collection("msmarco-doc").documents) == 30
+
+
+every_name = pytest.mark.parametrize("name", sorted(NAMED))
+
+
+@every_name
+def test_every_part_has_documents_queries_and_judgments(name, ir_home):
+    recipe = NAMED[name]
+    for part in recipe.parts:
+        source = IrSource(part.dataset_id)
+        assert source.has("docs", "queries", "qrels")
+        if part.candidates:
+            assert all(IrSource(ranked).has("scoreddocs") for ranked in part.candidates)
+        if part.query_field:
+            assert part.query_field in source._dataset.queries_cls()._fields
+
+
+@every_name
+def test_all_parts_rank_the_same_documents(name, ir_home):
+    assert len({IrSource(part.dataset_id).documents_id for part in NAMED[name].parts}) == 1
+
+
+DEV = "ir:msmarco-document/dev"
+
+
+@pytest.fixture
+def documents(written, tmp_path, monkeypatch):
+    """MS MARCO documents in small, and a folder to write in."""
+    written("msmarco_documents")
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_an_id_gives_what_its_files_give(documents):
+    assert named_qrels(DEV)["200"] == {"D0": 2, "D1": 1, "D2": 0, "D999": 1}
+    assert named_queries(DEV)["201"] == "what is 201"
+    assert list(dict(named_run(DEV))["200"]) == [f"D{n}" for n in range(10)]
+
+
+def test_a_missing_part_of_an_id_is_named(documents):
+    with pytest.raises(BadInput, match="has no qrels, only docs"):
+        named_qrels("ir:msmarco-document")
+    with pytest.raises(BadInput, match="unknown ir_datasets id 'msmarco-documents'; did you mean"):
+        named_qrels("ir:msmarco-documents")
+
+
+def test_an_id_is_divided(documents):
+    words = ["--qrels", DEV, "--queries", DEV, "--docs", DEV, "--run", DEV]
+    words += ["--test", "ir:msmarco-document/trec-dl-2019", "--shares", "1,1", "--salt", "a"]
+    folder = documents / "divided"
+    assert main(["split", *words, "--to", str(folder)]) == 0
+    queries = {name: read_queries(folder / name / "queries.tsv") for name in SPLITS}
+    assert {name: list(ids) for name, ids in queries.items()} == {
+        "train": ["201"],
+        "dev": ["200"],
+        "test": ["915593", "915594"],
+    }
+    assert read_qrels(folder / "dev" / "qrels.trec") == {"200": named_qrels(DEV)["200"]}
+    assert list(read_run(folder / "train" / "first-stage.run.gz")) == ["201"]
+    lines = (folder / "docs.jsonl").read_text().splitlines()
+    assert len(lines) == 30 and json.loads(lines[7])["doc_id"] == "D7"
+
+
+def test_a_trial_takes_ids_for_the_lists_that_it_learns_from(documents):
+    lists = "ir:msmarco-document/train"
+    config = TrialConfig().override({"training.negatives_from": (lists, DEV)})
+    first, second = content_hashes(config)["training.negatives_from"].split("+")
+    assert first == named_digest(lists, "scoreddocs") != second
+    with pytest.raises(BadInput, match="has no scoreddocs, only docs"):
+        named_digest("ir:msmarco-document", "scoreddocs")
+    assert named_digest("mine.run", "scoreddocs") is None

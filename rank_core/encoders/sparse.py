@@ -1,7 +1,8 @@
-"""BigBird whose output for a row depends only on that row.
+"""Encoders with sparse attention, as in the papers: Longformer with global attention on the query,
+and BigBird whose output for a row depends only on that row.
 
-In transformers' model, one short batch switches to full attention for good; the last, global block
-is that of the padded batch; and random blocks are seeded in training, but all block 0 in
+In transformers' BigBird, one short batch switches to full attention for good; the last, global
+block is that of the padded batch; and random blocks are seeded in training, but all block 0 in
 evaluation. Here each row is padded to its own number of blocks, short rows alone use full
 attention, and evaluation uses the blocks of training.
 """
@@ -12,9 +13,42 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import BigBirdConfig, BigBirdModel
+from transformers import BigBirdConfig, BigBirdModel, LongformerConfig, LongformerModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
+
+
+class QueryGlobalLongformer(LongformerModel):
+    """Longformer (Beltagy et al. 2020) with global attention on [CLS], the query's tokens and the
+    first [SEP], as in Boytsov et al. 2022."""
+
+    def __init__(self, config: LongformerConfig) -> None:
+        super().__init__(config, add_pooling_layer=False)
+        self.sep_id = config.sep_token_id  # replaced by the tokenizer's
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **extra: Any,
+    ) -> Any:
+        """The encoder's output; `global_attention_mask` replaces the default."""
+        if global_attention_mask is None:
+            global_attention_mask = self.before_sep(input_ids)
+            if attention_mask is not None:
+                global_attention_mask = global_attention_mask * attention_mask
+        return super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            global_attention_mask=global_attention_mask,
+            **extra,
+        )
+
+    def before_sep(self, input_ids: Tensor) -> Tensor:
+        """mask_CL (0 or 1) of the tokens up to and including each row's first [SEP]."""
+        is_sep = input_ids.eq(self.sep_id or 0).long()
+        return (torch.cumsum(is_sep, 1) - is_sep == 0).long()
 
 
 class RowwiseBigBird(BigBirdModel):
@@ -138,16 +172,11 @@ class _RowAttention(BigBirdBlockSparseAttention):
         return result
 
     def _full(self, hidden: Tensor, to_mask: Tensor) -> Tensor:
-        def heads(x: Tensor) -> Tensor:
-            return x.unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)
-
-        context = scaled_dot_product_attention(
-            heads(self.query(hidden)),
-            heads(self.key(hidden)),
-            heads(self.value(hidden)),
-            attn_mask=to_mask.bool(),
-            dropout_p=self.dropout.p if self.training else 0.0,
-        )
+        products = (self.query(hidden), self.key(hidden), self.value(hidden))
+        heads = (x.unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2) for x in products)
+        query, key, value = heads
+        rate = self.dropout.p if self.training else 0.0
+        context = scaled_dot_product_attention(query, key, value, to_mask.bool(), rate)
         return context.transpose(1, 2).flatten(2)
 
     def _bigbird_block_rand_mask_with_head(  # type: ignore[override]

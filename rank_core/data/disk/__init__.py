@@ -1,1 +1,0 @@
-"""Memory-mapped rows, documents, splits and runs: larger than memory, shared by processes."""

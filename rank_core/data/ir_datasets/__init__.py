@@ -1,1 +1,0 @@
-"""Collections of ir_datasets, read from files on this machine."""

@@ -1,0 +1,160 @@
+"""Documents, queries and judgments: lines of JSON under the field names in common use, or the text
+files of queries and judgments. One record at a time is in memory."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rank_core.data.trec import (
+    gathered_qrels,
+    gathered_queries,
+    qrels_lines,
+    query_lines,
+    read_lines,
+    require_identifier,
+)
+from rank_core.errors import BadInput, shown
+from rank_core.records import Qrels
+
+KINDS = (".jsonl", ".jsonl.gz")
+
+Fields = Mapping[str, str]
+"""{name of a field in a file: its name here}, for names other than those below."""
+
+Names = dict[str, tuple[str, ...]]
+DOCUMENT: Names = {
+    "doc_id": ("doc_id", "_id", "id", "docid", "docno"),
+    "text": ("text", "contents"),
+    "title": ("title",),
+}
+QUERY: Names = {"query_id": ("query_id", "_id", "id", "qid"), "text": ("text", "query", "contents")}
+JUDGMENT: Names = {
+    "query_id": ("query_id", "query-id", "qid"),
+    "doc_id": ("doc_id", "corpus-id", "docid", "docno"),
+    "relevance": ("relevance", "score", "label", "rel"),
+}
+"""{field: its names in our layout, BEIR, Pyserini and PyTerrier; the first one present is used}"""
+
+FIELD_NAMES = tuple(dict.fromkeys((*DOCUMENT, *QUERY, *JUDGMENT)))
+
+
+def kind_of(path: Path) -> str:
+    """The suffix of a file of JSON lines; empty for others."""
+    return next((kind for kind in KINDS if path.name.endswith(kind)), "")
+
+
+def documents(path: Path, fields: Fields) -> Iterator[tuple[str, str, str]]:
+    """(file and line, doc_id, text) of each document, where the text starts with the title."""
+    for place, record in _records(path):
+        doc_id, text = _texts(place, record, ("doc_id", "text"), DOCUMENT, fields)
+        require_identifier(place, "doc_id", doc_id)
+        title = _name(record, "title", DOCUMENT, fields)
+        # Pyserini's `contents` includes the title.
+        titled = _name(record, "text", DOCUMENT, fields) != "contents" or "title" in fields.values()
+        if titled and title and record[title] is not None:
+            text = f"{_text(place, record, title)}\n{text}"
+        if not text.strip():
+            raise BadInput(f"{place}: document {doc_id!r} is empty")
+        yield place, doc_id, text
+
+
+def queries_of(path: Path, fields: Fields) -> dict[str, str]:
+    """{query_id: text}, in file order."""
+
+    def rows() -> Iterator[tuple[str, str, str]]:
+        for place, record in _records(path):
+            query_id, text = _texts(place, record, ("query_id", "text"), QUERY, fields)
+            yield place, query_id, text
+
+    return gathered_queries(rows() if kind_of(path) else query_lines(path))
+
+
+def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str, str]]:
+    """(file and line, query_id, doc_id, relevance) of each judgment."""
+    if not kind_of(path):
+        yield from qrels_lines(path)
+        return
+    for place, record in _records(path):
+        query_id, doc_id, grade = _texts(place, record, tuple(JUDGMENT), JUDGMENT, fields)
+        yield place, query_id, doc_id, grade
+
+
+def qrels_of(path: Path, fields: Fields) -> Qrels:
+    """All judgments, in file order."""
+    return gathered_qrels(judgment_rows(path, fields))
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """{their name: our name} from `theirs=ours,...`; raises `BadInput` for anything else."""
+    fields: dict[str, str] = {}
+    for word in text.split(","):
+        theirs, _, ours = (part.strip() for part in word.partition("="))
+        if not theirs or ours not in FIELD_NAMES or theirs in fields:
+            raise BadInput(
+                f"--fields must be written THEIRS=OURS,..., each once, with OURS one of "
+                f"{', '.join(FIELD_NAMES)}; got {shown(word)}"
+            )
+        fields[theirs] = ours
+    return fields
+
+
+def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(file and line, object) of each line."""
+    for number, line in read_lines(path):
+        rule = f"{path}:{number}: a line must be one JSON object"
+        try:
+            record = json.loads(line, object_pairs_hook=_fields)
+        except (ValueError, RecursionError) as error:  # also of too large a number
+            raise BadInput(f"{rule}: {shown(str(error))}") from None
+        if not isinstance(record, dict):
+            raise BadInput(f"{rule}, found {type(record).__name__}")
+        yield f"{path}:{number}", record
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of an object; raises ValueError for duplicates, which JSON would accept."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("it has a duplicate field")
+    return record
+
+
+def _name(record: Mapping[str, Any], field: str, names: Names, fields: Fields) -> str | None:
+    """The name of a field in a record; None if it is missing."""
+    renamed = [theirs for theirs, ours in fields.items() if ours == field]
+    # --fields is about documents; queries may have other names for their text.
+    known = renamed if renamed and names is DOCUMENT else (*renamed, *names[field])
+    return next((name for name in known if name in record), None)
+
+
+def _texts(
+    place: str, record: Mapping[str, Any], required: tuple[str, ...], names: Names, fields: Fields
+) -> Iterator[str]:
+    for field in required:
+        name = _name(record, field, names, fields)
+        if name is None:
+            raise BadInput(
+                f"{place}: a record must have {field}, found {shown(list(record))}; name others "
+                f"by --fields THEIRS={field}"
+            )
+        value = record[name]
+        whole = (
+            isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+        )
+        yield str(int(value)) if whole and field != "text" else _text(place, record, name)
+
+
+def _text(place: str, record: Mapping[str, Any], field: str) -> str:
+    value = record[field]
+    if not isinstance(value, str):
+        # Nested values may be too deep to be printed.
+        what = type(value).__name__ if isinstance(value, dict | list) else json.dumps(value)[:80]
+        raise BadInput(f"{place}: {field} must be a string (an id, a whole number), found {what}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadInput(
+            f"{place}: {field} must be valid Unicode; it has half of a surrogate pair"
+        ) from None
+    return value

@@ -1,1 +1,0 @@
-"""Records of documents, queries and judgments, from files of any format."""
