@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.models.birch import Birch
 from rank_core.models.list_rankers import ListRanker
+from rank_core.models.passage_scores import Birch
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.ranking.encode import Work, encode_chunks
 from rank_core.ranking.interpolation import ALPHAS, chosen_on_dev

@@ -12,7 +12,7 @@ from transformers import AutoModel, BertConfig
 from rank_core.errors import BadInput
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import list_rankers, model_class
-from rank_core.models.key_blocks.blocks import LEARNED
+from rank_core.models.key_blocks import LEARNED
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.qds import PATTERNS
 from rank_core.models.ranker import Ranker

@@ -95,7 +95,7 @@ def test_late_interaction_reads_flat_rows_of_query_and_chunk(backbone, monkeypat
         read.append((body, flat.lengths))
         return flat_states(body, words, flat, **extra)
 
-    for where in ("ranker", "vector_encoders"):
+    for where in ("ranker", "parade"):
         monkeypatch.setattr(f"rank_core.models.{where}.flat_states", states)
     model, pairs = built("parade-late-interaction", backbone)
     model.encoder.reads_flat_rows = model.interaction.reads_flat_rows = True

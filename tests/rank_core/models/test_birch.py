@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.models.birch import Birch, Sentences
+from rank_core.models.passage_scores import Birch, Sentences
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing.tokenizer import train_tokenizer
 

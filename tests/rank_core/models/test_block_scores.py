@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.chunking.token_store import open_token_store, tokenize
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.models.key_blocks.block_scores import (
+from rank_core.models.key_blocks import (
     BlockWords,
     WordPieces,
     bm25,

@@ -10,10 +10,10 @@ from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.models.build import build_model
-from rank_core.models.interaction.cedr import histogram
-from rank_core.models.interaction.similarities import (
+from rank_core.models.cedr import (
     GaussianKernels,
     NgramFilters,
+    histogram,
     strongest,
     take,
     terms_of,

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.models.build import build_model
-from rank_core.models.interaction.similarities import Terms
-from rank_core.models.interaction.word_vectors import surroundings
+from rank_core.models.cedr import Terms
+from rank_core.models.word_vectors import surroundings
 from rank_core.settings.config import Chunking
 
 MODEL = "co-pacrr"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models.interaction.word_vectors import first_matches
+from rank_core.models.word_vectors import first_matches
 from rank_core.settings.config import Chunking
 
 MODEL = "deeprank"

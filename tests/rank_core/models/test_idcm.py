@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
-from rank_core.models.key_blocks.idcm import (
+from rank_core.models.idcm import (
     CENTRES,
     ConvolutionalKernels,
     overlapping_spans,

@@ -14,7 +14,7 @@ from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import check_model
-from rank_core.models.key_blocks.blocks import (
+from rank_core.models.key_blocks import (
     FROM_TEXT,
     LEARNED,
     by_chance,

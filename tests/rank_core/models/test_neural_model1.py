@@ -8,8 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk, PairEncoder
-from rank_core.models.interaction.cedr import EPSILON, log_likelihood
-from rank_core.models.interaction.similarities import Terms, terms_of
+from rank_core.models.cedr import EPSILON, Terms, log_likelihood, terms_of
 from rank_core.settings.config import Chunking
 
 QUERY = np.asarray([11, 12, 13], dtype=np.int32)

@@ -24,7 +24,7 @@ REFUSED = [
     ("maxp", CHUNKS, {"model.name": "maxP"}, "did you mean maxp?"),
     ("maxp", CHUNKS, {"model.head": "old"}, "model.head"),
     ("bm25", CHUNKS, {"model.head": "new"}, "model.head"),
-    ("maxp", CHUNKS, {"chat.model": "another"}, "chat.*"),
+    ("maxp", CHUNKS, {"chat.model": "another"}, "chat.model"),
     ("parade-transformer", STEPS, {"chunking.max_chunks": 510}, "at most 509 chunks"),
     ("tk", WHOLE, {"chunking.window": 60, "chunking.stride": 60}, "chunking.window"),
     ("tk", WHOLE, {"chunking.stride": 60}, "chunking.stride"),

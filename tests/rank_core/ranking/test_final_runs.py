@@ -10,8 +10,8 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
-from rank_core.models.birch import Birch
 from rank_core.models.build import build_model
+from rank_core.models.passage_scores import Birch
 from rank_core.ranking.final_runs import (
     Interpolation,
     best_sentences,
