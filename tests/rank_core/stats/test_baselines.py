@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rank_core.stats.baselines import by_slot, compare_with, letter, of_system
+from rank_core.stats.compare import by_slot, compare_with, letter, of_system
 from rank_core.stats.multiplicity import holm
 from tests.rank_core.stats.matrices import drawn
 

@@ -8,10 +8,12 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.bootstrap import (
+    average_gains,
     crossed_weights,
+    gain_intervals,
+    gain_weights,
     replicated_means,
 )
-from rank_core.stats.gain import average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import confidence_interval, scope_test
 from tests.rank_core.stats.matrices import drawn, matrix_of

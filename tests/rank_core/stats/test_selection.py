@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rank_core.stats.selection import selected_gain
+from rank_core.stats.bootstrap import selected_gain
 from tests.rank_core.stats.matrices import drawn
 
 CELLS = [f"cell{k}" for k in range(7)]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rank_core.stats.bootstrap import crossed_weights
+from rank_core.stats.bootstrap import crossed_weights, rank_stability, reversal
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.stability import rank_stability, reversal
 from tests.rank_core.stats.matrices import matrix_of
 
 
