@@ -67,11 +67,6 @@ def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) ->
     return without_words(body)
 
 
-def pretrained_body(setting: str, name: str, dropout: float) -> nn.Module:
-    """The encoder `name` without word embeddings; `setting` is named in errors."""
-    return without_words(load_encoder(vector_reader(setting, name), dropout))
-
-
 def vector_reader(setting: str, name: str) -> Backbone:
     """The files of the encoder `name`; raises `BadInput` if it does not accept input vectors."""
     backbone = resolve_backbone(name)
@@ -88,11 +83,6 @@ def without_words(body: nn.Module) -> nn.Module:
     """`body` without its word embeddings, which would be unused."""
     body.set_input_embeddings(nn.Identity())  # type: ignore[operator]
     return body
-
-
-def most_vectors(setting: str, name: str) -> int:
-    """The number of positions of the encoder `name`, or of a random one for an empty name."""
-    return vector_reader(setting, name).max_input_tokens if name else RANDOM_POSITIONS
 
 
 def input_size(body: nn.Module) -> int:
@@ -334,7 +324,8 @@ class SecondEncoder(Parade):
         backbone's width."""
         name = getattr(settings, setting)
         if name:
-            return pretrained_body(f"model.{setting}", name, settings.dropout)
+            backbone = vector_reader(f"model.{setting}", name)
+            return without_words(load_encoder(backbone, settings.dropout))
         return random_body(self.head.in_features, 2, 4, settings.dropout)
 
     def head_over(self, body: nn.Module) -> nn.Linear:
@@ -348,7 +339,9 @@ class SecondEncoder(Parade):
         """Raises `BadInput` if sequences of `places` exceed the positions of a setting's
         encoder."""
         name = getattr(config.model, setting)
-        limit = most_vectors(f"model.{setting}", name)
+        limit = RANDOM_POSITIONS
+        if name:
+            limit = vector_reader(f"model.{setting}", name).max_input_tokens
         if places > limit:
             raise BadInput(
                 f"model.{setting}={name or '(two random layers)'} has {limit} positions, but {what}"

@@ -104,48 +104,40 @@ ROUNDING = 16 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
-class ScopeTest:
+class Inference:
+    """Standard errors, degrees of freedom and p-values of one comparison, or of many, elementwise.
+
+    `df_both` is that of a test at .05; `welch` has those of other levels.
+    """
+
+    se_queries: Any
+    se_seeds: Any
+    se_both: Any
+    df_queries: Any
+    df_seeds: Any
+    df_both: Any
+    p_queries: Any
+    p_seeds: Any
+    p_both: Any
+    welch: WelchDf
+
+
+@dataclass(frozen=True)
+class ScopeTest(Inference):
     """Difference of the grand means A - B and its three two-sided p-values.
 
     Fields that need seed variance are NaN if a trained side has one seed. `variance_*` are
     variances of the difference: `variance_queries` (V_q) contains query x system and residual,
     `variance_seeds_*` (V_s) seed and residual, `variance_error_*` (V_e) the residual alone. In a
-    paired test `_a` has the parts of the table of differences; `_b` is 0. `df_both` is that of a
-    test at .05; `welch` has those of other levels.
+    paired test `_a` has the parts of the table of differences; `_b` is 0.
     """
 
     delta: float
-    p_queries: float
-    p_seeds: float
-    p_both: float
-    se_queries: float
-    se_seeds: float
-    se_both: float
-    df_queries: float
-    df_seeds: float
-    df_both: float
     variance_queries: float
     variance_seeds_a: float
     variance_seeds_b: float
     variance_error_a: float
     variance_error_b: float
-    welch: WelchDf
-
-
-@dataclass(frozen=True)
-class Inference:
-    """Standard errors, degrees of freedom and p-values of many comparisons, elementwise."""
-
-    se_queries: Floats
-    se_seeds: Floats
-    se_both: Floats
-    df_queries: Floats
-    df_seeds: Floats
-    df_both: Floats
-    p_queries: Floats
-    p_seeds: Floats
-    p_both: Floats
-    welch: WelchDf  # of `both`; `df_both` is that of a test at .05
 
 
 def scope_test(

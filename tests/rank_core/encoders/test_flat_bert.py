@@ -11,7 +11,7 @@ from rank_core.encoders.flat_bert import LAYERS_AT_ONCE, kept_weights, weights_o
 from rank_core.encoders.flat_rows import rows_of_lengths
 from rank_core.encoders.packed import flat_states
 from rank_core.models.build import build_model
-from rank_core.ranking.encode import Work, encode_chunks
+from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.settings.config import TrialConfig
 from rank_core.testing.laws import tokens
 from tests.rank_core.encoders.test_cpu_layers import whole_encoder
@@ -54,7 +54,7 @@ def ranker(backbone, dropout=0.0):
 def scored(model, pairs, chunks, autocast=None):
     """x_CH in two batches."""
     with torch.inference_mode():
-        return encode_chunks(model.eval(), pairs, chunks, 50, autocast, Work())
+        return encode_chunks(model.eval(), pairs, chunks, How(50, autocast, Work()))
 
 
 def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch):
@@ -66,7 +66,7 @@ def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch
     assert not hasattr(model.encoder, "weights")
     assert_close(x_CH, model.encode(pairs.layout(chunks)), atol=1e-5, rtol=1e-5)
     with torch.enable_grad():
-        encode_chunks(model.train(), pairs, chunks, 50, None, Work())
+        encode_chunks(model.train(), pairs, chunks, How(50, None, Work()))
     assert len(times) == 1 + 1 + 2  # a copy that gradients pass belongs to its batch
 
 
@@ -88,7 +88,7 @@ def test_weights_are_copied_again_after_an_optimizer_step(backbone):
     before_CH = scored(model, pairs, chunks)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     model.train()
-    weighted(encode_chunks(model, pairs, chunks, 500, None, Work())).backward()
+    weighted(encode_chunks(model, pairs, chunks, How(500, None, Work()))).backward()
     optimizer.step()
     now_CH = scored(model, pairs, chunks)
     assert (now_CH - before_CH).abs().max() > 0.1
