@@ -6,9 +6,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from rank_core.encoders import flat_attention, flat_bert
+from rank_core.encoders import flat_bert
 from tests.gpu import sixteen_bits
-from tests.gpu.sixteen_bits import RATE
 from tests.gpu.work import parts, random_bert
 
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
@@ -52,64 +51,3 @@ def test_a_gradient_that_is_missing_is_found():
     full = {"a": torch.ones(2), "b": torch.ones(2)}
     assert list(sixteen_bits.wrong_gradients({"a": torch.ones(2)}, full)) == ["b"]
     assert list(sixteen_bits.wrong_gradients(full | {"b": torch.full((2,), torch.nan)}, full))
-
-
-ATTEND = flat_attention.attention_row_by_row
-
-
-def unscaled(*given):
-    return ATTEND(*given) * (1 - RATE)
-
-
-def none_dropped(query, key, value, ends, reach, rate, scale):
-    return ATTEND(query, key, value, ends, reach, 0.0, scale)
-
-
-class OtherMask(torch.autograd.Function):
-    """Attention whose backward pass draws again."""
-
-    @staticmethod
-    def forward(ctx, query, key, value, *rest):
-        ctx.save_for_backward(query, key, value)
-        ctx.rest = rest
-        return ATTEND(query, key, value, *rest)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
-        with torch.enable_grad():
-            output = ATTEND(*inputs, *ctx.rest)
-        return *torch.autograd.grad(output, inputs, gradient), None, None, None, None
-
-
-@pytest.mark.parametrize(
-    ("attend", "parts_found"),
-    [
-        (ATTEND, set()),
-        (unscaled, {"scale", "query", "key", "value"}),
-        (none_dropped, {"share", "scale", "query", "key", "value"}),
-        (OtherMask.apply, {"query", "key", "value"}),
-    ],
-)
-def test_a_wrong_dropout_of_attention_is_found(attend, parts_found):
-    with patch.object(flat_attention, "attention_row_by_row", attend):
-        found = sixteen_bits.attention(CPU, BF16)
-    assert set(sixteen_bits.wrong_dropout(found)) == parts_found
-
-
-DROPOUT = flat_bert.dropout
-
-
-@pytest.mark.parametrize(
-    ("dropout", "parts_found"),
-    [
-        (DROPOUT, set()),
-        (lambda x, rate: DROPOUT(x, rate) * (1 - rate), {"scale"}),
-        (lambda x, rate: DROPOUT(x, 2 * rate), {"share", "scale"}),
-        (lambda x, rate: x + (DROPOUT(x, rate) - x).detach(), {"gradient"}),
-    ],
-)
-def test_a_wrong_dropout_of_a_layers_outputs_is_found(dropout, parts_found):
-    with patch.object(flat_bert, "dropout", dropout):
-        wrong = sixteen_bits.wrong_hidden_dropout(CPU, BF16)
-    assert {part.split()[1] for part in wrong} == parts_found

@@ -38,14 +38,6 @@ def test_a_long_sentence_is_cut_at_the_window_and_loses_nothing(backbone):
     ]
 
 
-def test_limits_hold_for_sentences_too(backbone):
-    tokens = [5, STOP, 6, STOP, 7, STOP, 8, STOP]
-    few = Chunking(window=4, stride=4, max_chunks=2)
-    assert sentences(backbone, tokens, few) == [[5, STOP], [6, STOP]]
-    short = Chunking(window=4, stride=4, max_document_tokens=3)
-    assert sentences(backbone, tokens, short) == [[5, STOP], [6]]
-
-
 def test_end_marks_are_found_in_the_vocabulary(backbone, tmp_path):
     tokenizer = train_tokenizer(["amber. birch? cedar! delta, ember"], 80)
     tokenizer.save_pretrained(tmp_path)

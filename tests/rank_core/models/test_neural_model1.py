@@ -39,12 +39,6 @@ def test_the_score_is_the_sum_of_logarithms_of_mean_translations():
     assert log_likelihood(translation, terms).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_an_empty_document_translates_into_nothing():
-    terms = masks([[True, True]], [[False, False]])
-    score = log_likelihood(torch.full((1, 2, 2), 0.9), terms).item()
-    assert score == pytest.approx(2 * log(EPSILON), rel=1e-6)
-
-
 def test_its_parts_are_one_layer_over_both_vectors_and_their_product(model):
     generator = torch.Generator().manual_seed(3)
     query, text = (torch.randn(1, n, 32, generator=generator) for n in (2, 5))

@@ -58,6 +58,7 @@ REFUSED = [
         {"chunking.max_chunks": 3, "chunking.overflow": "first-last-sampled"},
         "chunking.overflow",
     ),
+    ("randp", CHUNKS, {"evaluation.keep_chunk_scores": True}, "keep_chunk_scores"),
     ("keyb-parade", CHUNKS, {"model.selector": "tfidff"}, "tfidf"),
     ("keyb-parade", CHUNKS, {"model.selector_backbone": "tiny-docs"}, "selector_backbone"),
     ("keyb-parade", CHUNKS, {"model.k": -1}, "1 to"),
