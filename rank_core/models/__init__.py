@@ -67,25 +67,16 @@ def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
     name and for a class without a label, paper or family."""
     path = path_of("model", name, MODELS)
     model: type[Ranker] | type[ListRanker] = load("model", path, _is_model)
-    if name not in MODELS:
-        _check_own(path, model)
-    kind = path.partition(":")[2]
+    if name not in MODELS and not _is_model(model):
+        raise BadInput(f"model {path} must be a subclass of Ranker or ListRanker, got {model!r}")
+    if name not in MODELS and "label" not in vars(model) and hasattr(model, "label"):
+        raise BadInput(f"model {path} must define its own label; it inherits {model.label!r}")
     for field in ("label", "paper", "family"):
         text = getattr(model, field, None)
         if not isinstance(text, str) or not text.strip():
-            raise BadInput(
-                f"model {name}: {kind}.{field} must be a non-empty text, "
-                + (f"got {text!r}" if hasattr(model, field) else "but it is missing")
-            )
+            kind = path.partition(":")[2]
+            raise BadInput(f"model {name}: {kind}.{field} must be a non-empty text, got {text!r}")
     return model
-
-
-def _check_own(path: str, model: object) -> None:
-    """Rejects a user's class that is no ranker, or has the label of another in tables."""
-    if not _is_model(model):
-        raise BadInput(f"model {path} must be a subclass of Ranker or ListRanker, got {model!r}")
-    if "label" not in vars(model) and hasattr(model, "label"):
-        raise BadInput(f"model {path} must define its own label; it inherits {model.label!r}")
 
 
 def _is_model(value: object) -> bool:
