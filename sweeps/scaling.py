@@ -30,7 +30,7 @@ from rank_core.models.ranker import Ranker
 from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
-from rank_core.trial.own_names import own_paths, portable_config
+from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.make_plan import base_config

@@ -59,8 +59,7 @@ from rank_core.export.serving import FILE as SERVING
 from rank_core.files import file_sha256, new_folder, write_json
 from rank_core.models import model_class
 from rank_core.models.build import build_model
-from rank_core.models.key_blocks.block_scores import BLOCK_SCORES, DocumentFrequencies
-from rank_core.models.key_blocks.blocks import BlockReader
+from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import is_reference, source_hash, write_source
 from rank_core.ranking.final_runs import Interpolation

@@ -19,9 +19,9 @@ from rank_core.export.folder import ExportedModel, read_model
 from rank_core.export.serving import served_config
 from rank_core.machine import trial_device
 from rank_core.models import check_model
-from rank_core.models.birch import Birch
 from rank_core.models.build import build_model
-from rank_core.models.key_blocks.block_scores import KnownFrequencies
+from rank_core.models.key_blocks import KnownFrequencies
+from rank_core.models.passage_scores import Birch
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import BATCH_TOKENS, require_finite

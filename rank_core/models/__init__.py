@@ -10,7 +10,7 @@ from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
 from rank_core.own_code import load, path_of
-from rank_core.settings.config import Chat, Model, Setting, TrialConfig, declared_settings
+from rank_core.settings.config import Chat, Model, TrialConfig, setting_types
 from rank_core.settings.training import check_training
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MODELS: dict[str, str] = {
     "avg-cls": "rank_core.models.parade:AvgCls",
     "kmax-avgp": "rank_core.models.passage_scores:KMaxAvgP",
     "randp": "rank_core.models.passage_scores:RandP",
-    "birch": "rank_core.models.birch:Birch",
+    "birch": "rank_core.models.passage_scores:Birch",
     "parade-avg": "rank_core.models.parade:ParadeAvg",
     "parade-max": "rank_core.models.parade:ParadeMax",
     "parade-attn": "rank_core.models.parade:ParadeAttn",
@@ -41,17 +41,17 @@ MODELS: dict[str, str] = {
     "longp": "rank_core.models.passage_scores:LongP",
     "bi-encoder": "rank_core.models.bi_encoder:BiEncoder",
     "mores": "rank_core.models.mores:Mores",
-    "cedr-knrm": "rank_core.models.interaction.cedr:CedrKnrm",
-    "cedr-drmm": "rank_core.models.interaction.cedr:CedrDrmm",
-    "cedr-pacrr": "rank_core.models.interaction.cedr:CedrPacrr",
-    "neural-model1": "rank_core.models.interaction.cedr:NeuralModel1",
-    "tk": "rank_core.models.interaction.word_vectors:TK",
-    "tkl": "rank_core.models.interaction.word_vectors:TKL",
-    "co-pacrr": "rank_core.models.interaction.word_vectors:CoPacrr",
-    "deeprank": "rank_core.models.interaction.word_vectors:DeepRank",
-    "keyb": "rank_core.models.key_blocks.keyb:KeyB",
-    "keyb-parade": "rank_core.models.key_blocks.keyb:KeyBParade",
-    "idcm": "rank_core.models.key_blocks.idcm:Idcm",
+    "cedr-knrm": "rank_core.models.cedr:CedrKnrm",
+    "cedr-drmm": "rank_core.models.cedr:CedrDrmm",
+    "cedr-pacrr": "rank_core.models.cedr:CedrPacrr",
+    "neural-model1": "rank_core.models.cedr:NeuralModel1",
+    "tk": "rank_core.models.word_vectors:TK",
+    "tkl": "rank_core.models.word_vectors:TKL",
+    "co-pacrr": "rank_core.models.word_vectors:CoPacrr",
+    "deeprank": "rank_core.models.word_vectors:DeepRank",
+    "keyb": "rank_core.models.keyb:KeyB",
+    "keyb-parade": "rank_core.models.keyb:KeyBParade",
+    "idcm": "rank_core.models.idcm:Idcm",
     "qds": "rank_core.models.qds:QdsTransformer",
 }
 """{name: module and class}, imported on first use: commands that train nothing load no torch."""
@@ -67,25 +67,16 @@ def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
     name and for a class without a label, paper or family."""
     path = path_of("model", name, MODELS)
     model: type[Ranker] | type[ListRanker] = load("model", path, _is_model)
-    if name not in MODELS:
-        _check_own(path, model)
-    kind = path.partition(":")[2]
+    if name not in MODELS and not _is_model(model):
+        raise BadInput(f"model {path} must be a subclass of Ranker or ListRanker, got {model!r}")
+    if name not in MODELS and "label" not in vars(model) and hasattr(model, "label"):
+        raise BadInput(f"model {path} must define its own label; it inherits {model.label!r}")
     for field in ("label", "paper", "family"):
         text = getattr(model, field, None)
         if not isinstance(text, str) or not text.strip():
-            raise BadInput(
-                f"model {name}: {kind}.{field} must be a non-empty text, "
-                + (f"got {text!r}" if hasattr(model, field) else "but it is missing")
-            )
+            kind = path.partition(":")[2]
+            raise BadInput(f"model {name}: {kind}.{field} must be a non-empty text, got {text!r}")
     return model
-
-
-def _check_own(path: str, model: object) -> None:
-    """Rejects a user's class that is no ranker, or has the label of another in tables."""
-    if not _is_model(model):
-        raise BadInput(f"model {path} must be a subclass of Ranker or ListRanker, got {model!r}")
-    if "label" not in vars(model) and hasattr(model, "label"):
-        raise BadInput(f"model {path} must define its own label; it inherits {model.label!r}")
 
 
 def _is_model(value: object) -> bool:
@@ -97,26 +88,32 @@ def _is_model(value: object) -> bool:
 def check_model(config: TrialConfig, backbone: Backbone) -> None:
     """Raises `BadInput` for settings that the model ignores and windows that exceed the
     backbone."""
-    model, chunking = model_class(config.model.name), config.chunking
-    _check_options(config)
+    model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
+    own = config.settings()
+    usual = TrialConfig().settings() | {"chunking.stride": chunking.window}
+    for setting in _unread(config):
+        if own[setting] != usual[setting]:
+            window = "chunking.window=" if setting == "chunking.stride" else ""
+            known = ", ".join(f"model.{option}" for option in _options(model)) or "none"
+            raise BadInput(
+                f"{setting} has no effect with model {name}; set it to {window}{usual[setting]!r}, "
+                f"got {own[setting]!r} (optional settings of {name}: {known})"
+            )
     if issubclass(model, ListRanker):
         return
-    _check_keeps(config)
+    if config.evaluation.keep_chunk_scores and (name not in POOLING or config.model.quirks):
+        raise BadInput(
+            "evaluation.keep_chunk_scores needs a model that pools chunk scores "
+            f"({', '.join(POOLING)}, without quirks), got {name}"
+        )
     _check_head(config, backbone, model)
     _check_adapters(config, backbone, model)
-    check_training(
-        config.training, config.model.name, one_chunk_is_firstp=model.one_chunk_is_firstp
-    )
+    check_training(config.training, name, one_chunk_is_firstp=model.one_chunk_is_firstp)
     backbone.row_pooling(config.model.pool)
     for quirk in config.model.quirks:
         if quirk not in model.QUIRKS:
-            raise unknown(f"quirk of model {config.model.name}", quirk, model.QUIRKS)
+            raise unknown(f"quirk of model {name}", quirk, model.QUIRKS)
     model.check(config, backbone)
-    if not model.overlapping_chunks and chunking.stride != chunking.window:
-        raise BadInput(
-            f"chunking.stride has no effect with model {config.model.name}, whose chunks do not "
-            f"overlap; set it to chunking.window={chunking.window}, got {chunking.stride}"
-        )
     limit = backbone.max_window(chunking.max_query_tokens)
     if chunking.window > limit and model.limited_window:
         raise BadInput(
@@ -128,25 +125,8 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     most = min(most, chunking.max_chunks or most)
     if model.max_chunks is not None and model.reads_windows() and most > model.max_chunks:
         raise BadInput(
-            f"model {config.model.name} reads at most {model.max_chunks} chunks per document, got "
-            f"up to {most}; lower chunking.max_chunks or raise chunking.stride"
-        )
-    if model.first_chunk_only and config.training.unit != "passage":
-        _check_first_chunk(config)
-
-
-def _check_first_chunk(config: TrialConfig) -> None:
-    """Rejects settings of further chunks."""
-    chunking = config.chunking
-    if chunking.stride != chunking.window:
-        raise BadInput(
-            f"chunking.stride has no effect with model {config.model.name}, which reads the first "
-            f"chunk only; set it to chunking.window={chunking.window}, got {chunking.stride}"
-        )
-    if chunking.max_chunks or chunking.overflow != "first":
-        raise BadInput(
-            "chunking.max_chunks and chunking.overflow have no effect with model "
-            f"{config.model.name}, which reads the first chunk only; leave them at their defaults"
+            f"model {name} reads at most {model.max_chunks} chunks per document, got up to {most}; "
+            "lower chunking.max_chunks or raise chunking.stride"
         )
 
 
@@ -179,19 +159,38 @@ def _check_adapters(config: TrialConfig, backbone: Backbone, model: "type[Ranker
     raise BadInput(f"training.lora_rank has no effect here: {problem}")
 
 
+def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
+    """The optional settings of `Model` that a system uses; every trained model has a head."""
+    return kind.options if issubclass(kind, ListRanker) else (*kind.options, "head")
+
+
+def _unread(config: TrialConfig) -> set[str]:
+    """The settings that the model never reads; another value than the usual one is refused."""
+    kind = model_class(config.model.name)
+    optional = {field.name for field in dataclasses.fields(Model) if field.metadata.get("added")}
+    unread = {f"model.{name}" for name in optional - {*_options(kind)}}
+    if config.model.name != "rankgpt":
+        unread |= {f"chat.{field.name}" for field in dataclasses.fields(Chat)}
+    if "interaction" not in kind.options:
+        unread.add("training.interaction_learning_rate")
+    if issubclass(kind, ListRanker):
+        return unread
+    if kind.first_chunk_only and config.training.unit != "passage":
+        unread |= {"chunking.stride", "chunking.max_chunks", "chunking.overflow"}
+    if not kind.overlapping_chunks:
+        unread.add("chunking.stride")
+    return unread | {*kind.unread}
+
+
 def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
     """The settings without effect on a trial of this configuration, in declaration order."""
-    kind, training, chunking = model_class(config.model.name), config.training, config.chunking
+    kind, training = model_class(config.model.name), config.training
     lists, untrained = issubclass(kind, ListRanker), not training.num_epochs
     passages = training.unit == "passage"
-    first_only = kind.first_chunk_only and not passages
     ignored = {
         "model.backbone": lists,
         "model.dropout": lists or untrained,
-        "chunking.stride": first_only or not getattr(kind, "overlapping_chunks", True),
-        "chunking.max_chunks": first_only,
-        "chunking.overflow": first_only or not chunking.max_chunks,
-        "training.interaction_learning_rate": "interaction" not in kind.options,
+        "chunking.overflow": not config.chunking.max_chunks,
         "training.margin": not training.loss.endswith("-margin"),
         "training.teacher": not training.teacher,
         "training.passage_keep": not passages,
@@ -199,50 +198,12 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
         "evaluation.batch_tokens": lists,
         "evaluation.keep_chunk_scores": config.model.name not in POOLING,
     }
-    sections = {"chat": config.model.name != "rankgpt", "chunking": lists, "training": lists}
+    unread = _unread(config)
 
-    def is_ignored(setting: Setting) -> bool:
-        section, _, leaf = setting.name.rpartition(".")
-        if section == "model" and setting.added:
-            return leaf not in _options(kind)
+    def is_ignored(name: str) -> bool:
+        section, _, leaf = name.rpartition(".")
         if section == "training" and untrained and leaf not in WITHOUT_TRAINING:
             return True
-        return ignored.get(setting.name, False) or sections.get(section, False)
+        return name in unread or ignored.get(name, lists and section in ("chunking", "training"))
 
-    return tuple(setting.name for setting in declared_settings() if is_ignored(setting))
-
-
-def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
-    """The optional settings of `Model` that a system uses; every trained model has a head."""
-    return kind.options if issubclass(kind, ListRanker) else (*kind.options, "head")
-
-
-def _check_options(config: TrialConfig) -> None:
-    """Rejects optional settings that the model does not use."""
-    if config.chat != Chat() and config.model.name != "rankgpt":
-        raise BadInput(f"chat.* is for rankgpt, it has no effect with {config.model.name}")
-    used = _options(model_class(config.model.name))
-    if config.training.interaction_learning_rate and "interaction" not in used:
-        raise BadInput(
-            f"training.interaction_learning_rate has no effect with model {config.model.name}, "
-            "which has no interaction encoder; leave it at 0"
-        )
-    for field in dataclasses.fields(Model):
-        value = getattr(config.model, field.name)
-        if field.metadata.get("added") and value != field.default and field.name not in used:
-            known = ", ".join(f"model.{name}" for name in used) or "none"
-            raise BadInput(
-                f"model.{field.name} has no effect with model {config.model.name}, got {value!r}; "
-                f"its optional settings: {known}"
-            )
-
-
-def _check_keeps(config: TrialConfig) -> None:
-    """Rejects `keep_chunk_scores` for models that do not pool chunk scores."""
-    name, quirks = config.model.name, config.model.quirks
-    if config.evaluation.keep_chunk_scores and (name not in POOLING or quirks):
-        raise BadInput(
-            "evaluation.keep_chunk_scores needs a model that pools chunk scores "
-            f"({', '.join(POOLING)}, without quirks), got {name}"
-            + (f" with quirk {', '.join(quirks)}" if quirks else "")
-        )
+    return tuple(name for name in setting_types() if is_ignored(name))

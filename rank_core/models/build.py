@@ -1,7 +1,5 @@
 """Construction of the ranking system that a trial's settings name."""
 
-from pathlib import Path
-
 import torch
 from safetensors.torch import load_file
 
@@ -60,10 +58,3 @@ def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
         return True  # every weight is the checkpoint's, which may be large
     first, second = (build_model(config, backbone, init_seed=seed).state_dict() for seed in (1, 2))
     return all(torch.equal(first[name], second[name]) for name in first)
-
-
-def list_ranker(config: TrialConfig, workdir: Path) -> ListRanker:
-    """The system without trained weights that the settings name, with its files in `workdir`."""
-    kind = model_class(config.model.name)
-    assert issubclass(kind, ListRanker)
-    return kind(config, workdir)

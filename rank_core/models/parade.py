@@ -3,32 +3,162 @@ section 3; AvgP over [CLS] and pretrained aggregators: Boytsov et al. 2022). Wit
 (LATEIR, Boytsov et al. 2025) query and chunks are encoded separately, so that documents could be
 encoded in advance."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+import transformers
 from torch import Tensor, nn
 
 from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
 from rank_core.chunking.chunks import document_spans
-from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.attention import use_own_attention
+from rank_core.encoders.backbone_types import Backbone, kind_of
+from rank_core.encoders.backbones import load_encoder, resolve_backbone
+from rank_core.encoders.flat_rows import rows_of_lengths
+from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.errors import BadInput
 from rank_core.models import poolings
 from rank_core.models.poolings import at_least_fp32, row_vectors
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.models.readers import UNMASKED, ApartPairs, EqualChunks, first_rows
-from rank_core.models.vector_encoders import (
-    RANDOM_POSITIONS,
-    Part,
-    input_size,
-    most_vectors,
-    output_size,
-    pretrained_body,
-    projection,
-    random_body,
-    random_special,
-    read_first,
-)
 from rank_core.settings.config import Model, TrialConfig
+
+READERS = (
+    "albert",
+    "bert",
+    "camembert",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "modernbert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+)
+"""Model types that accept input vectors and attend in both directions."""
+
+RANDOM_POSITIONS = 512
+
+
+class Part(NamedTuple):
+    """N vectors per document (or per chunk), with padding masked."""
+
+    x_BNH: Tensor
+    mask_BN: Tensor
+    segment: int
+    counts: tuple[int, ...] = ()  # of the real ones, if known on the host
+
+
+def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) -> nn.Module:
+    """A BERT with random weights and no word embeddings."""
+    config = transformers.BertConfig(
+        vocab_size=1,
+        hidden_size=hidden,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        intermediate_size=4 * hidden,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        max_position_embeddings=RANDOM_POSITIONS,
+    )
+    body = transformers.BertModel(config, add_pooling_layer=False)
+    use_own_attention(body, plain=False)
+    return without_words(body)
+
+
+def vector_reader(setting: str, name: str) -> Backbone:
+    """The files of the encoder `name`; raises `BadInput` if it does not accept input vectors."""
+    backbone = resolve_backbone(name)
+    kind = kind_of(transformers.AutoConfig.from_pretrained(backbone.folder))
+    if kind not in READERS:
+        raise BadInput(
+            f"{setting} must be an encoder that accepts input vectors, one of "
+            f"{', '.join(READERS)}; {name} is a {kind}"
+        )
+    return backbone
+
+
+def without_words(body: nn.Module) -> nn.Module:
+    """`body` without its word embeddings, which would be unused."""
+    body.set_input_embeddings(nn.Identity())  # type: ignore[operator]
+    return body
+
+
+def input_size(body: nn.Module) -> int:
+    """The size of a body's input vectors, which may be smaller than its hidden size."""
+    config: Any = body.config
+    return int(getattr(config, "embedding_size", config.hidden_size))
+
+
+def output_size(body: nn.Module) -> int:
+    """The size of a body's output vectors."""
+    config: Any = body.config
+    return int(config.hidden_size)
+
+
+def random_special(body: nn.Module, number: int = 2) -> nn.Parameter:
+    """C and SEP (2, H), or C alone (1, H), drawn from N(0, 1) / sqrt(H)."""
+    size = input_size(body)
+    return nn.Parameter(torch.randn(number, size) / size**0.5)
+
+
+def projection(from_size: int, to_size: int) -> nn.Module:
+    """A linear map with Xavier weights, or the identity for equal sizes."""
+    if from_size == to_size:
+        return nn.Identity()
+    linear = nn.Linear(from_size, to_size)
+    nn.init.xavier_uniform_(linear.weight)
+    return linear
+
+
+def read_first(
+    body: nn.Module, special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
+) -> Tensor:
+    """out_BH: the output at C, the first position, over [C, SEP, part, SEP, ..., part, SEP].
+    `special_SH` is C and SEP, C alone, or empty.
+
+    Padding is moved to the end, so that positions do not depend on the batch; with `in_place` it
+    stays where it is and is masked.
+    """
+    x_BTH, mask_BT, segment_BT = pack(special_SH, parts, in_place=in_place)
+    config: Any = body.config
+    segments = getattr(config, "type_vocab_size", 0) > 1
+    if not in_place and all(part.counts for part in parts) and packs(body, products(x_BTH.device)):
+        seps = max(0, len(special_SH) - 1)
+        special = len(special_SH) + seps * len(parts)
+        lengths = [special + sum(counts) for counts in zip(*(p.counts for p in parts), strict=True)]
+        flat = rows_of_lengths(lengths, x_BTH.shape[1]).to(x_BTH.device)
+        own = segment_BT if segments else None
+        [first_B1H] = flat_states(body, x_BTH, flat, segments_CL=own, cls_alone=True)
+        return first_B1H[:, 0]
+    extra = {"token_type_ids": segment_BT} if segments else {}
+    output = body(inputs_embeds=x_BTH, attention_mask=mask_BT.long(), **extra)
+    return output.last_hidden_state[:, 0]
+
+
+def pack(
+    special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(x_BTH, mask_BT, segment_BT) of the sequence, with padding at the end or `in_place`. C and
+    all SEP have segment 0."""
+    num_rows = len(parts[0].x_BNH)
+    c, sep = (
+        Part(special.expand(num_rows, -1, -1), parts[0].mask_BN.new_ones(num_rows, len(special)), 0)
+        for special in special_SH.to(parts[0].x_BNH.dtype).tensor_split([1])
+    )
+    pieces = [c, sep]
+    for part in parts:
+        pieces += [part, sep]
+    x_BTH = torch.cat([piece.x_BNH for piece in pieces], dim=1)
+    mask_BT = torch.cat([piece.mask_BN for piece in pieces], dim=1)
+    segment_BT = torch.cat([piece.mask_BN.long() * piece.segment for piece in pieces], dim=1)
+    if in_place:
+        return x_BTH, mask_BT, segment_BT
+    order_BT = (~mask_BT).byte().argsort(dim=1, stable=True)
+    x_BTH = x_BTH.gather(1, order_BT[:, :, None].expand_as(x_BTH))
+    return x_BTH, mask_BT.gather(1, order_BT), segment_BT.gather(1, order_BT)
+
 
 ELEMENTWISE = "elementwise-attention"
 """Attention weights per dimension, softmax_p(W cls_p + b), as in the code behind the PARADE-Attn
@@ -194,7 +324,8 @@ class SecondEncoder(Parade):
         backbone's width."""
         name = getattr(settings, setting)
         if name:
-            return pretrained_body(f"model.{setting}", name, settings.dropout)
+            backbone = vector_reader(f"model.{setting}", name)
+            return without_words(load_encoder(backbone, settings.dropout))
         return random_body(self.head.in_features, 2, 4, settings.dropout)
 
     def head_over(self, body: nn.Module) -> nn.Linear:
@@ -208,7 +339,9 @@ class SecondEncoder(Parade):
         """Raises `BadInput` if sequences of `places` exceed the positions of a setting's
         encoder."""
         name = getattr(config.model, setting)
-        limit = most_vectors(f"model.{setting}", name)
+        limit = RANDOM_POSITIONS
+        if name:
+            limit = vector_reader(f"model.{setting}", name).max_input_tokens
         if places > limit:
             raise BadInput(
                 f"model.{setting}={name or '(two random layers)'} has {limit} positions, but {what}"

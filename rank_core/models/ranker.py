@@ -45,6 +45,7 @@ class Ranker(nn.Module):
     by_chunks: ClassVar[bool] = True  # score = aggregate(encode(chunks))
     reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors other than [CLS]
     first_chunk_only: ClassVar[bool] = False
+    unread: ClassVar[tuple[str, ...]] = ()  # further settings without effect on it
     limited_window: ClassVar[bool] = True  # chunks must fit the backbone's positions
     one_chunk_is_firstp: ClassVar[bool] = True  # equal to FirstP on documents of one chunk
     takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model

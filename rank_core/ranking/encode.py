@@ -4,6 +4,7 @@ queries. `Ranker.forward` over one padded batch is the definition; this equals i
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +48,14 @@ class Work:
         return 1 - self.tokens / max(1, self.padded_tokens)
 
 
+class How(NamedTuple):
+    """Encoder tokens of a batch, the type of matrix products, and the counts of what is read."""
+
+    batch_tokens: int
+    autocast: torch.dtype | None
+    work: Work
+
+
 def score_documents(
     model: Ranker,
     pairs: PairEncoder,
@@ -59,11 +68,12 @@ def score_documents(
 ) -> Tensor:
     """score_B (fp32 or wider, on the model's device), with a gradient if enabled. The scores of all
     chunks are appended to `kept`, in order, for models that pool chunk scores."""
+    how = How(batch_tokens, autocast, work)
     if not model.by_chunks:
-        return _score_whole(model, pairs, documents, batch_tokens, autocast, work)
+        return _score_whole(model, pairs, documents, how)
     if torch.is_grad_enabled() and model.chunks_that_learn and model.dropout.p == 0:
-        documents = _with_gradient(model, pairs, documents, batch_tokens, autocast, work)
-    x_CH = encode_chunks(model, pairs, _flat(documents), batch_tokens, autocast, work)
+        documents = _with_gradient(model, pairs, documents, how)
+    x_CH = encode_chunks(model, pairs, _flat(documents), how)
     # The head and the aggregator are cheap, and fp32 keeps close scores apart.
     x_BPH, mask_BP = pad_chunks(x_CH, [len(document) for document in documents])
     if kept is not None:
@@ -71,28 +81,21 @@ def score_documents(
     return model.aggregate(x_BPH, mask_BP)
 
 
-def encode_chunks(
-    model: Ranker,
-    pairs: PairEncoder,
-    chunks: Sequence[Chunk],
-    batch_tokens: int,
-    autocast: torch.dtype | None,
-    work: Work,
-) -> Tensor:
+def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], how: How) -> Tensor:
     """x_CH (fp32 or wider) of the chunks, in order."""
     lengths = [len(chunk) for chunk in chunks]
-    flat = model.packs(autocast)
+    flat = model.packs(how.autocast)
     if flat:
-        batches = unpadded_batches(lengths, batch_tokens)
+        batches = unpadded_batches(lengths, how.batch_tokens)
     else:
         call_tokens = CALL_TOKENS if model.device.type == "cuda" else 0
-        batches = token_budget_batches(lengths, batch_tokens, call_tokens=call_tokens)
+        batches = token_budget_batches(lengths, how.batch_tokens, call_tokens=call_tokens)
     laid_out = ((rows, pairs.layout([chunks[i] for i in rows]).pinned()) for rows in batches)
     parts, rows_of_parts = [], []
     # One context for all batches, because it caches rounded or packed weights.
-    with _precision(model, autocast):
+    with _precision(model, how.autocast):
         for rows, inputs in ahead(laid_out, model.device):
-            work.add([lengths[i] for i in rows], padded=not flat)
+            how.work.add([lengths[i] for i in rows], padded=not flat)
             x_CH = model.encode(inputs.to(model.device))
             parts.append(at_least_fp32(x_CH))
             rows_of_parts += rows
@@ -101,12 +104,7 @@ def encode_chunks(
 
 
 def _with_gradient(
-    model: Ranker,
-    pairs: PairEncoder,
-    documents: Sequence[Document],
-    batch_tokens: int,
-    autocast: torch.dtype | None,
-    work: Work,
+    model: Ranker, pairs: PairEncoder, documents: Sequence[Document], how: How
 ) -> list[Document]:
     """The best chunks of each document, as many as receive a gradient, in document order.
 
@@ -119,7 +117,7 @@ def _with_gradient(
         return list(documents)
     with torch.no_grad():
         chunks = _flat([documents[i] for i in long])
-        score_C = model.score(encode_chunks(model, pairs, chunks, batch_tokens, autocast, work))
+        score_C = model.score(encode_chunks(model, pairs, chunks, how))
     chosen = list(documents)
     for i, score_P in zip(
         long, score_C.cpu().split([len(documents[i]) for i in long]), strict=True
@@ -130,23 +128,18 @@ def _with_gradient(
 
 
 def _score_whole(
-    model: Ranker,
-    pairs: PairEncoder,
-    documents: Sequence[Document],
-    batch_tokens: int,
-    autocast: torch.dtype | None,
-    work: Work,
+    model: Ranker, pairs: PairEncoder, documents: Sequence[Document], how: How
 ) -> Tensor:
     """score_B of a model that needs whole documents, in batches of similar chunk length."""
     batches = (
         (group, pairs.collate([documents[i] for i in group]).pinned())
-        for group in _groups(documents, batch_tokens)
+        for group in _groups(documents, how.batch_tokens)
     )
     parts, order = [], []
-    with _precision(model, autocast):
+    with _precision(model, how.autocast):
         for group, batch in ahead(batches, model.device):
             lengths = [len(chunk) for i in group for chunk in documents[i]]
-            work.add(lengths, padded=not model.packs(autocast))
+            how.work.add(lengths, padded=not model.packs(how.autocast))
             score_B = model(batch.to(model.device))
             parts.append(at_least_fp32(score_B))
             order += group

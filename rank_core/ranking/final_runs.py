@@ -6,7 +6,7 @@ the document and S_i is the relevance of its i-th best sentence. `interpolated_r
 after training: `best_sentences`, `tune_interpolation` on dev, then `interpolate` on each split.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.models.birch import Birch
 from rank_core.models.list_rankers import ListRanker
+from rank_core.models.passage_scores import Birch
 from rank_core.models.ranker import Ranker, pad_chunks
-from rank_core.ranking.encode import Work, encode_chunks
+from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.ranking.interpolation import ALPHAS, chosen_on_dev
 from rank_core.ranking.rerank import ordered
 from rank_core.ranking.scorer import Scorer, require_finite
@@ -54,12 +54,12 @@ def interpolated_runs(scorer: Scorer) -> FinalRuns:
     assert isinstance(model, Birch)
     splits = {name: scorer.inputs.collection.splits[name] for name in ("dev", "test")}
     best = {}
-    for name, split in splits.items():
+    for name in splits:
         own = best_sentences(
             model,
             scorer.pairs,
             queries=scorer.own_queries(name),
-            candidates=split.candidates,
+            candidates=splits[name].candidates,
             depth=evaluation.depth,
             batch_tokens=scorer.batch_tokens,
             autocast=scorer.autocast,
@@ -89,7 +89,7 @@ def best_sentences(
     work: Work | None = None,
 ) -> BestSentences:
     """The relevance of the best sentences of each query's first `depth` candidates."""
-    work = Work() if work is None else work
+    how = How(batch_tokens, autocast, Work() if work is None else work)
     best: BestSentences = {}
     model.eval()
     with torch.inference_mode():
@@ -99,7 +99,7 @@ def best_sentences(
             best[query_id] = {}
             if documents:
                 chunks = [chunk for document in documents for chunk in document]
-                x_CH = encode_chunks(model, pairs, chunks, batch_tokens, autocast, work)
+                x_CH = encode_chunks(model, pairs, chunks, how)
                 best_BK = model.best(*pad_chunks(x_CH, [len(document) for document in documents]))
                 best[query_id] = dict(zip(doc_ids, map(tuple, best_BK.tolist()), strict=True))
     return best
@@ -132,16 +132,12 @@ def tune_interpolation(
     """The weights in {0, .1, .., 1}^3 with the best mean `measure`; among equals the first, with
     the smallest alpha. 1211 distinct points are evaluated."""
     judged = {query_id: qrels[query_id] for query_id in best if query_id in qrels}
+    every = (Interpolation(*point) for point in product(ALPHAS, repeat=3))
+    # With alpha 1, beta and gamma have no effect.
+    distinct = (point for point in every if point.alpha < 1 or point.beta == point.gamma == 0)
     return chosen_on_dev(
-        _grid(), lambda weights: interpolate(best, candidates, weights), judged, measure
+        distinct, lambda weights: interpolate(best, candidates, weights), judged, measure
     )
-
-
-def _grid() -> Iterator[Interpolation]:
-    """Every distinct point: with alpha 1, beta and gamma have no effect."""
-    for alpha, beta, gamma in product(ALPHAS, repeat=3):
-        if alpha < 1 or beta == gamma == 0:
-            yield Interpolation(alpha, beta, gamma)
 
 
 FinalStep = Callable[[Scorer], FinalRuns]

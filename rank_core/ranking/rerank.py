@@ -3,7 +3,7 @@ memory."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -69,14 +69,6 @@ KeptScores = dict[str, dict[str, NDArray[np.float32]]]
 CHUNKS_AT_ONCE = 4096  # chunks encoded together, sorted by length
 
 
-@dataclass
-class _Block:
-    """Documents whose chunks are encoded together."""
-
-    ids: list[tuple[str, str]] = field(default_factory=list)  # (query_id, doc_id)
-    documents: list[Document] = field(default_factory=list)
-
-
 def rerank(
     model: Ranker,
     pairs: PairEncoder,
@@ -116,24 +108,20 @@ def rerank(
         kept.update({query_id: {} for query_id in queries})
     model.eval()
     with torch.inference_mode():
-        for block in ahead(_blocks(pairs, queries, candidates, depth), model.device):
+        for ids, documents in ahead(_blocks(pairs, queries, candidates, depth), model.device):
             (score_B, of_chunks), batch_tokens = within_memory(
-                score_block, block.documents, batch_tokens, model=model, work=counted
+                score_block, documents, batch_tokens, model=model, work=counted
             )
             if kept is not None and of_chunks is not None:
-                _keep(kept, block, torch.cat(of_chunks))
-            for (query_id, doc_id), score in zip(block.ids, score_B.tolist(), strict=True):
+                score_C = torch.cat(of_chunks).float().cpu().numpy()
+                parts = np.split(score_C, np.cumsum([len(document) for document in documents])[:-1])
+                for (query_id, doc_id), score_P in zip(ids, parts, strict=True):
+                    kept[query_id][doc_id] = score_P
+            for (query_id, doc_id), score in zip(ids, score_B.tolist(), strict=True):
                 scores[query_id][doc_id] = score
     for of_query in scores.values():
         counted.add_ties(of_query.values())
     return {query_id: ordered(scores[query_id]) for query_id in scores}
-
-
-def _keep(kept: KeptScores, block: _Block, score_C: Tensor) -> None:
-    ends = np.cumsum([len(document) for document in block.documents])
-    parts = np.split(score_C.float().cpu().numpy(), ends[:-1])
-    for (query_id, doc_id), score_P in zip(block.ids, parts, strict=True):
-        kept[query_id][doc_id] = score_P
 
 
 def ordered(scores: Mapping[str, float]) -> dict[str, float]:
@@ -145,15 +133,18 @@ def ordered(scores: Mapping[str, float]) -> dict[str, float]:
 
 def _blocks(
     pairs: PairEncoder, queries: Mapping[str, NDArray[np.int32]], candidates: Run, depth: int
-) -> Iterator[_Block]:
-    block, num_chunks = _Block(), 0
+) -> Iterator[tuple[list[tuple[str, str]], list[Document]]]:
+    """([(query_id, doc_id)], documents) whose chunks are encoded together."""
+    ids: list[tuple[str, str]] = []
+    documents: list[Document] = []
+    num_chunks = 0
     for query_id, query in queries.items():
         for doc_id in list(candidates.get(query_id, ()))[:depth]:
-            block.ids.append((query_id, doc_id))
-            block.documents.append(pairs.chunks(query, doc_id))
-            num_chunks += len(block.documents[-1])
+            ids.append((query_id, doc_id))
+            documents.append(pairs.chunks(query, doc_id))
+            num_chunks += len(documents[-1])
             if num_chunks >= CHUNKS_AT_ONCE:
-                yield block
-                block, num_chunks = _Block(), 0
-    if block.ids:
-        yield block
+                yield ids, documents
+                ids, documents, num_chunks = [], [], 0
+    if ids:
+        yield ids, documents

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -60,18 +60,20 @@ class Scorer:
         finite."""
         keeps = self.config.evaluation.keep_chunk_scores and name != "train"
         kept: KeptScores | None = {} if keeps else None
-        run = rerank(
+        candidates = self.inputs.collection.splits[name].candidates
+        run = self._rerank(name, self.pairs, candidates, depth=depth, work=self.work, kept=kept)
+        return Share(require_finite(run), kept)
+
+    def _rerank(self, name: str, pairs: PairEncoder, candidates: Run, **own: Any) -> Run:
+        return rerank(
             self.model,
-            self.pairs,
+            pairs,
             queries=self.own_queries(name),
-            candidates=self.inputs.collection.splits[name].candidates,
-            depth=depth or self.config.evaluation.depth,
+            candidates=candidates,
             batch_tokens=self.batch_tokens,
             autocast=self.autocast,
-            work=self.work,
-            kept=kept,
+            **own | {"depth": own.get("depth") or self.config.evaluation.depth},
         )
-        return Share(require_finite(run), kept)
 
     def whole(self, name: str, share: Share) -> Run:
         """The run from all workers' shares, the same on every worker."""
@@ -92,23 +94,13 @@ class Scorer:
     def chunk_scores(self, name: str, pairs: PairEncoder) -> KeptScores:
         """The scores of the chunks that `pairs` gives for a split's candidates, the same on every
         worker, without documents of no chunks. Not counted in `work`."""
-        queries, depth = self.own_queries(name), self.config.evaluation.depth
         candidates, tokens = self.inputs.collection.splits[name].candidates, self.inputs.tokens
         read: Run = {}
-        for query_id in queries:
-            listed = list(candidates.get(query_id, {}).items())[:depth]
+        for query_id in self.own_queries(name):
+            listed = list(candidates.get(query_id, {}).items())[: self.config.evaluation.depth]
             read[query_id] = {d: s for d, s in listed if pairs.spans_of(d, len(tokens[d]))}
         kept: KeptScores = {}
-        rerank(
-            self.model,
-            pairs,
-            queries=queries,
-            candidates=read,
-            depth=depth,
-            batch_tokens=self.batch_tokens,
-            autocast=self.autocast,
-            kept=kept,
-        )
+        self._rerank(name, pairs, read, kept=kept)
         return self.gathered(name, kept)
 
     def own_queries(self, name: str) -> dict[str, NDArray[np.int32]]:

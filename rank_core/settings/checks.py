@@ -1,7 +1,8 @@
 """Declarations of settings and the checks of their values."""
 
 import math
-from dataclasses import field
+from collections.abc import Callable
+from dataclasses import field, fields
 from typing import Any
 
 from rank_core.errors import BadInput, unknown
@@ -16,16 +17,27 @@ TYPE_NAMES: dict[Any, str] = {
 }
 
 
-def setting(default: Any, text: str, *, hf: str = "") -> Any:
+RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    ">0": ("{} > 0 must hold and be finite", lambda x: 0 < x < math.inf),
+    ">=0": ("{} >= 0 must hold and be finite", lambda x: 0 <= x < math.inf),
+    "[0, 1)": ("0 <= {} < 1 must hold", lambda x: 0 <= x < 1),
+    "[0, 1]": ("0 <= {} <= 1 must hold", lambda x: 0 <= x <= 1),
+    "(0, 1]": ("0 < {} <= 1 must hold", lambda x: 0 < x <= 1),
+}
+"""{rule of a number: its text, its check}."""
+
+
+def setting(default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "") -> Any:
     """A setting with its description for docs/settings.md; `hf` holds its names in Hugging Face
-    trainers, separated by spaces."""
-    return field(default=default, metadata={"text": text, "hf": hf})
+    trainers, separated by spaces, `rule` its choices or an entry of `RULES`."""
+    return field(default=default, metadata={"text": text, "hf": hf, "rule": rule})
 
 
-def added(default: Any, text: str, *, hf: str = "") -> Any:
+def added(default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "") -> Any:
     """A setting added after the first release. At its default it is excluded from the cell's name,
     so that earlier trials keep theirs."""
-    return field(default=default, metadata={"text": text, "hf": hf, "added": True})
+    about = {"text": text, "hf": hf, "rule": rule, "added": True}
+    return field(default=default, metadata=about)
 
 
 def require(condition: bool, text: str) -> None:
@@ -34,27 +46,19 @@ def require(condition: bool, text: str) -> None:
         raise BadInput(text)
 
 
-def choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raises `BadInput` unless the value is one of the choices."""
-    if value not in choices:
-        raise unknown(name, value, choices)
+def check_rules(section: str, settings: Any) -> None:
+    """Raises `BadInput` for a setting of a section that breaks its rule."""
+    for declared in fields(settings):
+        rule, value = declared.metadata["rule"], getattr(settings, declared.name)
+        if rule:
+            check_rule(f"{section}.{declared.name}", value, rule)
 
 
-def positive(section: str, settings: object, names: str) -> None:
-    """Raises `BadInput` unless each of the named settings is above 0 and finite."""
-    for name in names.split():
-        value = getattr(settings, name)
-        require(
-            0 < value < math.inf,
-            f"{section}.{name} > 0 must hold and be finite, got {section}.{name}={value}",
-        )
-
-
-def not_negative(section: str, settings: object, names: str) -> None:
-    """Raises `BadInput` unless each of the named settings is at least 0 and finite."""
-    for name in names.split():
-        value = getattr(settings, name)
-        require(
-            0 <= value < math.inf,
-            f"{section}.{name} >= 0 must hold and be finite, got {section}.{name}={value}",
-        )
+def check_rule(name: str, value: Any, rule: str | tuple[str, ...]) -> None:
+    """Raises `BadInput` for a value that breaks a rule of `setting`."""
+    if isinstance(rule, tuple):
+        if value not in rule:
+            raise unknown(name, value, rule)
+        return
+    text, holds = RULES[rule]
+    require(holds(value), f"{text.format(name)}, got {name}={value}")

@@ -15,9 +15,7 @@ from rank_core.settings.checks import (
     BOOLEANS,
     TYPE_NAMES,
     added,
-    choice,
-    not_negative,
-    positive,
+    check_rules,
     require,
     setting,
 )
@@ -77,6 +75,7 @@ class Model:
         0.1,
         "dropout probability of the encoder and the head",
         hf="hidden_dropout_prob classifier_dropout",
+        rule="[0, 1)",
     )
     # A model rejects those of the following that it does not use (`Ranker.options`).
     aggregator: str = added("", "encoder over chunk vectors: a folder or a Hugging Face id")
@@ -100,14 +99,11 @@ class Model:
         "auto",
         "`auto`: the trained head of a published reranker where the model scores chunks, a new one "
         "elsewhere; `checkpoint`: refused without a trained head; `new`: always drawn",
+        rule=HEADS,
     )
 
     def __post_init__(self) -> None:
-        choice("model.head", self.head, HEADS)
-        require(
-            0 <= self.dropout < 1,
-            f"0 <= model.dropout < 1 must hold, got model.dropout={self.dropout}",
-        )
+        check_rules("model", self)
 
 
 @dataclass(frozen=True)
@@ -122,16 +118,17 @@ class Chunking:
         "overlap, window - stride)",
         hf="doc_stride",
     )
-    max_chunks: int = setting(0, "maximum number of chunks of a document; 0: no limit")
+    max_chunks: int = setting(0, "maximum number of chunks of a document; 0: no limit", rule=">=0")
     max_document_tokens: int = setting(
-        1431, "longer documents are truncated to this length before chunking"
+        1431, "longer documents are truncated to this length before chunking", rule=">0"
     )
     max_query_tokens: int = setting(
-        32, "longer queries are truncated to this length", hf="max_query_length"
+        32, "longer queries are truncated to this length", hf="max_query_length", rule=">0"
     )
     overflow: str = setting(
         "first",
         "which chunks are kept of a document with more than max_chunks: " + ", ".join(OVERFLOWS),
+        rule=OVERFLOWS,
     )
 
     def __post_init__(self) -> None:
@@ -140,9 +137,7 @@ class Chunking:
             "0 < chunking.stride <= chunking.window must hold, "
             f"got chunking.stride={self.stride}, chunking.window={self.window}",
         )
-        not_negative("chunking", self, "max_chunks")
-        positive("chunking", self, "max_document_tokens max_query_tokens")
-        choice("chunking.overflow", self.overflow, OVERFLOWS)
+        check_rules("chunking", self)
 
 
 @dataclass(frozen=True)
@@ -154,17 +149,21 @@ class Evaluation:
         "ir_measures names (`ranksweep measures`); the first one selects the checkpoint, on dev",
         hf="metric_for_best_model metrics",
     )
-    depth: int = setting(100, "number of candidates reranked per query", hf="top_k")
+    depth: int = setting(100, "number of candidates reranked per query", hf="top_k", rule=">0")
     max_dev_queries: int = setting(
-        0, "size of a sample of the dev queries, drawn by id hash; 0: all", hf="max_eval_samples"
+        0,
+        "size of a sample of the dev queries, drawn by id hash; 0: all",
+        hf="max_eval_samples",
+        rule=">=0",
     )
     max_test_queries: int = setting(
-        0, "size of a sample of the test queries, drawn by id hash; 0: all"
+        0, "size of a sample of the test queries, drawn by id hash; 0: all", rule=">=0"
     )
     batch_tokens: int = setting(
         0,
         "encoder tokens per scoring batch; 0: chosen for the device",
         hf="per_device_eval_batch_size eval_batch_size",
+        rule=">=0",
     )
     folds: int = added(
         0,
@@ -185,8 +184,7 @@ class Evaluation:
             len(self.measures) > 0 and all(self.measures),
             f"evaluation.measures must name at least one measure, got {self.measures}",
         )
-        positive("evaluation", self, "depth")
-        not_negative("evaluation", self, "max_dev_queries max_test_queries batch_tokens")
+        check_rules("evaluation", self)
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,9 @@ class Chat:
     `key_variable` names the environment variable that holds the key."""
 
     protocol: str = added(
-        "openai", "API of the server: openai (or any compatible server) or anthropic"
+        "openai",
+        "API of the server: openai (or any compatible server) or anthropic",
+        rule=PROTOCOLS,
     )
     base_url: str = added("https://api.openai.com/v1", "URL of the server")
     model: str = added("gpt-4o-mini", "the model's name on the server")
@@ -203,7 +203,9 @@ class Chat:
         "OPENAI_API_KEY", "the environment variable that holds the API key; empty: no key"
     )
     max_words: int = added(
-        300, "maximum number of words shown of a document; 900 words are about three windows"
+        300,
+        "maximum number of words shown of a document; 900 words are about three windows",
+        rule=">0",
     )
     window: int = added(20, "documents per request")
     step: int = added(10, "documents between the starts of consecutive requests")
@@ -212,13 +214,12 @@ class Chat:
     output_price: float = added(0.0, "price of a million output tokens, for the cost ledger")
 
     def __post_init__(self) -> None:
-        choice("chat.protocol", self.protocol, PROTOCOLS)
         require(
             0 < self.step < self.window,
             "0 < chat.step < chat.window must hold, "
             f"got chat.step={self.step}, chat.window={self.window}",
         )
-        positive("chat", self, "max_words")
+        check_rules("chat", self)
 
 
 @dataclass(frozen=True)

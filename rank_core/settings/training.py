@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rank_core.errors import BadInput
-from rank_core.settings.checks import added, choice, not_negative, positive, require, setting
+from rank_core.settings.checks import added, check_rules, setting
 
 LOSS_NAMES = (
     "pairwise-margin",
@@ -38,14 +38,21 @@ KEEP_WEIGHTS = ("best", "all", "none")
 class Training:
     """Training on groups: a query, a relevant document and candidates that are not relevant."""
 
-    num_epochs: int = setting(1, "passes over the training queries", hf="num_train_epochs epochs")
-    epoch_steps: int = added(0, "steps per epoch; 0: one pass over the training queries")
-    max_steps: int = setting(0, "maximum number of training steps; 0: no limit", hf="max_steps")
+    num_epochs: int = setting(
+        1, "passes over the training queries", hf="num_train_epochs epochs", rule=">=0"
+    )
+    epoch_steps: int = added(
+        0, "steps per epoch; 0: one pass over the training queries", rule=">=0"
+    )
+    max_steps: int = setting(
+        0, "maximum number of training steps; 0: no limit", hf="max_steps", rule=">=0"
+    )
     batch_size: int = setting(
         16,
         "groups (a relevant document and its negatives) per optimizer step, over all workers; "
         "not pairs, not per device",
         hf="per_device_train_batch_size train_batch_size",
+        rule=">0",
     )
     micro_batch_tokens: int = setting(
         0,
@@ -53,68 +60,79 @@ class Training:
         "part of the cell: without dropout it changes only rounding; with dropout, other masks are "
         "drawn from the same stream",
         hf="gradient_accumulation_steps",
+        rule=">=0",
     )
     backbone_learning_rate: float = setting(
-        1e-5, "learning rate of the pre-trained encoder", hf="learning_rate lr"
+        1e-5, "learning rate of the pre-trained encoder", hf="learning_rate lr", rule=">0"
     )
     head_learning_rate: float = setting(
-        1e-4, "learning rate of the randomly initialised layers", hf="learning_rate lr"
+        1e-4, "learning rate of the randomly initialised layers", hf="learning_rate lr", rule=">0"
     )
     aggregator_learning_rate: float = setting(
-        1e-4, "learning rate of the aggregator over chunk vectors"
+        1e-4, "learning rate of the aggregator over chunk vectors", rule=">0"
     )
     interaction_learning_rate: float = added(
-        0.0, "learning rate of model.interaction; 0: the aggregator's"
+        0.0, "learning rate of model.interaction; 0: the aggregator's", rule=">=0"
     )
-    weight_decay: float = setting(1e-7, "AdamW's weight decay", hf="weight_decay")
+    weight_decay: float = setting(1e-7, "AdamW's weight decay", hf="weight_decay", rule=">=0")
     schedule: str = setting(
         "constant",
         "schedule of the learning rates after the linear warm-up: " + ", ".join(SCHEDULES),
         hf="lr_scheduler_type scheduler",
+        rule=SCHEDULES,
     )
     warmup: float = setting(
         0.2,
         "warm-up as a fraction of all steps, or of each epoch's with reset_optimizer",
         hf="warmup_ratio warmup_steps",
+        rule="[0, 1]",
     )
     warmup_backbone: bool = added(True, "false: no warm-up for the backbone")
     epoch_decay: float = added(
-        1.0, "factor by which all learning rates are multiplied after every epoch"
+        1.0, "factor by which all learning rates are multiplied after every epoch", rule="(0, 1]"
     )
     reset_optimizer: bool = added(
         False, "resets moments, warm-up and schedule at the start of every epoch"
     )
-    loss: str = added("pairwise-margin", "training loss: " + ", ".join(LOSS_NAMES))
-    negatives: int = added(1, "negatives per group", hf="num_negatives train_group_size")
-    margin: float = setting(1.0, "margin of the margin losses")
+    loss: str = added("pairwise-margin", "training loss: " + ", ".join(LOSS_NAMES), rule=LOSS_NAMES)
+    negatives: int = added(1, "negatives per group", hf="num_negatives train_group_size", rule=">0")
+    margin: float = setting(1.0, "margin of the margin losses", rule=">0")
     teacher: str = added(
         "",
         f"run file with a teacher's scores, for the losses {', '.join(TEACHER_LOSSES)} and for the "
         "filters of negatives",
     )
-    unit: str = added("document", "unit of training: document, or passage (each chunk alone)")
+    unit: str = added(
+        "document", "unit of training: document, or passage (each chunk alone)", rule=UNITS
+    )
     passage_keep: float = added(
-        0.1, "unit=passage: fraction of the passages after the first that is used"
+        0.1, "unit=passage: fraction of the passages after the first that is used", rule="[0, 1]"
     )
     chunk_dropout: float = added(
-        0.0, "fraction of a document's chunks after the first that is dropped"
+        0.0, "fraction of a document's chunks after the first that is dropped", rule="[0, 1)"
     )
     labels: str = added(
-        "qrels", "source of labels: qrels, or first-stage (the top candidate counts as relevant)"
+        "qrels",
+        "source of labels: qrels, or first-stage (the top candidate counts as relevant)",
+        rule=LABELS,
     )
     depth: int = added(
-        0, "number of candidates that negatives are sampled from; 0: evaluation.depth"
+        0, "number of candidates that negatives are sampled from; 0: evaluation.depth", rule=">=0"
     )
-    negatives_below: int = added(0, "number of top candidates excluded from the negatives")
+    negatives_below: int = added(
+        0, "number of top candidates excluded from the negatives", rule=">=0"
+    )
     negatives_share: float = added(
         0.0,
         "drops candidates that the teacher scores above this share of a relevant document's score, "
         "such as 0.95, as they may be relevant; 0: none",
+        rule="[0, 1]",
     )
     negatives_margin: float = added(
         0.0,
         "drops candidates that the teacher does not score lower than a relevant document by this "
         "margin; 0: none",
+        rule=">=0",
     )
     negatives_from: tuple[str, ...] = added(
         (), "run files that replace the candidates, one per epoch"
@@ -130,6 +148,7 @@ class Training:
         "seed of each cell that is best on dev, within --weights-gib), all, or none; not part of "
         "the cell. With folds, best keeps nothing, as there is no single model",
         hf="save_strategy",
+        rule=KEEP_WEIGHTS,
     )
     keep_run: bool = added(
         False,
@@ -137,20 +156,25 @@ class Training:
         "and teacher; not part of the cell",
     )
     gradient_clip: float = setting(
-        1.0, "maximum global norm of the gradient; 0: no clipping", hf="max_grad_norm"
+        1.0, "maximum global norm of the gradient; 0: no clipping", hf="max_grad_norm", rule=">=0"
     )
     validate_every: int = setting(
-        0, "steps between validations; 0: at the end of each epoch", hf="eval_steps eval_strategy"
+        0,
+        "steps between validations; 0: at the end of each epoch",
+        hf="eval_steps eval_strategy",
+        rule=">=0",
     )
     patience: int = added(
         0,
         "consecutive validations without improvement on dev after which training stops; 0: never",
         hf="early_stopping_patience",
+        rule=">=0",
     )
     precision: str = setting(
         "auto",
         "fp32, bf16, fp16, or auto: bf16 or fp16 on a GPU, bf16 on a CPU with AMX, else fp32",
         hf="bf16 fp16",
+        rule=PRECISIONS,
     )
     deterministic: bool = added(
         False,
@@ -162,9 +186,12 @@ class Training:
         "rank of LoRA adapters, trained at the backbone's learning rate (about ten times the usual "
         "one) while the encoder is frozen; 0: the whole encoder is trained",
         hf="lora_r",
+        rule=">=0",
     )
-    lora_alpha: float = added(0.0, "scale of the adapters, alpha / rank; 0: twice the rank")
-    lora_dropout: float = added(0.0, "dropout probability of the adapters' inputs")
+    lora_alpha: float = added(
+        0.0, "scale of the adapters, alpha / rank; 0: twice the rank", rule=">=0"
+    )
+    lora_dropout: float = added(0.0, "dropout probability of the adapters' inputs", rule="[0, 1)")
     lora_targets: tuple[str, ...] = added(
         (),
         "linear layers with adapters, by the last part of their names; empty: all",
@@ -175,46 +202,7 @@ class Training:
     )
 
     def __post_init__(self) -> None:
-        positive(
-            "training",
-            self,
-            "batch_size backbone_learning_rate head_learning_rate "
-            "aggregator_learning_rate negatives margin",
-        )
-        not_negative(
-            "training",
-            self,
-            "num_epochs epoch_steps max_steps micro_batch_tokens interaction_learning_rate "
-            "weight_decay depth negatives_below negatives_margin gradient_clip validate_every "
-            "patience lora_rank lora_alpha",
-        )
-        require(
-            0 <= self.lora_dropout < 1,
-            f"0 <= training.lora_dropout < 1 must hold, got {self.lora_dropout}",
-        )
-        require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
-        require(
-            0 < self.epoch_decay <= 1,
-            f"0 < training.epoch_decay <= 1 must hold, got {self.epoch_decay}",
-        )
-        require(
-            0 <= self.passage_keep <= 1,
-            f"0 <= training.passage_keep <= 1 must hold, got {self.passage_keep}",
-        )
-        require(
-            0 <= self.chunk_dropout < 1,
-            f"0 <= training.chunk_dropout < 1 must hold, got {self.chunk_dropout}",
-        )
-        require(
-            0 <= self.negatives_share <= 1,
-            f"0 <= training.negatives_share <= 1 must hold, got {self.negatives_share}",
-        )
-        choice("training.loss", self.loss, LOSS_NAMES)
-        choice("training.schedule", self.schedule, SCHEDULES)
-        choice("training.unit", self.unit, UNITS)
-        choice("training.labels", self.labels, LABELS)
-        choice("training.keep_weights", self.keep_weights, KEEP_WEIGHTS)
-        choice("training.precision", self.precision, PRECISIONS)
+        check_rules("training", self)
 
     @property
     def filters_negatives(self) -> bool:

@@ -1,8 +1,16 @@
-"""Every cell of a matrix against one baseline, with all three scopes and one correction."""
+"""Every cell of a matrix against a baseline, with all three scopes and one correction; several
+baselines in one table, the same for all rows, or one for every row.
+
+A slot is the baseline that a letter of a results table names. A fixed slot names one cell; a slot
+by row maps a system to its own baseline, such as FirstP with the same backbone. The comparisons of
+a slot share a letter and are one family of the correction.
+"""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -126,27 +134,55 @@ def compare_pairs(
     )
     adjust = CORRECTIONS[correction]
     tested = sum(not math.isnan(test.p_both) for test in tests)
-    adjusted = zip(
-        adjust(np.fmax([test.p_both for test in tests], moderated).tolist()),
-        adjust([test.p_queries for test in tests]),
-        strict=True,
-    )
+    both = adjust(np.fmax([test.p_both for test in tests], moderated).tolist()).tolist()
+    queries = adjust([test.p_queries for test in tests]).tolist()
     return [
         _comparison(
             matrix,
-            system,
-            baseline,
-            test=test,
-            p_moderated=p_moderated,
-            adjusted=(float(p_both), float(p_queries)),
+            pair,
+            tests[i],
+            alpha,
+            p_moderated=moderated[i],
+            p_both_adjusted=both[i],
+            p_queries_adjusted=queries[i],
             family_size=tested or len(pairs),
             correction=correction,
-            alpha=alpha,
         )
-        for (system, baseline), test, p_moderated, (p_both, p_queries) in zip(
-            pairs, tests, moderated, adjusted, strict=True
-        )
+        for i, pair in enumerate(pairs)
     ]
+
+
+def _comparison(
+    matrix: ScoreMatrix, pair: tuple[str, str], test: ScopeTest, alpha: float, **of_family: Any
+) -> Comparison:
+    score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
+    mean_B = float(score_B_SQ.mean())
+    wins, ties, losses = wins_ties_losses(score_A_SQ, score_B_SQ)
+    ci_low, ci_high = confidence_interval(test, 1 - alpha)
+    ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
+    own = ("delta", "p_queries", "p_seeds", "p_both", "se_both", "se_queries")
+    return Comparison(
+        measure=matrix.measure,
+        system=pair[0],
+        baseline=pair[1],
+        relative_gain=test.delta / mean_B if mean_B != 0 else math.nan,
+        df_both=float(test.welch.at_level(alpha)) if test.se_both else test.df_both,
+        ci_low=ci_low,
+        ci_high=ci_high,
+        num_seeds_system=len(score_A_SQ),
+        num_seeds_baseline=len(score_B_SQ),
+        num_queries=len(matrix.query_ids),
+        mean_system=float(score_A_SQ.mean()),
+        mean_baseline=mean_B,
+        wins=wins,
+        ties=ties,
+        losses=losses,
+        predicted_false_positive_rate=predicted_false_positive_rate(test, alpha=alpha),
+        ci_queries_low=ci_queries_low,
+        ci_queries_high=ci_queries_high,
+        **{name: getattr(test, name) for name in own},
+        **of_family,
+    )
 
 
 def _moderated(
@@ -213,56 +249,6 @@ def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
     return float(2 * stats.norm.sf(z * test.se_queries / math.sqrt(V)))
 
 
-def _comparison(
-    matrix: ScoreMatrix,
-    system: str,
-    baseline: str,
-    *,
-    test: ScopeTest,
-    p_moderated: float,
-    adjusted: tuple[float, float],
-    family_size: int,
-    correction: str,
-    alpha: float,
-) -> Comparison:
-    score_A_SQ, score_B_SQ = matrix.scores[system], matrix.scores[baseline]
-    mean_A, mean_B = float(score_A_SQ.mean()), float(score_B_SQ.mean())
-    wins, ties, losses = wins_ties_losses(score_A_SQ, score_B_SQ)
-    ci_low, ci_high = confidence_interval(test, 1 - alpha)
-    ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
-    return Comparison(
-        measure=matrix.measure,
-        system=system,
-        baseline=baseline,
-        delta=test.delta,
-        relative_gain=test.delta / mean_B if mean_B != 0 else float("nan"),
-        p_queries=test.p_queries,
-        p_seeds=test.p_seeds,
-        p_both=test.p_both,
-        p_moderated=p_moderated,
-        p_both_adjusted=adjusted[0],
-        df_both=float(test.welch.at_level(alpha)) if test.se_both else test.df_both,
-        se_both=test.se_both,
-        ci_low=ci_low,
-        ci_high=ci_high,
-        num_seeds_system=len(score_A_SQ),
-        num_seeds_baseline=len(score_B_SQ),
-        num_queries=len(matrix.query_ids),
-        family_size=family_size,
-        correction=correction,
-        mean_system=mean_A,
-        mean_baseline=mean_B,
-        wins=wins,
-        ties=ties,
-        losses=losses,
-        p_queries_adjusted=adjusted[1],
-        predicted_false_positive_rate=predicted_false_positive_rate(test, alpha=alpha),
-        se_queries=test.se_queries,
-        ci_queries_low=ci_queries_low,
-        ci_queries_high=ci_queries_high,
-    )
-
-
 def wins_ties_losses(score_A_SQ: Floats, score_B_SQ: Floats) -> tuple[int, int, int]:
     """Queries on which A's mean over seeds is above, within 1e-9 of, or below B's."""
     delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
@@ -299,3 +285,93 @@ def _check_deterministic(matrix: ScoreMatrix, deterministic: Collection[str]) ->
         num_runs = len(matrix.seeds[cell])
         if num_runs != 1:
             raise BadInput(f"a deterministic system must have one run, got {num_runs} for {cell}")
+
+
+Slot = str | Mapping[str, str]
+"""A baseline for all, or {system: its own baseline}; systems that are not named have none."""
+
+ByLetter = dict[str, list[Comparison]]
+"""{letter of a slot: its comparisons}, in the order of the slots."""
+
+
+def compare_with(
+    matrix: ScoreMatrix,
+    *,
+    baselines: Sequence[Slot],
+    correction: str = "holm",
+    alpha: float = 0.05,
+    paired_seeds: bool = False,
+    deterministic: Collection[str] = (),
+) -> ByLetter:
+    """The comparisons of every slot, in the order of the matrix. A cell that is its own baseline is
+    excluded."""
+    if not baselines:
+        raise BadInput("at least one baseline must be given")
+    for slot in baselines:
+        own = [slot] if isinstance(slot, str) else list(slot.values())
+        for cell in own if isinstance(slot, str) else [*slot, *own]:
+            if cell not in matrix.cells:
+                raise unknown("baseline" if cell in own else "cell", cell, matrix.cells)
+    return {
+        letter: compare_pairs(
+            matrix,
+            [
+                (cell, baseline)
+                for cell in matrix.cells
+                if (baseline := baseline_of(cell, slot)) is not None
+            ],
+            correction=correction,
+            alpha=alpha,
+            paired_seeds=paired_seeds,
+            deterministic=deterministic,
+        )
+        for letter, slot in zip(ascii_lowercase, baselines, strict=False)
+    }
+
+
+def baseline_of(cell: str, slot: Slot) -> str | None:
+    """The baseline of `cell` in this slot, or None."""
+    baseline = slot if isinstance(slot, str) else slot.get(cell)
+    return None if baseline == cell else baseline
+
+
+def of_system(
+    comparisons: ByLetter, system: str
+) -> tuple[Comparison | None, tuple[Comparison, ...]]:
+    """A system's comparison in the first slot, if it has one, and those in all later slots. They
+    are `comparison` and `others` of a `ResultCell`, for comparisons of one measure."""
+    first, *later = [
+        next((c for c in slot if c.system == system), None) for slot in comparisons.values()
+    ] or [None]
+    return first, tuple(comparison for comparison in later if comparison is not None)
+
+
+def by_slot(
+    cell: str, comparisons: Sequence[Comparison], slots: Sequence[Slot]
+) -> tuple[Comparison | None, ...]:
+    """The comparison of every slot, or None, for one cell whose comparisons are in slot order. Two
+    slots may have the same baseline in this row: the first gets the first comparison."""
+    remaining = list(comparisons)
+    of_slots: list[Comparison | None] = []
+    for slot in slots:
+        baseline = baseline_of(cell, slot)
+        comparison = next((c for c in remaining if c.baseline == baseline), None)
+        if comparison is not None:
+            remaining.remove(comparison)
+        of_slots.append(comparison)
+    return tuple(of_slots)
+
+
+def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
+    """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
+
+    The letter is that of the slot: upper case where the difference is significant with queries and
+    training runs as random effects, lower case where it is with queries alone, or with too few
+    seeds.
+    """
+    if comparison is None:
+        return ""
+    mark = ascii_lowercase[slot] if comparison.p_queries_adjusted < alpha else ""
+    if comparison.significant(alpha):
+        mark = ascii_lowercase[slot].upper()
+    return f"{mark}↓" if mark and comparison.delta < 0 else mark

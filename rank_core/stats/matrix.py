@@ -3,8 +3,9 @@
 A missing value is an error: a test on the remaining queries would answer another question.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -55,79 +56,20 @@ def score_matrices(
     """{measure: its `score_matrix`}; the table is split once for all of them."""
     for measure in measures:
         _check_request(per_query, measure=measure, cells=cells)
-    rows = _Rows.of(per_query)
-    of_cell = {cell: rows.of_cell(cell) for cell in cells}
+    texts = {name: _coded(per_query[name]) for name in ("cell", "measure", "query_id")}
+    table = per_query.assign(**texts).astype({"seed": np.int64, "value": np.float64})
+    groups = dict(iter(table.groupby("cell", observed=True)))
+    of_cell = {cell: groups[cell] for cell in cells}
     for cell, own in of_cell.items():
         if cell not in may_agree:
             _refuse_identical_seeds(own, cell=cell)
     return {measure: _matrix(of_cell, measure) for measure in measures}
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of the table by column; texts as numbers, which sort as the texts do."""
-
-    cell: NDArray[np.int32]
-    seed: NDArray[np.int64]
-    query: NDArray[np.int32]
-    measure: NDArray[np.int32]
-    value: NDArray[np.float64]
-    cells: tuple[str, ...]
-    queries: tuple[str, ...]
-    measures: tuple[str, ...]
-
-    @classmethod
-    def of(cls, table: pd.DataFrame) -> "_Rows":
-        """The rows of a table, sorted by cell."""
-        cell, cells = pd.factorize(table["cell"], sort=True)
-        order = np.argsort(cell, kind="stable")
-        query, queries = pd.factorize(table["query_id"], sort=True)
-        measure, measures = pd.factorize(table["measure"], sort=True)
-        seed = table["seed"].to_numpy(dtype=np.int64)
-        value = table["value"].to_numpy(dtype=np.float64)
-        return cls(
-            cell=cell[order].astype(np.int32),
-            seed=seed[order],
-            query=query.astype(np.int32)[order],
-            measure=measure.astype(np.int32)[order],
-            value=value[order],
-            cells=tuple(map(str, cells)),
-            queries=tuple(map(str, queries)),
-            measures=tuple(map(str, measures)),
-        )
-
-    def of_cell(self, cell: str) -> "_Rows":
-        """The rows of one cell."""
-        first, last = np.searchsorted(self.cell, self.cells.index(cell) + np.array([0, 1]))
-        return self.kept(slice(first, last))
-
-    def of_measure(self, measure: str) -> "_Rows":
-        """The rows of one measure."""
-        return self.kept(self.measure == self.measures.index(measure))
-
-    def kept(self, rows: Any) -> "_Rows":
-        """Some of the rows."""
-        names = ("cell", "seed", "query", "measure", "value")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
-
-
-def _matrix(of_cell: Mapping[str, _Rows], measure: str) -> ScoreMatrix:
-    of_measure = {cell: rows.of_measure(measure) for cell, rows in of_cell.items()}
-    names = next(iter(of_measure.values())).queries
-    queries = np.unique(np.concatenate([np.unique(rows.query) for rows in of_measure.values()]))
-    query_ids = tuple(names[query] for query in queries)
-    parts = {}
-    for cell, rows in of_measure.items():
-        if not len(rows.value):
-            raise BadInput(f"every cell needs values of {measure}, cell {cell} has none")
-        parts[cell] = _cell_scores(rows, cell=cell, measure=measure, queries=queries)
-    return ScoreMatrix(
-        measure=measure,
-        cells=tuple(of_cell),
-        query_ids=query_ids,
-        seeds={cell: seeds for cell, (seeds, _) in parts.items()},
-        scores={cell: score_SQ for cell, (_, score_SQ) in parts.items()},
-    )
+def _coded(column: "pd.Series[Any]") -> pd.Categorical:
+    """The column as numbers, which sort as its texts do."""
+    codes, names = pd.factorize(column, sort=True)
+    return pd.Categorical.from_codes(codes, np.asarray(names))
 
 
 def _check_request(per_query: pd.DataFrame, *, measure: str, cells: Sequence[str]) -> None:
@@ -154,56 +96,83 @@ def _check_request(per_query: pd.DataFrame, *, measure: str, cells: Sequence[str
         raise unknown("measure", measure, measures)
 
 
-def _cell_scores(
-    rows: _Rows, *, cell: str, measure: str, queries: NDArray[np.int32]
-) -> tuple[tuple[int, ...], NDArray[np.float64]]:
-    """The seeds of one cell and its (S, Q) values; every (seed, query) exactly once and finite."""
-    if not np.isfinite(rows.value).all():
-        bad = int(np.flatnonzero(~np.isfinite(rows.value))[0])
-        raise BadInput(
-            f"values must be finite, got {rows.value[bad]} for cell {cell}, "
-            f"seed {rows.seed[bad]}, query {rows.queries[rows.query[bad]]}, {measure}"
-        )
-    seeds, row_of_value = np.unique(rows.seed, return_inverse=True)
-    shape = (len(seeds), len(queries))
-    flat = np.ravel_multi_index((row_of_value, np.searchsorted(queries, rows.query)), shape)
-    counts_SQ = np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
-    for row, column in zip(*np.nonzero(counts_SQ > 1), strict=True):
-        raise BadInput(
-            f"a (cell, seed, query) must have one value, got {counts_SQ[row, column]} "
-            f"for cell {cell}, seed {seeds[row]}, query {rows.queries[queries[column]]}"
-        )
-    for row in np.flatnonzero((counts_SQ == 0).any(axis=1)):
-        absent = [rows.queries[queries[column]] for column in np.flatnonzero(counts_SQ[row] == 0)]
-        shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
-        raise BadInput(
-            "every (cell, seed) needs a value for every query: "
-            f"cell {cell}, seed {seeds[row]} lacks {len(absent)} of {len(queries)}: {shown}"
-        )
-    score_SQ = np.empty(shape, dtype=np.float64)
-    score_SQ.flat[flat] = rows.value
-    return tuple(int(seed) for seed in seeds), score_SQ
+def _matrix(of_cell: Mapping[str, pd.DataFrame], measure: str) -> ScoreMatrix:
+    """Every (seed, query) exactly once and finite, the queries those of any cell."""
+    tables = {
+        cell: _seeds_by_queries(own[own["measure"] == measure], cell, measure)
+        for cell, own in of_cell.items()
+    }
+    queries = sorted(set().union(*(table.columns for table in tables.values())))
+    for cell, table in tables.items():
+        tables[cell] = whole = table.reindex(columns=queries)
+        for seed, row in whole[whole.isna().any(axis=1)].iterrows():
+            absent = [str(query) for query in row.index[row.isna()]]
+            shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
+            raise BadInput(
+                "every (cell, seed) needs a value for every query: "
+                f"cell {cell}, seed {seed} lacks {len(absent)} of {len(queries)}: {shown}"
+            )
+    return ScoreMatrix(
+        measure=measure,
+        cells=tuple(of_cell),
+        query_ids=tuple(map(str, queries)),
+        seeds={cell: tuple(map(int, table.index)) for cell, table in tables.items()},
+        scores={cell: np.ascontiguousarray(table.to_numpy()) for cell, table in tables.items()},
+    )
 
 
-def _refuse_identical_seeds(rows: _Rows, *, cell: str) -> None:
+def _seeds_by_queries(own: pd.DataFrame, cell: str, measure: str) -> pd.DataFrame:
+    """The values of a cell on a measure, a row per seed."""
+    if own.empty:
+        raise BadInput(f"every cell needs values of {measure}, cell {cell} has none")
+    infinite, place = own[~np.isfinite(own["value"])], ["seed", "query_id"]
+    for seed, query, value in infinite[[*place, "value"]].itertuples(index=False):
+        raise BadInput(
+            f"values must be finite, got {value} for cell {cell}, seed {seed}, query {query}, "
+            f"{measure}"
+        )
+    for (seed, query), again in own[own.duplicated(place, False)].groupby(place, observed=True):
+        raise BadInput(
+            f"a (cell, seed, query) must have one value, got {len(again)} for cell {cell}, "
+            f"seed {seed}, query {query}"
+        )
+    table = own.pivot(index="seed", columns="query_id", values="value")
+    return table.set_axis(table.columns.astype(object), axis=1)
+
+
+def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
     """Refuse seeds with equal values on every measure: copies of a run would only shrink p.
 
     RR@10 alone may agree by chance, and so may all measures on few queries, which are not checked.
     Nor is a constant cell: a collapsed ranker gives 0 on every query with every seed.
     """
-    if len(np.unique(rows.query)) < QUERIES_THAT_PROVE:
+    if own["query_id"].nunique() < QUERIES_THAT_PROVE:
         return
-    order = np.lexsort((rows.query, rows.measure, rows.seed))
-    seeds, starts = np.unique(rows.seed[order], return_index=True)
-    values = dict(zip(seeds, np.split(rows.value[order], starts[1:]), strict=True))
+    rows = own.sort_values(["measure", "query_id"]).groupby("seed")["value"]
+    values = {seed: of_seed.to_numpy() for seed, of_seed in rows}
     for first, second in combinations(values, 2):
-        same = np.array_equal(values[first], values[second])
-        if same and np.ptp(values[first]) > 0:
+        if np.array_equal(values[first], values[second]) and np.ptp(values[first]) > 0:
             raise BadInput(
                 f"training runs must differ, but seeds {first} and {second} of {cell} have "
                 "identical values for all queries: the seed has no effect, training changes "
                 "nothing, or a run was copied"
             )
+
+
+SEPARATOR = "/"
+"""Between set and query in the ids of pooled query sets: TREC DL 2019, 2020 and 2021 have one mean
+over 145 queries, as papers print it, so that a year counts by its number of judged queries."""
+
+
+def query_set_of(query_id: str) -> str:
+    """The set that a pooled query belongs to; "" if its id names none."""
+    return query_id.rpartition(SEPARATOR)[0]
+
+
+def queries_per_set(query_ids: Iterable[str]) -> dict[str, int]:
+    """{set: number of its queries} by first appearance; empty if a query names no set."""
+    counts = Counter(query_set_of(query_id) for query_id in query_ids)
+    return {} if "" in counts else dict(counts)
 
 
 __all__ = ["COLUMNS", "ScoreMatrix", "score_matrices", "score_matrix"]

@@ -1,67 +1,41 @@
 """Racing: configurations compete seed by seed and are eliminated once they are credibly worse.
 
 Seeds are blocks: every live configuration runs one more seed, then an interim analysis follows. A
-configuration is eliminated if the whole grid is unlikely to name it the winner (`interim_analysis`
-is the test, `nominal_levels` are the levels). With probability 1 - alpha or more, for runs with
-equal variances, the winner is the one that all configurations with all seeds would have given on
-the same dev queries.
+configuration is eliminated if the whole grid is unlikely to name it the winner. With probability
+1 - alpha or more, for runs with equal variances, the winner is the one that all configurations with
+all seeds would have given on the same dev queries; with an indifference `delta` it may be one that
+the grid puts at most delta behind its own. Whether it is the better *method* needs queries it was
+not chosen on and fresh seeds. The state is a pure function of the ended trials, in any order.
 
-Whether the winner is the better *method* needs queries it was not chosen on and fresh seeds. Where
-the best differ by less than the seed variance, the grid's winner is random, and so is the race's.
-
-With an indifference `delta` the winner may be one that the grid puts at most delta behind its own.
-
-The state is a pure function of the ended trials, in any order: a driver that restarts reads its
-trials and resumes. All live configurations are judged on equal seeds at all times, so that a
-shortened race is a valid, smaller one.
-
-The test of one interim analysis
---------------------------------
-The analysis uses the run means (over the dev queries) of the live configurations, each with the
-same s seeds of the S planned. It tests whether the whole grid, all S seeds, could still name a
-configuration the winner. The seeds run so far are a random s of those S, so that
+The test of one interim analysis (`interim_analysis`) uses the run means, over the dev queries, of
+the live configurations, each with the same s seeds of the S planned. The seeds run so far are a
+random s of those S, so that
 
     (leader - k over s seeds) - (leader - k over S seeds)  has variance  2 sigma^2 (1/s - 1/S)
 
 whatever the true difference is: the finite-population correction of sampling without replacement.
-If k is the grid's winner, the second bracket is at most 0, and the statistic
+If k is the grid's winner, the second bracket is at most 0 (or delta), and the statistic
 
     t_k = (leader's mean - k's mean) / sqrt(2 sigma^2 (1/s - 1/S))
 
 is at most the largest of L - 1 such differences of equals: one-sided Dunnett (1955) with
 correlation 1/2, the leader being any of the L - 1 rivals, as in Gupta's (1965) subset selection and
-Hsu's (1984) comparisons with the best. That is a bound at a tie of all L after all S seeds;
-`level_of` finds the level for a given probability of a wrong elimination.
+Hsu's (1984) comparisons with the best.
 
 sigma^2 is the mean square of configuration x seed pooled over the live configurations, with
 (L - 1)(s - 1) degrees of freedom: seeds are blocks, so the effect of a seed that all configurations
-share (an initialisation, an order) cancels as it does in the difference. Two seeds are the fewest.
-A configuration whose own runs vary more than the pool (a collapse) has its own mean square, shrunk
-towards the pool with a weight of 4 degrees of freedom; it never gets a smaller one than the pool's.
-The queries are held fixed: race and grid choose on the same dev queries.
+share cancels as it does in the difference. A configuration whose own runs vary more than the pool
+(a collapse) has its own mean square, shrunk towards the pool; never a smaller one than the pool's.
 
-A race spends most of its runs on near-ties: among equals only the whole grid decides the winner.
-With an indifference `delta` > 0 a configuration is eliminated once the whole grid is unlikely to
-put it ahead of the leader *by more than delta*: delta is added to its gap, and the same argument
-holds with "the second bracket is at most delta". The winner is then within delta of the grid's.
-
-The levels of all interim analyses
-----------------------------------
-A spending function (Lan and DeMets, 1983) gives the probability A(t) that, by the share t of the
-analyses, the configuration the whole grid would name is eliminated; A(1) = alpha. `nominal_levels`
-turns it into one level per analysis: in simulated races of equal configurations, exactly that share
-eliminates the grid's winner.
-
-For two configurations a tie is the least favourable truth: given the difference between the gap so
-far and the grid's gap, the verdict is wrong if the grid's gap is in an interval around 0, which is
-most probable for a normal gap of mean 0 (Anderson, 1955). For more of them all equal is not: p
-allows for every rival, and the levels of many equal configurations rely on that. Once the clearly
-worse ones are eliminated, two that tie are in a race of two, with levels that are too high for it.
-So an analysis has the smaller one of two levels (`level_of`): that of all configurations, and that
-of a race which only those still live had started. Simulated (`tests.benchmarks.racing`, section
-`ties`), the winner is kept in 95% or more of races for every number of ties and every gap to the
-rest that was tried. Levels equal to the share spent (Dunnett and Bonferroni) would need no
-simulation, but use a tenth of the budget and need more runs.
+The levels of all interim analyses (`nominal_levels`): a spending function (Lan and DeMets, 1983)
+gives the probability A(t) that, by the share t of the analyses, the configuration the whole grid
+would name is eliminated; A(1) = alpha. Simulated races of equal configurations turn it into one
+level per analysis. For two configurations a tie is the least favourable truth: the verdict is wrong
+if the grid's gap is in an interval around 0, which is most probable for a normal gap of mean 0
+(Anderson, 1955). For more of them all equal is not: once the clearly worse ones are eliminated, two
+that tie are in a race of two. So an analysis has the smaller one of two levels (`level_of`): that
+of all configurations, and that of a race which only those still live had started
+(`tests.benchmarks.racing`, section `ties`).
 """
 
 import math

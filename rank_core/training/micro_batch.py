@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -95,9 +95,11 @@ def _group_tokens(pairs: PairEncoder, group_size: int) -> int:
 def _tokens_on_gpu(
     model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, *, checkpointing: bool
 ) -> int:
+    """The tokens that fit, measured or from the cache."""
+    num_parameters = sum(p.numel() for _, p in model.trainable())
     facts = [
         type(model).__name__,
-        sum(p.numel() for _, p in model.trainable()),  # training stages train different parts
+        num_parameters,  # training stages train different parts
         pairs.backbone.content_hash,
         pairs.chunking.window,
         pairs.chunking.max_query_tokens,
@@ -107,36 +109,25 @@ def _tokens_on_gpu(
         model.packs(autocast),
         checkpointing,
     ]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    path = cache_root() / "micro-batch" / f"{key}.json"
+    if path.exists():
+        return int(json.loads(path.read_text())["tokens"])
     try:
-        return cached_tokens(facts, lambda: _measure(model, pairs, autocast))
+        _, small, large = (_peak(model, pairs, autocast, chunks) for chunks in CHUNKS)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         return 1  # one group at a time; not cached, as another process may use the memory
-
-
-def cached_tokens(facts: Sequence[object], measure: Callable[[], int]) -> int:
-    """The tokens under these facts on this machine, measured or from the cache."""
-    key = hashlib.sha256(json.dumps(list(facts)).encode()).hexdigest()[:16]
-    path = cache_root() / "micro-batch" / f"{key}.json"
-    if path.exists():
-        return int(json.loads(path.read_text())["tokens"])
-    tokens = measure()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"facts": list(facts), "tokens": tokens})
-    return tokens
-
-
-def _measure(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None) -> int:
-    gradients = GRADIENT_BYTES * sum(p.numel() for _, p in model.trainable())
-    try:
-        _, small, large = (_peak(model, pairs, autocast, chunks) for chunks in CHUNKS)
     finally:
         model.zero_grad(set_to_none=True)
         model.extra_loss = None
         torch.cuda.empty_cache()
-    free, _ = gpu_memory(model.device)
-    return tokens_that_fit(small, large, free - gradients)
+    free = gpu_memory(model.device)[0] - GRADIENT_BYTES * num_parameters
+    tokens = tokens_that_fit(small, large, free)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"facts": facts, "tokens": tokens})
+    return tokens
 
 
 def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunks: int) -> Peak:

@@ -157,11 +157,7 @@ class FoldModel:
 
 def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
     """The number of optimizer steps of a model."""
-    return num_training_steps(config.training, _num_examples(config, inputs))
-
-
-def _num_examples(config: TrialConfig, inputs: Inputs) -> int:
-    return len(training_queries(inputs, config))
+    return num_training_steps(config.training, len(training_queries(inputs, config)))
 
 
 def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:

@@ -2,25 +2,30 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs
+from rank_core.data.ir_collections import PREFIX
+from rank_core.data.load import portable_collection
+from rank_core.data.transforms.expression import parse_collection_expression
 from rank_core.data.trec import in_rank_order
 from rank_core.evaluate import mean_values, untied
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
-from rank_core.models import check_model, model_class
-from rank_core.models.build import list_ranker
+from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.list_rankers import ListRanker
+from rank_core.models.ranker import Ranker
+from rank_core.own_code import is_reference, portable
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import evaluated_queries, per_query_table
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
+from rank_core.training.examples import training_queries
 from rank_core.training.train import Streams
 from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel, planned_steps
-from rank_core.trial.own_names import portable_config
 from rank_core.trial.trial_result import (
     SPLITS,
     ModelResult,
@@ -31,7 +36,7 @@ from rank_core.trial.trial_result import (
 )
 from rank_core.trial.trial_state import TrialState
 
-__all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]
+__all__ = ["Progress", "TrialResult", "run_trial"]
 
 
 def run_trial(
@@ -91,7 +96,9 @@ def _rank_lists(
     config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, state: TrialState
 ) -> Iterator[Progress]:
     """Ranks dev and test of each part by a system without trained weights."""
-    ranker = list_ranker(config, workdir)
+    kind = model_class(config.model.name)
+    assert issubclass(kind, ListRanker)
+    ranker = kind(config, workdir)
     for number, part in enumerate(parts):
         start, runs, tables = time.perf_counter(), {}, {}
         for step, name in enumerate(SPLITS, start=2 * number + 1):
@@ -154,3 +161,32 @@ def _encoder_tokens(works: list[Work]) -> tuple[int, float]:
     ]
     tokens, padded_tokens = distributed.sum_numbers(counts)
     return int(tokens), 1 - tokens / padded_tokens if padded_tokens else 0.0
+
+
+def prepare(config: TrialConfig) -> None:
+    """Builds the collection, the tokens of documents and queries, and the training rows, unless the
+    cache has them. Long steps report progress on standard error.
+
+    A killed preparation begins its file again. Memory is bounded by a batch of documents, 12 bytes
+    per candidate and, without a run file, the BM25 index.
+    """
+    kind = model_class(config.model.name)
+    for part in parts_of(config, load_inputs(config.collection, config.model.backbone)):
+        for split in part.collection.splits:
+            part.query_tokens(split)
+        if issubclass(kind, Ranker) and config.training.num_epochs:
+            training_queries(part, config)
+
+
+def portable_config(config: TrialConfig) -> TrialConfig:
+    """The settings with entry points, and names that a program added to `MODELS`, as `module:name`,
+    because workers know only those."""
+    model = replace(config.model, name=portable("model", config.model.name, MODELS))
+    return replace(config, collection=portable_collection(config.collection), model=model)
+
+
+def own_paths(config: TrialConfig) -> tuple[str, ...]:
+    """`module:name` of each of the user's models, collections and transforms."""
+    base, steps = parse_collection_expression(config.collection)
+    names = [config.model.name, base, *(name for name, _ in steps)]
+    return tuple(name for name in names if is_reference(name) and not name.startswith(PREFIX))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rank_core.cache import cache_root
-from rank_core.trial.prepare import prepare
+from rank_core.trial.trial import prepare
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan
 from sweeps.plan.terminal import say

@@ -23,8 +23,7 @@ from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
 from rank_core.machine import begin_on_device
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.own_names import own_paths
-from rank_core.trial.trial import Progress, TrialResult, run_trial
+from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.store.failures import Kind, kind_of_reason

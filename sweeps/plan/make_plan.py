@@ -19,7 +19,7 @@ from rank_core.models.ranker import Ranker
 from rank_core.own_code import travelling
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.own_names import own_paths, portable_config
+from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.experiment import Experiment, Settings, suited
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
 from sweeps.plan.plan import Plan, PlannedCell, Removed

@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.prepare import prepare
+from rank_core.trial.trial import prepare
 from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import connect, disconnect
 

@@ -9,7 +9,7 @@ import ray
 from rank_core.errors import BadInput
 from rank_core.export.folder import read_settings
 from rank_core.own_code import travelling
-from rank_core.trial.own_names import own_paths
+from rank_core.trial.trial import own_paths
 from sweeps.engine.rerank import RerankJob, rerank_shard
 from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import capacity, check_shared, connect, disconnect

@@ -10,11 +10,24 @@ import numpy as np
 import pandas as pd
 
 from rank_core.seeding import generator
-from rank_core.stats.baselines import ByLetter, Slot, baseline_of, compare_with, of_system
-from rank_core.stats.bootstrap import CrossedWeights, crossed_weights
-from rank_core.stats.compare import Comparison, scope_test_of
+from rank_core.stats.bootstrap import (
+    CrossedWeights,
+    GainInterval,
+    average_gains,
+    crossed_weights,
+    gain_intervals,
+    gain_weights,
+)
+from rank_core.stats.compare import (
+    ByLetter,
+    Comparison,
+    Slot,
+    baseline_of,
+    compare_with,
+    of_system,
+    scope_test_of,
+)
 from rank_core.stats.design import worst_familywise_error
-from rank_core.stats.gain import GainInterval, average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrices, score_matrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.interpolation import interpolation_text

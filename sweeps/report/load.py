@@ -14,7 +14,7 @@ import pandas as pd
 from rank_core.errors import BadInput
 from rank_core.files import read_file
 from rank_core.records import Qrels
-from rank_core.stats.baselines import Slot
+from rank_core.stats.compare import Slot
 from sweeps.report.notation import TIE_POLICY
 from sweeps.store.driver import living_driver
 from sweeps.store.records import COSTS, REMEDY, Records, State

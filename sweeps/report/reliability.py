@@ -8,14 +8,18 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.stats.bootstrap import crossed_weights
+from rank_core.stats.bootstrap import (
+    RankStability,
+    SelectedGain,
+    crossed_weights,
+    rank_stability,
+    selected_gain,
+)
 from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import confidence_interval, equivalence_p, variance_interval
-from rank_core.stats.selection import SelectedGain, selected_gain
-from rank_core.stats.stability import RankStability, rank_stability
 from rank_core.stats.variance import (
     SweepComponents,
     detectable_difference,

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
 
-from rank_core.stats.baselines import Slot, by_slot, letter
-from rank_core.stats.compare import Comparison
-from rank_core.stats.gain import GainInterval
+from rank_core.stats.bootstrap import GainInterval
+from rank_core.stats.compare import Comparison, Slot, by_slot, letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.notation import (
     ONE_RUN_WORDS,

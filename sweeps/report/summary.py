@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from rank_core.stats.pooling import queries_per_set, query_set_of
+from rank_core.stats.matrix import queries_per_set, query_set_of
 from sweeps.plan.terminal import numbered
 from sweeps.report.load import Sweep
 from sweeps.report.search import left_after

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
-from rank_core.stats.baselines import letter
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import Comparison, letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.terminal import WIDTH, shortened
 from sweeps.report.analysis import Analysis, interpolated_sentence

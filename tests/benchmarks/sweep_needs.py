@@ -28,7 +28,7 @@ from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.data.trec import write_run
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.prepare import prepare
+from rank_core.trial.trial import prepare
 from sweeps.plan.trial_cost import chunk_statistics
 from tests.benchmarks.modelled_mfu import LENGTH, model_flops
 from tests.benchmarks.msmarco_shape import Shape, texts_of, write_shape

@@ -20,8 +20,7 @@ from typing import Any
 
 from rank_core.settings.config import TrialConfig
 from rank_core.training.micro_batch import TrainingStep
-from rank_core.trial.prepare import prepare
-from rank_core.trial.trial import run_trial
+from rank_core.trial.trial import prepare, run_trial
 from tests.benchmarks.msmarco_shape import Shape, texts_of, write_shape
 from tests.benchmarks.workload import random_backbone, show
 

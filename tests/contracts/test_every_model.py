@@ -12,7 +12,7 @@ from transformers import AutoModel, BertConfig
 from rank_core.errors import BadInput
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import list_rankers, model_class
-from rank_core.models.key_blocks.blocks import LEARNED
+from rank_core.models.key_blocks import LEARNED
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.qds import PATTERNS
 from rank_core.models.ranker import Ranker
@@ -20,7 +20,6 @@ from rank_core.settings.config import Chunking, Model
 from rank_core.testing.laws import (
     CHUNKING,
     DOCUMENTS,
-    LONG,
     chunks_of,
     config_of,
     scores,
@@ -166,50 +165,6 @@ def test_the_order_of_the_chunks_does_not_matter(name, models, pairs_for):
     shuffled = [chunks_of(*order) for order in permutations(texts)]
     score_B = scores(models[name], pairs_for(name), shuffled)
     assert_close(score_B, score_B[:1].expand_as(score_B), atol=1e-5, rtol=0)
-
-
-def test_parade_transformer_reads_the_order_of_the_chunks(models, pairs_for):
-    texts = [tokens(i, 20) for i in range(3)]
-    shuffled = [chunks_of(*order) for order in permutations(texts)]
-    score_B = scores(models["parade-transformer"], pairs_for("maxp"), shuffled)
-    gap_BB = (score_B[:, None] - score_B).abs() + torch.eye(len(score_B))
-    assert gap_BB.min() > 1e-3
-
-
-def test_firstp_reads_the_first_chunk_only(models, pairs_for):
-    changed = DOCUMENTS[f"d{LONG}"].copy()
-    changed[20:] = 5
-    pairs = pairs_for("firstp", documents=DOCUMENTS | {"changed": changed})
-    before, after = scores(models["firstp"], pairs, [f"d{LONG}", "changed"])
-    assert_close(before, after, atol=1e-6, rtol=0)
-    changed[19] += 1
-    assert (scores(models["firstp"], pairs, ["changed"]) - after).abs() > 1e-3
-
-
-def test_parade_transformer_reads_its_score_where_it_wrote_c(models, pairs_for):
-    model, pairs = copy.deepcopy(models["parade-transformer"]), pairs_for("maxp")
-    before = scores(model, pairs, list(DOCUMENTS))
-    noise = torch.randn(32, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        model.special_2H[0] += noise  # at random: LayerNorm hides a constant shift
-        assert (scores(model, pairs, list(DOCUMENTS)) - before).abs().min() > 1e-2
-        # Where nothing is passed between places, the score is C's own and no chunk is in it.
-        for layer in model.aggregator.encoder.layer:
-            layer.attention.output.dense.weight.zero_()
-        own = scores(model, pairs, list(DOCUMENTS))
-        assert_close(own, own[:1].expand_as(own), atol=1e-6, rtol=0)
-        model.special_2H[0] -= noise
-        assert (scores(model, pairs, ["d1"]) - own[1]).abs() > 1e-2
-
-
-def test_the_gradient_of_maxp_reaches_the_best_chunk_only(models):
-    mask_BP = torch.tensor([[True] * 4, [True, True, False, False], [True, False, False, False]])
-    cls_BPH = torch.randn(3, 4, 32, generator=torch.Generator().manual_seed(2))
-    cls_BPH = (cls_BPH * mask_BP[:, :, None]).requires_grad_()
-    models["maxp"].aggregate(cls_BPH, mask_BP).sum().backward()
-    chunk_score_BP = models["maxp"].head(cls_BPH).squeeze(-1).masked_fill(~mask_BP, -torch.inf)
-    best_BP = torch.zeros_like(mask_BP).scatter_(1, chunk_score_BP.argmax(1, keepdim=True), True)
-    assert torch.equal(cls_BPH.grad.abs().sum(-1) > 0, best_BP)
 
 
 # Published for BERT-base with its pooler, which ranking does not use and we do not build:

@@ -15,7 +15,7 @@ from rank_core.export.reranker import Reranker
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
-from rank_core.models.key_blocks.block_scores import BLOCK_SCORES
+from rank_core.models.key_blocks import BLOCK_SCORES
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.final_runs import final_runs
 from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix, mixture

@@ -66,14 +66,6 @@ def test_a_model_without_a_property_fails_its_test(contract):
 
 
 @pytest.mark.slow
-def test_a_missing_or_unknown_model_is_reported(contract):
-    code, text = contract("--pyargs", "rank_core.testing")
-    assert code != 0 and "--model MODULE:CLASS must name the model to test" in text
-    _, text = contract("--pyargs", "rank_core.testing", "--model", "no_such:Model")
-    assert "no module no_such; install it" in text
-
-
-@pytest.mark.slow
 def test_the_plugin_does_not_affect_other_test_runs(contract, tmp_path):
     text = "def pytest_addoption(parser):\n    parser.addoption('--model')\n"
     (tmp_path / "conftest.py").write_text(text)

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import resolve_backbone
-from rank_core.encoders.packed import OWN_ATTENTION, flat_states
+from rank_core.encoders.packed import OWN_ATTENTION
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.build import build_model
@@ -86,28 +86,6 @@ def test_so_are_other_poolings_and_rows_padded_in_place(name, settings, backbone
     assert_close(flat_B, padded_B, atol=1e-5, rtol=0)
     for parameter, gradient in gradients.items():
         assert_close(gradient, expected[parameter], atol=1e-4, rtol=0, msg=parameter)
-
-
-def test_late_interaction_reads_flat_rows_of_query_and_chunk(backbone, monkeypatch):
-    read = []
-
-    def states(body, words, flat, **extra):
-        read.append((body, flat.lengths))
-        return flat_states(body, words, flat, **extra)
-
-    for where in ("ranker", "vector_encoders"):
-        monkeypatch.setattr(f"rank_core.models.{where}.flat_states", states)
-    model, pairs = built("parade-late-interaction", backbone)
-    model.encoder.reads_flat_rows = model.interaction.reads_flat_rows = True
-    batch = batch_of(pairs, ["d13", "d34"], QUERY)
-    model(batch)
-    (encoder, rows), (interaction, both) = read
-    assert encoder is model.encoder and interaction is model.interaction
-    assert rows == tuple(map(len, batch.inputs.sizes))
-    second = batch.counts[0]  # the row of the second document's query
-    chunks = [row for row in range(len(rows)) if row not in (0, second)]
-    queries = [0 if row < second else second for row in chunks]
-    assert both == tuple(4 + rows[q] + rows[c] for q, c in zip(queries, chunks, strict=True))
 
 
 def test_padding_within_a_row_has_no_position_in_a_roberta(backbones):  # noqa: F811

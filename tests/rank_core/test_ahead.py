@@ -7,7 +7,7 @@ import torch
 
 from rank_core.chunking.batches import PairEncoder
 from rank_core.machine import ahead
-from rank_core.models.key_blocks.blocks import Passages
+from rank_core.models.key_blocks import Passages
 from rank_core.settings.config import Chunking
 from rank_core.testing.laws import tokens
 

@@ -24,7 +24,7 @@ from rank_core.evaluate import check_measures
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
 from rank_core.records import Collection, Run
-from rank_core.settings.checks import not_negative
+from rank_core.settings.checks import check_rule
 
 GIVEN, *_ = RETRIEVERS = ("given", "bm25", "rm3", "lucene", "lucene-rm3")
 OF_BM25, OF_RM3 = ("k1", "b"), ("fb_terms", "fb_docs", "original_weight")
@@ -55,7 +55,8 @@ class FirstStage:
     def __post_init__(self) -> None:
         if self.by not in RETRIEVERS:
             raise unknown(f"by of {self.name}", self.by, RETRIEVERS)
-        not_negative(self.name, self, "depth train_depth dev_depth test_depth")
+        for depth in ("depth", "train_depth", "dev_depth", "test_depth"):
+            check_rule(f"{self.name}.{depth}", getattr(self, depth), ">=0")
         for split in ("train", "dev", "test"):
             if 0 < self.depth < getattr(self, f"{split}_depth"):
                 raise BadInput(

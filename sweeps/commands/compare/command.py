@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from rank_core.stats.baselines import Slot
+from rank_core.stats.compare import Slot
 from rank_core.stats.multiplicity import CORRECTIONS
 from sweeps.commands.compare.output import (
     SYNTAX,

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 
 from rank_core.seeding import generator
-from rank_core.stats.baselines import Slot
-from rank_core.stats.compare import Comparison, compare_pairs
+from rank_core.stats.compare import Comparison, Slot, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened

@@ -18,8 +18,8 @@ from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
 from rank_core.records import Qrels, Run
-from rank_core.stats.baselines import Slot
-from rank_core.stats.pooling import SEPARATOR
+from rank_core.stats.compare import Slot
+from rank_core.stats.matrix import SEPARATOR
 from sweeps.commands.compare.sources import (
     Source,
     TrainingRun,

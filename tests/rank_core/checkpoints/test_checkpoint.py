@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -98,14 +97,6 @@ def test_a_damaged_file_is_not_used(tmp_path, caplog, damage, file):
     assert last(str(tmp_path)) is None and "broken" in caplog.text
     (tmp_path / file).unlink()
     assert last(str(tmp_path)) is None
-
-
-def test_files_have_the_permissions_of_the_umask(tmp_path):
-    before = os.umask(0o022)
-    save(Checkpoints(str(tmp_path), EVERY_STEP), content(1), (0, 1), best(1))
-    os.umask(before)
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {0o644}, "others may resume"
 
 
 def test_a_file_that_would_run_code_is_not_read(tmp_path, caplog):

@@ -22,7 +22,7 @@ from rank_core.encoders.flat_rows import (
 )
 from rank_core.encoders.packed import OWN_ATTENTION, flat_states, packs, weights_of, why_not
 from rank_core.models.build import build_model
-from rank_core.ranking.encode import Work, encode_chunks
+from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.settings.config import TrialConfig
 from rank_core.testing.laws import tokens
 from tests.contracts.test_every_backbone import backbones  # noqa: F401
@@ -144,7 +144,7 @@ def ranker(backbone, dropout=0.0):
 def scored(model, pairs, chunks, autocast=None):
     """x_CH in two batches."""
     with torch.inference_mode():
-        return encode_chunks(model.eval(), pairs, chunks, 50, autocast, Work())
+        return encode_chunks(model.eval(), pairs, chunks, How(50, autocast, Work()))
 
 
 def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch):
@@ -156,7 +156,7 @@ def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch
     assert not hasattr(model.encoder, "weights")
     assert_close(x_CH, model.encode(pairs.layout(chunks)), atol=1e-5, rtol=1e-5)
     with torch.enable_grad():
-        encode_chunks(model.train(), pairs, chunks, 50, None, Work())
+        encode_chunks(model.train(), pairs, chunks, How(50, None, Work()))
     assert len(times) == 1 + 1 + 2  # a copy that gradients pass belongs to its batch
 
 

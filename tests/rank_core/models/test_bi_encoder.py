@@ -53,13 +53,6 @@ def test_a_pair_whose_cosines_differ_by_the_temperature_differs_by_a_margin_of_o
     assert (high - low).item() == pytest.approx(1.0, rel=1e-4)
 
 
-def test_the_pooling_is_the_mean_unless_another_is_asked_for(backbone):
-    default, mean, cls = (
-        scores(built(backbone, pool=pool), backbone, [[TEXT]]) for pool in ("", "mean", "cls")
-    )
-    assert torch.equal(default, mean) and (default - cls).abs() > 1e-4
-
-
 @pytest.fixture(scope="module")
 def stretched(backbone, tmp_path_factory):
     """A BERT of 1024 positions, twice those that its kind began with."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.models.birch import Birch, Sentences
+from rank_core.models.passage_scores import Birch, Sentences
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing.tokenizer import train_tokenizer
 
@@ -36,14 +36,6 @@ def test_a_long_sentence_is_cut_at_the_window_and_loses_nothing(backbone):
         [18, STOP],
         [5],
     ]
-
-
-def test_limits_hold_for_sentences_too(backbone):
-    tokens = [5, STOP, 6, STOP, 7, STOP, 8, STOP]
-    few = Chunking(window=4, stride=4, max_chunks=2)
-    assert sentences(backbone, tokens, few) == [[5, STOP], [6, STOP]]
-    short = Chunking(window=4, stride=4, max_document_tokens=3)
-    assert sentences(backbone, tokens, short) == [[5, STOP], [6]]
 
 
 def test_end_marks_are_found_in_the_vocabulary(backbone, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.chunking.token_store import open_token_store, tokenize
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.models.key_blocks.block_scores import (
+from rank_core.models.key_blocks import (
     BlockWords,
     WordPieces,
     bm25,
@@ -62,14 +62,6 @@ def test_a_word_is_its_pieces_in_order_whatever_its_case(words, tokenizer):
     assert len(words("")) == 0 and len(words("?!")) == 0
 
 
-def test_the_place_of_a_word_is_its_first_piece(tokenizer, pieces):
-    ids = np.asarray(tokenize(tokenizer, ["amber . xyzzy cedar"])[0], dtype=np.int32)
-    _, places = pieces.words(ids)
-    tokens = tokenizer.convert_ids_to_tokens(ids.tolist())
-    assert [tokens[place][0] for place in places] == ["a", "x", "c"]
-    assert places[2] == len(ids) - 1
-
-
 class ByteLevel:
     """A byte-level vocabulary: a marker stands for the space before a word."""
 
@@ -117,12 +109,6 @@ def test_an_unseen_word_has_idf_ten(score, expected, words, frequencies):
     # One word in each of two blocks of one word: the length norm is 0.9, so BM25 is 10 / 1.9.
     got = score(words("xyzzy"), blocks(words, "xyzzy", "delta"), frequencies)
     np.testing.assert_allclose(got, [expected, 0], rtol=1e-12)
-
-
-@pytest.mark.parametrize("score", [bm25, tf_idf])
-def test_a_query_or_a_document_without_words_scores_nothing(score, words, frequencies):
-    assert score(words(""), blocks(words, "amber", "delta"), frequencies).tolist() == [0, 0]
-    assert score(words("amber"), blocks(words, "", ""), frequencies).tolist() == [0, 0]
 
 
 def test_the_frequencies_of_a_store_are_counted_once(tmp_path, monkeypatch, backbone_folder):

@@ -10,10 +10,10 @@ from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.models.build import build_model
-from rank_core.models.interaction.cedr import histogram
-from rank_core.models.interaction.similarities import (
+from rank_core.models.cedr import (
     GaussianKernels,
     NgramFilters,
+    histogram,
     strongest,
     take,
     terms_of,
@@ -69,27 +69,6 @@ def test_kernels_count_near_similarities_without_padding():
         1.0,  # 1 itself; 0.5^2 / (2e-6) is out of reach
     ]
     assert_close(count, torch.tensor([[expected]]))
-
-
-def test_kernels_of_width_zero_have_derivatives():
-    kernels = GaussianKernels([0.5, 1.0], [0.0, 1e-30], trainable=True)
-    similarity = torch.tensor([[[0.5, 0.2]]], requires_grad=True)
-    kernels(similarity, torch.tensor([[True, True]])).sum().backward()
-    for tensor in (similarity, kernels.mu_K, kernels.sigma_K):
-        assert tensor.grad.isfinite().all()
-
-
-def test_knrm_adds_up_the_logarithms_of_real_query_tokens(backbone):
-    # The kernels at +-0.1 give exp(-0.5) for each similarity of 0: a query token without any
-    # similarity counts, and padding does not.
-    model = built("cedr-knrm", backbone)
-    terms = terms_of(batch_of(backbone, [TEXT[:2]], [TEXT[:3]], query=QUERY[:2]))
-    features_BK = model.features(torch.zeros(2, 2, 3), terms)
-    place = model.MU.index(0.1)
-    expected = [2 * log(2 * exp(-0.5) + 1e-6), 2 * log(3 * exp(-0.5) + 1e-6)]
-    assert features_BK[:, place].tolist() == pytest.approx(expected, rel=1e-6)
-    # The exact kernel is empty: log(1e-6) for each of the two query tokens.
-    assert features_BK[0, -1].item() == pytest.approx(2 * log(1e-6), rel=1e-6)
 
 
 def test_knrm_is_what_its_chunks_give_when_each_is_read_alone(backbone):

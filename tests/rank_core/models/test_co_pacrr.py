@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models.build import build_model
-from rank_core.models.interaction.similarities import Terms
-from rank_core.models.interaction.word_vectors import surroundings
+from rank_core.models.cedr import Terms
+from rank_core.models.word_vectors import surroundings
 from rank_core.settings.config import Chunking
 
 MODEL = "co-pacrr"
@@ -53,20 +52,3 @@ def test_matches_cascade_through_quarters_of_the_documents_own_length(model):
     # A single query token has all the weight.
     assert features[-1] == 1.0
     assert features.shape == (3 * 4 * 2 * 2 + 1,)
-
-
-def test_query_tokens_are_shuffled_in_training_with_dropout_only(config, backbone, batch_of):
-    seen = []
-    for dropout, training in ((0.0, True), (0.3, False), (0.3, True)):
-        model = build_model(config.override({"model.dropout": dropout}), backbone, init_seed=1)
-        model.train(training)
-        model.hidden_layers.register_forward_hook(lambda module, inputs, _: seen.append(inputs[0]))
-        with torch.inference_mode():
-            model(batch_of([10, 11, 12], [20, 10, 21]))
-    plain, scored, shuffled = (x[0].view(32, -1) for x in seen)
-    assert torch.equal(plain, scored)
-    assert plain[3:].abs().sum() == 0.0
-    # The same three rows in other places.
-    assert not torch.equal(plain, shuffled)
-    rows = shuffled[shuffled.abs().sum(1) > 0]
-    assert_close(rows[rows[:, -1].argsort()], plain[:3][plain[:3, -1].argsort()])

@@ -4,22 +4,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models.interaction.word_vectors import first_matches
+from rank_core.models.word_vectors import first_matches
 from rank_core.settings.config import Chunking
 
 MODEL = "deeprank"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)
-
-
-def test_matches_are_counted_per_query_token_in_document_order():
-    same = torch.zeros(2, 2, 5, dtype=torch.bool)
-    same[0, 0, [1, 3]] = True
-    same[1, 1, [0, 2, 4]] = True
-    places = first_matches(same)
-    assert places.document_N.tolist() == [0, 0, 1, 1, 1]
-    assert places.token_N.tolist() == [0, 0, 1, 1, 1]
-    assert places.match_N.tolist() == [0, 1, 0, 1, 2]
-    assert places.center_N.tolist() == [1, 3, 0, 2, 4]
 
 
 def test_the_relevance_of_a_context_is_the_best_of_each_map_and_its_place(model, score):

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
-from rank_core.models.key_blocks.idcm import (
+from rank_core.models.idcm import (
     CENTRES,
     ConvolutionalKernels,
     overlapping_spans,
@@ -46,16 +46,6 @@ def test_the_best_three_scores_are_weighted_from_the_best_on(system):
     # 4 + 3 / 2 + 2 / 4; -1 - 2 / 2; 5
     assert model.of_chunks(score_BP, mask_BP).tolist() == [6.0, -2.0, 5.0]
     assert model.of_chunks(score_BP[2:, :1], mask_BP[2:, :1]).tolist() == [5.0]
-
-
-def test_a_chunk_score_of_exactly_zero_counts_as_a_score(system):
-    model, _ = system("idcm")
-    mask_BP = torch.ones(1, 4, dtype=torch.bool)
-    # 0 is the best of the four: 0 - 1 - 2. If it counted as missing: -1 - 2 - 3.
-    score_BP = torch.tensor([[-1.0, -2.0, 0.0, -3.0]])
-    assert model.of_chunks(score_BP, mask_BP).item() == -3.0
-    passages, _ = system("idcm", stage="passages")
-    assert passages.of_chunks(score_BP, mask_BP).item() == 0.0
 
 
 @pytest.fixture
@@ -141,14 +131,6 @@ def test_the_encoder_reads_the_students_choice(system):
     with torch.no_grad():
         model.student.bins.weight.neg_()
     assert not torch.equal(model.chosen(batch).inputs.input_ids_CL, before)
-
-
-def test_a_student_that_may_choose_all_chunks_changes_no_score(system):
-    doc_ids = list(DOCUMENTS)
-    expected = scores(*system("idcm", stage="document"), doc_ids)
-    model, pairs = system("idcm", stage="student", k=10)
-    model.head.load_state_dict(system("idcm", stage="document")[0].head.state_dict())
-    assert_close(scores(model, pairs, doc_ids), expected, atol=1e-5, rtol=0)
 
 
 def test_the_students_loss_accumulates_and_trains_only_the_student(system):

@@ -14,10 +14,9 @@ from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import check_model
-from rank_core.models.key_blocks.blocks import (
+from rank_core.models.key_blocks import (
     FROM_TEXT,
     LEARNED,
-    by_chance,
     fitting,
     within,
 )
@@ -48,17 +47,6 @@ def test_blocks_are_taken_from_the_best_on_until_the_budget_is_reached():
     # What just fits is not cut, and nothing is added to it.
     assert fitting([3, 1, 0, 2], lengths, 100, truncate_latest=False) == [(1, 40), (3, 60)]
     assert fitting([0], [0], 90, truncate_latest=False) == []
-
-
-def test_a_random_order_depends_only_on_query_and_document():
-    def draw(query=QUERY, doc_id="a", selector="random"):
-        return by_chance(selector, 20, query, doc_id)
-
-    assert draw() == draw() and sorted(draw()) == list(range(20))
-    assert draw() != draw(doc_id="b") and draw() != draw(query=QUERY[:5])
-    ends = draw(selector="first-last-sampled")
-    assert ends[:2] == [0, 19] and sorted(ends) == list(range(20)) and ends != sorted(ends)
-    assert by_chance("first-last-sampled", 1, QUERY, "a") == [0]
 
 
 WORD = 5  # of the query

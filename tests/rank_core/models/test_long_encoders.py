@@ -68,12 +68,6 @@ def test_a_row_of_big_bird_does_not_depend_on_the_batchs_padding(bird, bird_fold
     assert far.abs().max() > 1e-3
 
 
-def test_big_bird_leaves_numpys_random_stream_alone(bird):
-    before = np.random.get_state()[1].copy()
-    output(bird.train(), rows(60))
-    assert np.array_equal(np.random.get_state()[1], before)
-
-
 def test_longformer_has_global_attention_on_cls_query_and_first_sep(tmp_path):
     folder = make_backbone("longformer", tmp_path).folder
     encoder = load_encoder(resolve_backbone(str(folder)), 0.0).eval()

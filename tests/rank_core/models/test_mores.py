@@ -66,12 +66,6 @@ def test_a_block_starts_as_a_layer_of_bert():
         assert_close(block(x, mask, x, mask), output, atol=1e-4, rtol=0)
 
 
-def test_the_blocks_replace_upper_layers(model):
-    assert len(model.encoder.encoder.layer) == 2 and len(model.aggregator) == 1
-    upper = model.encoder.encoder.layer[1].attention.self.query.weight
-    assert torch.equal(model.aggregator[0].to_document.query.weight, upper)
-
-
 def test_every_token_of_every_chunk_is_seen_and_the_order_of_chunks_is_not(score):
     texts = [tokens(i, 20) for i in range(1, 5)]
     score_B = score(*(list(order) for order in permutations(texts)))

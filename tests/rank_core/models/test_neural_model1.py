@@ -8,8 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk, PairEncoder
-from rank_core.models.interaction.cedr import EPSILON, log_likelihood
-from rank_core.models.interaction.similarities import Terms, terms_of
+from rank_core.models.cedr import EPSILON, Terms, log_likelihood, terms_of
 from rank_core.settings.config import Chunking
 
 QUERY = np.asarray([11, 12, 13], dtype=np.int32)
@@ -38,12 +37,6 @@ def test_the_score_is_the_sum_of_logarithms_of_mean_translations():
     # Means over the two real tokens: 0.3 and 0.1; the third query token is padding.
     expected = log(EPSILON + 0.3) + log(EPSILON + 0.1)
     assert log_likelihood(translation, terms).item() == pytest.approx(expected, rel=1e-6)
-
-
-def test_an_empty_document_translates_into_nothing():
-    terms = masks([[True, True]], [[False, False]])
-    score = log_likelihood(torch.full((1, 2, 2), 0.9), terms).item()
-    assert score == pytest.approx(2 * log(EPSILON), rel=1e-6)
 
 
 def test_its_parts_are_one_layer_over_both_vectors_and_their_product(model):

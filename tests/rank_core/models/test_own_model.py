@@ -6,7 +6,7 @@ from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, model_class
 from rank_core.models.passage_scores import MaxP
-from rank_core.trial.own_names import own_paths, portable_config
+from rank_core.trial.trial import own_paths, portable_config
 
 MODULE = "docs.examples.own_model"
 OWN = f"{MODULE}:SmoothMaxP"

@@ -9,8 +9,7 @@ from rank_core.encoders import backbones
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 from rank_core.models.build import build_model
-from rank_core.settings.config import Chunking, Model, Training, TrialConfig
-from rank_core.training.optimizer import build_optimizer
+from rank_core.settings.config import Chunking, Model, TrialConfig
 from tests.contracts.small_backbones import make_backbone
 
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
@@ -35,17 +34,6 @@ def config(backbone):
         )
 
     return build
-
-
-def test_an_interaction_encoder_learns_at_the_aggregators_rate_or_at_its_own(config, backbone):
-    model = build_model(config("parade-late-interaction"), backbone, init_seed=1)
-    interaction = {id(p) for p in model.interaction.parameters()}
-    for own, expected in ((0.0, 3e-3), (4e-2, 4e-2)):
-        training = Training(aggregator_learning_rate=3e-3, interaction_learning_rate=own)
-        for group in build_optimizer(model, training).param_groups:
-            ids = {id(p) for p in group["params"]}
-            if ids & interaction:
-                assert ids == interaction and group["lr"] == expected
 
 
 def test_dropout_of_a_trial_reaches_its_second_encoder_and_no_other_trial(

@@ -64,17 +64,6 @@ def test_equal_chunks_are_as_few_as_windows_and_as_even_as_can_be(backbone, num_
     assert np.concatenate([chunk.text for chunk in chunks]).tolist() == list(range(num_tokens))
 
 
-def test_avg_cls_scores_the_mean_vector_of_its_own_chunks(system):
-    own, pairs = system("avg-cls", chunking=DISJOINT)
-    with torch.inference_mode():
-        # 34 tokens are two chunks of 17; by hand, one after the other.
-        first, second = (
-            own.encode(pairs.layout([chunk]))[0] for chunk in pairs.chunks(QUERY, "d34")
-        )
-        expected = own.head.weight[0] @ ((first + second) / 2) + own.head.bias
-    assert_close(score(own, pairs, "d34"), expected, atol=1e-5, rtol=0)
-
-
 def test_randp_reads_one_chunk_that_the_document_and_the_seed_choose(system):
     def drawn(seed):
         return texts(system("randp", seed=seed)[1], "d55")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models.interaction.word_vectors import MU, layer_output, sinusoids
+from rank_core.models.word_vectors import MU, layer_output, sinusoids
 from rank_core.settings.config import Chunking
 
 MODEL = "tk"

@@ -1,12 +1,9 @@
 """TKL: pieces, windows and peaks against values worked out by hand."""
 
-from math import log
-
-import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models.interaction.word_vectors import peaks, slide
+from rank_core.models.word_vectors import peaks, slide
 from rank_core.settings.config import Chunking
 
 MODEL = "tkl"
@@ -54,20 +51,6 @@ def test_short_documents_have_fewer_peaks_and_padding_is_none():
     # Peak 1 of two windows: itself and the one before; peak 0 of four: itself, 1 and 2.
     assert found_BNP[0, :, 0].tolist() == [True, True, False, False, False]
     assert found_BNP[1, :, 0].tolist() == [True, False, True, False, True]
-
-
-def test_saturation_begins_as_a_logarithm_of_the_count(model):
-    with torch.inference_mode():
-        model.saturation.weight.zero_()
-        model.head.weight.fill_(1.0)
-        windows = slide(torch.full((1, 2, 30, 11), 0.1), mask_of(30))
-        mask = torch.tensor([[True, False]])
-        score_BW = model.window_scores(torch.randn(1, 2, 32), mask, windows)
-    # One real query token, 11 kernels with a count of 3: 100 * 3^(1 / 100) - 100 = 1.1047, where
-    # log(3) = 1.0986.
-    value = 100 * 3 ** (1 / 100) - 100
-    assert abs(value - log(3)) < 0.01
-    assert score_BW.tolist() == [[pytest.approx(11 * value, rel=1e-3)]]
 
 
 def test_a_token_sees_its_piece_and_5_tokens_around_it(model):

@@ -2,21 +2,16 @@
 
 import shutil
 
-import pandas as pd
 import pytest
 
-from rank_core.chunking.chunks import coarser_ends, document_spans
-from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.ranking.chunk_scores import (
     CHUNK_SCORES,
-    END,
     derived_config,
     derived_run,
     read_chunks,
 )
-from rank_core.ranking.scorer import evaluated_queries
 from rank_core.trial.trial import TrialResult, run_trial
 
 DEV, TEST = 3, 4  # queries
@@ -104,31 +99,6 @@ def test_keeping_chunk_scores_changes_no_number(kept, small, tmp_path):
     assert (folder / CHUNK_SCORES).is_file() and not (tmp_path / CHUNK_SCORES).exists()
 
 
-def test_every_chunk_that_was_read_is_kept_once_beside_the_ends_of_coarser_strides(
-    kept, collection_folder
-):
-    config, folder, _ = kept
-    table = pd.read_parquet(folder / CHUNK_SCORES)
-    assert not table.duplicated(["query_id", "doc_id", "start", "end"]).any()
-    collection, read = load_collection(str(collection_folder)), 0
-    for split in ("dev", "test"):
-        candidates = collection.splits[split].candidates
-        for query_id in evaluated_queries(collection, split, config.evaluation):
-            for doc_id in candidates[query_id]:
-                rows = table.query("query_id == @query_id and doc_id == @doc_id")
-                assert set(rows["split"]) == {split}
-                [num_tokens] = set(rows["document_tokens"])
-                own = rows[rows["chunk"] != END]
-                assert list(own["chunk"]) == list(range(len(own)))
-                spans = document_spans(doc_id, num_tokens, config.chunking)
-                assert list(zip(own["start"], own["end"], strict=True)) == list(spans)
-                ends = rows[rows["chunk"] == END]
-                further = coarser_ends(num_tokens, config.chunking)
-                assert list(zip(ends["start"], ends["end"], strict=True)) == list(further)
-                read += len(rows)
-    assert read == len(table) and (table["chunk"] == END).any()
-
-
 def test_k_stays_the_trials_own_until_another_aggregation_is_named(kept):
     of_five = kept[0].override({"model.name": "kmax-avgp", "model.k": 5})
     assert derived_config(of_five, {"chunking.max_chunks": 2}).model.k == 5
@@ -148,18 +118,3 @@ def test_only_kept_chunks_can_be_derived(kept, small, tmp_path):
     shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns(CHUNK_SCORES))
     with pytest.raises(BadInput, match=r"chunk_scores.* is missing.*keep_chunk_scores=true"):
         read_chunks(tmp_path / "bare", "test")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"model.name": "parade-attn"},
-        {"model.name": "randp"},
-        {"model.name": "maxp", "model.quirks": ("unmasked-chunks",)},
-    ],
-    ids=str,
-)
-def test_only_models_that_pool_chunk_scores_keep_them(small, settings, tmp_path):
-    with pytest.raises(BadInput, match=f"keep_chunk_scores.*got {settings['model.name']}"):
-        next(run_trial(small.override(KEEP | settings), tmp_path))
-    assert not tmp_path.exists() or not list(tmp_path.iterdir())

@@ -2,24 +2,18 @@
 
 import json
 
-import numpy as np
 import pytest
-import torch
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
-from rank_core.models.birch import Birch
-from rank_core.models.build import build_model
 from rank_core.ranking.final_runs import (
     Interpolation,
-    best_sentences,
     interpolate,
     tune_interpolation,
 )
 from rank_core.ranking.scorer import first_stage_means
-from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.trial.trial import run_trial
 
 CANDIDATES = {"q": {"a": 4.0, "b": 2.0, "c": 1.0}}
@@ -53,31 +47,6 @@ def test_dev_chooses_the_first_best_point_of_the_grid(relevant, weights):
 def test_weights_need_judgments_to_be_tuned_on():
     with pytest.raises(BadInput, match="none of the 1 queries has a relevant document"):
         tune_interpolation(BEST, CANDIDATES, {"q": {"a": 0}}, "RR@10")
-
-
-def test_best_sentences_are_those_of_each_candidate_within_the_depth(backbone):
-    config = TrialConfig(
-        model=Model("birch", backbone=str(backbone.folder)), chunking=Chunking(20, 20)
-    )
-    model = build_model(config, backbone, init_seed=1)
-    documents = {f"d{n}": np.arange(5, 5 + n, dtype=np.int32) for n in (0, 30, 70)}
-    pairs = Birch.reader(config, backbone, documents)
-    query = np.arange(20, 25, dtype=np.int32)
-    best = best_sentences(
-        model,
-        pairs,
-        queries={"q": query, "none": query},
-        candidates={"q": {"d70": 3.0, "d0": 2.0, "d30": 1.0}},
-        depth=2,
-        batch_tokens=100,
-    )
-    assert list(best["q"]) == ["d70", "d0"]
-    assert best["none"] == {}
-    with torch.inference_mode():
-        score_C = model.score(model.encode(pairs.layout(pairs.chunks(query, "d70"))))
-    expected = torch.sigmoid(score_C).sort(descending=True).values[:3].tolist()
-    assert best["q"]["d70"] == pytest.approx(expected, abs=1e-5)
-    assert best["q"]["d0"][1:] == (0.0, 0.0)
 
 
 def test_birch_is_tested_with_the_interpolation_tuned_on_dev(small_trial, tmp_path):

@@ -137,12 +137,3 @@ def test_a_chunk_that_does_not_fit_ends_scoring_with_a_remedy(parts):
     model, scorer, *_ = parts({"model.name": "sump"}, holds=20)
     with pytest.raises(OutOfMemory, match=r"longest chunk while scoring \(5\d encoder"):
         reranked(model, scorer)
-
-
-@pytest.mark.parametrize(
-    ("device", "asked", "tokens"), [("cpu", 0, 4096), ("cuda", 0, 65_536), ("cuda", 900, 900)]
-)
-def test_the_scoring_batch_depends_on_the_device(parts, monkeypatch, device, asked, tokens):
-    model, scorer, *_ = parts({"evaluation.batch_tokens": asked})
-    monkeypatch.setattr(type(model), "device", torch.device(device))
-    assert Scorer(scorer.config, scorer.inputs, model, None).batch_tokens == tokens

@@ -9,7 +9,6 @@ import torch
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.evaluate import untied
 from rank_core.models.build import build_model
 from rank_core.ranking import rerank as rerank_module
 from rank_core.ranking.encode import Work
@@ -140,15 +139,6 @@ def test_ties_are_broken_by_doc_id_with_strictly_falling_scores():
     assert all(a > b for a, b in pairwise(values))
     assert values == np.asarray(values, dtype=np.float32).tolist()
     assert values[1:5] == pytest.approx([1.0] * 4, abs=1e-6)
-
-
-def test_a_list_that_others_ranked_keeps_its_order_among_equal_scores():
-    listed = {"c": 2.0, "b": 1.0, "a": 1.0, "d": 1.0 - 1e-12, "e": 0.5}
-    run = untied(listed)
-    assert list(run) == ["c", "b", "a", "d", "e"]
-    assert all(a > b for a, b in pairwise(run.values()))
-    assert run == pytest.approx(listed, rel=1e-6)
-    assert list(ordered(listed)) == ["c", "a", "b", "d", "e"]
 
 
 def test_scores_that_differ_only_beyond_float32_are_ties():

@@ -287,6 +287,7 @@ REFUSED = {
     "evaluation.measures": ((),),
     "evaluation.depth": (0,),
     "evaluation.batch_tokens": (-1,),
+    "evaluation.folds": (-1, 1, 2),
     "evaluation.max_dev_queries": (-1,),
     "chunking.windw": (75,),
     "seeds": (1,),

@@ -11,7 +11,6 @@ plates where queries do.
 """
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,14 +29,6 @@ URBANO = """
 -1294 1681 1724 -1884 -2 821 3102
 """
 DELTA_Q = np.array(URBANO.split(), dtype=float) / 1e4
-
-
-def permtest(measure: str) -> dict[str, np.ndarray]:
-    """{row: values per query}; the files hold the digits behind the decimal point."""
-    digits = {"map": 4, "ndcg": 5}[measure]
-    lines = (Path(__file__).parent / f"permtest_{measure}.txt").read_text().splitlines()
-    rows = [np.array(line.split(), dtype=float) / 10**digits for line in lines]
-    return {str(number): values for number, values in enumerate(rows)}
 
 
 def test_urbano_s_example_has_its_published_t_test() -> None:
@@ -64,27 +55,6 @@ def test_urbano_s_example_has_its_published_sign_permutation_and_bootstrap_tests
     shifted_B = weights.queries_BQ @ (DELTA_Q - DELTA_Q.mean())
     share = float((np.abs(shifted_B) >= DELTA_Q.mean()).mean())
     assert share == pytest.approx(0.000586, abs=3 * math.sqrt(0.0006 / num))
-
-
-@pytest.mark.parametrize(
-    ("measure", "published"), [("map", (0.207, 0.1483, 0.0)), ("ndcg", (0.0628, 0.3304, 0.0))]
-)
-def test_the_sample_of_permtest_has_its_published_unadjusted_values(
-    measure: str, published: tuple[float, ...]
-) -> None:
-    """Each pair on its own: its labels are the only ones that are exchanged."""
-    scores = permtest(measure)
-    found = [
-        randomised_tukey(
-            matrix_of({"0": scores["0"], other: scores[other]}),
-            rng=np.random.default_rng(2),
-            num_permutations=10_000,
-        )[0].p
-        for other in "123"
-    ]
-    # Three standard errors of ten thousand permutations here and as many there are below .017.
-    assert found == pytest.approx(published, abs=0.017)
-    assert found[2] < 3e-4
 
 
 PLATES = """
@@ -119,22 +89,3 @@ def test_the_error_of_the_mean_is_the_one_of_the_published_fit():
     assert test.se_both == pytest.approx(expected, rel=1e-4)
     # Forgetting that samples vary would claim a fifth of that.
     assert test.se_queries == pytest.approx(math.sqrt(PLATE**2 / 24 + RESIDUAL**2 / 144), rel=1e-3)
-
-
-@pytest.mark.slow
-def test_the_published_fit_is_also_what_statsmodels_finds():
-    pd = pytest.importorskip("pandas")
-    mixed = pytest.importorskip("statsmodels.regression.mixed_linear_model")
-    sample, plate = np.indices(DIAMETER_SQ.shape)
-    table = pd.DataFrame(
-        {"y": DIAMETER_SQ.ravel(), "sample": sample.ravel(), "plate": plate.ravel(), "all": 1}
-    )
-    parts = {"plate": "0 + C(plate)", "sample": "0 + C(sample)"}
-    fit = mixed.MixedLM.from_formula("y ~ 1", groups="all", vc_formula=parts, data=table).fit(
-        reml=True, method=["powell"], xtol=1e-10, ftol=1e-12
-    )
-    test = scope_test(DIAMETER_SQ, np.zeros_like(DIAMETER_SQ))
-    assert fit.bse["Intercept"] == pytest.approx(test.se_both, rel=2e-4)
-    assert fit.params["Intercept"] == pytest.approx(test.delta, abs=1e-8)
-    components = dict(zip(fit.model.exog_vc.names, np.sqrt(fit.vcomp), strict=True))
-    assert components == pytest.approx({"plate": PLATE, "sample": SAMPLE}, abs=2e-4)

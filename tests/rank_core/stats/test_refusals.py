@@ -7,18 +7,20 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.baselines import compare_with
-from rank_core.stats.bootstrap import crossed_weights
-from rank_core.stats.compare import compare
+from rank_core.stats.bootstrap import (
+    average_gains,
+    crossed_weights,
+    gain_weights,
+    rank_stability,
+    selected_gain,
+)
+from rank_core.stats.compare import compare, compare_with
 from rank_core.stats.design import Goal, Variances, planned_power, planned_variances
 from rank_core.stats.factors import factor_tests
-from rank_core.stats.gain import average_gains, gain_weights
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.permutation import randomised_tukey
 from rank_core.stats.racing import race_so_far
 from rank_core.stats.scopes import confidence_interval, equivalence_p, paired_scope_test, scope_test
-from rank_core.stats.selection import selected_gain
-from rank_core.stats.stability import rank_stability
 from rank_core.stats.variance import detectable_effect, homogeneity, sweep_components
 from tests.rank_core.stats.matrices import A, B, matrix_of
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rank_core.seeding import generator
+from rank_core.stats.bootstrap import gain_intervals, gain_weights
 from rank_core.stats.compare import compare_pairs
 from rank_core.stats.factors import factor_tests
-from rank_core.stats.gain import gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.permutation import randomised_tukey
 from rank_core.stats.variance import homogeneity, sweep_components

@@ -1,7 +1,6 @@
 """The three scopes: published vectors, parity with scipy, the traps, and the laws."""
 
 import dataclasses
-import math
 import warnings
 
 import numpy as np
@@ -84,11 +83,6 @@ def test_a_system_against_itself_has_p_one_without_a_warning(compare, num_seeds)
         assert (test.p_seeds, test.p_both) == (1, 1)
 
 
-def test_a_system_against_its_own_seeds_in_another_order_has_p_one():
-    test = scope_test(A, A[[2, 0, 1]])
-    assert (test.delta, test.p_queries, test.p_both) == (0, 1, 1)
-
-
 def test_a_constant_difference_is_flagged_and_leaves_no_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -149,8 +143,3 @@ def test_equivalence_of_deterministic_systems_is_two_one_sided_scipy_tests():
     above = stats.ttest_1samp(delta_Q, -0.02, alternative="greater").pvalue
     found = equivalence_p(scope_test(first_SQ, second_SQ, deterministic=(True, True)), margin=0.02)
     assert found == pytest.approx(max(below, above), rel=1e-9)
-
-
-def test_one_seed_leaves_equivalence_undefined():
-    first_SQ, second_SQ = PAIR
-    assert math.isnan(equivalence_p(scope_test(first_SQ[:1], second_SQ), margin=0.01))

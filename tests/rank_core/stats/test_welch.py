@@ -86,14 +86,6 @@ def test_p_is_below_alpha_exactly_where_the_interval_leaves_out_zero(alpha):
     assert (p < alpha).tolist() == beyond.tolist()
 
 
-def test_one_mean_square_gives_students_test():
-    found = infer(
-        delta=0.02, variance_queries=1e-4, variance_seeds=(), variance_error=(), num_seeds=(),
-        num_queries=30,
-    )  # fmt: skip
-    assert found.df_both == pytest.approx(29) and found.p_both == pytest.approx(found.p_queries)
-
-
 @pytest.mark.parametrize("seeds", [(3, 3), (3, 10), (5, 5)])
 def test_an_unstable_system_beside_a_stable_one_holds_the_level(seeds):
     rng, num, Q, noise = np.random.default_rng(1), 20_000, 250, 0.06**2 / 250
@@ -115,21 +107,6 @@ def test_the_prior_is_found_again_from_variances_that_were_drawn_from_one():
     true_K = d0 * s0 / rng.chisquare(d0, len(df_K))
     found = fitted_prior(true_K * rng.chisquare(df_K) / df_K, df_K)
     assert found.df == pytest.approx(d0, rel=0.1) and found.variance == pytest.approx(s0, rel=0.05)
-
-
-@pytest.mark.parametrize("scatter", [1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0])
-def test_a_prior_is_found_whatever_the_scatter(scatter):
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        df = rng.integers(1, 10, 12).astype(float)
-        prior = fitted_prior(np.exp(rng.normal(-9, scatter, 12)), df)
-        assert prior.df > 0 and 0 < prior.variance < np.inf
-
-
-def test_a_moderated_variance_lies_between_its_own_and_the_prior():
-    prior = fitted_prior([1e-5, 2e-4, 3e-3, 5e-5, 1e-2, 4e-4, 7e-6, 9e-4], [2] * 8)
-    variance, df = prior.moderated(1e-5, 2)
-    assert 1e-5 < variance < prior.variance and 2 < df <= 16
 
 
 def family(num_systems, S, sd, seed, baseline_sd=0.0):

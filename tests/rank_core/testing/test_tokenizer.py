@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.testing.tokenizer import SPECIAL, train_tokenizer
+from rank_core.testing.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ["The heron waits by the harbour.", "Lanterns, lanterns at the harbour!", "a slate roof"]
@@ -17,15 +17,6 @@ import json, sys
 from rank_core.testing.tokenizer import train_tokenizer
 print(train_tokenizer(json.loads(sys.argv[1]), 70).backend_tokenizer.to_str())
 """
-
-
-def test_the_tokenizer_learns_lower_case_words_beside_the_special_tokens():
-    tokenizer = train_tokenizer(TEXTS, 200)
-    assert tokenizer.convert_ids_to_tokens(range(5)) == SPECIAL
-    assert (tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id) == (0, 2, 3)
-    words = tokenizer.tokenize("The HARBOUR, the lanterns")
-    assert words == ["the", "harbour", ",", "the", "lanterns"]
-    assert tokenizer.decode(tokenizer("a slate roof")["input_ids"]) == "[CLS] a slate roof [SEP]"
 
 
 def test_words_are_read_without_their_endings_on_demand():

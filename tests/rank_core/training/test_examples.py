@@ -116,15 +116,6 @@ def test_a_draw_does_not_depend_on_what_was_drawn_before():
     assert other_order == whole
 
 
-def test_each_seed_affects_only_its_own_stream():
-    base = drawn(many(), 60)
-    assert drawn(many(), 60) == base
-    other_negatives = drawn(many(), 60, negatives_seed=3)
-    assert [row[0] for row in other_negatives] == [row[0] for row in base]
-    assert sum(a != b for a, b in zip(other_negatives, base, strict=True)) > 50
-    assert [row[0] for row in drawn(many(), 60, order_seed=3)] != [row[0] for row in base]
-
-
 def test_a_group_has_as_many_different_negatives_as_there_are():
     groups = training_groups(many(), 4, order_seed=1, negatives_seed=2)
     for group in islice(groups, 60):
@@ -213,12 +204,6 @@ def group(passes=0, query_id="q", positive="a", negatives=("b",)):
 def starts(row):
     """First tokens of the chunks of each document, which here are their places."""
     return [[int(chunk.text[0]) for chunk in document] for document in row.documents]
-
-
-def test_documents_are_read_as_a_whole_by_default(backbone):
-    [row] = reader(backbone).rows(group())
-    assert starts(row) == [list(range(0, 100, 10)), list(range(0, 70, 10))]
-    assert row.tokens == 100 + 70 + 17 * (3 + 3)
 
 
 def test_every_passage_may_be_a_row_of_its_own(backbone):

@@ -1,11 +1,8 @@
 """The tokens that fit, from made-up measurements; and gradients under checkpointing."""
 
-import json
-
 import pytest
 import torch
 
-from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
 from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work, score_documents
@@ -14,9 +11,7 @@ from rank_core.training import micro_batch
 from rank_core.training.micro_batch import (
     Peak,
     _group_tokens,
-    _peak,
     _tokens_on_gpu,
-    cached_tokens,
     checkpoint,
     tokens_that_fit,
 )
@@ -47,30 +42,6 @@ def parts(backbone):
     documents = {f"d{i}": torch.arange(5, 5 + 40).numpy().astype("int32") for i in range(3)}
     pairs = PairEncoder(documents, Chunking(window=20, stride=10), False, backbone)
     return build_model(config, backbone, init_seed=1), pairs
-
-
-@pytest.mark.parametrize("stage", ["passages", "student"])
-def test_auxiliary_losses_are_measured_too(backbone, monkeypatch, stage):
-    words = {"model.name": "idcm", "model.stage": stage, "model.backbone": str(backbone.folder)}
-    model = build_model(TrialConfig().override(words), backbone, init_seed=1)
-    for counter in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
-        monkeypatch.setattr(torch.cuda, counter, lambda device: 0)
-    pairs = PairEncoder({}, Chunking(window=20, stride=20), False, backbone)
-    assert _peak(model, pairs, None, chunks=2).tokens > 40
-    assert model.extra_loss is None
-    assert all(p.grad is not None for _, p in model.trainable())
-
-
-def test_a_measurement_is_taken_once_for_the_same_facts():
-    numbers = iter([4096, 2048])
-    facts = ["backbone", 150, 32, "some GPU", "torch.bfloat16", False]
-    assert cached_tokens(facts, lambda: next(numbers)) == 4096
-    assert cached_tokens(facts, lambda: next(numbers)) == 4096
-    assert cached_tokens([*facts[:-1], True], lambda: next(numbers)) == 2048
-    [kept] = [
-        path for path in (cache_root() / "micro-batch").glob("*") if "4096" in path.read_text()
-    ]
-    assert json.loads(kept.read_text()) == {"facts": facts, "tokens": 4096}
 
 
 @pytest.fixture

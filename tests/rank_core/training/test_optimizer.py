@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rank_core.errors import BadInput, OutOfMemory
+from rank_core.errors import BadInput
 from rank_core.machine import device_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import Model, Training, TrialConfig
@@ -160,12 +160,3 @@ def test_the_moments_are_there_before_the_first_step_and_are_what_it_would_make(
         for moment in ("exp_avg", "exp_avg_sq"):
             assert torch.equal(made[moment], expected[moment])
             assert made[moment].stride() == expected[moment].stride()
-
-
-def test_missing_memory_for_the_moments_is_reported_before_the_first_step(model, monkeypatch):
-    def full(*args, **kwargs):
-        raise torch.OutOfMemoryError("CUDA out of memory (made up)")
-
-    monkeypatch.setattr(torch, "zeros_like", full)
-    with pytest.raises(OutOfMemory, match="two moments of each weight"):
-        build_optimizer(model, Training())

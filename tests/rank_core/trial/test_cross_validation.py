@@ -11,8 +11,6 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, per_query
-from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import Collection, Split
 from rank_core.training.train import CurvePoint
 from rank_core.trial.cross_validation import (
@@ -112,17 +110,6 @@ def test_a_query_of_two_splits_and_too_few_queries_are_refused():
         deal(collection, FOLDS)
 
 
-@pytest.mark.parametrize("folds", [-1, 1, 2])
-def test_fewer_than_three_folds_are_refused(small_trial, folds):
-    with pytest.raises(BadInput, match=r"evaluation.folds must be 0 .* or at least 3"):
-        small_trial.override({"evaluation.folds": folds})
-
-
-def test_without_folds_a_trial_has_the_collections_own_splits(small_trial):
-    inputs = load_inputs(small_trial.collection, small_trial.model.backbone)
-    assert parts_of(small_trial, inputs) == (inputs,)
-
-
 def test_a_transform_of_training_data_reaches_no_tested_query(config):
     names = (config.collection, f"{config.collection}|deep(rate=0.3,seed=1)")
     plain, few = (load_folds(name, config.model.backbone, FOLDS) for name in names)
@@ -165,16 +152,6 @@ def test_folds_have_streams_of_their_own_and_paired_cells_share_those(config):
     assert {name for name in pairs[0] if pairs[0][name] == pairs[1][name]} == {"order", "negatives"}
 
 
-def test_the_first_stage_is_measured_over_the_queries_of_all_folds(config, whole):
-    inputs = load_inputs(config.collection, config.model.backbone)
-    found = first_stage_means(
-        [part.collection for part in parts_of(config, inputs)], "test", config.evaluation
-    )
-    qrels = {q: judged for split in whole.splits.values() for q, judged in split.qrels.items()}
-    run = {q: docs for split in whole.splits.values() for q, docs in split.candidates.items()}
-    assert found == pytest.approx(mean_values(per_query(qrels, run, ["nDCG@10", "RR@10"])))
-
-
 def test_one_trial_tests_every_query_once_and_keeps_the_values_of_each_fold(done, config, whole):
     folder, _, result = done
     everything = set().union(*members(whole).values())
@@ -205,44 +182,6 @@ def test_progress_counts_the_steps_of_all_folds(done):
     assert all(isinstance(point, CurvePoint) for point in points)
     assert [point.step for point in points] == [1, 2, 3, 4, 5, 6]
     assert [news.step for news in progress if news.dev] == [2, 4, 6]
-
-
-def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
-    from rank_core.trial import fold_model
-
-    trained, scored, share = [], [], fold_model.Scorer.share
-    groups = fold_model.training_queries
-
-    def queries_of(inputs, config):
-        found = groups(inputs, config)
-        trained.append({query.query_id for query in found})
-        return found
-
-    def spied(self, name, depth=0):
-        found = share(self, name, depth)
-        scored.append((name, set(found.run)))
-        return found
-
-    monkeypatch.setattr(fold_model, "training_queries", queries_of)
-    monkeypatch.setattr(fold_model.Scorer, "share", spied)
-    list(run_trial(config, tmp_path))
-    tested = [ids for name, ids in scored if name == "test"]
-    chosen_by = [ids for name, ids in scored if name == "dev"]
-    assert len(tested) == len(chosen_by) == FOLDS
-    for learnt, dev, test in zip(trained[-FOLDS:], chosen_by, tested, strict=True):
-        assert learnt and not learnt & dev and not learnt & test and not dev & test
-
-
-@pytest.mark.slow
-def test_a_seed_changes_the_numbers_and_not_the_folds(done, config, tmp_path):
-    *_, other = run_trial(config.override({"seed": 2}), tmp_path / "2")
-    *_, again = run_trial(config, tmp_path / "1")
-    tables = [pd.read_parquet(folder / "folds.parquet") for folder in (done[0], tmp_path / "2")]
-    key = ["fold", "split", "query_id", "measure"]
-    pd.testing.assert_frame_equal(tables[0][key], tables[1][key])
-    runs = [read_run(f / "test.run.gz") for f in (done[0], tmp_path / "2", tmp_path / "1")]
-    assert runs[0] == runs[2] != runs[1]
-    assert other.cell == done[2].cell and again.test == done[2].test
 
 
 def test_systems_without_weights_are_tested_on_every_query_too(config, tmp_path):

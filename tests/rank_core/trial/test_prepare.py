@@ -6,8 +6,7 @@ from rank_core import cache
 from rank_core.chunking import inputs
 from rank_core.data import folder
 from rank_core.training.micro_batch import TrainingStep
-from rank_core.trial.prepare import prepare
-from rank_core.trial.trial import run_trial
+from rank_core.trial.trial import prepare, run_trial
 
 
 @pytest.fixture(autouse=True)

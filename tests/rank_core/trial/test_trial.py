@@ -50,11 +50,6 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in ("per_query.parquet", "test.run.gz")}
 
 
-def scores(folder):
-    run = read_run(folder / "test.run.gz")
-    return {(q, doc_id): score for q, ranked in run.items() for doc_id, score in ranked.items()}
-
-
 @pytest.fixture(scope="module")
 def done(small_trial, tmp_path_factory):
     """(folder, progress, result) of a trial of three epochs."""
@@ -85,24 +80,6 @@ def test_a_trial_leaves_its_files_and_they_agree(done, small_trial):
     assert 0 < result.train_seconds < 60 and 0 < result.eval_seconds < 60
     steps = [point.step for news in progress for point in news.curve]
     assert steps == list(range(1, 7)) and progress[-1].num_steps == 6
-
-
-def test_a_trial_is_chosen_and_measured_by_err_whatever_the_ids_of_its_queries(
-    small_trial, collection_folder, tmp_path
-):
-    measures = {"evaluation.measures": ("ERR@1", "nDCG@10"), "training.max_steps": 2}
-    _, result = finish(small_trial.override(measures), tmp_path / "trial")
-    table = pd.read_parquet(tmp_path / "trial" / "per_query.parquet")
-    for split, means in (("dev", result.dev), ("test", result.test)):
-        judged = load_collection(str(collection_folder)).splits[split].qrels
-        assert not any(query_id.isdigit() for query_id in judged)
-        run = read_run(tmp_path / "trial" / f"{split}.run.gz")
-        first = {query_id: judged[query_id].get(next(iter(run[query_id])), 0) for query_id in run}
-        expected = {query_id: (2**grade - 1) / 16 for query_id, grade in first.items()}
-        rows = table[(table.split == split) & (table.measure == "ERR@1")]
-        found = dict(zip(rows.query_id, rows.value, strict=True))
-        assert found == pytest.approx(expected, abs=1e-5) and max(found.values()) > 0
-        assert means["ERR@1"] == pytest.approx(sum(expected.values()) / 8, abs=1e-5)
 
 
 def test_the_table_follows_from_the_runs(done, collection_folder):
@@ -179,38 +156,6 @@ def test_the_same_trial_gives_the_same_numbers_in_every_process(small_trial, tmp
     assert contents(folders[0]) != contents(folders[1])
 
 
-def test_a_seed_changes_the_numbers_and_keeps_the_cell(small_trial, tmp_path):
-    results = [
-        finish(small_trial.override({"seed": seed}), tmp_path / str(seed))[1] for seed in (1, 2)
-    ]
-    assert results[0].cell == results[1].cell
-    assert scores(tmp_path / "1") != scores(tmp_path / "2")
-
-
-def test_a_backbone_in_another_folder_gives_the_same_trial(small_trial, backbone_folder, tmp_path):
-    copied = shutil.copytree(backbone_folder, tmp_path / "copied")
-    finish(small_trial, tmp_path / "here")
-    finish(small_trial.override({"model.backbone": str(copied)}), tmp_path / "there")
-    assert numbers(tmp_path / "here") == numbers(tmp_path / "there")
-    assert contents(tmp_path / "here") == contents(tmp_path / "there")
-
-
-def test_without_dropout_the_size_of_a_micro_batch_changes_no_number(small_trial, tmp_path):
-    # At small rates, because Adam enlarges the rounding of gradients that cancel.
-    rates = {"training.backbone_learning_rate": 1e-5, "training.head_learning_rate": 1e-5}
-    cells, losses = [], []
-    for size in (10000, 1):
-        config = small_trial.override(
-            rates | {"training.micro_batch_tokens": size, "model.dropout": 0.0}
-        )
-        progress, result = finish(config, tmp_path / str(size))
-        cells.append(result.cell)
-        losses.append([point.loss for news in progress for point in news.curve])
-    assert cells[0] == cells[1]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-    assert scores(tmp_path / "1") == pytest.approx(scores(tmp_path / "10000"), abs=1e-3)
-
-
 def test_evaluating_less_does_not_change_training(small_trial, done, tmp_path):
     less = {"training.num_epochs": 3, "evaluation.max_test_queries": 2, "evaluation.depth": 3}
     config = small_trial.override(less | {"evaluation.depth": 6})
@@ -236,13 +181,6 @@ def test_a_trial_that_diverges_fails(small_trial, tmp_path, max_steps):
     assert not (tmp_path / "result.json").exists()
 
 
-def test_a_trial_that_is_stopped_leaves_no_result(small_trial, tmp_path):
-    running = run_trial(small_trial.override({"training.num_epochs": 3}), tmp_path)
-    assert next(running).step == 2
-    running.close()
-    assert not (tmp_path / "result.json").exists()
-
-
 def test_a_model_with_constant_scores_is_collapsed(small_trial, collection_folder, tmp_path):
     folder = shutil.copytree(collection_folder, tmp_path / "alike")
     records = [json.loads(line) for line in (folder / "docs.jsonl").read_text().splitlines()]
@@ -264,10 +202,3 @@ def test_paired_seeds_share_order_and_negatives_and_nothing_else():
     assert shared == {"order", "negatives"}
     other_seed = trial_streams(TrialConfig(seed=2).override({"training.paired_seeds": True}), "b")
     assert set(vars(other_seed).values()).isdisjoint(paired[0].values())
-
-
-def test_evaluation_settings_do_not_move_the_streams():
-    evaluation = {"evaluation.depth": 7, "evaluation.batch_tokens": 1}
-    assert trial_streams(TrialConfig().override(evaluation), "b") == trial_streams(
-        TrialConfig(), "b"
-    )

@@ -8,11 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
-from rank_core.chunking.inputs import cell_of, content_hashes, load_inputs
+from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import TrialResult, run_trial, trial_streams
 
 ALMOST_NOTHING = {
@@ -145,17 +144,3 @@ def test_a_folder_that_is_no_trial_of_the_cell_is_refused(a_cell, small_trial, t
     shutil.copytree(f"{a_cell}-seed1", f"{a_cell}-seed3")
     with pytest.raises(BadInput, match=r"maxp-abc-seed3 is no finished trial"):
         cell(config)
-
-
-def test_candidate_lists_count_by_content_and_in_order(small_trial, collection_folder, tmp_path):
-    paths = []
-    for split in ("dev", "test"):
-        paths.append(str(shutil.copy(collection_folder / split / "bm25.run", tmp_path / split)))
-    one, other = (
-        small_trial.override({"training.negatives_from": lists}) for lists in (paths, paths[::-1])
-    )
-    moved = shutil.copytree(tmp_path, tmp_path / "moved")
-    again = [str(moved / split) for split in ("dev", "test")]
-    assert cell(one) == cell(small_trial.override({"training.negatives_from": again}))
-    assert len({cell(one), cell(other), cell(small_trial)}) == 3
-    assert content_hashes(TrialConfig()) == {}

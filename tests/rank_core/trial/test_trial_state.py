@@ -14,8 +14,6 @@ import torch
 
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
-from rank_core.data.load import load_collection
-from rank_core.data.trec import write_run
 from rank_core.trial import trial_state
 from rank_core.trial.trial import TrialResult, run_trial
 
@@ -44,6 +42,11 @@ CASES = {
     "folds": {"evaluation.folds": 3, "training.num_epochs": 2},
     "birch chooses weights on dev": {"model.name": "birch", "chunking.stride": 40},
     "bf16": {"training.precision": "bf16"},
+    "kept files": {
+        "training.keep_weights": "all",
+        "training.keep_run": True,
+        "evaluation.keep_chunk_scores": True,
+    },
     "adapters in bf16": {
         "training.precision": "bf16",
         "training.lora_rank": 2,
@@ -145,35 +148,6 @@ def test_only_what_followed_the_last_checkpoint_is_computed_again(
     finished(config, tmp_path / "w", Checkpoints(str(tmp_path / "c"), Cadence(steps=every)))
     assert len(computed) == STEPS - last
     assert outcome(tmp_path / "w") == undisturbed
-
-
-@pytest.mark.slow
-def test_negatives_of_every_epoch_and_kept_files_are_those_of_an_undisturbed_trial(
-    config, tmp_path
-):
-    candidates = load_collection(config.collection).splits["train"].candidates
-    runs = []
-    for epoch in range(2):
-        run = {
-            query_id: {d: float(-i) for i, d in enumerate(list(docs)[epoch:])}
-            for query_id, docs in candidates.items()
-        }
-        write_run(tmp_path / f"epoch{epoch}.run", run, tag="x")
-        runs.append(str(tmp_path / f"epoch{epoch}.run"))
-    chosen = config.override(
-        {
-            "training.negatives_from": runs,
-            "training.keep_weights": "all",
-            "training.keep_run": True,
-            "evaluation.keep_chunk_scores": True,
-        }
-    )
-    finished(chosen, tmp_path / "undisturbed")
-    killed_after(chosen, tmp_path / "w", Checkpoints(str(tmp_path / "c"), EVERY_STEP), 3)
-    finished(chosen, tmp_path / "resumed", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
-    found = outcome(tmp_path / "resumed")
-    assert {"weights.safetensors", "train.run.gz", "chunk_scores.parquet"} <= found.keys()
-    assert found == outcome(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rank_core.stats.bootstrap import GainInterval
 from rank_core.stats.compare import Comparison
-from rank_core.stats.gain import GainInterval
 from sweeps.report.html import table_part
 from sweeps.report.results_table import (
     ResultCell,

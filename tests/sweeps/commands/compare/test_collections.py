@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.pooling import queries_per_set
+from rank_core.stats.matrix import queries_per_set
 from sweeps.commands.compare.command import query_sets_of, systems_of
 from sweeps.commands.compare.output import comparison_text
 from sweeps.commands.compare.runs import compare_runs

@@ -1,17 +1,24 @@
-"""The interval of a relative gain."""
+"""Statistics over resampled seeds and queries: gains, the luck of a winner, stable rankings."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.bootstrap import (
+    average_gains,
     crossed_weights,
+    gain_intervals,
+    gain_weights,
+    rank_stability,
     replicated_means,
+    reversal,
+    selected_gain,
 )
-from rank_core.stats.gain import average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import confidence_interval, scope_test
 from tests.rank_core.stats.matrices import drawn, matrix_of
@@ -67,17 +74,6 @@ def test_an_average_gain_is_the_unweighted_mean_of_the_columns() -> None:
         assert one.low < one.gain < one.high
 
 
-def test_columns_of_the_same_runs_are_less_certain_together_than_independent_ones() -> None:
-    rng = generator(4, "runs")
-    scores = {cell: rng.normal(0.5, 0.05, (3, 1)) + np.zeros((3, 60)) for cell in ("a", "b")}
-    matrix = matrix_of(scores)
-    first, second = _own_weights(matrix, 1), _own_weights(matrix, 2)
-    settings = {"baseline": "a", "df": {"b": 4.0}}
-    shared = average_gains([matrix, matrix], weights=[first, first], **settings)["b"]
-    apart = average_gains([matrix, matrix], weights=[first, second], **settings)["b"]
-    assert shared.high - shared.low > 1.2 * (apart.high - apart.low)
-
-
 def test_every_system_gains_over_its_own_baseline() -> None:
     matrix = _matrix()
     weights = gain_weights(matrix)
@@ -129,3 +125,75 @@ def test_seeds_are_shared_by_the_cells_only_when_declared_paired():
     with pytest.raises(BadInput, match="same seeds in every cell"):
         other = replace(matrix, seeds=matrix.seeds | {"maxp": (1, 2, 9)})
         crossed_weights(other, rng=rng(), paired_seeds=True)
+
+
+SEVEN = [f"cell{k}" for k in range(7)]
+
+
+def test_among_equals_the_correction_takes_most_of_the_gain_away():
+    found = [
+        selected_gain(
+            drawn(dict.fromkeys(SEVEN, 0.0), Q=100, seed=seed, own_sd=0.05, residual=0.08),
+            baseline="cell0",
+            rng=np.random.default_rng(seed),
+            num_replicates=200,
+        )
+        for seed in range(40)
+    ]
+    naive = np.mean([gain.naive for gain in found])
+    corrected = np.mean([gain.corrected for gain in found])
+    assert naive > 0.005
+    assert abs(corrected) < 0.35 * naive
+
+
+def test_a_winner_that_is_really_better_keeps_its_gain():
+    matrix = drawn(dict.fromkeys(SEVEN, 0.0) | {"cell6": 0.1}, Q=100, own_sd=0.05)
+    found = selected_gain(matrix, baseline="cell0", rng=np.random.default_rng(1))
+    assert found.winner == "cell6"
+    assert found.corrected == pytest.approx(found.naive, abs=0.01)
+    assert found.luck == found.naive - found.corrected
+    assert found.num_candidates == 6 and 0 < found.num_replicates < 2000
+
+
+def runs_of(means: dict[str, list[float]], *, queries: int = 40, noise: float = 0.0):
+    rng = np.random.default_rng(1)
+    scores = {
+        cell: np.array(own)[:, None] + rng.normal(0, noise, (len(own), queries))
+        for cell, own in means.items()
+    }
+    return matrix_of(scores, "nDCG@10")
+
+
+def stability(matrix: ScoreMatrix):
+    weights = crossed_weights(matrix, rng=np.random.default_rng(2), num_replicates=2000)
+    return rank_stability(matrix, weights, rng=np.random.default_rng(3), draws=1000)
+
+
+def test_one_swap_of_three_systems_by_hand():
+    # b's second run is above a's only run: in half of the draws a and b swap, tau is 1 or 1/3.
+    found = stability(runs_of({"a": [0.4], "b": [0.3, 0.42], "c": [0.1]}))
+    assert found.order == ("a", "b", "c")
+    assert found.reversals == {("a", "b"): 0.5, ("b", "c"): 0.0}
+    assert found.tau == pytest.approx((1 + 1 / 3) / 2, abs=0.02)
+    assert (found.tau_low, found.tau_high) == (pytest.approx(1 / 3), pytest.approx(1))
+    # b is the best where both of its two draws take the second run.
+    assert found.best["b"] == pytest.approx(0.25, abs=0.03) and found.best["c"] == 0
+
+
+def test_reversals_are_the_u_statistic_of_scipy():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        better, worse = (rng.integers(0, 6, number) / 10 for number in rng.integers(1, 8, 2))
+        u = stats.mannwhitneyu(worse, better).statistic
+        assert reversal(better, worse) == pytest.approx(u / (len(better) * len(worse)))
+
+
+def test_the_best_of_redrawn_seeds_by_enumeration():
+    # Every query alike, so that redrawn seeds alone decide: 2 runs each, 4 x 4 x 4 ordered draws.
+    own = {"a": [0.40, 0.30], "b": [0.36, 0.33], "c": [0.2, 0.39]}
+    found = stability(runs_of(own))
+    draws = {cell: [np.mean(pair) for pair in product(runs, runs)] for cell, runs in own.items()}
+    every = list(product(*(draws[cell] for cell in own)))
+    for at, cell in enumerate(own):
+        share = np.mean([np.argmax(one) == at for one in every])
+        assert found.best[cell] == pytest.approx(share, abs=0.03)

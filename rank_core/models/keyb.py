@@ -1,8 +1,6 @@
 """KeyB: a document represented by its key blocks (Li, Popa, Chagnon, Cinar & Gaussier 2023)."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
@@ -18,7 +16,7 @@ from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.published_heads import PublishedHead
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
-from rank_core.models.key_blocks.blocks import (
+from rank_core.models.key_blocks import (
     LEARNED,
     TRUNCATE_LATEST,
     BlockReader,
@@ -47,6 +45,7 @@ class KeyBlocks(Ranker):
     paper = "Li et al. 2023"
     family = "key blocks"
     by_chunks = False
+    unread = ("chunking.max_chunks", "chunking.overflow")
     options: ClassVar[tuple[str, ...]] = ("pool", "selector", "selector_backbone", "quirks")
     QUIRKS: ClassVar[tuple[str, ...]] = (TRUNCATE_LATEST,)
 
@@ -86,11 +85,6 @@ class KeyBlocks(Ranker):
         cls.num_passages(config.model)
         if config.model.selector_backbone:
             _check_selector(resolve_backbone(config.model.selector_backbone), backbone)
-        if config.chunking.max_chunks or config.chunking.overflow != "first":
-            raise BadInput(
-                "chunking.max_chunks and chunking.overflow have no effect with model "
-                f"{config.model.name}, which reads selected blocks; leave them at their defaults"
-            )
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B; a learned selection depends on the current weights."""
@@ -123,11 +117,13 @@ class KeyBlocks(Ranker):
     def score_blocks(self, batch: ChunkBatch, rows: list[int]) -> list[float]:
         """The selector's scores of blocks, without dropout and gradient."""
         ranker = self if self.selector is None else self.selector
-        parts = []
-        with _evaluating(ranker.encoder):
+        parts, trains = [], ranker.encoder.training
+        ranker.encoder.eval()
+        with torch.no_grad():
             for start in range(0, len(rows), BLOCKS_AT_ONCE):
                 inputs = some_rows(batch.inputs, rows[start : start + BLOCKS_AT_ONCE])
                 parts.append(_scores(ranker, with_segments(inputs, self.selector_segments)))
+        ranker.encoder.train(trains)
         return [score for part in parts for score in part.tolist()]
 
     def _own_selector(self, backbone: Backbone, settings: Model) -> Ranker:
@@ -191,18 +187,6 @@ class KeyBParade(KeyBlocks, ParadeTransformer):
                 f"model {settings.name} reads 1 to {cls.max_chunks} passages, got model.k={number}"
             )
         return number
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout and gradients."""
-    was_training = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        module.train(was_training)
 
 
 def _scores(ranker: Ranker, inputs: EncoderInput) -> Tensor:

@@ -18,7 +18,7 @@ from torch.nn.functional import avg_pool1d, linear, pad, scaled_dot_product_atte
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.interaction.similarities import (
+from rank_core.models.cedr import (
     MAX_QUERY,
     GaussianKernels,
     NgramFilters,
@@ -75,6 +75,12 @@ class WordVectorRanker(Ranker):
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
         """score_B of query and document ids; ids at padding are arbitrary."""
         raise TypeError(f"{type(self).__name__} must define `match`")
+
+
+def shares(logit: Tensor, mask: Tensor) -> Tensor:
+    """Shares of the query tokens, (B, Q) or (B, Q, 1), that sum to 1."""
+    # Finite, so that a query without tokens gets no NaN; its shares are unused.
+    return torch.softmax(logit.masked_fill(~mask, -1e9), dim=1).masked_fill(~mask, 0.0)
 
 
 TEXT_START = 500
@@ -368,15 +374,8 @@ class CoPacrr(WordVectorRanker):
                     ~matches.real_BQk, 0.0
                 )
                 parts += [matches.strength_BQk, near_BQk]
-        return torch.cat([*parts, self.weights(query_BQH, terms)], dim=2)
-
-    def weights(self, query_BQH: Tensor, terms: Terms) -> Tensor:
-        """weight_BQ1 of the query tokens; they sum to 1."""
-        logit_BQ1 = self.token_weight(query_BQH)
-        # Finite, so that a query without tokens gets no NaN; its weights are unused.
-        absent_BQ1 = ~terms.query_mask_BQ[:, :, None]
-        weight_BQ1 = torch.softmax(logit_BQ1.masked_fill(absent_BQ1, -1e9), dim=1)
-        return weight_BQ1.masked_fill(absent_BQ1, 0.0)
+        weight_BQ1 = shares(self.token_weight(query_BQH), terms.query_mask_BQ[:, :, None])
+        return torch.cat([*parts, weight_BQ1], dim=2)
 
 
 def surroundings(query_BQH: Tensor, text_BDH: Tensor, terms: Terms) -> Tensor:
@@ -441,7 +440,7 @@ class DeepRank(WordVectorRanker):
             places = first_matches(same_BQD)
             relevance_NR = self.relevance(query_BQH, text_BDH, terms, places)
             state_BQS = self.states(relevance_NR, places, same_BQD)
-            gate_BQ = self.gates(query_BQH, terms)
+            gate_BQ = shares(self.gate(query_BQH).squeeze(2), terms.query_mask_BQ)
             return (gate_BQ * self.score(state_BQS)).sum(1)
 
     def relevance(
@@ -480,13 +479,6 @@ class DeepRank(WordVectorRanker):
         row_T = torch.arange(len(count_T), device=count_T.device)
         state_TS = after_TMS[row_T, (count_T - 1).clamp_min(0)]
         return state_TS.masked_fill(count_T[:, None] == 0, 0.0).view(num_docs, num_query, -1)
-
-    def gates(self, query_BQH: Tensor, terms: Terms) -> Tensor:
-        """gate_BQ; they sum to 1 over a query's tokens."""
-        logit_BQ = self.gate(query_BQH).squeeze(2)
-        # Finite, so that a query without tokens gets no NaN; its gates are unused.
-        gate_BQ = torch.softmax(logit_BQ.masked_fill(~terms.query_mask_BQ, -1e9), dim=1)
-        return gate_BQ.masked_fill(~terms.query_mask_BQ, 0.0)
 
 
 def first_matches(same_BQD: Tensor) -> Places:

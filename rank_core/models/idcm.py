@@ -153,6 +153,7 @@ class Idcm(Ranker):
     family = "key blocks"
     pair_encoder = OverlappingChunks
     by_chunks = False
+    unread = ("chunking.overflow",)
     one_chunk_is_firstp = False
     options = ("pool", "k", "stage")
 
@@ -172,11 +173,6 @@ class Idcm(Ranker):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Rejects unknown stages and settings without effect."""
         stage_of(config.model)
-        if config.chunking.overflow != "first":
-            raise BadInput(
-                f"chunking.overflow has no effect with model {config.model.name}, which keeps the "
-                f"first chunking.max_chunks chunks, got {config.chunking.overflow!r}"
-            )
 
     def train(self, mode: bool = True) -> "Idcm":
         """Sets training mode; the teacher stays in evaluation mode."""

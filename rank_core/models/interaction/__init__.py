@@ -1,1 +1,0 @@
-"""Rankers over similarities of query and document tokens (CEDR, TK, PACRR, DRMM)."""

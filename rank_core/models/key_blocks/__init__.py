@@ -1,1 +1,0 @@
-"""Rankers that read only selected blocks or chunks."""
