@@ -1,7 +1,7 @@
 """The trials of a sweep while an engine runs them: each event goes to the records, MLflow, the
 search and the screen."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Screen
@@ -33,12 +33,12 @@ class Drive:
     def started(self, trial: Trial) -> None:
         """An attempt begins."""
         number = self.records.begin(trial.name)
-        self.mlflow.started(trial.name)
+        self.mlflow.changed(trial.name)
         self.screen.started(trial, number)
 
     def reported(self, trial: Trial, news: Progress) -> None:
         """A trial reports its progress."""
-        self.mlflow.reported(trial.name, news)
+        self.mlflow.reported(trial.name, asdict(news))
         self.screen.reported(trial, news)
 
     def failed(self, trial: Trial, failure: Failure, *, again: bool, traceback: str = "") -> None:
@@ -48,7 +48,7 @@ class Drive:
         self.records.end(trial.name, TrialStatus.FAILED, node=failure.where, **facts)
         if not again:
             self._keep_traceback(trial, traceback)
-        self.mlflow.ended(trial.name)
+        self.mlflow.changed(trial.name)
         self.screen.failed(trial, failure, again=again)
         if not again:
             self.feed.ended(trial, TrialStatus.FAILED)
@@ -60,7 +60,7 @@ class Drive:
         if end.result:
             self.weights.finished(trial.name)
         self._keep_traceback(trial, end.traceback)
-        self.mlflow.ended(trial.name)
+        self.mlflow.changed(trial.name)
         self.screen.finished(trial, end)
         self.feed.ended(trial, end.status)
 
@@ -68,7 +68,7 @@ class Drive:
         """The driver stops early, at any point: running trials count as not run."""
         for name in self.records.running:
             self.records.end(name, "interrupted", reason="interrupted")
-            self.mlflow.ended(name)
+            self.mlflow.changed(name)
 
     def _keep_traceback(self, trial: Trial, text: str) -> None:
         if text:

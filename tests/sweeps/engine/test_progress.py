@@ -61,7 +61,7 @@ def test_a_trial_is_followed_from_start_to_end(records, trials, drive, out, ends
     ends(0, status)
     state = records.state(trials[0].name)
     assert (state.status, [attempt.status for attempt in state.attempts]) == (status, [status])
-    assert [what for what, _ in drive.mlflow.told] == ["started", "reported", "reported", "ended"]
+    assert [what for what, _ in drive.mlflow.told] == ["changed", "reported", "reported", "changed"]
     line = " ".join(out.getvalue().split())
     assert line.startswith("[1/2] FirstP 96 seed 1 dev nDCG@10 0.250 3 s")
     assert ("COLLAPSED" in line) == loud

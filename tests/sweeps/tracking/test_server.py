@@ -35,7 +35,7 @@ sweep = MadeSweep(folder / str(number), seeds=[number])
 mlflow = MlflowThread(sweep.records, uri, EXPERIMENT)
 mlflow.start()
 sweep.whole(f"c1-seed{number}", steps=1)
-mlflow.ended(f"c1-seed{number}")
+mlflow.changed(f"c1-seed{number}")
 sys.exit(mlflow.close(400))
 """
 
@@ -79,12 +79,12 @@ def test_a_server_killed_in_mid_sweep_costs_no_point_and_makes_no_second_run(tmp
 
         def train() -> None:
             for name in names:
-                mlflow.started(sweep.begin(name))
+                mlflow.changed(sweep.begin(name))
                 for step in range(1, steps + 1):
                     mlflow.reported(name, report(step, steps))
                     time.sleep(0.01)
                 sweep.publish(name, steps=steps)
-                mlflow.ended(name)
+                mlflow.changed(name)
 
         training = threading.Thread(target=train)
         training.start()

@@ -77,16 +77,13 @@ def test_tracking_uris_that_can_work_pass(uri):
 REFUSED = """
 mlruns ./mlruns /abs/mlruns None databricks file:./mlruns file:///abs/mlruns sqlite://mlflow.db
 sqlite:mlflow.db sqlite:/// sqlite:///folder/ sqlite:///:memory: http:// http:///path
-http://host:port http://host:99999 postgresql://db postgresql:///mlflow localhost:5000
+http://host:port postgresql://db postgresql:///mlflow localhost:5000
 mysql://me:hunter2@db/mlflow postgresql+nosuchdriver://me:hunter2@db/mlflow
 """
 
 
-@pytest.mark.parametrize(
-    "uri",
-    ["", "http://a b", *REFUSED.split()],
-)
-def test_tracking_uris_that_cannot_work_are_refused_with_the_choices(uri):
-    with pytest.raises(BadInput, match="sqlite:///FILE") as caught:
+@pytest.mark.parametrize("uri", ["", "http://a b", *REFUSED.split()])
+def test_tracking_uris_that_cannot_work_are_refused_without_their_password(uri):
+    with pytest.raises(BadInput) as caught:
         check_tracking_uri(uri)
     assert "hunter2" not in str(caught.value)
