@@ -1,12 +1,12 @@
 """A sweep from the command line to the tested table."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from rank_core.errors import BadInput, shown
-from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
+from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.prepare import prepare_machines
@@ -132,7 +132,7 @@ def _drive(
     search = make_search(plan, known.status, records)
     plan = search.plan
     known.look(trial.name for trial in plan.trials())
-    feed = within_budget(search, options, known.states)
+    budget = limit_to_budget(search, options, known.states)
     ended = [trial for trial in plan.trials() if known.over(trial)]
     records.drop_checkpoints(trial.name for trial in ended)
     say(plan_text(plan, finished=len(ended)))
@@ -142,26 +142,24 @@ def _drive(
             f"reused      {numbered(len(reused), 'trial')} of other sweeps in {records.storage.uri}"
         )
     say("")
-    _describe(search, records, argv, options)
-    if isinstance(feed, Budgeted) and feed.budget.device_hours < math.inf:
-        update_sweep_file(records, budget=feed.described())
+    _describe(search, records, argv, options, budget)
     mlflow = MlflowThread(records, tracking_uri, experiment_name(options, records))
     mlflow.start()
     try:
-        if not feed.over:
+        if not search.over:
             weights.take_in(known.states.values())
             weights.prune()
-            _launch(Drive(records, mlflow, feed, _screen(feed, plan, known, options), weights),
-                    options)  # fmt: skip
-        elif search.over:
+            screen = _screen(search, known, options)
+            _launch(Drive(records, mlflow, search, screen, weights), options)
+        elif search.complete:
             say("nothing to launch: all trials have ended")
         states = records.states(trial.name for trial in search.plan.trials())
-        if search.over:
+        if search.complete:
             stopped = [s.name for s in states.values() if s.status is TrialStatus.STOPPED]
             records.drop_checkpoints(stopped)
         known.compare(states)
         _print_weights(weights, options, search.plan)
-        held_back = note_held_back(feed, records)
+        held_back = note_held_back(search)
         report = write_results(search.plan, records)
     finally:
         lacking = mlflow.close(DRAIN_SECONDS)
@@ -175,7 +173,9 @@ def _drive(
     return _ending(search, states, held_back)
 
 
-def _describe(search: Search, records: Records, argv: list[str], options: Options) -> None:
+def _describe(
+    search: Search, records: Records, argv: list[str], options: Options, budget: dict[str, Any]
+) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     described_now, before = manifest(search.plan, argv), described(records)
     earlier = before.trials if before else ()
@@ -183,6 +183,7 @@ def _describe(search: Search, records: Records, argv: list[str], options: Option
         described_now,
         alpha=options.alpha,
         interpolate=options.interpolate,
+        budget=budget,
         experiment=experiment_name(options, records),
         tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of the reader
         trials=tuple(dict.fromkeys((*earlier, *described_now.trials))),
@@ -193,7 +194,7 @@ def _describe(search: Search, records: Records, argv: list[str], options: Option
 
 def _ending(search: Search, states: Mapping[str, State], held_back: str) -> int:
     """The exit code; prints the reason if a budget held trials back."""
-    ahead = {trial.name for trial in search.ahead} if held_back else set()
+    ahead = {trial.name for trial in search.unstarted} if held_back else set()
     chosen = [trial.name for trial in search.decision.wanted if trial.name not in ahead]
     status = {name: states[name].status for name in chosen}
     lost = [name for name in chosen if not status[name].used]
@@ -307,11 +308,11 @@ def _dry_run(plan: Plan, records: Records, options: Options) -> None:
         say("\n" + forecast_text(missing, costs, calibration, stops=plan.search.kind.stops))
 
 
-def _screen(feed: Search | Budgeted, plan: Plan, known: Known, options: Options) -> Screen:
+def _screen(search: Search, known: Known, options: Options) -> Screen:
     # A debugger needs the terminal; `ray submit` has another one.
     live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
-    primary = plan.base.evaluation.measures[0]
-    return Screen(feed, primary, known.states, live=LiveText() if live else None)
+    primary = search.plan.base.evaluation.measures[0]
+    return Screen(search, primary, known.states, live=LiveText() if live else None)
 
 
 def _launch(drive: Drive, options: Options) -> None:

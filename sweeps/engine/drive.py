@@ -8,7 +8,7 @@ from sweeps.engine.progress import Screen
 from sweeps.engine.trial_task import End
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.search.feed import Feed
+from sweeps.search.search import Search
 from sweeps.store.failures import Failure
 from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.records import Records
@@ -23,7 +23,7 @@ class Drive:
         self,
         records: Records,
         mlflow: MlflowThread,
-        feed: Feed,
+        feed: Search,
         screen: Screen,
         weights: KeptWeights,
     ) -> None:

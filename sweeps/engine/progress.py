@@ -12,7 +12,7 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.live_text import LiveText
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import about, duration, numbered, shortened, visible, wrapped
-from sweeps.search.feed import Feed
+from sweeps.search.search import Search
 from sweeps.store.failures import Failure
 from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
@@ -29,7 +29,7 @@ class Screen:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: Search,
         primary: str,
         known: Mapping[str, State],
         *,

@@ -97,7 +97,7 @@ class ProposingSearch(Search):
     def block(self, trial: Trial) -> Block:
         """A configuration with all its seeds, whose mean is its value."""
         cell = trial.cell
-        trials = tuple(ahead for ahead in self.ahead if ahead.cell.cell == cell.cell)
+        trials = tuple(ahead for ahead in self.unstarted if ahead.cell.cell == cell.cell)
         return Block(trials, f"{numbered(len(trials), 'trial')} of {cell.label}")
 
     def describe(self) -> None:
@@ -127,7 +127,7 @@ class ProposingSearch(Search):
 
     def begun(self) -> Mapping[str, Any]:
         """The trials without configurations that lack a seed, whose means are not comparable."""
-        later = {trial.cell.cell for trial in self.ahead}
+        later = {trial.cell.cell for trial in self.unstarted}
         complete = tuple(cell for cell in self.plan.cells if cell.cell not in later)
         search = {**self.described(), "proposed": len(complete) - 1, "over": False}
         return {**described_cells(replace(self.plan, cells=complete)), "search": search}
