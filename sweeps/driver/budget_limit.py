@@ -21,8 +21,7 @@ from sweeps.forecast.forecast import (
     real_seconds,
     wall_seconds,
 )
-from sweeps.plan.budget import Budget
-from sweeps.plan.options import Options
+from sweeps.plan.options import Budget, Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration, say
 from sweeps.search.search import Block, Limit, Search
