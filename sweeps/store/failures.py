@@ -33,9 +33,6 @@ WORDS = {
 }
 """Readable names of kinds; the others are readable as they are."""
 
-GOOD = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)
-"""The last attempt of such a trial was not lost."""
-
 _DEVICE = re.compile(
     r"AcceleratorError|CUDA (driver |unknown )?error|Triton Error|CU[A-Z]+_STATUS_|NCCL|NVLink"
     r"|\bXid\b|ECC error|GPU is lost|No CUDA GPUs|device-side assert|illegal memory access"
@@ -102,10 +99,10 @@ def lost_by_kind(
         recorded[failure["cell"], failure["seed"]] += 1
         kinds[in_words(failure["kind"])] += 1
     for trial in trials:
-        status = trial["status"]
-        diverged = status == TrialStatus.DIVERGED
+        diverged = trial["status"] == TrialStatus.DIVERGED
         kinds["diverged"] += diverged
-        lost = int(trial["attempts"]) - (diverged or status in GOOD)
+        good = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)  # the last attempt was not lost
+        lost = int(trial["attempts"]) - (diverged or trial["status"] in good)
         kinds["interrupted"] += max(0, lost - recorded[trial["cell"], trial["seed"]])
     return {kind: number for kind, number in kinds.most_common() if number}
 
