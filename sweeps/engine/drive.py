@@ -9,7 +9,6 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.search.search import Search
-from sweeps.store.failures import Failure
 from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.records import Records
 from sweeps.store.trial_status import TrialStatus
@@ -41,15 +40,15 @@ class Drive:
         self.mlflow.reported(trial.name, asdict(news))
         self.screen.reported(trial, news)
 
-    def failed(self, trial: Trial, failure: Failure, *, again: bool, traceback: str = "") -> None:
+    def failed(self, trial: Trial, end: End, *, again: bool, node: str = "") -> None:
         """An attempt ended by a fault, and the trial with it unless it runs `again`."""
-        failure = replace(failure, reason=redact_text(failure.reason))
-        facts = {"kind": failure.kind, "reason": failure.reason, "again": again}
-        self.records.end(trial.name, TrialStatus.FAILED, node=failure.where, **facts)
+        end = replace(end, reason=redact_text(end.reason))
+        facts = {"kind": end.kind, "reason": end.reason, "again": again, "node": node}
+        self.records.end(trial.name, TrialStatus.FAILED, **facts)
         if not again:
-            self._keep_traceback(trial, traceback)
+            self._keep_traceback(trial, end.traceback)
         self.mlflow.changed(trial.name)
-        self.screen.failed(trial, failure, again=again)
+        self.screen.failed(trial, end, again=again)
         if not again:
             self.feed.ended(trial, TrialStatus.FAILED)
 

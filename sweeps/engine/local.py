@@ -14,7 +14,7 @@ from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import numbered, say
-from sweeps.store.failures import Failure, Failures
+from sweeps.store.failures import Failures
 from sweeps.store.trial_status import TrialStatus
 
 
@@ -47,10 +47,9 @@ def _end(trial: Trial, end: End, drive: Drive, failures: Failures) -> bool:
     if end.status is not TrialStatus.FAILED:
         drive.finished(trial, end)
         return False
-    failure = Failure(end.kind, end.reason)
     broken = end.kind == "device"
-    again = failures.count(trial.name, failure) and not broken
-    drive.failed(trial, failure, again=again, traceback=end.traceback)
+    again = failures.count(trial.name, end.kind) and not broken
+    drive.failed(trial, end, again=again)
     if broken:
         raise EngineLost(
             f"the GPU failed in {trial.name} and is lost for this process ({end.reason}); "

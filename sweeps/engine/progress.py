@@ -13,7 +13,6 @@ from sweeps.plan.live_text import LiveText
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import about, duration, numbered, shortened, visible, wrapped
 from sweeps.search.search import Search
-from sweeps.store.failures import Failure
 from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
 
@@ -71,14 +70,14 @@ class Screen:
             self.dev[trial.name] = news.dev[self.primary]
         self.heartbeat()
 
-    def failed(self, trial: Trial, failure: Failure, *, again: bool) -> None:
+    def failed(self, trial: Trial, end: End, *, again: bool) -> None:
         """An attempt ended without a result, and the trial with it unless it runs `again`."""
         self._over(trial)
         if again:
-            self._say(f"{failure.kind}, runs again: {failure.reason}", trial)
+            self._say(f"{end.kind}, runs again: {end.reason}", trial)
             return
         self.ended[trial.name] = TrialStatus.FAILED
-        self._say(f"FAILED: {failure.reason.splitlines()[0]}", trial)
+        self._say(f"FAILED: {end.reason.splitlines()[0]}", trial)
 
     def finished(self, trial: Trial, end: End) -> None:
         """A trial has ended without a failure, or ASHA stopped it."""

@@ -12,7 +12,7 @@ from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration, numbered
 from sweeps.ray_engine.cluster import Resources, can_run, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
-from sweeps.store.failures import LIMITS, Failure, Failures, first_line
+from sweeps.store.failures import LIMITS, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
 CHECK_SECONDS = 2.0  # between checks of the nodes
@@ -122,8 +122,6 @@ class Attempts:
             self.drive.finished(attempt.trial, report)
         else:
             self._fail(attempt, report)
-            if report.kind == "host memory":  # of a worker of a group
-                self._fewer_slots()
 
     def completed(self, tune_id: str) -> None:
         """Its process has ended."""
@@ -138,10 +136,7 @@ class Attempts:
         if not attempt.actor:  # it died before it began
             self.started(tune_id, getattr(error, "actor_id", None) or "")
         if not attempt.settled:
-            end = _death(error)
-            self._fail(attempt, end)
-            if end.kind == "host memory":
-                self._fewer_slots()
+            self._fail(attempt, _death(error))
         del self.live[tune_id]  # last: Ray may not answer in between
 
     def unlaunched(self, tune_id: str) -> None:
@@ -151,7 +146,7 @@ class Attempts:
     def interrupt(self, error: Exception) -> None:
         """Tune itself has failed: running trials run again; an attempt is counted for those whose
         process died. Ray's memory monitor ends Tune this way without naming the killed process."""
-        memory = kind_of_error(error) == "host memory"
+        memory, slots = kind_of_error(error) == "host memory", self.slots
         for tune_id in list(self.live):
             attempt = self.live.pop(tune_id)
             if attempt.settled:
@@ -160,7 +155,7 @@ class Attempts:
                 self._fail(attempt, _death(error))
             else:
                 self._again.append((0.0, attempt.trial))
-        if memory:
+        if memory and self.slots == slots:
             self._fewer_slots()
 
     def _fewer_slots(self) -> None:
@@ -172,15 +167,17 @@ class Attempts:
 
     def _fail(self, attempt: _Attempt, end: End) -> None:
         node, _ = node_of(end.process or attempt.actor)
-        failure = Failure(end.kind, end.reason, node, hosts().get(node, "") if node else "")
         attempt.settled = True
-        again = self.failures.count(attempt.trial.name, failure)
+        again = self.failures.count(attempt.trial.name, end.kind)
         if again:
             pause = MEMORY_SECONDS if end.kind == "host memory" else 0.0
             self._again.append((time.monotonic() + pause, attempt.trial))
         elif end.kind == "device":
-            failure = replace(failure, reason=f"{end.reason}; {NOT_THE_PROCESS}")
-        self.drive.failed(attempt.trial, failure, again=again, traceback=end.traceback)
+            end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
+        where = f"{hosts().get(node, '')} ({node[:8]})" if node else ""  # a host may have several
+        self.drive.failed(attempt.trial, end, again=again, node=where)
+        if end.kind == "host memory":
+            self._fewer_slots()
 
 
 def _death(error: Exception | None) -> End:

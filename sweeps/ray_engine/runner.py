@@ -25,14 +25,14 @@ from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
     DRIVER_CPU,
     Resources,
-    check_nodes,
+    check_shared,
     connect,
     disconnect,
     trial_resources,
 )
 from sweeps.ray_engine.prepare import prepare_nodes
 from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
-from sweeps.ray_engine.trial_process import DEV, EPOCHS, PlacedTask, run_in_train, run_in_tune
+from sweeps.ray_engine.trial_process import DEV, EPOCHS, run_in_train, run_in_tune
 from sweeps.ray_engine.tuner_thread import Turn, run_until_lost
 from sweeps.store.failures import first_line
 from sweeps.store.storage import StorageAway
@@ -54,7 +54,11 @@ def run_trials(drive: Drive, options: Options) -> None:
         try:
             connect(options.num_workers, options.code)
             resources = trial_resources(options)
-            check_nodes(drive.records)
+            if drive.records.storage.is_local:
+                rule = (
+                    "--storage must be seen by every node (a shared folder or a URI such as s3://)"
+                )
+                check_shared(drive.records.folder, f"{rule}, but {drive.records.storage.uri}")
             prepare_nodes([trial.cell.config for trial in drive.feed.ahead])
             say(
                 f"{numbered(len(drive.feed.ahead), 'trial')} on {numbered(resources.slots, 'slot')}"
@@ -160,11 +164,9 @@ def _cause(error: BaseException) -> Exception:
 
 
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
-    placed: PlacedTask = config["placed"]
-    bundle = {"CPU": placed.resources.cpus, "GPU": placed.resources.gpus}
-    if placed.resources.num_workers > 1:
-        bundle = {"CPU": DRIVER_CPU}
-    return PlacementGroupFactory([bundle])
+    resources: Resources = config["resources"]
+    bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
+    return PlacementGroupFactory([{"CPU": DRIVER_CPU} if resources.num_workers > 1 else bundle])
 
 
 def error_of(trial: TuneTrial) -> Exception | None:
@@ -203,7 +205,7 @@ class _Search(_Adapter, Searcher):
             trial = attempts.next(trial_id)
             if trial:
                 task = trial_task(trial, attempts.drive.records, self.options)
-                return {"placed": PlacedTask(task, self.resources)}
+                return {"task": task, "resources": self.resources}
             return Searcher.FINISHED if attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rank_core.errors import OUT_OF_MEMORY
@@ -42,21 +41,6 @@ _DEVICE = re.compile(
 _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The end of an attempt without a result."""
-
-    kind: Kind
-    reason: str
-    node: str = ""  # Ray's id of its node; empty without one
-    host: str = ""  # that node's name
-
-    @property
-    def where(self) -> str:
-        """The node in tables and messages; Ray may have several on one host."""
-        return f"{self.host} ({self.node[:8]})" if self.node else ""
-
-
 def kind_of_reason(reason: str) -> Kind:
     """The kind of an error that a trial's own process caught, by the name of the exception."""
     if reason.startswith("OutOfMemory") or any(words in reason for words in OUT_OF_MEMORY):
@@ -82,10 +66,10 @@ class Failures:
     def __init__(self) -> None:
         self._of_trial: Counter[tuple[str, Kind]] = Counter()
 
-    def count(self, trial: str, failure: Failure) -> bool:
+    def count(self, trial: str, kind: Kind) -> bool:
         """Counts a failure; returns True if the trial is retried."""
-        self._of_trial[trial, failure.kind] += 1
-        return self._of_trial[trial, failure.kind] <= LIMITS[failure.kind]
+        self._of_trial[trial, kind] += 1
+        return self._of_trial[trial, kind] <= LIMITS[kind]
 
 
 def lost_by_kind(

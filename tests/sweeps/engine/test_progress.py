@@ -11,7 +11,6 @@ from rank_core.trial.trial import Progress, TrialResult
 from sweeps.engine.cell_table import TrialNow, cell_lines
 from sweeps.engine.trial_task import End
 from sweeps.plan.terminal import duration
-from sweeps.store.failures import Failure
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.conftest import follow
 
@@ -100,13 +99,17 @@ def test_an_attempt_that_failed_is_the_trials_end_unless_it_runs_again(
     records, trials, drive, out, again
 ):
     drive.started(trials[0])
-    drive.failed(trials[0], Failure("node lost", "its node has died"), again=again)
+    drive.failed(trials[0], failure("node lost", "its node has died"), again=again)
     [line] = out.getvalue().splitlines()
     assert "its node has died" in line and "left)" not in line
     assert ("node lost, runs again" in line) == line.startswith("[0/2] ") == again
     assert records.state(trials[0].name).status == ("running" if again else "failed")
     drive.started(trials[0])
     assert " FirstP 96 seed 1             attempt 2\n" in out.getvalue()
+
+
+def failure(kind, reason):
+    return End(TrialStatus.FAILED, reason=reason, kind=kind)
 
 
 LABELS = (
@@ -132,12 +135,12 @@ def test_no_line_is_wider_than_the_terminal(records, plan_of, monkeypatch, colum
             screen.reported(trial, running(3))
         screen.last_line -= 3600
         screen.heartbeat()
-        screen.failed(trials[0], Failure("node lost", "its node " + "has died " * 30), again=True)
+        screen.failed(trials[0], failure("node lost", "its node " + "has died " * 30), again=True)
         screen.started(trials[0], 2)
         for seconds, trial in zip((2.0, 5.0, 123456.0), trials[1:], strict=True):
             result = TrialResult(**facts | {"train_seconds": seconds, "dev": {measure: 0.25}})
             screen.finished(trial, End(TrialStatus.COLLAPSED, result))
-        screen.failed(trials[0], Failure("error", "no " * 60), again=False)
+        screen.failed(trials[0], failure("error", "no " * 60), again=False)
         lines = out.getvalue().splitlines()
         assert max(map(len, lines)) <= columns
         assert sum("COLLAPSED" in line for line in lines) == 3
@@ -212,7 +215,7 @@ def test_what_the_table_has_is_not_printed_as_well(trials, drive, ends, out):
     ends(0)
     assert out.getvalue() == ""
     drive.started(trials[1])
-    drive.failed(trials[1], Failure("error", "a reason"), again=False)
+    drive.failed(trials[1], failure("error", "a reason"), again=False)
     drive.screen.close()
     assert "FAILED: a reason" in out.getvalue(), "it stays when the table changes"
     *_, total, closed = drive.screen.live.lines
