@@ -69,11 +69,6 @@ def seeds_of(ran):
     return [trial.seed for trial in ran]
 
 
-def test_without_a_limit_everything_runs(run):
-    ran, search, _ = run(Budget())
-    assert seeds_of(ran) == [1, 1, 2, 2, 3, 3, 4, 4] and not search.limit.held_back
-
-
 @pytest.mark.parametrize(("hours", "blocks"), [(0.08, 1), (0.13, 2), (0.19, 3), (0.5, 4)])
 def test_core_hours_hold_whole_blocks(run, hours, blocks):
     ran, search, _ = run(Budget(device_hours=hours))  # a block takes 0.056
@@ -114,11 +109,6 @@ def test_a_budget_that_nothing_fits_in_is_refused_with_what_it_would_take(run):
         run(Budget(deadline=NOW + 40))
 
 
-def test_a_trial_handed_out_counts_until_it_ends(plan, run):
-    ran, search, _ = run(Budget(device_hours=0.12))
-    assert len(ran) == 4 and search.ahead == ()
-
-
 @pytest.mark.parametrize(
     ("text", "moment"),
     [
@@ -153,12 +143,6 @@ def test_seeds_that_were_never_begun_leave_the_description(run):
     assert described(search) == before | {"seeds": [1, 2], "stopped": said}
     assert before["seeds"] == [1, 2, 3, 4] and "2 trials with seed 3" in said
     assert said.startswith("4 of 8 planned trials did not start")
-
-
-def test_a_sweep_within_its_budget_is_described_as_planned(run):
-    _, search, _ = run(Budget(device_hours=0.5))
-    before = described(search)
-    assert note_held_back(search) == "" and described(search) == before
 
 
 @pytest.mark.parametrize("hours", [0.2, 0.3, 0.45])

@@ -60,16 +60,3 @@ def test_a_limit_of_the_profile_is_no_matter_of_firstp_but_one_of_the_user_is(pl
     assert {cell.config.chunking.max_chunks for cell in others} == {16}
     with pytest.raises(BadInput, match=r"max_chunks and .* have no effect with model firstp"):
         plan_of(*words, "chunking.max_chunks=4")
-
-
-@pytest.mark.parametrize("words", [(), ("--profile", "clean")])
-def test_without_a_profile_nothing_changes(plan_of, words):
-    assert [cell.cell for cell in plan_of(*words).cells] == [cell.cell for cell in plan_of().cells]
-    assert manifest(plan_of(*words), []).profile == "clean"
-
-
-def test_weights_to_start_from_are_given_once(plan_of, tmp_path):
-    with pytest.raises(BadInput, match=r"got --init-from and training\.init_from="):
-        plan_of("--init-from", str(tmp_path), f"training.init_from={tmp_path}")
-    with pytest.raises(BadInput, match="keep_weights=all"):
-        plan_of("--init-from", str(tmp_path))

@@ -10,7 +10,6 @@ from rank_core.training.train import CurvePoint
 from rank_core.trial.trial import Progress, TrialResult
 from sweeps.engine.cell_table import TrialNow, cell_lines
 from sweeps.engine.trial_task import End
-from sweeps.plan.terminal import duration
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.conftest import follow
 
@@ -168,15 +167,6 @@ def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, drive, monkeypat
     assert out.getvalue() == "[0/2] running: FirstP 96 seed 1 step 4/9\n"
 
 
-@pytest.mark.parametrize(
-    "seconds, text",
-    [(0.4, "0 s"), (59.6, "1 min"), (61, "1 min 1 s"), (7200, "2 h"), (7500, "2 h 5 min"),
-     (86400 * 3 + 4 * 3600 + 59, "3 d 4 h")],
-)  # fmt: skip
-def test_durations_read_like_a_clock(seconds, text):
-    assert duration(seconds) == text
-
-
 @pytest.mark.parametrize("columns", [80, 160])
 def test_the_table_shows_seeds_dev_values_and_steps_within_the_terminal(
     trials, drive, ends, columns
@@ -192,34 +182,6 @@ def test_the_table_shows_seeds_dev_values_and_steps_within_the_terminal(
         "MaxP 48/32 0/1 seed 1 step 3/9 (0.125)",
     ]
     assert lines[-1].startswith("2 trials: 1 done, 1 running")
-
-
-class Drawn:
-    """Keeps what would be on the terminal."""
-
-    def __init__(self):
-        self.lines = []
-
-    def show(self, lines):
-        self.lines = lines
-
-    def close(self):
-        self.lines = [*self.lines, "closed"]
-
-
-def test_what_the_table_has_is_not_printed_as_well(trials, drive, ends, out):
-    drive.screen.live = Drawn()
-    drive.started(drive.feed.next())
-    drive.screen.close()
-    assert "seed 1 starting" in " ".join(drive.screen.live.lines)
-    ends(0)
-    assert out.getvalue() == ""
-    drive.started(trials[1])
-    drive.failed(trials[1], failure("error", "a reason"), again=False)
-    drive.screen.close()
-    assert "FAILED: a reason" in out.getvalue(), "it stays when the table changes"
-    *_, total, closed = drive.screen.live.lines
-    assert "1 done, 1 failed" in total and closed == "closed"
 
 
 def test_what_runs_and_what_failed_stays_in_a_table_without_room():

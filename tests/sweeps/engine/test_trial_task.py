@@ -91,20 +91,6 @@ def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
     assert (run_folder(task) / "result.json").exists()
 
 
-def test_checkpoints_go_when_the_trial_is_published(task):
-    reports_of(task, dies_at=2)
-    folder = Path(task.storage) / CHECKPOINTS / task.name
-    assert (folder / "checkpoint").exists()
-    reports_of(task)
-    assert not folder.exists()
-
-
-def test_a_short_trial_keeps_none_and_zero_minutes_keep_none(task, computed):
-    for cadence in (Cadence(), Cadence(minutes=0)):
-        reports_of(replace(task, cadence=cadence), dies_at=4)
-    assert not (Path(task.storage) / CHECKPOINTS).exists()
-
-
 def test_a_diverged_trial_leaves_no_checkpoint(task):
     rates = {"training.backbone_learning_rate": 1e30, "training.warmup": 0.0}
     task = replace(task, config=task.config.override(rates))

@@ -13,21 +13,12 @@ from sweeps.driver.plan_text import plan_text
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.make_plan import FEW, make_plan, search_space
 from sweeps.plan.options import parse
-from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS, SMALL_PAIRS
+from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS
 
 
 def pairs(plan):
     """(window, stride) of the cells behind the baseline."""
     return [(c.config.chunking.window, c.config.chunking.stride) for c in plan.cells[1:]]
-
-
-def test_the_baseline_comes_first_and_reads_the_longest_chunk_that_fits(plan_of):
-    plan = plan_of()
-    first = plan.cells[0].config
-    assert (first.model.name, first.chunking.window, first.chunking.stride) == ("firstp", 96, 96)
-    assert pairs(plan) == list(SMALL_PAIRS)
-    assert plan.removed == ()
-    assert [cell.label for cell in plan.cells[:2]] == ["FirstP 96", "MaxP 32/24"]
 
 
 def test_a_large_backbone_gets_the_pairs_of_the_paper(plan_of):
@@ -78,13 +69,6 @@ def test_a_point_that_cuts_every_document_like_another_is_run_once(plan_of):
     assert any("FirstP 96" in item.reason for item in plan.removed)
 
 
-def test_a_smoke_test_is_short_but_has_a_baseline_and_two_points(plan_of):
-    plan = plan_of("--smoke-test")
-    assert len(plan.cells) == 3 and plan.seeds == (1, 2)
-    assert plan.base.training.max_steps == 2
-    assert plan.base.evaluation.depth == 10
-
-
 def test_a_smoke_test_says_what_it_leaves_out(plan_of):
     text = plan_text(
         plan_of("--smoke-test", *"--search random --num-configs 3".split()), finished=0
@@ -125,13 +109,6 @@ def test_queries_that_leave_no_room_are_refused_by_their_own_limit(plan_of):
         plan_of("chunking.max_query_tokens=200")
     plan = plan_of("chunking.max_query_tokens=108", "chunking.window=20", "chunking.stride=10")
     assert [cell.label for cell in plan.cells] == ["FirstP 20", "MaxP 20/10"]
-
-
-def test_more_workers_than_pairs_in_a_step_are_refused(plan_of):
-    law = "--num-workers <= training.batch_size must hold.* 5 workers and training.batch_size=4"
-    with pytest.raises(BadInput, match=law):
-        plan_of("--num-workers", "5", "training.batch_size=4")
-    assert plan_of("--num-workers", "4", "training.batch_size=4").cells
 
 
 def paired_grid(base, backbone):

@@ -36,11 +36,3 @@ def test_every_kind_is_tried_again_as_often_as_its_limit_says(kind):
     again = [failures.count("a", kind) for _ in range(LIMITS[kind] + 1)]
     assert again == [True] * LIMITS[kind] + [False]
     assert failures.count("b", kind) == (LIMITS[kind] > 0)
-
-
-def test_a_lost_node_is_not_counted_against_what_a_process_may_die():
-    failures = Failures()
-    for _ in range(LIMITS["process died"]):
-        failures.count("a", "process died")
-    assert failures.count("a", "node lost")
-    assert not failures.count("a", "process died")

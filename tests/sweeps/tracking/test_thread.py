@@ -70,13 +70,6 @@ def test_a_trial_of_a_killed_driver_is_taken_up_by_the_next_one(sweep, mlflow, u
     assert runs_in(uri)["FirstP 48 #1"].info.status == "KILLED"
 
 
-def test_tracking_none_sends_nothing(sweep):
-    mlflow = MlflowThread(sweep.records, "none", EXPERIMENT)
-    mlflow.start()
-    mlflow.changed("c1-seed1")
-    assert mlflow.close() == 0
-
-
 def test_a_storage_that_is_away_is_left_to_the_driver(sweep, mlflow, tmp_path, caplog):
     sweep.whole("c1-seed1")
     (tmp_path / "results").rename(tmp_path / "away")

@@ -53,14 +53,6 @@ def test_a_run_has_the_status_of_its_trial(status, of_the_run):
     assert tags.get("stop.reason") == told
 
 
-def test_tags_name_configuration_source_and_places():
-    tags = run_tags(SWEEP, CELL, state("done", versions={"torch": "2", "device": "cpu"}))
-    expected = {"config.id": "FirstP 48", "config.hash": "c1", "attempts": "1", "git.sha": "0"}
-    expected |= {"mlflow.note.content": "FirstP 48, seed 7", "collection.hash": "a"}
-    expected |= {"version.torch": "2", "device": "cpu", "host": "node-1"}
-    assert expected.items() <= tags.items()
-
-
 def test_params_numbers_and_data_are_those_with_an_effect():
     assert run_params(CELL, 7) == {
         "seed": "7",
