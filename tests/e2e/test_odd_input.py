@@ -344,7 +344,7 @@ def inputs_of(backbone_folder, collection_folder) -> list[str]:
 def finished(inputs_of, tmp_path_factory) -> Path:
     """The folder of a small sweep that has ended."""
     storage = tmp_path_factory.mktemp("finished")
-    words = "--smoke-test --engine local --tracking-uri none --storage".split() + [str(storage)]
+    words = [*"--smoke-test --engine local --tracking-uri none --storage".split(), str(storage)]
     assert sweep_main(EXPERIMENT, [*inputs_of, *words], doc=None) == 0
     [file] = storage.rglob("sweep.json")
     return file.parent
