@@ -121,7 +121,8 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     except OSError as error:
         if error.filename is None and error.errno not in (ENOSPC, EDQUOT, EIO):
             raise
-        print_error(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}")
+        place = f"{error.filename}: " if error.filename else ""
+        print_error(str(BadInput(f"{place}{error.strerror}")))  # shortens overlong words
         return BAD_INPUT
 
 

@@ -40,6 +40,7 @@ class ProposingSearch(Search):
 
     def __init__(self, plan: Plan, known: Known, records: Records) -> None:
         super().__init__(plan, known, records)
+        self._at_once, self._most = plan.search.at_once, plan.search.num_configs or 0
         self._path = f"search-{_identity(plan)}.json"
         self._points: list[Settings] = []
         self._refused: list[Settings] = []
@@ -61,14 +62,6 @@ class ProposingSearch(Search):
         yield f"            the first {AT_RANDOM + without} at random, later ones by the dev values"
         yield f"            of all earlier ones but the last {without};"
         yield f"            at most {plan.max_trials} trials, of which these are known:"
-
-    @property
-    def _at_once(self) -> int:
-        return self.plan.search.at_once
-
-    @property
-    def _most(self) -> int:
-        return self.plan.search.num_configs or 0
 
     def decide(self) -> Decision:
         """The baseline, then every proposal, with all seeds."""

@@ -8,12 +8,11 @@ remaining seeds, so that the table compares equal seeds.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rank_core.errors import BadInput
 from rank_core.stats.racing import FIRST_ANALYSIS, Race, Verdict, race_so_far
 from rank_core.stats.scopes import Floats
-from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import say
-from sweeps.search.search import Decision, Known, Search, dev_values
+from sweeps.search.search import Decision, Known, Search, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
 
@@ -26,7 +25,7 @@ class RaceSearch(Search):
 
     def __init__(self, plan: Plan, known: Known, records: Records) -> None:
         super().__init__(plan, known, records)
-        self.competitors = {cell.cell: cell for cell in _competitors(plan)}
+        self.competitors = {cell.cell: cell for cell in competitors(plan)}
         self._values: dict[str, Floats] = {}
         self._announced: int | None = None  # verdicts printed so far
 
@@ -143,13 +142,3 @@ class RaceSearch(Search):
             "launched_by_design": len(self.decision.wanted),
             "whole_grid": sum(1 for _ in self.plan.trials()),
         }
-
-
-def _competitors(plan: Plan) -> list[PlannedCell]:
-    competitors = [cell for cell in plan.cells[1:] if not cell.deterministic]
-    if len(competitors) < 2:
-        raise BadInput(
-            "a race needs 2 configurations or more besides the baseline, not deterministic; got "
-            f"{', '.join(cell.label for cell in competitors) or 'none'}"
-        )
-    return competitors

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from rank_core.errors import BadInput
 from rank_core.stats.scopes import Floats
-from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.search_options import SEARCHES
 from sweeps.plan.terminal import numbered, say
 from sweeps.store.plan_description import described_cells
@@ -199,6 +200,17 @@ class Listed(Search):
     def decide(self) -> Decision:
         """All trials, whatever their results."""
         return Decision(tuple(self.plan.trials()), final=True)
+
+
+def competitors(plan: Plan) -> list[PlannedCell]:
+    """The configurations of a search that compares runs on dev; refuses fewer than two."""
+    competing = [cell for cell in plan.cells[1:] if not cell.deterministic]
+    if len(competing) < 2:
+        raise BadInput(
+            f"--search {plan.search.name} needs 2 configurations or more besides the baseline that "
+            f"training can change, got {', '.join(cell.label for cell in competing) or 'none'}"
+        )
+    return competing
 
 
 def source(plan: Plan) -> str:
