@@ -33,8 +33,8 @@ class AshaSearch(Search):
         yield (
             f"            with seed {plan.seeds[0]} a configuration stops after {least}, "
             f"{least * eta}, ... epochs unless it is among the best 1/{eta} on dev so far; those "
-            f"that reach the end run all {len(plan.seeds)} seeds; at most {plan.num_trials} trials; "
-            "which ones stop depends on the order of their reports"
+            f"that reach the end run all {len(plan.seeds)} seeds; at most {plan.num_trials} "
+            "trials; which ones stop depends on the order of their reports"
         )
 
     def decide(self) -> Decision:
