@@ -139,7 +139,7 @@ def check_writable(name: str, folder: Path) -> None:
 
 
 class _Once(argparse.Action):
-    """An action that refuses a repeated flag, and `--flag=--`, which argparse reads as no value."""
+    """An action that refuses a repeated flag."""
 
     def __call__(
         self,
@@ -151,8 +151,6 @@ class _Once(argparse.Action):
         given = vars(namespace).setdefault("given", set())
         if self.dest in given:
             parser.error(f"a flag is given once, got {option_string} twice")
-        if values == [] and self.nargs is None:
-            parser.error(f"argument {option_string}: expected a value")
         given.add(self.dest)
         setattr(namespace, self.dest, values)
 
@@ -189,6 +187,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, description=text, formatter_class=_Formatter, **more)
         self.register("action", None, _Once)
         self.register("type", float, _finite)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse `--flag=--`, which argparse reads as no value."""
+        values = super()._get_values(action, arg_strings)
+        if values == [] and action.nargs is None:
+            self.error(f"argument {'/'.join(action.option_strings)}: expected a value")
+        return values
 
     def error(self, message: str) -> NoReturn:
         """Raise `BadInput`; for an unknown flag with the similar flag or setting."""

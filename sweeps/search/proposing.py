@@ -9,7 +9,7 @@ launch and never repeated. Only points that are valid for the plan are proposed.
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,9 +45,10 @@ class ProposingSearch(Search):
         self._points: list[Settings] = []
         self._refused: list[Settings] = []
         self._exhausted = False
-        self._shown: dict[str, tuple[float | None] | None] = {}  # {cell: its dev value}
-        for proposal in self._read()[: self._most]:
-            if not self._accept(proposal["point"]):
+        self._shown: list[bool] = []  # which proposals had ended in the last study
+        self._values: dict[str, float | None] = {}  # of ended cells
+        for point in self._read()[: self._most]:
+            if not self._accept(point):
                 break  # a newer version rejects it: later proposals are made again
 
     @classmethod
@@ -96,27 +97,17 @@ class ProposingSearch(Search):
     def describe(self) -> None:
         """Also store the proposals as a study for optuna-dashboard."""
         super().describe()
-        with suppress(Exception):  # for optuna-dashboard only: the search does not need it
-            self._keep_study()
-
-    def _keep_study(self) -> None:
-        before, shown = self._shown, {}
-        for cell in self._proposals:
-            ended = self._settled(cell)
-            shown[cell.cell] = before.get(cell.cell) or ((self._value(cell),) if ended else None)
-        if shown == before:
+        ended = [self._settled(cell) for cell in self._proposals]
+        if ended == self._shown:
             return
-        proposals = [
-            (cell.label, (point, ended[0] if ended else None, ended is not None))
-            for cell, point in zip(self._proposals, self._points, strict=True)
-            for ended in [shown[cell.cell]]
-        ]
-        path = self._path.removesuffix(".json") + ".optuna.log"
-        experiment, space = self.plan.experiment.name, self.plan.space
-        with TemporaryDirectory() as folder:
-            write_study(Path(folder, path), experiment, space, proposals)
-            self.records.storage.put(self.records.path(path), Path(folder, path))
-        self._shown = shown
+        # The search does not need it.
+        with suppress(Exception), TemporaryDirectory() as folder:
+            file = Path(folder, self._path).with_suffix(".optuna.log")
+            labels = (cell.label for cell in self._proposals)
+            proposals = list(zip(labels, self._seen(ended), strict=True))
+            write_study(file, self.plan.experiment.name, self.plan.space, proposals)
+            self.records.storage.put(self.records.path(file.name), file)
+            self._shown = ended
 
     def begun(self) -> Mapping[str, Any]:
         """The trials without configurations that lack a seed, whose means are not comparable."""
@@ -148,22 +139,24 @@ class ProposingSearch(Search):
         """The model's proposals, then the rest of the space at random."""
         search, space, number = self.plan.search, self.plan.space, len(self._points)
         seed = derive(search.seed, search.name, number)
-        proposals = propose(search.name, space, list(self._seen()), seed=seed % 2**32)
+        ended = [earlier < self._num_used for earlier in range(number)]
+        proposals = propose(search.name, space, list(self._seen(ended)), seed=seed % 2**32)
         for values in itertools.islice(proposals, ASKS):
             if (point := space.point(values)) is not None:
                 yield point
         yield from itertools.islice(space.drawn(seed), DRAWS)
 
-    def _seen(self) -> Iterator[Seen]:
-        for number, (cell, point) in enumerate(zip(self._proposals, self._points, strict=True)):
-            ended = number < self._num_used
-            yield point, self._value(cell) if ended else None, ended
+    def _seen(self, ended: Sequence[bool]) -> Iterator[Seen]:
+        for cell, point, over in zip(self._proposals, self._points, ended, strict=True):
+            yield point, self._value(cell) if over else None, over
 
     def _value(self, cell: PlannedCell) -> float | None:
-        """The mean on dev over the seeds that ended with scores; None without any."""
-        used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
-        means = [dev_values(self.records, trial).mean() for trial in used]
-        return float(np.mean(means)) if means else None
+        """The mean on dev over the seeds of an ended cell with scores; None without any."""
+        if cell.cell not in self._values:
+            used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
+            means = [dev_values(self.records, trial).mean() for trial in used]
+            self._values[cell.cell] = float(np.mean(means)) if means else None
+        return self._values[cell.cell]
 
     def _settled(self, cell: PlannedCell) -> bool:
         return all(self.status(trial) is not None for trial in self._trials(cell))
@@ -181,13 +174,12 @@ class ProposingSearch(Search):
         self._points.append(point)
         return True
 
-    def _read(self) -> list[Any]:
+    def _read(self) -> list[Settings]:
         content = self.records.read_file(self._path)
         if content is None:
             return []
         try:
-            proposals = json.loads(content)["proposals"]
-            return [{"point": dict(proposal["point"])} for proposal in proposals]
+            return [dict(proposal["point"]) for proposal in json.loads(content)["proposals"]]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
                 f"{self.records.uri}/{self._path} must hold the proposals of this search; move it "
@@ -197,8 +189,8 @@ class ProposingSearch(Search):
     def _write(self) -> None:
         """All proposals, including those of an earlier command for more configurations."""
         proposals = [
-            {"point": dict(point), "cell": cell.cell, "knew": max(0, number - self._at_once + 1)}
-            for number, (point, cell) in enumerate(zip(self._points, self._proposals, strict=True))
+            {"point": dict(point), "cell": cell.cell}
+            for point, cell in zip(self._points, self._proposals, strict=True)
         ]
         content = json.dumps({"proposals": proposals}, indent=1)
         self.records.write_file(self._path, content.encode())

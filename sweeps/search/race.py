@@ -104,7 +104,6 @@ class RaceSearch(Search):
     def described(self) -> Mapping[str, Any]:
         """The verdicts, and the seeds and reasons of eliminations."""
         race, seeds = self.race(), len(self.plan.seeds)
-        label = {name: cell.label for name, cell in self.competitors.items()}
         judged = {
             judgment.configuration: (verdict, judgment)
             for verdict in race.verdicts
@@ -121,15 +120,12 @@ class RaceSearch(Search):
                 "left_after": standing.left_after,
                 "reason": "a trial was lost" if lost else None,
             }
-            if standing.configuration in judged and not line["reason"]:
+            if standing.configuration in judged and not lost:
                 verdict, judgment = judged[standing.configuration]
-                line |= {
-                    "reason": f"{judgment.gap:.4f} below {label[verdict.leader]} on dev",
-                    "leader": verdict.leader,
-                    "gap": judgment.gap,
-                    "p": judgment.p,
-                    "level": verdict.level,
-                }
+                leader = self.competitors[verdict.leader].label
+                line["reason"] = f"{judgment.gap:.4f} below {leader} on dev"
+                line |= {"leader": verdict.leader, "gap": judgment.gap, "p": judgment.p}
+                line["level"] = verdict.level
             standings.append(line)
         return {
             "name": self.plan.search.name,

@@ -18,9 +18,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.race import RaceSearch
 from sweeps.search.sampler import propose
-from sweeps.search.search import Listed, Search, make_search, search_class
-from sweeps.store.records import Records
-from sweeps.store.storage import Storage
+from sweeps.search.search import Listed, Search, search_class
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
 
@@ -232,16 +230,6 @@ def test_a_plan_that_asha_cannot_judge_is_refused(plan_of, words, law):
     plan = plan_of(*ASHA, *words)
     with pytest.raises(BadInput, match=law):
         list(search_class("asha").plan_lines(plan))
-
-
-def test_one_configuration_is_no_race(plan_of, tmp_path):
-    plan = plan_of(
-        "--search", "race", "--num-seeds", "4", "chunking.window=16", "chunking.stride=8"
-    )
-    with pytest.raises(BadInput, match="2 configurations or more besides the baseline"):
-        make_search(
-            plan, lambda trial: None, Records(Storage(str(tmp_path)), "window_stride/woods")
-        )
 
 
 def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of, race_plan, tmp_path):
