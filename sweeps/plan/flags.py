@@ -13,6 +13,7 @@ from sweeps.plan.command_line import INTERPOLATE
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
 
+ENGINES = ("ray", "local")
 MOST_SEEDS, MOST_WORKERS, MOST_CONFIGS = 1_000, 10_000, 100_000
 PREFIX_VARIABLE = "RANKSWEEP_EXPERIMENT_PREFIX"
 PREFIX_HELP = f"none, or ${PREFIX_VARIABLE}"
@@ -114,7 +115,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("--weights-gib", "G", "limit of kept weights, the best on dev first", float, 10.0),
     ),
     "engine and resources": (
-        Flag("--engine", "NAME", "ray, or local: one trial at a time here", default="ray"),
+        Flag("--engine", "", "local: one trial at a time here", default="ray", choices=ENGINES),
         Flag("--num-workers", "N", "workers of a trial", int, 1, least=1, most=MOST_WORKERS),
         Flag("--cpus-per-worker", "N", "threads", int, 1, least=1, most=MOST_WORKERS),
         Flag("--gpus-per-worker", "X", "default: 1 where there are GPUs", float, least=-math.inf),

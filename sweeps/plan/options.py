@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from rank_core.checkpoints.weights import cell_trials
 from rank_core.data.readers.records import parse_fields
 from rank_core.data.transforms.expression import with_fields, with_folder
-from rank_core.errors import BadInput, shown, unknown
+from rank_core.errors import BadInput, shown
 from rank_core.settings.config import parse_setting, setting_types
 from sweeps.plan.command_line import Parser
 from sweeps.plan.flags import (
@@ -32,7 +32,6 @@ from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
 
-ENGINES = ("ray", "local")
 DEFAULT_NUM_SEEDS = 3
 MOST_POINTS = 10_000
 """The limit of a grid: more would take hours to plan."""
@@ -161,18 +160,18 @@ def parse(
         own = {name: r for name, r in preset.ranges.items() if name not in settings | grids}
         ranges = own | ranges
     check_flags(arguments)
+    profile(arguments.profile or "clean")  # refuses an unknown one
     check_gpus(arguments.gpus_per_worker, arguments.num_workers)
     seeds = _seeds(arguments)
-    hours, deadline = arguments.max_gpu_hours, arguments.deadline
-    budget = Budget(
-        math.inf if hours is None else hours,
-        math.inf if deadline is None else parse_deadline(deadline, time.time()),
-    )
+    given = vars(arguments)
+    budget = Budget() if given["max_gpu_hours"] is None else Budget(given["max_gpu_hours"])
+    if given["deadline"] is not None:
+        budget = replace(budget, deadline=parse_deadline(given["deadline"], time.time()))
     checked: dict[str, Any] = dict(
         collection=named_collection(arguments.collection, arguments.fields),
         backbone=absolute_folder(arguments.backbone),
         init_from=_files(arguments.init_from) if arguments.init_from else None,
-        profile=profile(arguments.profile or "clean") and (arguments.profile or "clean"),
+        profile=arguments.profile or "clean",
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),
@@ -181,14 +180,13 @@ def parse(
         grids=grids,
         ranges=ranges,
         search=search_settings(
-            {key: vars(arguments)[flag.name] for key, flag in SEARCH_FLAGS.items()},
-            {key: flag.flag for key, flag in SEARCH_FLAGS.items()},
+            {key: given[flag.name] for key, flag in SEARCH_FLAGS.items()},
             ranges=bool(ranges),
             num_seeds=len(seeds),
         ),
     )
     names = {item.name for item in fields(Options)}
-    return Options(**{k: v for k, v in vars(arguments).items() if k in names} | checked)
+    return Options(**{k: v for k, v in given.items() if k in names} | checked)
 
 
 def check_gpus(gpus: float | None, num_workers: int) -> None:
@@ -278,8 +276,6 @@ def _experiment_prefix(flag: str | None) -> str:
 
 def _engine(arguments: argparse.Namespace) -> str:
     name, number = str(arguments.engine), arguments.num_workers
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
     if name == "local" and number > 1:
         raise BadInput(f"--engine local runs a trial in this process, got --num-workers {number}")
     stops = arguments.search in SEARCHES and SEARCHES[arguments.search].stops
@@ -304,21 +300,20 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
 
 def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     listed, number = arguments.seeds, arguments.num_seeds
-    if listed is not None and number is not None:
-        raise BadInput(f"--num-seeds is not allowed with --seeds, got {number} and {shown(listed)}")
     if listed is None:
-        if number is None:
-            number = 2 if arguments.smoke_test else DEFAULT_NUM_SEEDS
+        number = number or (2 if arguments.smoke_test else DEFAULT_NUM_SEEDS)
         return () if arguments.confirm else tuple(range(1, number + 1))
+    if number is not None:
+        raise BadInput(f"--num-seeds is not allowed with --seeds, got {number} and {shown(listed)}")
     try:
         seeds = tuple(parse_setting("seed", part) for part in listed.split(","))
     except BadInput:
-        text = shown(listed)
-        raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {text}") from None
-    if len(set(seeds)) < len(seeds):
-        raise BadInput(f"--seeds must differ from each other, got {shown(listed)}")
-    if len(seeds) > MOST_SEEDS:
-        raise BadInput(f"at most {MOST_SEEDS:,} --seeds are allowed, got {len(seeds)}")
+        seeds = ()
+    if not 0 < len({*seeds}) == len(seeds) <= MOST_SEEDS:
+        raise BadInput(
+            f"--seeds must be different whole numbers such as 1,2,3, at most {MOST_SEEDS:,}, got "
+            f"{shown(listed)}"
+        )
     return seeds
 
 

@@ -69,11 +69,9 @@ class SearchSettings:
         return replace(self, at_once=max(AT_ONCE, math.ceil(slots / num_seeds) + 1))
 
 
-def search_settings(
-    given: Mapping[str, Any], flags: Mapping[str, str], *, ranges: bool, num_seeds: int
-) -> SearchSettings:
-    """The settings of a command line, None where not given; `flags` are their flags. Raises
-    `BadInput` where they contradict each other."""
+def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -> SearchSettings:
+    """The settings of a command line, None where not given. Raises `BadInput` where they contradict
+    each other."""
     own = {key: value for key, value in given.items() if value is not None}
     name = own.get("name", "grid")
     if name not in SEARCHES:
@@ -82,7 +80,8 @@ def search_settings(
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
     if foreign := [key for key in own if key not in (*FOR_ALL, *kind.takes)]:
         owner = next(other for other, row in SEARCHES.items() if foreign[0] in row.takes)
-        raise BadInput(f"{flags[foreign[0]]} needs --search {owner}, got --search {name}")
+        flag = f"--{owner}-{foreign[0].replace('_', '-')}"
+        raise BadInput(f"{flag} needs --search {owner}, got --search {name}")
     if kind.drawn == "must" and number is None:
         raise BadInput(f"--search {name} needs --num-configs N, the number of configurations")
     if number is not None and number < kind.fewest_configs:

@@ -146,16 +146,16 @@ class Attempts:
     def interrupt(self, error: Exception) -> None:
         """Tune itself has failed: running trials run again; an attempt is counted for those whose
         process died. Ray's memory monitor ends Tune this way without naming the killed process."""
-        memory, slots = kind_of_error(error) == "host memory", self.slots
+        memory = kind_of_error(error) == "host memory"
         for tune_id in list(self.live):
             attempt = self.live.pop(tune_id)
             if attempt.settled:
                 continue
             if memory and attempt.actor and not node_of(attempt.actor)[1]:
-                self._fail(attempt, _death(error))
+                self._fail(attempt, _death(error), slot=False)
             else:
                 self._again.append((0.0, attempt.trial))
-        if memory and self.slots == slots:
+        if memory:
             self._fewer_slots()
 
     def _fewer_slots(self) -> None:
@@ -165,7 +165,8 @@ class Attempts:
                 f"out of memory: {numbered(self.slots, 'trial')} at a time from now on"
             )
 
-    def _fail(self, attempt: _Attempt, end: End) -> None:
+    def _fail(self, attempt: _Attempt, end: End, *, slot: bool = True) -> None:
+        """The end of an attempt by a fault; without memory it costs a `slot`."""
         node, _ = node_of(end.process or attempt.actor)
         attempt.settled = True
         again = self.failures.count(attempt.trial.name, end.kind)
@@ -176,7 +177,7 @@ class Attempts:
             end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
         where = f"{hosts().get(node, '')} ({node[:8]})" if node else ""  # a host may have several
         self.drive.failed(attempt.trial, end, again=again, node=where)
-        if end.kind == "host memory":
+        if slot and end.kind == "host memory":
             self._fewer_slots()
 
 

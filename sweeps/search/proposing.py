@@ -1,14 +1,16 @@
-"""Configurations that a model of the dev values proposes, each run with every seed.
+"""Configurations that a model of the dev values (Optuna's) proposes, each run with every seed.
 
 The value of a configuration is its mean over seeds, so that no proposal depends on a single lucky
 run. The next proposal depends on the proposals so far, on the results of the earlier ones, in
 whatever order they end, and on the number that runs at a time. Each proposal is on disk before its
-launch and never repeated. Only points that are valid for the plan are proposed.
+launch and never repeated. Only points that are valid for the plan are proposed. Every proposal has
+a new study with all earlier results, so that no state of Optuna is lost with a killed driver.
 """
 
 import hashlib
 import itertools
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,19 +19,33 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
 
 from rank_core.errors import BadInput
 from rank_core.seeding import derive
 from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
+from sweeps.plan.search_space import Space
 from sweeps.plan.terminal import numbered
-from sweeps.search.sampler import AT_RANDOM, Seen, propose, write_study
 from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
 from sweeps.store.plan_description import described_cells
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
 
+AT_RANDOM = 10
+"""The number of ended proposals below which a proposal is drawn at random."""
+Seen = tuple[Mapping[str, Any], float | None, bool]
+"""Values of an earlier proposal, its dev value, and True if it has ended."""
 ASKS = 50
 """Attempts at a proposal before a point is drawn at random, as most of the space may be infeasible
 or have run."""
@@ -201,3 +217,69 @@ def _identity(plan: Plan) -> str:
     cells share."""
     shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
+
+
+def propose(
+    name: str, space: Space, seen: Sequence[Seen], *, seed: int
+) -> Iterator[dict[str, Any]]:
+    """An endless sequence of values for the settings of the space. Later proposals avoid the
+    neighbourhood of rejected ones. Maximises; a value of None is a failure."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = _distributions(space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study = optuna.create_study(direction="maximize", sampler=_sampler(name, seed))
+        for values, value, ended in seen:
+            study.add_trial(_study_trial(values, value, ended, distributions))
+        while True:
+            yield study.ask(distributions).params
+
+
+def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[str, Seen]]) -> None:
+    """The proposals with their labels as a study called `name`, in a file that optuna-dashboard and
+    optuna's plots open (`JournalFileBackend`)."""
+    distributions = _distributions(space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
+        for label, (values, value, ended) in proposals:
+            trial = _study_trial(values, value, ended, distributions)
+            trial.set_user_attr("label", label)
+            study.add_trial(trial)
+
+
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    if name == "gp":
+        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
+    assert name == "tpe", name
+    # Settings interact: the effect of a stride depends on its window.
+    return optuna.samplers.TPESampler(
+        seed=seed, n_startup_trials=AT_RANDOM, multivariate=True, constant_liar=True
+    )
+
+
+def _study_trial(
+    values: Mapping[str, Any],
+    value: float | None,
+    ended: bool,
+    distributions: dict[str, BaseDistribution],
+) -> optuna.trial.FrozenTrial:
+    state = TrialState.RUNNING if not ended else TrialState.COMPLETE
+    if ended and value is None:
+        state = TrialState.FAIL
+    params = {name: values.get(name) for name in distributions}
+    result = value if ended else None
+    return create_trial(state=state, value=result, params=params, distributions=distributions)
+
+
+def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    distributions: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(values) for name, values in space.axes().items()
+    }
+    for name, span in space.ranges.items():
+        if span.whole:
+            distributions[name] = IntDistribution(int(span.low), int(span.high), log=span.log)
+        else:
+            distributions[name] = FloatDistribution(span.low, span.high, log=span.log)
+    return distributions

@@ -30,6 +30,8 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
     """The description of a sweep for its report."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
+    asked = sum(len(part.splits["test"].queries) for part in _parts(plan))
+    evaluated = len(evaluated_qrels(plan, "test"))
     # A confirmation is a mode of the confirmed sweep.
     name = plan.experiment.file or confirms.get("sweep", plan.experiment.name)
     return SweepFile(
@@ -48,7 +50,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
             "content_hash": collection.content_hash,
             "num_documents": len(collection.documents),
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
-            **_sampled_from(plan, "test"),
+            **({"sampled_from": asked} if evaluated < asked else {}),
             **({"first_stage": collection.first_stage} if collection.first_stage else {}),
         },
         backbone={
@@ -136,12 +138,6 @@ def _candidates(plan: Plan, split: str) -> Run:
         for part in _parts(plan)
         for query_id in evaluated_queries(part, split, plan.base.evaluation)
     }
-
-
-def _sampled_from(plan: Plan, split: str) -> dict[str, int]:
-    """The number of queries of a split, if only a sample of them is evaluated."""
-    number = sum(len(part.splits[split].queries) for part in _parts(plan))
-    return {"sampled_from": number} if len(evaluated_qrels(plan, split)) < number else {}
 
 
 def _parts(plan: Plan) -> list[Collection]:

@@ -16,8 +16,8 @@ from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_ANALYSIS
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
+from sweeps.search.proposing import propose
 from sweeps.search.race import RaceSearch
-from sweeps.search.sampler import propose
 from sweeps.search.search import Listed, Search, search_class
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
