@@ -179,23 +179,3 @@ def test_inputs_are_made_in_advance_and_found_again(inputs_words, tmp_path, caps
         assert main(EXPERIMENT, words, doc=None) == 0
         assert capsys.readouterr().out.startswith("prepared    ")
     assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("raise RuntimeError('no disk')", "RuntimeError: no disk"),
-        ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
-        ("sys.exit(4)", "SystemExit: 4"),
-        ("json.loads('{')", "JSONDecodeError: Expecting property name"),
-    ],
-)
-def test_a_collection_s_function_that_fails_is_named_with_its_line(
-    refused, tmp_path, monkeypatch, line, message
-):
-    (tmp_path / "failing.py").write_text(f"import json, sys\n\ndef notes():\n    {line}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "failing", raising=False)
-    error = refused("--collection", "failing:notes")
-    assert error.startswith("error: collection failing:notes ") and message in error
-    assert f"{tmp_path / 'failing.py'}:4" in error

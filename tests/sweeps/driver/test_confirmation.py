@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,15 +85,6 @@ def test_the_winner_is_the_best_on_dev(tmp_path):
     assert chosen.baseline.cell == BASELINE and chosen.num_candidates == 4
     assert chosen.dev_mean == pytest.approx(0.9)
     assert chosen.winner.settings == {"model.name": "maxp", "chunking.window": 64}
-
-
-def test_a_sweep_in_a_remote_storage_is_chosen_from_alike(tmp_path):
-    local = first_sweep(tmp_path)
-    remote = Records(Storage(f"memory://{uuid.uuid4().hex}"), SWEEP)
-    for path in local.storage.files():
-        remote.storage.put(path, tmp_path / path)
-    assert choose(remote) == choose(local)
-    assert found(remote.storage.uri) == choose(local)
 
 
 def test_the_collection_is_named_where_there_are_several(tmp_path, collection_folder):

@@ -45,11 +45,6 @@ def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     assert "model.dropout" not in line
 
 
-def test_limited_queries_show_in_the_plan(plan_of):
-    text = plan_text(plan_of(*SMALL, "evaluation.max_test_queries=3"), finished=0)
-    assert "test 8; evaluated: dev 8, test 3" in text
-
-
 @pytest.fixture
 def forecast_of():
     """A forecast of 100 s a trial on two slots of a core each, in which the baseline has no model
@@ -82,16 +77,6 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of, forecast_of):
     assert "estimate    3 min 30 s (95%: 2 min 54 s - 4 min 13 s) on 2 slots" in text
     assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens" in text
     assert "measured    2 of 2 kinds of trial, a batch of each" in text and "calibrated" not in text
-
-
-@pytest.mark.parametrize("columns", [80, 160])
-def test_the_forecast_is_as_wide_as_the_terminal(plan_of, forecast_of, columns, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    plan = plan_of(*SMALL)
-    known = forecast_of(plan, server=True)
-    text = forecast_text(list(plan.trials()), known, Calibration(4.0, 0.1, 20))
-    assert all(len(line) <= columns for line in text.splitlines())
-    assert "not measured" in text and "1h31 (1h14-1h50)" in text
 
 
 def test_the_description_has_what_the_report_reads(plan_of, records):

@@ -1,13 +1,12 @@
 """What a sweep says and keeps while it runs."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
 
 import sweeps.engine.progress
 from rank_core.training.train import CurvePoint
-from rank_core.trial.trial import Progress, TrialResult
+from rank_core.trial.trial import Progress
 from sweeps.engine.cell_table import TrialNow, cell_lines
 from sweeps.engine.trial_task import End
 from sweeps.store.trial_status import TrialStatus
@@ -109,43 +108,6 @@ def test_an_attempt_that_failed_is_the_trials_end_unless_it_runs_again(
 
 def failure(kind, reason):
     return End(TrialStatus.FAILED, reason=reason, kind=kind)
-
-
-LABELS = (
-    "FirstP 96",
-    "PARADE-Transformer (pretrained) 477/477, selector bm25",
-    "a/very/long/folder/of/a/backbone/without/a/single/space/in/its/name/at/all/checkpoint-120000",
-)
-MEASURES = ("nDCG@10", "nDCG(dcg='exp-log2',judged_only=True)@100")
-
-
-@pytest.mark.parametrize("columns", [80, 160])
-def test_no_line_is_wider_than_the_terminal(records, plan_of, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    plan = plan_of(*SMALL[:2], "--seeds", "1,123456")
-    facts = dict.fromkeys(TrialResult.__dataclass_fields__, 0) | {"eval_seconds": 1.0}
-    for label, measure in itertools.product(LABELS, MEASURES):
-        cells = [replace(cell, cost=1e4, label=label) for cell in plan.cells]
-        drive = follow(records, replace(plan, cells=tuple(cells)))
-        screen, out, trials = drive.screen, drive.screen.out, drive.feed.ahead
-        screen.primary = measure
-        for trial in trials:
-            screen.started(trial, 1)
-            screen.reported(trial, running(3))
-        screen.last_line -= 3600
-        screen.heartbeat()
-        screen.failed(trials[0], failure("node lost", "its node " + "has died " * 30), again=True)
-        screen.started(trials[0], 2)
-        for seconds, trial in zip((2.0, 5.0, 123456.0), trials[1:], strict=True):
-            result = TrialResult(**facts | {"train_seconds": seconds, "dev": {measure: 0.25}})
-            screen.finished(trial, End(TrialStatus.COLLAPSED, result))
-        screen.failed(trials[0], failure("error", "no " * 60), again=False)
-        lines = out.getvalue().splitlines()
-        assert max(map(len, lines)) <= columns
-        assert sum("COLLAPSED" in line for line in lines) == 3
-        assert sum("running: " in line for line in lines) == 1
-        named = [line for line in lines if " dev " in line and line.startswith("[")]
-        assert all(f"] {label[0]}" in line and " seed " in line for line in named)
 
 
 def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(records, trials, drive, ends):

@@ -16,7 +16,7 @@ from rank_core.trial.trial import Progress
 from sweeps.engine import trial_task
 from sweeps.engine.trial_task import TrialTask, attempt
 from sweeps.store import storage as storages
-from sweeps.store.records import CHECKPOINTS, TRIALS
+from sweeps.store.records import TRIALS
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
 
@@ -89,14 +89,6 @@ def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
     assert len(news) == STEPS and end.status == "done"
     assert len(computed) == STEPS, "it went on from its checkpoint"
     assert (run_folder(task) / "result.json").exists()
-
-
-def test_a_diverged_trial_leaves_no_checkpoint(task):
-    rates = {"training.backbone_learning_rate": 1e30, "training.warmup": 0.0}
-    task = replace(task, config=task.config.override(rates))
-    [*_, last] = reports_of(task)
-    assert last.status == "diverged"
-    assert not (Path(task.storage) / CHECKPOINTS / task.name).exists()
 
 
 def test_whoever_leaves_the_debugger_ends_the_command_and_fails_no_trial(task, monkeypatch):

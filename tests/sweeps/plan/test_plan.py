@@ -10,8 +10,7 @@ from rank_core.errors import BadInput
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.plan_text import plan_text
-from sweeps.plan.experiment import Experiment, Grid
-from sweeps.plan.make_plan import FEW, make_plan, search_space
+from sweeps.plan.make_plan import FEW, search_space
 from sweeps.plan.options import parse
 from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS
 
@@ -36,16 +35,6 @@ def test_a_plan_warns_of_trials_with_few_steps(plan_of):
     assert "2 steps per trial (training.max_steps=2): raise training.max_steps" in capped
     for words in ["training.num_epochs=20"], ["training.num_epochs=0"], ["--smoke-test"]:
         assert "per trial (" not in plan_text(plan_of(*words), finished=0)
-
-
-def test_trials_come_seed_by_seed(plan_of):
-    plan = plan_of("--seeds", "5,3", "chunking.window=48", "chunking.stride=48,24")
-    order = [(trial.seed, trial.cell.label) for trial in plan.trials()]
-    labels = ["FirstP 96", "MaxP 48", "MaxP 48/24"]
-    assert order == [(seed, label) for seed in (5, 3) for label in labels]
-    assert [t.config.seed for t in plan.trials()] == [5, 5, 5, 3, 3, 3]
-    first = next(plan.trials())
-    assert first.name == f"{plan.cells[0].cell}-seed5"
 
 
 def test_given_values_are_crossed_with_the_experiments_own_for_the_other_setting(plan_of):
@@ -111,11 +100,6 @@ def test_queries_that_leave_no_room_are_refused_by_their_own_limit(plan_of):
     assert [cell.label for cell in plan.cells] == ["FirstP 20", "MaxP 20/10"]
 
 
-def paired_grid(base, backbone):
-    point = {"training.paired_seeds": True}
-    return Grid(points=(point,), baseline={"training.paired_seeds": False})
-
-
 def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
     for seed in (1, 2):
         folder = tmp_path / f"maxp-abc-seed{seed}"
@@ -129,15 +113,6 @@ def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
     (tmp_path / "maxp-abc-seed2" / "weights.safetensors").unlink()
     with pytest.raises(BadInput, match="there is no file"):
         plan_of(*words, "--num-seeds", "2")
-
-
-def test_a_swept_yes_or_no_takes_the_words_for_it(inputs_words):
-    swept = ("training.paired_seeds",)
-    label = lambda config: str(config.training.paired_seeds)  # noqa: E731
-    experiment = Experiment("pairing", "Paired?", swept, paired_grid, label)
-    words = [*inputs_words, "chunking.window=48", "chunking.stride=32", f"{swept[0]}=yes,no"]
-    plan = make_plan(experiment, parse(words, prog="pairing.py", description=""))
-    assert [cell.config.training.paired_seeds for cell in plan.cells] == [False, True]
 
 
 def test_a_model_that_adds_a_step_after_training_is_never_taken_for_another(plan_of):
