@@ -33,7 +33,9 @@ def _done(
 ) -> Iterator[object]:
     """Reranks the shards; yields when one is done."""
     if not on_ray or not shards:
-        yield from (rerank_shard(job, shard) for shard in shards)
+        for shard in shards:
+            rerank_shard(job, shard)
+            yield shard
         return
     from sweeps.ray_engine.rerank import rerank_on_cluster
 

@@ -43,7 +43,8 @@ def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
     start, waiting = time.monotonic(), dict[Any, str]()
     for node in nodes:
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=where)(_prepare_all)
+        task: Any = ray.remote(_prepare_all)
+        task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
         waiting[task.remote(settings)] = node["NodeManagerHostname"]
     while waiting:
         ready = ray.wait(list(waiting), num_returns=1, timeout=LINE_SECONDS)[0]
