@@ -16,7 +16,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.shipped import SHIPPED
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main
-from sweeps.plan.experiment import Experiment, Grid, model_and_windows
+from sweeps.plan.experiment import Experiment, Grid
 
 PAPER = (
     "bert-base-uncased",
@@ -40,7 +40,6 @@ EXPERIMENT = Experiment(
     question="Which backbone, and is it worth pre-fine-tuning?",
     swept=("model.name", "model.backbone"),
     grid=grid,
-    label=model_and_windows,
 )
 
 if __name__ == "__main__":

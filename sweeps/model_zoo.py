@@ -14,7 +14,7 @@ import sys
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main
-from sweeps.plan.experiment import Experiment, Grid, model_and_windows
+from sweeps.plan.experiment import Experiment, Grid
 
 PAPER_ROWS = (
     "avg-cls",
@@ -49,7 +49,6 @@ EXPERIMENT = Experiment(
     question="Which ranking system, and is its lead more than one lucky seed?",
     swept=("model.name", "model.backbone"),
     grid=grid,
-    label=model_and_windows,
 )
 
 if __name__ == "__main__":

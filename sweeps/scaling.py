@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.chunking.inputs import cell_of, load_inputs
@@ -33,8 +32,9 @@ from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
+from sweeps.plan.flags import FLAGS, add_flags
 from sweeps.plan.make_plan import base_config
-from sweeps.plan.options import Options, check_gpus, parse
+from sweeps.plan.options import Options, add_settings, check_gpus, parse
 from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import Resources, connect, disconnect, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
@@ -49,6 +49,11 @@ CONFIGURATION = Experiment(
     defaults={"model.dropout": 0.0, "training.epoch_steps": 5, "training.num_epochs": 6},
 )
 SMOKE = {"training.epoch_steps": 1, "training.num_epochs": 2}
+SHARED = (
+    *("collection", "backbone", "model", "profile", "seeds", "engine", "cpus_per_worker"),
+    *("gpus_per_worker", "storage", "smoke_test"),
+)
+"""Flags of the other sweeps that this one has."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,25 +68,16 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("ranksweep run scaling", __doc__)
-    add = parser.add_argument
-    add("--num-workers", metavar="1,2,4", help="default: 1, 2, 4, ... as far as the cluster goes")
-    add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
-    add("--backbone", metavar="ID|DIR", help="tiny-docs, a Hugging Face id or a folder")
-    add("--model", metavar="NAME", help="an entry of MODELS (default maxp)")
-    add("--profile", metavar="NAME", help="settings of a paper")
-    add("--seeds", metavar="N", default="1", help="the one seed of all trainings (default 1)")
-    add("--engine", metavar="NAME", default="ray", help="ray, which starts the workers")
-    add("--cpus-per-worker", metavar="N", help="threads of a worker (default 1)")
-    add("--gpus-per-worker", metavar="X", help="default 1 where there are GPUs, else 0")
-    add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
-    add("--storage", metavar="DIR", default="results", help="where results go (default results)")
-    add("settings", nargs="*", metavar="section.setting=value", help="of the configuration")
+    few = "numbers of workers (default: 1, 2, 4, ... as far as the cluster goes)"
+    parser.add_argument("--num-workers", metavar="1,2,4", help=few)
+    add_flags(parser, SHARED)
+    add_settings(parser)
     return parser
 
 
 def _scale(given: argparse.Namespace) -> int:
     options = _options(given)
-    folder = Path(given.storage) / "scaling"
+    folder = Path(options.storage) / "scaling"
     check_writable("--storage", folder)
     numbers = _numbers(given.num_workers)
     check_gpus(options.gpus_per_worker, num_workers=max(numbers, default=2))
@@ -98,7 +94,15 @@ def _scale(given: argparse.Namespace) -> int:
     rows, unjudged = scaling_rows(timings), _unjudged(config, timed_groups[0].precision)
     law = law_text(rows, unjudged=unjudged)
     say(f"\n{table_text(rows)}\n\n{law}")
-    write_scaling(folder, timings, rows, _facts(config, timed_groups[0], law))
+    facts = {
+        "cell": cell_of(config, load_inputs(config.collection, config.model.backbone)),
+        "label": model_and_windows(config),
+        "settings": config.settings(),
+        "versions": timed_groups[0].versions,
+        "precision": timed_groups[0].precision,
+        "law": law,
+    }
+    write_scaling(folder, timings, rows, facts)
     say(f"files       {folder}: scaling.json, scaling.csv, scaling.png")
     lawful = unjudged or same_losses(rows)
     return 0 if lawful and len(timed_groups) == len(groups) else 3
@@ -117,10 +121,9 @@ def _options(given: argparse.Namespace) -> Options:
     """The flags that this sweep shares with the others, checked as theirs."""
     if given.engine != "ray":
         raise BadInput(f"scaling compares numbers of Ray's workers, got --engine {given.engine}")
-    names = "collection backbone model profile seeds cpus_per_worker gpus_per_worker".split()
-    flags = {name.replace("_", "-"): getattr(given, name) for name in names}
-    words = [f"--{flag}={value}" for flag, value in flags.items() if value is not None]
-    words += ["--smoke-test"] * given.smoke_test
+    flags = {name: vars(given)[name] for name in SHARED if vars(given)[name] not in (None, False)}
+    words = [f"{FLAGS[name].flag}={value}" for name, value in {"seeds": "1", **flags}.items()]
+    words = [word.removesuffix("=True") for word in words]
     options = parse([*words, *given.settings], prog="scaling.py", description="")
     if len(options.seeds) > 1:
         raise BadInput(f"--seeds must be one seed, the same for all workers, got {given.seeds}")
@@ -137,7 +140,9 @@ def _configuration(options: Options, most: int) -> TrialConfig:
         raise BadInput(f"the model must be one that is trained, got {base.model.name}")
     inputs = load_inputs(base.collection, base.model.backbone)
     windows = {} if "chunking.window" in options.settings else suited(base, inputs.backbone)
-    config = base.override({**windows, **options.settings, "seed": options.seeds[0]})
+    config = base.override(
+        {**windows, **options.settings, "seed": options.seeds[0], "training.patience": 0}
+    )
     check_model(config, inputs.backbone)
     training = config.training
     epochs = training.epoch_steps and training.num_epochs
@@ -147,11 +152,6 @@ def _configuration(options: Options, most: int) -> TrialConfig:
             f"before the first; got epoch_steps={training.epoch_steps}, "
             f"num_epochs={training.num_epochs}, max_steps={training.max_steps}, "
             f"validate_every={training.validate_every}"
-        )
-    if training.patience:
-        raise BadInput(
-            "training.patience must be 0, because each number of workers is timed over the same "
-            f"steps; got {training.patience}"
         )
     if most > training.batch_size:
         raise BadInput(
@@ -196,18 +196,6 @@ def _measured(config: TrialConfig, groups: list[Resources]) -> Iterator[Timed]:
             say(f"failed      {numbered(group.num_workers, 'worker')}: {error}")
             if group is groups[0]:
                 return
-
-
-def _facts(config: TrialConfig, first: Timed, law: str) -> dict[str, Any]:
-    """The cell, settings and versions that the figures belong to."""
-    return {
-        "cell": cell_of(config, load_inputs(config.collection, config.model.backbone)),
-        "label": model_and_windows(config),
-        "settings": config.settings(),
-        "versions": first.versions,
-        "precision": first.precision,
-        "law": law,
-    }
 
 
 if __name__ == "__main__":

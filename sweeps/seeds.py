@@ -13,7 +13,7 @@ import sys
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main
-from sweeps.plan.experiment import Experiment, Grid, model_and_windows
+from sweeps.plan.experiment import Experiment, Grid
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
@@ -27,7 +27,6 @@ EXPERIMENT = Experiment(
     question="How much does a result vary over seeds?",
     swept=("model.name",),
     grid=grid,
-    label=model_and_windows,
 )
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main
-from sweeps.plan.experiment import Experiment, Grid, model_and_windows
+from sweeps.plan.experiment import Experiment, Grid
 
 SIZES = (128, 256, 512, 1024)
 SMALL_SIZES = (32, 64)  # for a reranker of about 100 tokens
@@ -60,7 +60,6 @@ EXPERIMENT = Experiment(
     question="Which window, stride and aggregation for the reranker that I have?",
     swept=("chunking.window", "chunking.stride"),
     grid=grid,
-    label=model_and_windows,
     settings=FIXED,
 )
 

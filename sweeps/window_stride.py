@@ -14,7 +14,7 @@ import sys
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main
-from sweeps.plan.experiment import Experiment, Grid, model_and_windows
+from sweeps.plan.experiment import Experiment, Grid
 
 PAPER_PAIRS = ((35, 25), (75, 50), (150, 50), (150, 75), (150, 100), (300, 200), (477, 477))
 SMALL_PAIRS = ((32, 24), (48, 32), (64, 48), (96, 64))  # for a backbone of about 100 tokens
@@ -35,7 +35,6 @@ EXPERIMENT = Experiment(
     question="Which window and stride, and is the difference real or one lucky seed?",
     swept=("chunking.window", "chunking.stride"),
     grid=grid,
-    label=model_and_windows,
 )
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from rank_core.errors import BadInput, unknown
 from sweeps.driver.rerank import rerank_run
 from sweeps.engine.rerank import RerankJob
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.options import ENGINES, check_gpus, named_collection
+from sweeps.plan.flags import ENGINES
+from sweeps.plan.options import check_gpus, named_collection
 
 
 def main(argv: Sequence[str]) -> int:

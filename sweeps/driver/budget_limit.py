@@ -5,6 +5,7 @@ configuration. A block that has started is finished, so that its trials can be c
 are those of all commands on a sweep, a deadline is the command's own.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -20,142 +21,105 @@ from sweeps.forecast.forecast import (
     real_seconds,
     wall_seconds,
 )
-from sweeps.plan.budget import Budget
-from sweeps.plan.options import Options
+from sweeps.plan.options import Budget, Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration, say
-from sweeps.search.feed import Feed
-from sweeps.search.search import Block, Search
-from sweeps.store.records import Records, State
+from sweeps.search.search import Block, Limit, Search
+from sweeps.store.records import State
 from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import USED
 
-LEAST = TrialEstimate(1e-3, tokens=0.0, peak_bytes=0)
-"""The estimate of trials without computation."""
 
-
-def within_budget(
+def limit_to_budget(
     search: Search, options: Options, states: Mapping[str, State]
-) -> "Search | Budgeted":
-    """The search, limited to a budget if there is one, less the time of its trials so far. Raises
-    `BadInput` where no block fits."""
-    if not options.budget.limited or search.over:
-        return search
+) -> dict[str, Any]:
+    """Limits a search to its budget if there is one, less the time of its trials so far; returns
+    `budget` of its `sweep.json`. Raises `BadInput` where no block fits."""
+    if not options.budget.limited or search.complete:
+        return {}
     say("measuring the cost of a trial on this device")
     known = forecast(search.plan, options)
     own = [states[trial.name] for trial in search.wanted if trial.name in states]
     spent = sum(state.seconds for state in own)
-    real = real_seconds(own, known)
-    feed = Budgeted(search, options.budget, known, spent=spent, real=real)
-    feed.require_first_block()
-    return feed
+    limit = BudgetLimit(search, options.budget, known, spent, real_seconds(own, known))
+    limit.require_first_block()
+    hours = options.budget.device_hours
+    described = {"hours": hours, "unit": known.unit, "units": known.units}
+    return described if hours < math.inf else {}
 
 
-def note_held_back(feed: Feed, records: Records) -> str:
+def note_held_back(search: Search) -> str:
     """Removes held back trials from `sweep.json`, so that the report is complete; returns their
     number and the reason, "" if there are none."""
-    if not isinstance(feed, Budgeted) or not feed.held_back:
+    if not search.limit.held_back:
         return ""
-    search, ahead = feed.search, {trial.name for trial in feed.search.ahead}
+    ahead = {trial.name for trial in search.unstarted}
     started = {trial.name for trial in search.wanted if trial.name not in ahead}
     most = "" if search.decision.final or search.plan.search.kind.proposes else "up to "
     planned = search.plan.max_trials
     stopped = (
         f"{most}{planned - len(started)} of {planned} planned trials did not start: "
-        f"{feed.held_back}; the same command with a larger budget resumes"
+        f"{search.limit.held_back}; the same command with a larger budget resumes"
     )
-    update_sweep_file(records, stopped=stopped, **search.begun())
+    update_sweep_file(search.records, stopped=stopped, **search.begun())
     return stopped
 
 
-class Budgeted:
-    """A feed that holds back the blocks of a search which would not end within the budget."""
+class BudgetLimit(Limit):
+    """Holds back the blocks of a search which would not end within the budget."""
 
     def __init__(
         self,
         search: Search,
         budget: Budget,
         known: Forecast,
-        *,
         spent: float = 0.0,
         real: Sequence[tuple[TrialEstimate, float]] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.search, self.budget, self.known, self.clock = search, budget, known, clock
-        self.held_back = ""  # the reason why no more blocks start
-        self._admitted: set[str] = set()
+        self.admitted: set[str] = set()
         self._running: dict[str, tuple[TrialEstimate, float]] = {}  # and since when
         self._real = list(real)
         self._used = spent  # seconds of slots
+        search.limit = self
 
     def require_first_block(self) -> None:
         """Refuses a budget in which no block fits and no command has spent anything."""
-        if self.search.ahead and not self._admit(self.search.ahead[0]) and not self._used:
+        ahead = self.search.unstarted
+        if ahead and not self.admits(ahead[0]) and not self._used:
             raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
 
-    def described(self) -> dict[str, Any]:
-        """The budget of `sweep.json`."""
-        known = self.known
-        return {"hours": self.budget.device_hours, "unit": known.unit, "units": known.units}
-
-    def next(self) -> Trial | None:
-        """The search's next trial, if its block fits."""
-        while ahead := self.ahead:
-            trial = ahead[0]
-            if self._admit(trial):
-                if self.search.ended_elsewhere(trial):
-                    continue
-                self._running[trial.name] = (self._estimate(trial), self.clock())
-                self.search.launch(trial)
-                return trial
-            if not self.held_back:
-                return None  # its block is still unknown
-        return None
-
-    @property
-    def over(self) -> bool:
-        """True if the search is over, or no more blocks start."""
-        return not self.ahead if self.held_back else self.search.over
-
-    @property
-    def ahead(self) -> Sequence[Trial]:
-        """Trials that may still come; once a block is held back, those of earlier blocks."""
-        ahead = self.search.ahead
-        if not self.held_back:
-            return ahead
-        return tuple(trial for trial in ahead if trial.name in self._admitted)
-
-    @property
-    def wanted(self) -> Sequence[Trial]:
-        """All trials of the search, including those held back."""
-        return self.search.wanted
+    def started(self, trial: Trial) -> None:
+        """Notes when a trial starts."""
+        self._running[trial.name] = (self._estimate(trial), self.clock())
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts the trial's time."""
-        estimate, start = self._running.pop(trial.name)
-        seconds = self.clock() - start
-        self._used += seconds
-        if status in USED:
-            self._real.append((estimate, seconds))
-        self.search.ended(trial, status)
+        if trial.name in self._running:  # and not in another sweep
+            estimate, start = self._running.pop(trial.name)
+            seconds = self.clock() - start
+            self._used += seconds
+            if status in USED:
+                self._real.append((estimate, seconds))
 
-    def _admit(self, trial: Trial) -> bool:
-        """True if a trial and its block may start."""
-        if trial.name in self._admitted:
+    def admits(self, trial: Trial) -> bool:
+        """True if the block of a trial fits, or has begun."""
+        if trial.name in self.admitted:
             return True
         block = self.search.block(trial)
         if block is None:
             return False
         self.held_back = self._reason(block)
         if not self.held_back:
-            self._admitted |= {started.name for started in block.trials}
+            self.admitted |= {started.name for started in block.trials}
         return not self.held_back
 
     def _reason(self, block: Block) -> str:
         """The reason why a block would exceed the budget, by the upper end of its estimate; "" if
         it fits."""
-        waiting = [trial for trial in self.search.ahead if trial.name in self._admitted]
-        new = [trial for trial in block.trials if trial.name not in self._admitted]
+        waiting = [trial for trial in self.search.unstarted if trial.name in self.admitted]
+        new = [trial for trial in block.trials if trial.name not in self.admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
         trust, now = calibrate(self._real), self.clock()
         high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
@@ -190,8 +154,5 @@ class Budgeted:
     def _estimate(self, trial: Trial) -> TrialEstimate:
         """The whole trial; for an unmeasured cell, the mean of the measured ones."""
         trials = self.known.trials
-        return trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
-
-
-def _mean(measured: Sequence[TrialEstimate]) -> TrialEstimate:
-    return TrialEstimate(fmean(one.seconds for one in measured), tokens=0.0, peak_bytes=0)
+        mean = fmean([one.seconds for one in trials.values()] or [1e-3])
+        return trials.get(trial.cell.cell) or TrialEstimate(mean, tokens=0.0, peak_bytes=0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from sweeps.engine import EngineLost
 from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
+from sweeps.plan.flags import FLAGS
 from sweeps.plan.options import Options, Preset, parse
 from sweeps.plan.secrets import refuse_secrets
 from sweeps.plan.terminal import print_error, visible
@@ -17,10 +18,8 @@ class _Lines(logging.Formatter):
     """The log in the style of `say`: news as plain lines, warnings with their name."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        news = record.levelno <= logging.INFO
-        text = visible(text)
-        return text if news else f"{record.levelname.lower()}: {text}"
+        name = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        return name + visible(super().format(record))
 
 
 def main(
@@ -55,7 +54,5 @@ def main(
 
 def _check_no_secrets(options: Options) -> None:
     flags = ("collection", "backbone", "model", "init_from", "storage")
-    texts = {f"--{name.replace('_', '-')}": getattr(options, name) or "" for name in flags}
-    values = {name: [value] for name, value in options.settings.items()} | options.grids
-    settings = {name: ",".join(map(str, listed)) for name, listed in values.items()}
-    refuse_secrets(texts | settings)
+    texts = {FLAGS[name].flag: getattr(options, name) or "" for name in flags}
+    refuse_secrets(texts | {k: str(v) for k, v in (options.settings | options.grids).items()})

@@ -20,7 +20,7 @@ from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.report.summary import best_on_dev
 from sweeps.store.records import Records
-from sweeps.store.sweep_file import described, local_copy, read_sweep_file, sweep_on, sweeps_in
+from sweeps.store.sweep_file import described, local_copy, sweep_on, sweeps_in
 from sweeps.store.trial_status import USED, TrialStatus
 
 
@@ -63,29 +63,22 @@ class Shortlist:
 
     def seeds(self, options: Options) -> tuple[int, ...]:
         """The seeds of a command, by default those of the frozen shortlist."""
-        if options.seeds:
-            used = [seed for seed in options.seeds if seed in self.used_seeds]
-            if used:
-                raise BadInput(
-                    f"the seeds of a confirmation must not have been used in {self.sweep}, got "
-                    f"{_joined(used)}; used: {_joined(self.used_seeds)}; free from "
-                    f"{self._first_free} on"
-                )
-            return options.seeds
-        if options.num_seeds is None:
-            return self.fresh_seeds
-        return tuple(range(self._first_free, self._first_free + options.num_seeds))
-
-    @property
-    def _first_free(self) -> int:
-        return max(self.used_seeds) + 1
+        first = max(self.used_seeds) + 1
+        if used := {*options.seeds} & {*self.used_seeds}:
+            raise BadInput(
+                f"the seeds of a confirmation must not have been used in {self.sweep}, got "
+                f"{_joined(sorted(used))}; used: {_joined(self.used_seeds)}; free from {first} on"
+            )
+        if options.seeds or options.num_seeds is None:
+            return options.seeds or self.fresh_seeds
+        return tuple(range(first, first + options.num_seeds))
 
     def experiment(self, first: Experiment) -> Experiment:
         """The sweep over the frozen pair, otherwise as the first sweep."""
         grid = Grid(points=(self.winner.settings,), baseline=self.baseline.settings)
         return replace(
             first,
-            name=confirmation_name(self.sweep),
+            name=f"{self.sweep}-confirm",
             question=(
                 f"Does {self.winner.label}, chosen on dev in {self.sweep}, differ from "
                 f"{self.baseline.label} with fresh seeds?"
@@ -105,11 +98,6 @@ class Shortlist:
             )
 
 
-def confirmation_name(sweep: str) -> str:
-    """The name of the sweep that confirms `sweep`."""
-    return f"{sweep}-confirm"
-
-
 def confirmation_records(
     experiment: Records, options: Options, own: str | None = None
 ) -> tuple[Records, Records]:
@@ -126,7 +114,7 @@ def confirmation_records(
             )
         first = Records(experiment.storage, f"{experiment.sweep}/{collections[0]}")
     name = first.sweep.removeprefix(experiment.sweep)
-    return first, Records(experiment.storage, confirmation_name(experiment.sweep) + name)
+    return first, Records(experiment.storage, f"{experiment.sweep}-confirm{name}")
 
 
 def find_shortlist(first: Records, confirmation: Records, options: Options) -> Shortlist:
@@ -140,7 +128,10 @@ def find_shortlist(first: Records, confirmation: Records, options: Options) -> S
 def choose(records: Records) -> Shortlist:
     """The cell with the highest mean of the primary measure on dev, over its seeds, and the
     baseline. Raises `BadInput` where the baseline itself is the best."""
-    copy = _finished_copy(records)
+    file = described(records)
+    if file is None:
+        raise BadInput(f"--confirm needs a finished sweep in {records.uri}")
+    copy = local_copy(records, file)
     sweep = load_sweep(copy.folder)
     _check_finished(sweep)
     dev = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
@@ -155,14 +146,14 @@ def choose(records: Records) -> Shortlist:
     if best_on_dev(sweep) == sweep.baseline:
         raise BadInput(
             f"the winner is the baseline; nothing to confirm: {sweep.label(sweep.baseline)} has "
-            f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, the best other system, "
-            f"{sweep.label(winner)}, {dev[winner]:.3f}. `ranksweep export DIR` saves the baseline"
+            f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, {sweep.label(winner)} "
+            f"{dev[winner]:.3f}. `ranksweep export DIR` saves the baseline"
         )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
     mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
-    # With the seeds of trials whose plans `sweep.json` no longer describes.
-    launched = [s for s in copy.states(read_sweep_file(copy).trials).values() if s.num_attempts]
+    # Of all trials, also those whose plans `sweep.json` no longer describes.
+    launched = [s for s in copy.states(file.trials).values() if s.num_attempts]
     used = {*sweep.seeds, *(state.seed for state in launched)}
     # With a budget the report may have fewer seeds than the search was to run.
     number = max(len(sweep.seeds), sweep.search.get("num_seeds", 0))
@@ -179,15 +170,6 @@ def choose(records: Records) -> Shortlist:
     )
 
 
-def _finished_copy(records: Records) -> Records:
-    if described(records) is None:
-        raise BadInput(
-            f"--confirm needs a finished sweep in {records.uri}. Run the sweep without --confirm "
-            "first"
-        )
-    return local_copy(records, read_sweep_file(records))
-
-
 def _check_finished(sweep: Sweep) -> None:
     """Every seed of the baseline must have ended, at least one with scores."""
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]
@@ -201,10 +183,7 @@ def _check_finished(sweep: Sweep) -> None:
         )
     search = str(sweep.search.get("name"))
     if search in SEARCHES and SEARCHES[search].stops and not sweep.search["over"]:
-        raise BadInput(
-            f"--confirm needs a {search} that has ended; {sweep.name} has candidates left. "
-            "Resume it with its own command, with a larger budget if it had one"
-        )
+        raise BadInput(f"--confirm needs a {search} that has ended; resume {sweep.name} first")
 
 
 def _frozen(records: Records, sweep: Sweep, cell: str) -> Frozen:

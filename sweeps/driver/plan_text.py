@@ -9,16 +9,8 @@ from rank_core.models import model_class
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.plan.plan import Plan, Trial
-from sweeps.plan.terminal import (
-    clock,
-    columns,
-    count,
-    duration,
-    numbered,
-    shortened,
-    terminal_columns,
-    wrapped,
-)
+from sweeps.plan.terminal import clock, columns, count, duration, numbered, shortened, wrapped
+from sweeps.plan.terminal import terminal_columns as width
 from sweeps.plan.trial_cost import few_steps
 from sweeps.search.search import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
@@ -38,6 +30,9 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     evaluated = {name: len(evaluated_qrels(plan, name)) for name in SPLITS}
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     steps = (few_steps(cell.config, cell.inputs) for cell in plan.cells)
+    settings = base.settings()  # those that an embedded backbone sets in place of the defaults
+    embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
+    own = [f"{name}={value:g}" for name, value in embedded.items() if settings[name] == value]
     few = ": ".join(next((found for found in steps if any(found)), ()))
     head = [
         plan.experiment.question,
@@ -48,7 +43,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens"
-        + _backbone_settings(plan)
+        + (f"; its own defaults: {', '.join(own)}" if own else "")
         + _trained_head(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *([f"training    {few}"] if few and not plan.reduced else []),
@@ -62,14 +57,6 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     lines += CAPTION
     lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
-
-
-def _backbone_settings(plan: Plan) -> str:
-    """The settings of the plan's base that an embedded backbone sets in place of the defaults."""
-    base = plan.base.settings()
-    own = SETTINGS if base["model.backbone"] in SHIPPED else {}
-    named = [f"{name}={value:g}" for name, value in own.items() if base[name] == value]
-    return "; its own defaults: " + ", ".join(named) if named else ""
 
 
 def _trained_head(plan: Plan) -> str:
@@ -95,18 +82,10 @@ def _cell_lines(plan: Plan) -> list[str]:
     reference = next((cell.cost for cell in plan.cells if cell.cost), 1)
     rows: list[tuple[str, ...]] = [("cell", "chunks", "max", "tokens/doc", "read", "cost", "")]
     for cell in plan.cells:
-        chunks = cell.chunks
-        rows.append(
-            (
-                shortened(cell.label, terminal_columns() - 50),
-                f"{chunks.chunks_per_document:.1f}",
-                str(chunks.max_chunks),
-                f"{chunks.tokens_per_document:,.0f}",
-                f"{chunks.coverage:.0%}",
-                f"{cell.cost / reference:.1f}x",
-                "baseline" if cell is plan.cells[0] else "",
-            )
-        )
+        label, own = shortened(cell.label, width() - 50), cell.chunks
+        numbers = f"{own.chunks_per_document:.1f} {own.max_chunks} {own.tokens_per_document:,.0f}"
+        numbers += f" {own.coverage:.0%} {cell.cost / reference:.1f}x"
+        rows.append((label, *numbers.split(), "baseline" if cell is plan.cells[0] else ""))
     return columns(rows, "lrrrrrl")
 
 
@@ -118,22 +97,17 @@ def forecast_text(
     title = "to run, at most" if stops else "to run"
     rows = [(title, "trials", "tokens", "a trial (95%)", f"{forecast.unit}-hours", "memory")]
     for cell in {trial.cell.cell: trial.cell for trial in missing}.values():
-        label = shortened(cell.label, terminal_columns() - 60)
+        label = shortened(cell.label, width() - 60)
         measured, times = forecast.trials.get(cell.cell), str(number[cell.cell])
         if measured is None:  # a server does the work
             rows.append((label, times, "-", "not measured", "-", "-"))
             continue
         low, middle, high = calibration.interval(measured.seconds)
-        rows.append(
-            (
-                label,
-                times,
-                count(number[cell.cell] * measured.tokens),
-                f"{clock(middle)} ({clock(low)}-{clock(high)})",
-                f"{number[cell.cell] * middle * forecast.units / 3600:.3g}",
-                f"{measured.peak_bytes / 2**20:,.0f} MiB",
-            )
-        )
+        tokens = count(number[cell.cell] * measured.tokens)
+        time = f"{clock(middle)} ({clock(low)}-{clock(high)})"
+        hours = f"{number[cell.cell] * middle * forecast.units / 3600:.3g}"
+        memory = f"{measured.peak_bytes / 2**20:,.0f} MiB"
+        rows.append((label, times, tokens, time, hours, memory))
     return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, forecast, calibration)])
 
 

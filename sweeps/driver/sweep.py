@@ -1,16 +1,16 @@
 """A sweep from the command line to the tested table."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
-from rank_core.errors import BadInput, shown
-from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
+from rank_core.cache import cache_root
+from rank_core.errors import BadInput
+from rank_core.trial.trial import prepare
+from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
-from sweeps.driver.prepare import prepare_machines
-from sweeps.driver.results import write_results
 from sweeps.engine import EngineLost, local
 from sweeps.engine.drive import Drive
 from sweeps.engine.progress import Screen
@@ -20,17 +20,27 @@ from sweeps.plan.experiment import Experiment
 from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.next_command import ours
-from sweeps.plan.options import BOOTSTRAP, Options
+from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import numbered, say
+from sweeps.report.access import ACCESS_FILE
+from sweeps.report.build import Report, write_report
 from sweeps.search.search import Search, make_search
 from sweeps.store.driver import only_driver
 from sweeps.store.kept_weights import KeptWeights, lacking
 from sweeps.store.plan_description import manifest, write_description
 from sweeps.store.records import Records, State
 from sweeps.store.storage import Storage, StorageAway
-from sweeps.store.sweep_file import described, sweep_on, update_sweep_file
+from sweeps.store.sweep_file import (
+    INTERPOLATED,
+    described,
+    local_copy,
+    read_sweep_file,
+    send,
+    sweep_on,
+    update_sweep_file,
+)
 from sweeps.store.trial_status import TrialStatus
 from sweeps.tracking.names import experiment_id
 from sweeps.tracking.thread import MlflowThread
@@ -83,7 +93,7 @@ def _sweep(
         _dry_run(plan, records, options)
         return DONE
     if options.prepare:
-        prepare_machines(plan, options)
+        _prepare(plan, options)
         return DONE
     records.storage.open()
     with only_driver(records):
@@ -108,10 +118,8 @@ def _check_same_sweep(experiment: Experiment, options: Options, records: Records
         return
     if (stored.question, stored.swept) != (experiment.question, experiment.swept):
         raise BadInput(
-            f"{records.uri} holds another sweep called {experiment.name}, with the question "
-            f"{shown(stored.question)} and swept {', '.join(stored.swept) or 'nothing'}; this one "
-            f"has {shown(experiment.question)} and {', '.join(experiment.swept)}. Give it another "
-            "name or another --storage"
+            f"{records.uri} holds another sweep called {experiment.name}, with another question or "
+            "other swept settings. Give this one another name or another --storage"
         )
     if options.smoke_test and not stored.is_smoke_test:
         raise BadInput(
@@ -125,44 +133,40 @@ def _drive(
 ) -> int:
     """Runs the sweep as its only driver; returns the exit code."""
     known = Known(plan, records)
-    weights = KeptWeights(
-        records, plan.base.evaluation.measures[0], int(options.weights_gib * GIBIBYTE)
-    )
-    known.run_again(_incomplete(plan, known.states, weights, options))
+    weights, incomplete = _incomplete(plan, records, known.states, options)
+    known.run_again(incomplete)
     search = make_search(plan, known.status, records)
     plan = search.plan
     known.look(trial.name for trial in plan.trials())
-    feed = within_budget(search, options, known.states)
+    budget = limit_to_budget(search, options, known.states)
     ended = [trial for trial in plan.trials() if known.over(trial)]
     records.drop_checkpoints(trial.name for trial in ended)
     say(plan_text(plan, finished=len(ended)))
-    reused = [trial for trial in ended if not known.states[trial.name].attempts]
-    if reused:
-        say(
-            f"reused      {numbered(len(reused), 'trial')} of other sweeps in {records.storage.uri}"
-        )
+    if reused := sum(not known.states[trial.name].attempts for trial in ended):
+        say(f"reused      {numbered(reused, 'trial')} of other sweeps in {records.storage.uri}")
     say("")
-    _describe(search, records, argv, options)
-    if isinstance(feed, Budgeted) and feed.budget.device_hours < math.inf:
-        update_sweep_file(records, budget=feed.described())
-    mlflow = MlflowThread(records, tracking_uri, experiment_name(options, records))
+    name = experiment_id(options.experiment_prefix, records.sweep, records.identity)
+    uri = redact_text(options.tracking_uri or "")  # "": that of the reader
+    _describe(search, argv, alpha=options.alpha, interpolate=options.interpolate, budget=budget,
+              experiment=name, tracking_uri=uri)  # fmt: skip
+    mlflow = MlflowThread(records, tracking_uri, name)
     mlflow.start()
     try:
-        if not feed.over:
+        if not search.over:
             weights.take_in(known.states.values())
             weights.prune()
-            _launch(Drive(records, mlflow, feed, _screen(feed, plan, known, options), weights),
-                    options)  # fmt: skip
-        elif search.over:
+            screen = _screen(search, known, options)
+            _launch(Drive(records, mlflow, search, screen, weights), options)
+        elif search.complete:
             say("nothing to launch: all trials have ended")
         states = records.states(trial.name for trial in search.plan.trials())
-        if search.over:
+        if search.complete:
             stopped = [s.name for s in states.values() if s.status is TrialStatus.STOPPED]
             records.drop_checkpoints(stopped)
         known.compare(states)
         _print_weights(weights, options, search.plan)
-        held_back = note_held_back(feed, records)
-        report = write_results(search.plan, records)
+        held_back = note_held_back(search)
+        report = _results(search.plan, records)
     finally:
         lacking = mlflow.close(DRAIN_SECONDS)
     if lacking:
@@ -175,25 +179,18 @@ def _drive(
     return _ending(search, states, held_back)
 
 
-def _describe(search: Search, records: Records, argv: list[str], options: Options) -> None:
+def _describe(search: Search, argv: list[str], **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
-    described_now, before = manifest(search.plan, argv), described(records)
-    earlier = before.trials if before else ()
-    description = replace(
-        described_now,
-        alpha=options.alpha,
-        interpolate=options.interpolate,
-        experiment=experiment_name(options, records),
-        tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of the reader
-        trials=tuple(dict.fromkeys((*earlier, *described_now.trials))),
-    )
-    write_description(records, search.plan, description)
+    described_now, before = manifest(search.plan, argv), described(search.records)
+    trials = (*(before.trials if before else ()), *described_now.trials)
+    description = replace(described_now, trials=tuple(dict.fromkeys(trials)), **facts)
+    write_description(search.records, search.plan, description)
     search.describe()
 
 
 def _ending(search: Search, states: Mapping[str, State], held_back: str) -> int:
     """The exit code; prints the reason if a budget held trials back."""
-    ahead = {trial.name for trial in search.ahead} if held_back else set()
+    ahead = {trial.name for trial in search.unstarted} if held_back else set()
     chosen = [trial.name for trial in search.decision.wanted if trial.name not in ahead]
     status = {name: states[name].status for name in chosen}
     lost = [name for name in chosen if not status[name].used]
@@ -245,10 +242,8 @@ class Known:
         """Marks trials with missing files to run again; until then their values stay."""
         self._again = names
         if names:
-            say(
-                f"rerun {numbered(len(names), 'finished trial')} without a file that this command "
-                "needs"
-            )
+            count = numbered(len(names), "finished trial")
+            say(f"rerun {count} without a file that this command needs")
 
     def compare(self, states: Mapping[str, State]) -> None:
         """Warns of trials that ran again with other values than before."""
@@ -275,30 +270,24 @@ def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
 
 
 def _incomplete(
-    plan: Plan, states: Mapping[str, State], weights: KeptWeights, options: Options
-) -> set[str]:
-    """The finished trials of the plan that lack a file: one of every trial, or the weights of the
-    best seeds where the command sets `training.keep_weights`."""
+    plan: Plan, records: Records, states: Mapping[str, State], options: Options
+) -> tuple[KeptWeights, set[str]]:
+    """The weights that are kept, and the finished trials that lack a file: one of every trial, or
+    the weights of the best seeds where the command sets `training.keep_weights`."""
+    quota = int(options.weights_gib * GIBIBYTE)
+    weights = KeptWeights(records, plan.base.evaluation.measures[0], quota)
     trials = list(plan.trials())
     missing = lacking(trials, states)
     if options.settings.get("training.keep_weights") == "best":
         weights.take_in(states.values())
         missing |= weights.missing(trials)
-    return missing
-
-
-def experiment_name(options: Options, records: Records) -> str:
-    """MLflow's experiment of the sweep, specific to storage and collection."""
-    return experiment_id(options.experiment_prefix, records.sweep, records.identity)
+    return weights, missing
 
 
 def _dry_run(plan: Plan, records: Records, options: Options) -> None:
     """Prints the plan with its forecast; launches and writes nothing."""
     states = records.states(trial.name for trial in plan.trials())
-    weights = KeptWeights(
-        records, plan.base.evaluation.measures[0], int(options.weights_gib * GIBIBYTE)
-    )
-    again = _incomplete(plan, states, weights, options)
+    _, again = _incomplete(plan, records, states, options)
     missing = [t for t in plan.trials() if not states[t.name].status.used or t.name in again]
     say(plan_text(plan, finished=plan.num_trials - len(missing)))
     if missing:
@@ -307,16 +296,67 @@ def _dry_run(plan: Plan, records: Records, options: Options) -> None:
         say("\n" + forecast_text(missing, costs, calibration, stops=plan.search.kind.stops))
 
 
-def _screen(feed: Search | Budgeted, plan: Plan, known: Known, options: Options) -> Screen:
+def _prepare(plan: Plan, options: Options) -> None:
+    """Prepares the inputs of all configurations on every node of the cluster, or on this machine.
+    Finished files are kept, so a killed preparation resumes."""
+    configs = [cell.config for cell in plan.cells]
+    if options.engine == "local" or cluster_address() is None:
+        for config in dict.fromkeys(replace(config, seed=0) for config in configs):
+            prepare(config)
+    else:
+        from sweeps.ray_engine.prepare import prepare_cluster
+
+        prepare_cluster(configs, options.code)
+    say(f"prepared    {plan.base.collection} for {plan.base.model.backbone} in {cache_root()}")
+
+
+def _results(plan: Plan, records: Records) -> Report | None:
+    """Writes the report of the finished trials; None without any."""
+    states = records.states(trial.name for trial in plan.trials())
+    finished = [state for state in states.values() if state.status.used]
+    if not finished:
+        return None
+    _note_versions(records, finished)
+    say(_padding_text(finished))
+    copy = local_copy(records, read_sweep_file(records))
+    report = write_report(copy.folder, uri=records.uri, collection=plan.inputs.collection)
+    send(copy, "report", INTERPOLATED, ACCESS_FILE)
+    return report
+
+
+def _padding_text(finished: Iterable[State]) -> str:
+    most = {
+        kind: max(state.facts[f"{prefix}padding_share"] for state in finished)
+        for kind, prefix in (("evaluation", ""), ("training", "training_"))
+    }
+    shares = ", ".join(f"{100 * share:.1f}% in {kind}" for kind, share in most.items())
+    return f"padding     at most {shares}, of a trial's tokens"
+
+
+def _note_versions(records: Records, finished: Iterable[State]) -> None:
+    kinds: dict[str, dict[str, None]] = {}
+    for state in finished:
+        for name, version in state.facts["versions"].items():
+            kinds.setdefault(name, {})[version] = None
+    versions = {name: ", ".join(several) for name, several in kinds.items()}
+    update_sweep_file(records, versions=versions)
+
+
+def _screen(search: Search, known: Known, options: Options) -> Screen:
     # A debugger needs the terminal; `ray submit` has another one.
     live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
-    primary = plan.base.evaluation.measures[0]
-    return Screen(feed, primary, known.states, live=LiveText() if live else None)
+    primary = search.plan.base.evaluation.measures[0]
+    return Screen(search, primary, known.states, live=LiveText() if live else None)
 
 
 def _launch(drive: Drive, options: Options) -> None:
     try:
-        _engine(options)(drive, options)
+        if options.engine == "local":
+            local.run_trials(drive, options)
+        else:
+            from sweeps.ray_engine.runner import run_trials
+
+            run_trials(drive, options)
     except (KeyboardInterrupt, EngineLost) as end:
         drive.interrupted()
         _note_stopped(drive.records, str(end) or "interrupted")
@@ -328,14 +368,6 @@ def _launch(drive: Drive, options: Options) -> None:
         raise
     finally:
         drive.screen.close()
-
-
-def _engine(options: Options) -> Callable[[Drive, Options], None]:
-    if options.engine == "local":
-        return local.run_trials
-    from sweeps.ray_engine.runner import run_trials
-
-    return run_trials
 
 
 def _note_stopped(records: Records, reason: str) -> None:

@@ -98,17 +98,15 @@ def _omitted(
     height: int | None,
 ) -> list[str]:
     """The cells without room, in the order of the table."""
-    excess = sum(map(len, blocks.values())) + 2 - (height or 10**9)  # 2: the heading
-    if excess <= 0:
-        return []
 
     def importance(cell: str) -> int:
         states = {trial.status for trial in by_cell[cell]}
         return 3 * ("running" in states) + 2 * bool(states & {*LOST}) + bool(states & {*USED})
 
+    excess = sum(map(len, blocks.values())) + 2 - (height or 10**9)  # 2: the heading
     out: set[str] = set()
     for cell in sorted(reversed(list(by_cell)), key=importance):
-        if excess + 1 <= 0:  # 1: the line that counts them
+        if excess + bool(out) <= 0:  # a line counts them
             break
         out.add(cell)
         excess -= len(blocks[cell])

@@ -1,15 +1,14 @@
 """The trials of a sweep while an engine runs them: each event goes to the records, MLflow, the
 search and the screen."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_task import End
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.search.feed import Feed
-from sweeps.store.failures import Failure
+from sweeps.search.search import Search
 from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.records import Records
 from sweeps.store.trial_status import TrialStatus
@@ -23,7 +22,7 @@ class Drive:
         self,
         records: Records,
         mlflow: MlflowThread,
-        feed: Feed,
+        feed: Search,
         screen: Screen,
         weights: KeptWeights,
     ) -> None:
@@ -33,23 +32,23 @@ class Drive:
     def started(self, trial: Trial) -> None:
         """An attempt begins."""
         number = self.records.begin(trial.name)
-        self.mlflow.started(trial.name)
+        self.mlflow.changed(trial.name)
         self.screen.started(trial, number)
 
     def reported(self, trial: Trial, news: Progress) -> None:
         """A trial reports its progress."""
-        self.mlflow.reported(trial.name, news)
+        self.mlflow.reported(trial.name, asdict(news))
         self.screen.reported(trial, news)
 
-    def failed(self, trial: Trial, failure: Failure, *, again: bool, traceback: str = "") -> None:
+    def failed(self, trial: Trial, end: End, *, again: bool, node: str = "") -> None:
         """An attempt ended by a fault, and the trial with it unless it runs `again`."""
-        failure = replace(failure, reason=redact_text(failure.reason))
-        facts = {"kind": failure.kind, "reason": failure.reason, "again": again}
-        self.records.end(trial.name, TrialStatus.FAILED, node=failure.where, **facts)
+        end = replace(end, reason=redact_text(end.reason))
+        facts = {"kind": end.kind, "reason": end.reason, "again": again, "node": node}
+        self.records.end(trial.name, TrialStatus.FAILED, **facts)
         if not again:
-            self._keep_traceback(trial, traceback)
-        self.mlflow.ended(trial.name)
-        self.screen.failed(trial, failure, again=again)
+            self._keep_traceback(trial, end.traceback)
+        self.mlflow.changed(trial.name)
+        self.screen.failed(trial, end, again=again)
         if not again:
             self.feed.ended(trial, TrialStatus.FAILED)
 
@@ -60,7 +59,7 @@ class Drive:
         if end.result:
             self.weights.finished(trial.name)
         self._keep_traceback(trial, end.traceback)
-        self.mlflow.ended(trial.name)
+        self.mlflow.changed(trial.name)
         self.screen.finished(trial, end)
         self.feed.ended(trial, end.status)
 
@@ -68,7 +67,7 @@ class Drive:
         """The driver stops early, at any point: running trials count as not run."""
         for name in self.records.running:
             self.records.end(name, "interrupted", reason="interrupted")
-            self.mlflow.ended(name)
+            self.mlflow.changed(name)
 
     def _keep_traceback(self, trial: Trial, text: str) -> None:
         if text:

@@ -14,7 +14,7 @@ from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import numbered, say
-from sweeps.store.failures import Failure, Failures
+from sweeps.store.failures import Failures
 from sweeps.store.trial_status import TrialStatus
 
 
@@ -28,8 +28,9 @@ def run_trials(drive: Drive, options: Options) -> None:
         while trial := drive.feed.next():
             drive.screen.launched(trial)
             task = trial_task(trial, drive.records, options)
-            while _attempt(trial, task, drive, failures):
-                pass
+            again = True
+            while again:
+                again = _attempt(trial, task, drive, failures)
 
 
 def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) -> bool:
@@ -37,26 +38,22 @@ def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) ->
     drive.started(trial)
     with closing(attempt(task)) as reports:
         for report in reports:
-            if isinstance(report, End):
-                return _end(trial, report, drive, failures)
-            drive.reported(trial, report)
+            if not isinstance(report, End):
+                drive.reported(trial, report)
+                continue
+            if report.status is not TrialStatus.FAILED:
+                drive.finished(trial, report)
+                return False
+            broken = report.kind == "device"
+            again = failures.count(trial.name, report.kind) and not broken
+            drive.failed(trial, report, again=again)
+            if broken:
+                raise EngineLost(
+                    f"the GPU failed in {trial.name} and is lost for this process "
+                    f"({report.reason}); without --engine local each attempt has its own process"
+                )
+            return again
     return False
-
-
-def _end(trial: Trial, end: End, drive: Drive, failures: Failures) -> bool:
-    if end.status is not TrialStatus.FAILED:
-        drive.finished(trial, end)
-        return False
-    failure = Failure(end.kind, end.reason)
-    broken = end.kind == "device"
-    again = failures.count(trial.name, failure) and not broken
-    drive.failed(trial, failure, again=again, traceback=end.traceback)
-    if broken:
-        raise EngineLost(
-            f"the GPU failed in {trial.name} and is lost for this process ({end.reason}); "
-            "without --engine local each attempt has a process of its own"
-        )
-    return again
 
 
 def _check(options: Options) -> None:

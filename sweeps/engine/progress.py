@@ -12,8 +12,7 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.live_text import LiveText
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import about, duration, numbered, shortened, visible, wrapped
-from sweeps.search.feed import Feed
-from sweeps.store.failures import Failure
+from sweeps.search.search import Search
 from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
 
@@ -29,7 +28,7 @@ class Screen:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: Search,
         primary: str,
         known: Mapping[str, State],
         *,
@@ -60,7 +59,7 @@ class Screen:
         self.launched(trial)
         self.running[trial.name] = step_text(None, None)
         if attempt > 1:
-            self._say(f"attempt {attempt}", trial)
+            self.tell(f"attempt {attempt}", trial)
 
     def reported(self, trial: Trial, news: Progress) -> None:
         """A trial reports its progress."""
@@ -71,14 +70,14 @@ class Screen:
             self.dev[trial.name] = news.dev[self.primary]
         self.heartbeat()
 
-    def failed(self, trial: Trial, failure: Failure, *, again: bool) -> None:
+    def failed(self, trial: Trial, end: End, *, again: bool) -> None:
         """An attempt ended without a result, and the trial with it unless it runs `again`."""
         self._over(trial)
         if again:
-            self._say(f"{failure.kind}, runs again: {failure.reason}", trial)
+            self.tell(f"{end.kind}, runs again: {end.reason}", trial)
             return
         self.ended[trial.name] = TrialStatus.FAILED
-        self._say(f"FAILED: {failure.reason.splitlines()[0]}", trial)
+        self.tell(f"FAILED: {end.reason.splitlines()[0]}", trial)
 
     def finished(self, trial: Trial, end: End) -> None:
         """A trial has ended without a failure, or ASHA stopped it."""
@@ -91,15 +90,11 @@ class Screen:
             self.dev[trial.name] = result.dev[self.primary]
             detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
             detail += "  COLLAPSED" if end.status is TrialStatus.COLLAPSED else ""
-            self._say(detail, trial, in_table=end.status is TrialStatus.DONE)
+            self.tell(detail, trial, in_table=end.status is TrialStatus.DONE)
             return
         stopped = end.status is TrialStatus.STOPPED
         word = "stopped" if stopped else f"{end.status.upper()}:"
-        self._say(f"{word} {end.reason.splitlines()[0]}", trial, in_table=stopped)
-
-    def tell(self, text: str) -> None:
-        """Prints a message about the whole sweep."""
-        self._say(text)
+        self.tell(f"{word} {end.reason.splitlines()[0]}", trial, in_table=stopped)
 
     def close(self) -> None:
         """Leaves the final table on the terminal."""
@@ -120,13 +115,13 @@ class Screen:
         if time.monotonic() - self.last_line < HEARTBEAT_SECONDS:
             return
         named = [
-            f"{self._title(self.trials[name])} {state}"
-            for name, state in list(self.running.items())[:MOST_RUNNING]
+            f"{self._title(self.trials[name])} {state}" for name, state in self.running.items()
         ]
-        more = len(self.running) - len(named)
-        running = ", ".join([*named, f"{more} more"] if more else named)
+        if more := len(named[MOST_RUNNING:]):
+            named[MOST_RUNNING:] = [f"{more} more"]
+        running = ", ".join(named)
         silent = self._silence() if self.last_news < self.last_line else ""
-        self._say(f"running: {running or 'nothing'}{silent}", in_table=True)
+        self.tell(f"running: {running or 'nothing'}{silent}", in_table=True)
 
     def _silence(self) -> str:
         return f"; no reports for {duration(time.monotonic() - self.last_news)}"
@@ -135,8 +130,8 @@ class Screen:
         seed = f" seed {trial.seed}"
         return shortened(trial.cell.label, TITLE - len(seed)) + seed
 
-    def _say(self, text: str, trial: Trial | None = None, *, in_table: bool = False) -> None:
-        """Print a line unless the live table has it (`in_table`)."""
+    def tell(self, text: str, trial: Trial | None = None, *, in_table: bool = False) -> None:
+        """Print a line, of a trial or of the sweep, unless the live table has it (`in_table`)."""
         self.last_line = time.monotonic()
         if self.live and in_table:
             self._draw()
@@ -173,9 +168,8 @@ class Screen:
         doing = self.running.get(trial.name, "")
         status = TrialStatus.RUNNING if doing else self.ended.get(trial.name, state.status)
         dev = self.dev.get(trial.name, state.dev.get(self.primary))
-        return TrialNow(
-            trial.cell.cell, trial.seed, status, state.num_attempts, dev=dev, doing=doing
-        )
+        cell, attempts = trial.cell.cell, state.num_attempts
+        return TrialNow(cell, trial.seed, status, attempts, dev=dev, doing=doing)
 
     def _remaining(self) -> str:
         """The time left by the computing time of the finished trials per encoder token, from their

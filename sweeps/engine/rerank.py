@@ -3,8 +3,8 @@ written atomically, so that a killed job resumes; the last step merges them."""
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import read_settings
 from rank_core.export.reranker import Reranker
-from rank_core.files import file_sha256, write_json
+from rank_core.files import atomic_write, file_sha256
 from rank_core.machine import begin_on_device
 from rank_core.records import Run
 from sweeps.plan.terminal import say
@@ -66,26 +66,20 @@ def open_job(job: RerankJob) -> int:
     run, (queries, documents) = _run(job.run), _texts(job.collection, job.queries)
     if not run:
         raise BadInput(f"--run must rank documents, {job.run} is empty")
-    for query_id, ranked in run.items():
-        _require("query", query_id, queries, "--queries FILE has the texts of others")
-        for doc_id in ranked:
-            _require("document", doc_id, documents, "--collection names the source of its text")
-    facts = _facts(job)
-    if any(job.parts.glob("shard-*")):
-        before = _stored_facts(job.parts / JOB)
-        if different := sorted(name for name in facts if before.get(name) != facts[name]):
-            raise BadInput(
-                f"{job.parts} holds the shards of another command, which differs in "
-                f"{', '.join(different)}; remove it or name another --out"
-            )
+    if lost := next((query_id for query_id in run if query_id not in queries), None):
+        raise BadInput(f"query {shown(lost)} of --run has no text; --queries FILE has others")
+    if lost := next((d for ranked in run.values() for d in ranked if d not in documents), None):
+        raise BadInput(f"document {shown(lost)} of --run has no text in --collection")
+    facts, file = json.dumps(_facts(job), indent=1), job.parts / JOB
+    if any(job.parts.glob("shard-*")) and (not file.exists() or file.read_text() != facts):
+        raise BadInput(
+            f"{job.parts} holds the shards of another command (model, data, --depth or shard size "
+            "differ); remove it or name another --out"
+        )
     job.parts.mkdir(parents=True, exist_ok=True)
-    write_json(job.parts / JOB, facts)
+    with atomic_write(file) as unfinished:
+        unfinished.write_text(facts)
     return -(-len(run) // job.shard_queries)
-
-
-def missing_shards(job: RerankJob, number: int) -> list[int]:
-    """The shards without a file."""
-    return [shard for shard in range(number) if not job.part(shard).exists()]
 
 
 def rerank_shard(job: RerankJob, shard: int) -> None:
@@ -101,13 +95,6 @@ def rerank_shard(job: RerankJob, shard: int) -> None:
 
 def _queries(job: RerankJob, shard: int) -> list[str]:
     return list(_run(job.run))[shard * job.shard_queries : (shard + 1) * job.shard_queries]
-
-
-def rerank_here(job: RerankJob, shards: list[int]) -> Iterator[int]:
-    """Reranks shards one at a time in this process; yields each when it is done."""
-    for shard in shards:
-        rerank_shard(job, shard)
-        yield shard
 
 
 def put_together(job: RerankJob, number: int) -> None:
@@ -128,33 +115,19 @@ def put_together(job: RerankJob, number: int) -> None:
 
 def _facts(job: RerankJob) -> dict[str, object]:
     """The facts that commands must share for a common run."""
-    content = load_collection(job.collection).content_hash
+    queries = job.queries and (named_digest(job.queries, "queries") or _digest(Path(job.queries)))
     return {
-        name: value for name, value in asdict(job).items() if name in ("depth", "shard_queries")
-    } | {
+        "depth": job.depth,
+        "shard_queries": job.shard_queries,
         "model": _digest(Path(job.folder) / EXPORT_FILE),  # has the hashes of all others
-        "collection": content,
+        "collection": load_collection(job.collection).content_hash,
         "run": named_digest(job.run, "scoreddocs") or _digest(Path(job.run)),
-        "queries": job.queries
-        and (named_digest(job.queries, "queries") or _digest(Path(job.queries))),
+        "queries": queries,
     }
-
-
-def _stored_facts(path: Path) -> dict[str, object]:
-    """The facts of the command that wrote the shards; none where the file is absent or damaged."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def _digest(path: Path) -> str:
     return file_sha256(path)[:16]
-
-
-def _require(kind: str, name: str, known: Mapping[str, str], remedy: str) -> None:
-    if name not in known:
-        raise BadInput(f"every {kind} of --run must have a text, {shown(name)} has none; {remedy}")
 
 
 @lru_cache(maxsize=1)

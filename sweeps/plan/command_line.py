@@ -95,7 +95,8 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             stream.reconfigure(errors="replace")
     try:
         try:
-            _add_working_directory()
+            if not {"", os.getcwd()} & {*sys.path}:
+                sys.path.append(os.getcwd())
             return command()
         finally:
             sys.stdout.flush()
@@ -111,28 +112,18 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         print(interrupted, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        if not _output_is_unread():
+        state = select.poll()  # of standard output, a pipe without a reader
+        state.register(1, 0)
+        if not any(event & select.POLLERR for _, event in state.poll(0)):
             raise  # a socket's
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest at its end
         return UNREAD
     except OSError as error:
         if error.filename is None and error.errno not in (ENOSPC, EDQUOT, EIO):
             raise
-        place = "" if error.filename is None else f"{error.filename}: "
-        print_error(str(BadInput(f"{place}{error.strerror}")))
+        place = f"{error.filename}: " if error.filename else ""
+        print_error(str(BadInput(f"{place}{error.strerror}")))  # shortens overlong words
         return BAD_INPUT
-
-
-def _add_working_directory() -> None:
-    if not {"", os.getcwd()} & {*sys.path}:
-        sys.path.append(os.getcwd())
-
-
-def _output_is_unread() -> bool:
-    """True if standard output is a pipe without a reader."""
-    state = select.poll()
-    state.register(1, 0)
-    return any(event & select.POLLERR for _, event in state.poll(0))
 
 
 def check_writable(name: str, folder: Path) -> None:
@@ -148,7 +139,7 @@ def check_writable(name: str, folder: Path) -> None:
 
 
 class _Once(argparse.Action):
-    """An action that refuses a repeated flag, and `--flag=--`, which argparse reads as no value."""
+    """An action that refuses a repeated flag."""
 
     def __call__(
         self,
@@ -160,8 +151,6 @@ class _Once(argparse.Action):
         given = vars(namespace).setdefault("given", set())
         if self.dest in given:
             parser.error(f"a flag is given once, got {option_string} twice")
-        if values == [] and self.nargs is None:
-            parser.error(f"argument {option_string}: expected a value")
         given.add(self.dest)
         setattr(namespace, self.dest, values)
 
@@ -199,14 +188,12 @@ class Parser(argparse.ArgumentParser):
         self.register("action", None, _Once)
         self.register("type", float, _finite)
 
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, for every way of parsing; refuse arguments that are not text."""
-        for word in args or ():
-            if "\0" in word or (not word.isprintable() and not _is_text(word)):
-                raise BadInput(f"an argument must be UTF-8 text, got {word!r}")
-        return super().parse_known_args(args, namespace)
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse `--flag=--`, which argparse reads as no value."""
+        values = super()._get_values(action, arg_strings)
+        if values == [] and action.nargs is None:
+            self.error(f"argument {'/'.join(action.option_strings)}: expected a value")
+        return values
 
     def error(self, message: str) -> NoReturn:
         """Raise `BadInput`; for an unknown flag with the similar flag or setting."""
@@ -224,10 +211,3 @@ class Parser(argparse.ArgumentParser):
             return f": use {' and '.join(f'{name}=...' for name in called)}"
         near = nearest(flag, self._option_string_actions, 1, cutoff=0.6)
         return f"; did you mean {near[0]}?" if near else ""
-
-
-def _is_text(word: str) -> bool:
-    try:
-        return bool(word.encode())
-    except UnicodeEncodeError:  # bytes of the shell that are none
-        return False

@@ -13,7 +13,8 @@ from sweeps.plan.command_line import INTERPOLATE
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
 
-MOST_SEEDS, MOST_WORKERS = 1_000, 10_000
+ENGINES = ("ray", "local")
+MOST_SEEDS, MOST_WORKERS, MOST_CONFIGS = 1_000, 10_000, 100_000
 PREFIX_VARIABLE = "RANKSWEEP_EXPERIMENT_PREFIX"
 PREFIX_HELP = f"none, or ${PREFIX_VARIABLE}"
 DEFAULT_BACKBONE = "tiny-docs (the default), a Hugging Face id or a folder"
@@ -65,18 +66,13 @@ class Flag:
             help=text,
         )
 
-    def check(self, value: float | None) -> None:
+    def check(self, value: float) -> None:
         """Refuses a number out of its range."""
-        if value is None:
-            return
-        if self.inside and not self.least < value < self.most:
-            above = f"{self.least:g} < " if self.most < math.inf else ""
-            law = f"< {self.most:g}" if above else f"> {self.least:g}"
-            raise BadInput(f"{above}{self.flag} {law} must hold, got {value}")
-        if value < self.least:
-            raise BadInput(f"{self.flag} >= {self.least:g} must hold, got {value}")
-        if value > self.most:
-            raise BadInput(f"{self.flag} <= {self.most:,} must hold, got {value}")
+        ends = "" if self.inside else "="
+        for law, end, broken in ((">", self.least, value < self.least),
+                                 ("<", self.most, value > self.most)):  # fmt: skip
+            if broken or (self.inside and value == end):
+                raise BadInput(f"{self.flag} {law}{ends} {end:,g} must hold, got {value}")
 
 
 GROUPS: dict[str, tuple[Flag, ...]] = {
@@ -97,7 +93,14 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("--seeds", "1,2,3", "seeds of every cell"),
         Flag("--num-seeds", "N", "seeds 1 to N (default: 3)", int, least=1, most=MOST_SEEDS),
         Flag("--search", "NAME", SEARCH_HELP, key="name"),
-        Flag("--num-configs", "N", "configurations beside the baseline", int, key="num_configs"),
+        Flag(
+            "--num-configs",
+            "N",
+            "configurations beside the baseline",
+            int,
+            most=MOST_CONFIGS,
+            key="num_configs",
+        ),
         Flag("--search-seed", "N", "of the search (default: 1)", int, least=-math.inf, key="seed"),
         Flag("--race-delta", "D", "difference a race ignores (default: 0)", float, key="delta"),
         Flag("--asha-eta", "N", "one of N passes a rung (default: 3)", int, least=2, key="eta"),
@@ -112,7 +115,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("--weights-gib", "G", "limit of kept weights, the best on dev first", float, 10.0),
     ),
     "engine and resources": (
-        Flag("--engine", "NAME", "ray, or local: one trial at a time here", default="ray"),
+        Flag("--engine", "", "local: one trial at a time here", default="ray", choices=ENGINES),
         Flag("--num-workers", "N", "workers of a trial", int, 1, least=1, most=MOST_WORKERS),
         Flag("--cpus-per-worker", "N", "threads", int, 1, least=1, most=MOST_WORKERS),
         Flag("--gpus-per-worker", "X", "default: 1 where there are GPUs", float, least=-math.inf),
@@ -148,5 +151,5 @@ def add_flags(parser: argparse._ActionsContainer, names: Collection[str]) -> Non
 def check_flags(given: argparse.Namespace, names: Iterable[str] = FLAGS) -> None:
     """Refuses numbers out of their ranges."""
     for name in names:
-        if FLAGS[name].kind in (int, float):
-            FLAGS[name].check(vars(given).get(name))
+        if FLAGS[name].kind in (int, float) and vars(given).get(name) is not None:
+            FLAGS[name].check(vars(given)[name])

@@ -61,8 +61,13 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
         enough = max(POINTS, search.kind.fewest_configs)
-        few = min(search.num_configs or len(points), enough)
-        reduced = _reduced(base, few, search.num_configs or len(points))
+        count, tested = search.num_configs or len(points), base.evaluation
+        few = min(count, enough)
+        reduced = (
+            f"{few} of {count} configurations, few steps, {tested.depth} candidates of "
+            f"{tested.max_dev_queries or 'all'} dev and {tested.max_test_queries or 'all'} test "
+            "queries at most; it tests the installation, not the question"
+        )
         search = replace(search, num_configs=few if search.num_configs else None)
         points = points[:enough]
     baseline = _cell(experiment, base, grid.baseline)
@@ -74,17 +79,8 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         for seed in options.seeds:
             weights_file(start, seed)
     cells = _distinct_labels(cells)
-    return Plan(
-        experiment,
-        base,
-        inputs,
-        tuple(cells),
-        tuple(removed),
-        options.seeds,
-        space,
-        search,
-        reduced,
-    )
+    chosen = experiment, base, inputs, tuple(cells), tuple(removed)
+    return Plan(*chosen, options.seeds, space, search, reduced)
 
 
 def extended(plan: Plan, point: Settings) -> Plan | Removed:
@@ -109,11 +105,10 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     the backbone, the sweep, the profile, the sweep's file, the user."""
     flags = {setting: getattr(options, flag) for flag, setting in FLAG_SETTINGS.items()}
     chosen: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    for name in chosen.keys() & (
-        options.settings.keys() | options.grids.keys() | options.ranges.keys()
-    ):
-        flag = f"--{name.rpartition('.')[2]}".replace("--name", "--model").replace("_", "-")
-        raise BadInput(f"a setting is given once, got {flag} and {name}=")
+    for flag, name in FLAG_SETTINGS.items():
+        if name in chosen and name in {*options.settings, *options.grids, *options.ranges}:
+            flag = flag.replace("_", "-")
+            raise BadInput(f"a setting is given once, got --{flag} and {name}=")
     for name in [*options.grids, *options.ranges]:
         if name not in experiment.swept:
             raise BadInput(
@@ -166,29 +161,18 @@ def _smoke_settings(options: Options) -> dict[str, Any]:
     return FEW | (TWO_EPOCHS if options.search.kind.stops else TWO_STEPS)
 
 
-def _reduced(base: TrialConfig, few: int, count: int) -> str:
-    evaluation = base.evaluation
-    return (
-        f"{few} of {count} configurations, few steps, {evaluation.depth} candidates of "
-        f"{evaluation.max_dev_queries or 'all'} dev and {evaluation.max_test_queries or 'all'} "
-        "test queries at most; it tests the installation, not the question"
-    )
-
-
 def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
     """Refuse queries so long that no document fits, and workers without a pair."""
     backbone, query_tokens = inputs.backbone, base.chunking.max_query_tokens
-    if backbone.max_window(query_tokens) < 1:
+    if (room := backbone.max_window(query_tokens)) < 1:
         raise BadInput(
-            f"chunking.max_query_tokens <= {query_tokens + backbone.max_window(query_tokens) - 1} "
-            f"must hold for backbone {backbone.name} ({backbone.max_input_tokens} positions less 3 "
-            f"special tokens and a chunk), got chunking.max_query_tokens={query_tokens}"
+            f"chunking.max_query_tokens <= {query_tokens + room - 1} must hold for backbone "
+            f"{backbone.name}, got chunking.max_query_tokens={query_tokens}"
         )
     if num_workers > base.training.batch_size:
         raise BadInput(
-            "--num-workers <= training.batch_size must hold, because the workers share the pairs "
-            f"of a step; got {num_workers} workers and training.batch_size="
-            f"{base.training.batch_size}"
+            f"--num-workers <= training.batch_size must hold, got {num_workers} workers and "
+            f"training.batch_size={base.training.batch_size}"
         )
 
 
@@ -214,13 +198,7 @@ def _feasible(
         if limit and (len(cells) - 1 == limit or in_vain == DRAWS):
             break
     if len(cells) == 1:
-        values: dict[
-            str, dict[str, None]
-        ] = {}  # each reason once, with all values that it excludes
-        for item in removed:
-            law, separator, value = item.reason.partition(", got ")
-            values.setdefault(f"{law}{separator}", {})[value] = None
-        reasons = "; ".join(f"{law}{', '.join(broken)}" for law, broken in values.items())
+        reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
         raise BadInput(f"no configuration can run: {reasons}")
     return cells, removed
 

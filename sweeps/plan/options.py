@@ -1,20 +1,21 @@
 """The command line that all sweeps share, and the cluster they run on."""
 
 import argparse
+import math
 import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rank_core.checkpoints.weights import cell_trials
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_fields, with_folder
-from rank_core.errors import BadInput, shown, unknown
+from rank_core.errors import BadInput, shown
 from rank_core.settings.config import parse_setting, setting_types
-from sweeps.plan.budget import Budget, parse_budget
 from sweeps.plan.command_line import Parser
 from sweeps.plan.flags import (
     FLAGS,
@@ -23,14 +24,14 @@ from sweeps.plan.flags import (
     NOT_CONFIRMED,
     PREFIX_VARIABLE,
     SEARCH,
+    SEARCH_FLAGS,
     SEEDS,
     check_flags,
 )
-from sweeps.plan.profiles import profile_settings
+from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
 
-ENGINES = ("ray", "local")
 DEFAULT_NUM_SEEDS = 3
 MOST_POINTS = 10_000
 """The limit of a grid: more would take hours to plan."""
@@ -48,6 +49,42 @@ FLAG_SETTINGS = {
     "init_from": "training.init_from",
 }
 """{flag: the setting that it sets}"""
+
+
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The budget of a sweep; infinite where no limit is set."""
+
+    device_hours: float = math.inf  # GPU-hours of all trials; core-hours where there is no GPU
+    deadline: float = math.inf  # Unix time
+
+    @property
+    def limited(self) -> bool:
+        """True if there is a limit."""
+        return min(self.device_hours, self.deadline) < math.inf
+
+
+def parse_deadline(text: str, now: float) -> float:
+    """The moment of an ISO time or a duration from now on."""
+    parts = DURATION.fullmatch(text)
+    try:
+        if parts and text:
+            sizes = zip(parts.groups(), UNITS.values(), strict=True)
+            moment = now + sum(int(number) * size for number, size in sizes if number)
+        else:
+            moment = datetime.fromisoformat(text).timestamp()  # without a zone: local time
+    except (ValueError, OverflowError):
+        moment = math.nan
+    if not moment > now:
+        raise BadInput(
+            "--deadline must be a time to come such as 2026-11-21T18:00 or a duration such as "
+            f"2h30m, got {shown(text)}"
+        )
+    return moment
 
 
 @dataclass(frozen=True)
@@ -123,14 +160,18 @@ def parse(
         own = {name: r for name, r in preset.ranges.items() if name not in settings | grids}
         ranges = own | ranges
     check_flags(arguments)
+    profile(arguments.profile or "clean")  # refuses an unknown one
     check_gpus(arguments.gpus_per_worker, arguments.num_workers)
     seeds = _seeds(arguments)
-    budget = parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time())
+    given = vars(arguments)
+    budget = Budget() if given["max_gpu_hours"] is None else Budget(given["max_gpu_hours"])
+    if given["deadline"] is not None:
+        budget = replace(budget, deadline=parse_deadline(given["deadline"], time.time()))
     checked: dict[str, Any] = dict(
         collection=named_collection(arguments.collection, arguments.fields),
         backbone=absolute_folder(arguments.backbone),
         init_from=_files(arguments.init_from) if arguments.init_from else None,
-        profile=_profile(arguments.profile),
+        profile=arguments.profile or "clean",
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),
@@ -139,33 +180,23 @@ def parse(
         grids=grids,
         ranges=ranges,
         search=search_settings(
-            arguments.search,
-            arguments.num_configs,
-            arguments.search_seed,
-            arguments.race_delta,
-            eta=arguments.asha_eta,
-            min_epochs=arguments.asha_min_epochs,
+            {key: given[flag.name] for key, flag in SEARCH_FLAGS.items()},
             ranges=bool(ranges),
             num_seeds=len(seeds),
         ),
     )
     names = {item.name for item in fields(Options)}
-    return Options(**{k: v for k, v in vars(arguments).items() if k in names} | checked)
+    return Options(**{k: v for k, v in given.items() if k in names} | checked)
 
 
 def check_gpus(gpus: float | None, num_workers: int) -> None:
     """Refuse shares of a GPU with which a trial cannot run or would leave a GPU idle."""
     if gpus is None:
         return
-    if not 0 <= gpus <= 1:
+    if not 0 <= gpus <= 1 or (num_workers > 1 and 0 < gpus < 1):
         raise BadInput(
-            f"--gpus-per-worker must be 0, a fraction or 1, got {gpus:g}: a worker computes on one "
-            "GPU; --num-workers gives a trial several"
-        )
-    if num_workers > 1 and 0 < gpus < 1:
-        raise BadInput(
-            f"the {num_workers} workers of a trial need a GPU each, because NCCL refuses two on "
-            f"one: --gpus-per-worker must be 0 or 1 with --num-workers, got {gpus:g}"
+            f"--gpus-per-worker must be 0, a fraction or 1, with several workers 0 or 1 because "
+            f"NCCL refuses two on one GPU; got {gpus:g} with {num_workers} workers"
         )
 
 
@@ -221,16 +252,8 @@ def absolute_folder(name: str | None, start: str = "") -> str | None:
 def _files(names: str, start: str = "") -> str:
     """Files and folders, separated by commas, as absolute paths."""
     paths = {name: os.path.abspath(os.path.join(start, name)) for name in names.split(",")}
-    return ",".join(path if _exists(path) else name for name, path in paths.items())
-
-
-def _exists(name: str) -> bool:
-    return os.path.exists(name) or bool(cell_trials(name))
-
-
-def _profile(name: str | None) -> str:
-    profile_settings(name or "clean")
-    return name or "clean"
+    there = {path for path in paths.values() if os.path.exists(path) or cell_trials(path)}
+    return ",".join(path if path in there else name for name, path in paths.items())
 
 
 def absolute(setting: str, value: str, start: str = "") -> str:
@@ -252,20 +275,14 @@ def _experiment_prefix(flag: str | None) -> str:
 
 
 def _engine(arguments: argparse.Namespace) -> str:
-    name = str(arguments.engine)
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
-    if name == "local" and arguments.num_workers > 1:
-        raise BadInput(
-            "--engine local runs a trial in this process alone, got --num-workers "
-            f"{arguments.num_workers}; --engine ray starts several workers"
-        )
+    name, number = str(arguments.engine), arguments.num_workers
+    if name == "local" and number > 1:
+        raise BadInput(f"--engine local runs a trial in this process, got --num-workers {number}")
     stops = arguments.search in SEARCHES and SEARCHES[arguments.search].stops
-    if stops and (name == "local" or arguments.num_workers > 1):
+    if stops and (name == "local" or number > 1):
         raise BadInput(
-            f"--search {arguments.search} compares trials that run side by side in Ray, each in "
-            f"one process: it needs --engine ray and --num-workers 1, got --engine {name} and "
-            f"--num-workers {arguments.num_workers}"
+            f"--search {arguments.search} needs --engine ray and --num-workers 1, got --engine "
+            f"{name} and --num-workers {number}"
         )
     return name
 
@@ -283,21 +300,20 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
 
 def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     listed, number = arguments.seeds, arguments.num_seeds
-    if listed is not None and number is not None:
-        raise BadInput(f"--num-seeds is not allowed with --seeds, got {number} and {shown(listed)}")
     if listed is None:
-        if number is None:
-            number = 2 if arguments.smoke_test else DEFAULT_NUM_SEEDS
+        number = number or (2 if arguments.smoke_test else DEFAULT_NUM_SEEDS)
         return () if arguments.confirm else tuple(range(1, number + 1))
+    if number is not None:
+        raise BadInput(f"--num-seeds is not allowed with --seeds, got {number} and {shown(listed)}")
     try:
         seeds = tuple(parse_setting("seed", part) for part in listed.split(","))
     except BadInput:
-        text = shown(listed)
-        raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {text}") from None
-    if len(set(seeds)) < len(seeds):
-        raise BadInput(f"--seeds must differ from each other, got {shown(listed)}")
-    if len(seeds) > MOST_SEEDS:
-        raise BadInput(f"at most {MOST_SEEDS:,} --seeds are allowed, got {len(seeds)}")
+        seeds = ()
+    if not 0 < len({*seeds}) == len(seeds) <= MOST_SEEDS:
+        raise BadInput(
+            f"--seeds must be different whole numbers such as 1,2,3, at most {MOST_SEEDS:,}, got "
+            f"{shown(listed)}"
+        )
     return seeds
 
 

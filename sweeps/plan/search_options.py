@@ -4,6 +4,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rank_core.errors import BadInput, unknown
 
@@ -28,17 +29,13 @@ SEARCHES: dict[str, Kind] = {
     "random": Kind("sweeps.search.search:Listed", drawn="must"),
     "tpe": Kind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
     "gp": Kind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
-    "race": Kind(
-        "sweeps.search.race:RaceSearch", takes=("delta",), fewest_configs=2, fewest_seeds=3
-    ),
-    "asha": Kind(
-        "sweeps.search.asha:AshaSearch",
-        takes=("eta", "min_epochs"),
-        stops=True,
-        fewest_configs=2,
-    ),
-}
-MOST_CONFIGS = 100_000
+    "race": Kind("sweeps.search.race:RaceSearch", takes=("delta",), fewest_configs=2,
+                 fewest_seeds=3),
+    "asha": Kind("sweeps.search.asha:AshaSearch", takes=("eta", "min_epochs"), stops=True,
+                 fewest_configs=2),
+}  # fmt: skip
+FOR_ALL = ("name", "num_configs", "seed")
+"""Settings of every search; those of one are in `takes`."""
 ETA = 3
 """One in so many configurations passes a rung of ASHA, as in the paper."""
 AT_ONCE = 4
@@ -72,57 +69,31 @@ class SearchSettings:
         return replace(self, at_once=max(AT_ONCE, math.ceil(slots / num_seeds) + 1))
 
 
-def search_settings(
-    name: str | None,
-    num_configs: int | None,
-    seed: int | None,
-    delta: float | None,
-    *,
-    eta: int | None = None,
-    min_epochs: int | None = None,
-    ranges: bool,
-    num_seeds: int,
-) -> SearchSettings:
+def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -> SearchSettings:
     """The settings of a command line, None where not given. Raises `BadInput` where they contradict
     each other."""
-    name = name or "grid"
+    own = {key: value for key, value in given.items() if value is not None}
+    name = own.get("name", "grid")
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
-    kind = SEARCHES[name]
-    _check_own(name, {"delta": delta, "eta": eta, "min_epochs": min_epochs})
-    settings = SearchSettings(
-        name,
-        num_configs,
-        1 if seed is None else seed,
-        delta or 0.0,
-        ETA if eta is None else eta,
-        1 if min_epochs is None else min_epochs,
-    )
+    kind, number = SEARCHES[name], own.get("num_configs")
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
-    if kind.drawn == "must" and num_configs is None:
+    if foreign := [key for key in own if key not in (*FOR_ALL, *kind.takes)]:
+        owner = next(other for other, row in SEARCHES.items() if foreign[0] in row.takes)
+        flag = f"--{owner}-{foreign[0].replace('_', '-')}"
+        raise BadInput(f"{flag} needs --search {owner}, got --search {name}")
+    if kind.drawn == "must" and number is None:
         raise BadInput(f"--search {name} needs --num-configs N, the number of configurations")
-    if num_configs is not None and num_configs < kind.fewest_configs:
-        raise BadInput(f"--num-configs >= {kind.fewest_configs} must hold, got {num_configs}")
-    if num_configs is not None and num_configs > MOST_CONFIGS:
-        raise BadInput(f"--num-configs <= {MOST_CONFIGS:,} must hold, got {num_configs}")
-    if num_configs is not None and kind.drawn == "never":
+    if number is not None and number < kind.fewest_configs:
+        raise BadInput(f"--num-configs >= {kind.fewest_configs} must hold, got {number}")
+    if number is not None and kind.drawn == "never":
         raise BadInput(f"--search {name} runs the whole grid; --num-configs needs {drawing}")
-    if seed is not None and num_configs is None:
-        raise BadInput("--search-seed draws configurations and needs --num-configs")
-    if ranges and num_configs is None:
-        raise BadInput(f"a range lo..hi needs --num-configs N and --search with one of {drawing}")
+    if number is None and ("seed" in own or ranges):
+        what = "--search-seed" if "seed" in own else "a range lo..hi"
+        raise BadInput(f"{what} needs --num-configs N and --search with one of {drawing}")
     if num_seeds < kind.fewest_seeds:
         raise BadInput(
             f"--search {name} needs {kind.fewest_seeds} seeds or more, because it analyses dev "
             f"before the last seed; got {num_seeds}"
         )
-    return settings
-
-
-def _check_own(name: str, given: Mapping[str, float | None]) -> None:
-    """Refuses a setting of another search."""
-    for setting, value in given.items():
-        if value is not None and setting not in SEARCHES[name].takes:
-            owners = ", ".join(other for other, row in SEARCHES.items() if setting in row.takes)
-            flag = f"--{owners}-{setting.replace('_', '-')}"
-            raise BadInput(f"{flag} needs --search {owners}, got {value:g} with {name}")
+    return SearchSettings(**own)

@@ -16,25 +16,20 @@ from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES
 from sweeps.plan.search_space import Range, parse_range
 
-KEYS = {
-    "name": "of the folder below --storage",
-    "question": "the question that the sweep answers",
-    "baseline": "the settings that all others are compared with",
-    "base": "the settings that all configurations share",
-    "grid": "lists of values: every combination runs",
-    "points": "a list of configurations instead of a grid",
-    "ranges": 'such as "1e-5..1e-3:log", for a search that draws',
-    "search": f"its name, or a table with {', '.join(SEARCH_FLAGS)}",
-    "seeds": "their number, or a list of them",
-    "profile": "settings of a paper",
+KEYS: dict[str, tuple[tuple[type, ...], str]] = {
+    "name": ((str,), "a text: of the folder below --storage"),
+    "question": ((str,), "a text: the question that the sweep answers"),
+    "baseline": ((dict,), "a table: the settings that all others are compared with"),
+    "base": ((dict,), "a table: the settings that all configurations share"),
+    "grid": ((dict,), "a table with lists of values: every combination runs"),
+    "points": ((list,), "a list of configurations instead of a grid"),
+    "ranges": ((dict,), 'a table with texts such as "1e-5..1e-3:log", for a search that draws'),
+    "search": ((str, dict), f"its name, or a table with {', '.join(SEARCH_FLAGS)}"),
+    "seeds": ((int, list), "their number, or a list of them"),
+    "profile": ((str,), "a text: settings of a paper"),
 }
-"""{key of a file: its content}"""
+"""{key of a file: its types and its content}"""
 REQUIRED = ("name", "question", "baseline")
-TYPES: dict[str, Any] = {
-    "name": str, "question": str, "profile": str,
-    "baseline": dict, "base": dict, "grid": dict, "ranges": dict, "points": list,
-}  # fmt: skip
-_WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list"}
 
 
 def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
@@ -43,24 +38,21 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
     try:
         table = tomllib.loads(path.read_bytes().decode())
         return _sweep(path, table)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"{path}: not valid TOML: {error}") from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
+    except (OSError, BadInput) as error:
+        raise BadInput(f"{path}: {getattr(error, 'strerror', error)}") from None
 
 
 def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
     for key, value in table.items():
         if key not in KEYS:
             raise unknown("key", key, KEYS)
-        if key in TYPES and not isinstance(value, TYPES[key]):
-            law = f"{key} must be {_WORDS[TYPES[key]]} ({KEYS[key]})"
-            raise BadInput(f"{law}, got {shown(value)}")
+        if type(value) not in KEYS[key][0] or not (value or key in ("grid", "points")):
+            raise BadInput(f"{key} must be {KEYS[key][1]}; got {shown(value)}")
     for key in REQUIRED:
-        if not table.get(key):
-            raise BadInput(f"a sweep must have a {key}: {KEYS[key]}")
+        if key not in table:
+            raise BadInput(f"a sweep must have a {key}, {KEYS[key][1]}")
     folder = str(path.resolve().parent)
     base = _settings("base", table.get("base", {}), folder)
     baseline = _settings("baseline", table["baseline"], folder)
@@ -120,18 +112,12 @@ def _flags(table: Mapping[str, Any]) -> dict[str, Any]:
     flags: dict[str, Any] = {}
     if "profile" in table:
         flags["profile"] = profile(table["profile"]) and table["profile"]
-    if "seeds" in table:
-        seeds = table["seeds"]
-        if isinstance(seeds, list) and seeds:
-            flags["seeds"] = ",".join(map(str, seeds))
-        elif type(seeds) is int and seeds >= 1:
-            flags["num_seeds"] = seeds
-        else:
-            raise BadInput(f"seeds must be a number or a list, got {shown(seeds)}")
+    if isinstance(seeds := table.get("seeds"), list):
+        flags["seeds"] = ",".join(map(str, seeds))
+    elif seeds:
+        flags["num_seeds"] = seeds
     search = table.get("search", {})
     search = {"name": search} if isinstance(search, str) else search
-    if not isinstance(search, dict):
-        raise BadInput(f"search must be {KEYS['search']}, got {shown(search)}")
     if (name := search.get("name", "grid")) not in SEARCHES:
         raise unknown("search", str(name), SEARCHES)
     for name, value in search.items():
@@ -139,7 +125,7 @@ def _flags(table: Mapping[str, Any]) -> dict[str, Any]:
             raise unknown("key of search", name, SEARCH_FLAGS)
         kind = SEARCH_FLAGS[name].kind
         if type(value) not in ({kind, int} if kind is float else {kind}):
-            raise BadInput(f"{name} of search must be {_WORDS[kind]}, got {shown(value)}")
+            raise BadInput(f"{name} of search must be of type {kind.__name__}, got {shown(value)}")
         flags[SEARCH_FLAGS[name].name] = value
     return flags
 

@@ -12,7 +12,7 @@ from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration, numbered
 from sweeps.ray_engine.cluster import Resources, can_run, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
-from sweeps.store.failures import LIMITS, Failure, Failures, first_line
+from sweeps.store.failures import LIMITS, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
 CHECK_SECONDS = 2.0  # between checks of the nodes
@@ -122,8 +122,6 @@ class Attempts:
             self.drive.finished(attempt.trial, report)
         else:
             self._fail(attempt, report)
-            if report.kind == "host memory":  # of a worker of a group
-                self._fewer_slots()
 
     def completed(self, tune_id: str) -> None:
         """Its process has ended."""
@@ -138,10 +136,7 @@ class Attempts:
         if not attempt.actor:  # it died before it began
             self.started(tune_id, getattr(error, "actor_id", None) or "")
         if not attempt.settled:
-            end = _death(error)
-            self._fail(attempt, end)
-            if end.kind == "host memory":
-                self._fewer_slots()
+            self._fail(attempt, _death(error))
         del self.live[tune_id]  # last: Ray may not answer in between
 
     def unlaunched(self, tune_id: str) -> None:
@@ -157,7 +152,7 @@ class Attempts:
             if attempt.settled:
                 continue
             if memory and attempt.actor and not node_of(attempt.actor)[1]:
-                self._fail(attempt, _death(error))
+                self._fail(attempt, _death(error), slot=False)
             else:
                 self._again.append((0.0, attempt.trial))
         if memory:
@@ -170,17 +165,20 @@ class Attempts:
                 f"out of memory: {numbered(self.slots, 'trial')} at a time from now on"
             )
 
-    def _fail(self, attempt: _Attempt, end: End) -> None:
+    def _fail(self, attempt: _Attempt, end: End, *, slot: bool = True) -> None:
+        """The end of an attempt by a fault; without memory it costs a `slot`."""
         node, _ = node_of(end.process or attempt.actor)
-        failure = Failure(end.kind, end.reason, node, hosts().get(node, "") if node else "")
         attempt.settled = True
-        again = self.failures.count(attempt.trial.name, failure)
+        again = self.failures.count(attempt.trial.name, end.kind)
         if again:
             pause = MEMORY_SECONDS if end.kind == "host memory" else 0.0
             self._again.append((time.monotonic() + pause, attempt.trial))
         elif end.kind == "device":
-            failure = replace(failure, reason=f"{end.reason}; {NOT_THE_PROCESS}")
-        self.drive.failed(attempt.trial, failure, again=again, traceback=end.traceback)
+            end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
+        where = f"{hosts().get(node, '')} ({node[:8]})" if node else ""  # a host may have several
+        self.drive.failed(attempt.trial, end, again=again, node=where)
+        if slot and end.kind == "host memory":
+            self._fewer_slots()
 
 
 def _death(error: Exception | None) -> End:

@@ -20,7 +20,6 @@ from rank_core.errors import BadInput
 from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
 from sweeps.plan.terminal import duration, numbered, print_error, say
 from sweeps.store.failures import first_line
-from sweeps.store.records import Records
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
@@ -152,13 +151,7 @@ def trial_resources(options: Options) -> Resources:
             f"{gpus_per_worker:g} GPU each; the cluster has {cpus:g} CPU and {gpus:g} GPU in all. "
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or add nodes"
         )
-    return Resources(
-        num_workers=n,
-        cpus=cpus_per_worker,
-        gpus=gpus_per_worker,
-        threads=options.cpus_per_worker,
-        slots=slots,
-    )
+    return Resources(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker, slots)
 
 
 def capacity(resource: str) -> float:
@@ -175,13 +168,6 @@ def capacity(resource: str) -> float:
     return max(float(ray.cluster_resources().get(resource, 0.0)), startable)
 
 
-def check_nodes(records: Records) -> None:
-    """Refuse a storage folder that some node does not share with the driver."""
-    if records.storage.is_local:
-        rule = "--storage must be seen by every node (a shared folder, or a URI such as s3://), but"
-        check_shared(records.folder, f"{rule} {records.storage.uri}")
-
-
 def check_shared(folder: Path, rule: str) -> None:
     """Refuse a folder that some node does not share with the driver; `rule` begins the message."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -189,18 +175,13 @@ def check_shared(folder: Path, rule: str) -> None:
         return
     probe = folder / f".shared-{uuid.uuid4().hex[:8]}"
     probe.write_text("seen")
+    answers = {}
     try:
-        answers = [
-            _sees.options(resources={f"node:{node['NodeManagerAddress']}": 0.001}).remote(
-                str(probe)
-            )
-            for node in nodes
-        ]
-        blind = [
-            node["NodeManagerHostname"]
-            for node, answer in zip(nodes, answers, strict=True)
-            if not _answer(answer)
-        ]
+        for node in nodes:
+            there = {f"node:{node['NodeManagerAddress']}": 0.001}
+            task = ray.remote(num_cpus=0, resources=there)(_exists).remote(str(probe))
+            answers[task] = node["NodeManagerHostname"]
+        blind = [host for task, host in answers.items() if not _answer(task)]
     finally:
         probe.unlink()
     if blind:
@@ -215,8 +196,7 @@ def _answer(answer: Any) -> bool:
         return True
 
 
-@ray.remote(num_cpus=0)
-def _sees(path: str) -> bool:
+def _exists(path: str) -> bool:
     return os.path.exists(path)
 
 

@@ -34,7 +34,7 @@ def rerank_on_cluster(
                 f"a shard needs {cpus} CPU and {gpus:g} GPU; the cluster has "
                 f"{capacity('CPU'):g} CPU and {capacity('GPU'):g} GPU in all"
             )
-        task = ray.remote(_shard).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
+        task = ray.remote(rerank_shard).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
         waiting: dict[Any, int] = {task.remote(job, shard): shard for shard in shards}
         say(f"{numbered(len(waiting), 'shard')} on the cluster")
         while waiting:
@@ -43,10 +43,6 @@ def rerank_on_cluster(
                 yield waiting.pop(done)
     finally:
         disconnect()
-
-
-def _shard(job: RerankJob, shard: int) -> None:
-    rerank_shard(job, shard)
 
 
 def _get(done: Any) -> None:

@@ -1,14 +1,19 @@
-"""The Ray engine: Ray Tune runs the trials of a feed and reports their ends."""
+"""The Ray engine: Ray Tune runs the trials of a search and reports their ends, in a thread that can
+be given up: without Ray's GCS, calls to Ray never return."""
 
 import gc
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import cloudpickle, tune
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune import Callback, PlacementGroupFactory
@@ -20,25 +25,28 @@ from sweeps.engine import EngineLost
 from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
-from sweeps.plan.terminal import numbered, say
+from sweeps.plan.terminal import duration, numbered, say
 from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
     DRIVER_CPU,
     Resources,
-    check_nodes,
+    check_shared,
     connect,
     disconnect,
     trial_resources,
 )
 from sweeps.ray_engine.prepare import prepare_nodes
 from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
-from sweeps.ray_engine.trial_process import DEV, EPOCHS, PlacedTask, run_in_train, run_in_tune
-from sweeps.ray_engine.tuner_thread import Turn, run_until_lost
+from sweeps.ray_engine.trial_process import DEV, EPOCHS, run_in_train, run_in_tune
 from sweeps.store.failures import first_line
 from sweeps.store.storage import StorageAway
 
 LOW_MEMORY = re.compile("low on memory|out of memory issue")  # in Ray's errors
 BREAKDOWNS = 5  # of Tune, without a finished trial in between
+LOOK_SECONDS = 0.5  # between looks at Ray's processes
+PROBE_SECONDS = 5.0  # between questions to the GCS
+SILENT_SECONDS = 45.0  # without an answer of the GCS, after which Ray counts as dead
+GOODBYE_SECONDS = 5.0  # for a Tuner that was given up
 MOST_EPOCHS = 10**6  # of ASHA's rungs; a trial ends itself
 RESTARTS = 1  # of Ray on this machine, likewise
 
@@ -54,7 +62,11 @@ def run_trials(drive: Drive, options: Options) -> None:
         try:
             connect(options.num_workers, options.code)
             resources = trial_resources(options)
-            check_nodes(drive.records)
+            if drive.records.storage.is_local:
+                rule = (
+                    "--storage must be seen by every node (a shared folder or a URI such as s3://)"
+                )
+                check_shared(drive.records.folder, f"{rule}, but {drive.records.storage.uri}")
             prepare_nodes([trial.cell.config for trial in drive.feed.ahead])
             say(
                 f"{numbered(len(drive.feed.ahead), 'trial')} on {numbered(resources.slots, 'slot')}"
@@ -125,12 +137,97 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
         ),
     )
     try:
-        lost = run_until_lost(tuner.fit, turn)
+        lost = _until_lost(tuner.fit, turn)
         return NoNode(lost) if lost else None
     except Exception as error:
         return _cause(error)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+class Turn:
+    """The attempts, used by one thread at a time, and by the Tuner only until it is given up."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts, self._lock, self._over = attempts, threading.Lock(), False
+
+    def __enter__(self) -> Attempts:
+        self._lock.acquire()
+        if self._over:
+            self._lock.release()
+            raise RuntimeError("this Tuner was given up")
+        return self._attempts
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def end(self) -> None:
+        """Refuses further use; waits a while for a use that has begun."""
+        begun = not self._lock.acquire(timeout=GOODBYE_SECONDS)
+        self._over = True
+        if not begun:
+            self._lock.release()
+
+
+def _until_lost(work: Callable[[], Any], turn: Turn) -> str:
+    """Runs `work` in a thread to its end, and raises its error. Where Ray dies, gives it up and
+    returns the reason."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="tune")
+    thread.start()
+    probe = _Probe()
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_SECONDS)
+            if thread.is_alive() and (lost := _dead_process() or probe.silence()):
+                return lost
+    finally:
+        turn.end()
+        thread.join(GOODBYE_SECONDS)
+    if errors:
+        raise errors[0]
+    return ""
+
+
+def _dead_process() -> str:
+    """What of a Ray that this command has started has died; "" for nothing."""
+    node = ray._private.worker._global_node
+    processes: dict[str, list[Any]] = node.all_processes if node else {}
+    for name in ("gcs_server", "raylet"):
+        for info in processes.get(name, []):
+            if info.process.poll() is not None:
+                return f"Ray has died on this machine (its {name})"
+    return ""
+
+
+class _Probe:
+    """A question to the GCS every few seconds, from threads of its own."""
+
+    _asked, _answered = 0.0, True
+
+    def silence(self) -> str:
+        """The reason to give Ray up, "" while it answers."""
+        now = time.monotonic()
+        if not self._answered:
+            if now - self._asked < SILENT_SECONDS:
+                return ""
+            return f"Ray has not answered for {duration(now - self._asked)}"
+        if now - self._asked >= PROBE_SECONDS:
+            self._asked, self._answered = now, False
+            threading.Thread(target=self._ask, daemon=True, name="probe").start()
+        return ""
+
+    def _ask(self) -> None:
+        with suppress(Exception):  # an answer, too: Tune meets the same error
+            ray.nodes()
+        self._answered = True
 
 
 def _scheduler(options: Options) -> TrialScheduler:
@@ -160,11 +257,9 @@ def _cause(error: BaseException) -> Exception:
 
 
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
-    placed: PlacedTask = config["placed"]
-    bundle = {"CPU": placed.resources.cpus, "GPU": placed.resources.gpus}
-    if placed.resources.num_workers > 1:
-        bundle = {"CPU": DRIVER_CPU}
-    return PlacementGroupFactory([bundle])
+    resources: Resources = config["resources"]
+    bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
+    return PlacementGroupFactory([{"CPU": DRIVER_CPU} if resources.num_workers > 1 else bundle])
 
 
 def error_of(trial: TuneTrial) -> Exception | None:
@@ -203,7 +298,7 @@ class _Search(_Adapter, Searcher):
             trial = attempts.next(trial_id)
             if trial:
                 task = trial_task(trial, attempts.drive.records, self.options)
-                return {"placed": PlacedTask(task, self.resources)}
+                return {"task": task, "resources": self.resources}
             return Searcher.FINISHED if attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:

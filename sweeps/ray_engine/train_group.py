@@ -17,7 +17,7 @@ from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial import trial_streams
 from rank_core.trial.trial_result import Progress
 from sweeps.ray_engine.cluster import Resources
-from sweeps.ray_engine.trial_process import run_group
+from sweeps.ray_engine.trial_process import end_of_group, run_group
 from sweeps.report.speedup import Timing
 
 
@@ -41,15 +41,8 @@ def timed(config: TrialConfig, resources: Resources) -> Timed:
     try:
         timings: Timed = run_group(_worker, work, resources, f"scaling-{resources.num_workers}")
     except train.TrainingFailedError as error:
-        raise GroupFailed(_reason(error)) from error
+        raise GroupFailed(end_of_group(error).reason) from error
     return timings
-
-
-def _reason(error: Exception) -> str:
-    """The error of the lowest failed rank in a line; else that of the group."""
-    for rank, failure in sorted(getattr(error, "worker_failures", {}).items()):
-        return f"rank {rank}: {(str(failure).strip() or repr(failure)).splitlines()[-1]}"
-    return str(error).strip().splitlines()[-1]
 
 
 def _worker(work: dict[str, Any]) -> Timed:

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -29,20 +29,12 @@ LOST_NODE = ("node has died", "node failure", "owner has died")
 _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
 
 
-@dataclass(frozen=True)
-class PlacedTask:
-    """A trial with its resources."""
-
-    task: TrialTask
-    resources: Resources
-
-
 def run_in_tune(config: dict[str, Any]) -> None:
-    """A Tune trial that computes in its own process. Its `config` holds the `PlacedTask`, and what
-    it reports to Tune a `Report`; one that competes also has its epochs and best value on dev after
-    a validation before the end, by which ASHA stops it."""
-    placed: PlacedTask = config["placed"]
-    task, best = placed.task, float("-inf")
+    """A Tune trial that computes in its own process. Its `config` holds the trial's `task` and
+    `resources`, and what it reports to Tune a `Report`; one that competes also has its epochs and
+    best value on dev after a validation before the end, by which ASHA stops it."""
+    task: TrialTask = config["task"]
+    best = float("-inf")
     for report in attempt(task):
         judged = {}
         if task.competes and isinstance(report, Progress) and report.dev is not None:
@@ -59,11 +51,10 @@ def run_in_train(config: dict[str, Any]) -> None:
     """A Tune trial that drives a Ray Train group and computes nothing itself."""
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    placed: PlacedTask = config["placed"]
     name = f"train-{tune.get_context().get_trial_id()}"
     callbacks = [TuneReportCallback()]
     try:
-        run_group(_train_worker, config, placed.resources, name, callbacks)
+        run_group(_train_worker, config, config["resources"], name, callbacks)
     except Exception as error:  # Ray Train has several classes
         tune.report({"report": end_of_group(error)})
 
@@ -111,11 +102,10 @@ def _train_worker(config: dict[str, Any]) -> None:
     """Runs a trial in one worker; its error ends the group."""
     from ray.train.torch import get_device
 
-    placed: PlacedTask = config["placed"]
-    if placed.resources.gpus:
+    if config["resources"].gpus:
         torch.cuda.set_device(get_device())
     try:
-        for report in compute(placed.task):
+        for report in compute(config["task"]):
             train.report({"report": report})
     except Exception as error:
         actor = ray.get_runtime_context().get_actor_id() or ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.plan.plan import Plan, Trial
-from sweeps.search.search import Block, Decision, Known, Search, dev_values
+from sweeps.search.search import Block, Decision, Known, Search, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED, TrialStatus
 
@@ -29,18 +29,12 @@ class AshaSearch(Search):
         """The rule, and that it is not reproducible to the trial."""
         _check(plan)
         yield from super().plan_lines(plan)
-        search, first = plan.search, plan.seeds[0]
+        least, eta = plan.search.min_epochs, plan.search.eta
         yield (
-            f"            with seed {first} a configuration stops after {search.min_epochs}, "
-            f"{search.min_epochs * search.eta}, ... epochs unless it is among"
-        )
-        yield (
-            f"            the best 1/{search.eta} on dev so far; those that reach the end run "
-            f"all {len(plan.seeds)} seeds;"
-        )
-        yield (
-            f"            at most {plan.num_trials} trials; which ones stop depends on the "
-            "order of their reports"
+            f"            with seed {plan.seeds[0]} a configuration stops after {least}, "
+            f"{least * eta}, ... epochs unless it is among the best 1/{eta} on dev so far; those "
+            f"that reach the end run all {len(plan.seeds)} seeds; at most {plan.num_trials} "
+            "trials; which ones stop depends on the order of their reports"
         )
 
     def decide(self) -> Decision:
@@ -77,32 +71,23 @@ class AshaSearch(Search):
 
     def _standing(self, trial: Trial) -> dict[str, Any]:
         status = self.status(trial)
-        used = [t for t in self._seeds_of(trial) if self.status(t) in USED]
+        seeds = [t for t in self.decision.wanted if t.cell.cell == trial.cell.cell]
+        used = [t for t in seeds if self.status(t) in USED]
         means = [float(dev_values(self.records, t).mean()) for t in used]
+        fate = "stopped" if status == TrialStatus.STOPPED else "a trial was lost"
+        left = status is not None and not used
         return {
             "cell": trial.cell.cell,
             "dev_mean": sum(means) / len(means) if means else None,
             "num_seeds": len(used),
-            "left_after": None if status is None or used else 0,
-            "reason": None if status is None or used else _fate(status),
+            "left_after": 0 if left else None,
+            "reason": fate if left else None,
         }
-
-    def _seeds_of(self, trial: Trial) -> Iterator[Trial]:
-        return (t for t in self.decision.wanted if t.cell.cell == trial.cell.cell)
-
-
-def _fate(status: str) -> str:
-    return "stopped" if status == TrialStatus.STOPPED else "a trial was lost"
 
 
 def _check(plan: Plan) -> None:
     """Refuse a plan without two configurations to compare after whole epochs of one model."""
-    competing = [cell.config for cell in plan.cells[1:] if not cell.deterministic]
-    if len(competing) < 2:
-        raise BadInput(
-            "--search asha needs 2 configurations or more beside the baseline that training can "
-            f"change, got {len(competing)}"
-        )
+    competing = [cell.config for cell in competitors(plan)]
     if any(config.evaluation.folds or config.training.max_steps for config in competing):
         raise BadInput(
             "--search asha counts epochs of one model, without evaluation.folds and "

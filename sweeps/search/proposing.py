@@ -1,15 +1,17 @@
-"""Configurations that a model of the dev values proposes, each run with every seed.
+"""Configurations that a model of the dev values (Optuna's) proposes, each run with every seed.
 
 The value of a configuration is its mean over seeds, so that no proposal depends on a single lucky
 run. The next proposal depends on the proposals so far, on the results of the earlier ones, in
 whatever order they end, and on the number that runs at a time. Each proposal is on disk before its
-launch and never repeated. Only points that are valid for the plan are proposed.
+launch and never repeated. Only points that are valid for the plan are proposed. Every proposal has
+a new study with all earlier results, so that no state of Optuna is lost with a killed driver.
 """
 
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +19,33 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
 
 from rank_core.errors import BadInput
 from rank_core.seeding import derive
 from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
+from sweeps.plan.search_space import Space
 from sweeps.plan.terminal import numbered
-from sweeps.search.sampler import AT_RANDOM, Seen, propose, write_study
 from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
 from sweeps.store.plan_description import described_cells
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
 
+AT_RANDOM = 10
+"""The number of ended proposals below which a proposal is drawn at random."""
+Seen = tuple[Mapping[str, Any], float | None, bool]
+"""Values of an earlier proposal, its dev value, and True if it has ended."""
 ASKS = 50
 """Attempts at a proposal before a point is drawn at random, as most of the space may be infeasible
 or have run."""
@@ -40,13 +56,15 @@ class ProposingSearch(Search):
 
     def __init__(self, plan: Plan, known: Known, records: Records) -> None:
         super().__init__(plan, known, records)
+        self._at_once, self._most = plan.search.at_once, plan.search.num_configs or 0
         self._path = f"search-{_identity(plan)}.json"
         self._points: list[Settings] = []
         self._refused: list[Settings] = []
         self._exhausted = False
-        self._shown: dict[str, tuple[float | None] | None] = {}  # {cell: its dev value}
-        for proposal in self._read()[: self._most]:
-            if not self._accept(proposal["point"]):
+        self._shown: list[bool] = []  # which proposals had ended in the last study
+        self._values: dict[str, float | None] = {}  # of ended cells
+        for point in self._read()[: self._most]:
+            if not self._accept(point):
                 break  # a newer version rejects it: later proposals are made again
 
     @classmethod
@@ -61,14 +79,6 @@ class ProposingSearch(Search):
         yield f"            the first {AT_RANDOM + without} at random, later ones by the dev values"
         yield f"            of all earlier ones but the last {without};"
         yield f"            at most {plan.max_trials} trials, of which these are known:"
-
-    @property
-    def _at_once(self) -> int:
-        return self.plan.search.at_once
-
-    @property
-    def _most(self) -> int:
-        return self.plan.search.num_configs or 0
 
     def decide(self) -> Decision:
         """The baseline, then every proposal, with all seeds."""
@@ -97,37 +107,27 @@ class ProposingSearch(Search):
     def block(self, trial: Trial) -> Block:
         """A configuration with all its seeds, whose mean is its value."""
         cell = trial.cell
-        trials = tuple(ahead for ahead in self.ahead if ahead.cell.cell == cell.cell)
+        trials = tuple(ahead for ahead in self.unstarted if ahead.cell.cell == cell.cell)
         return Block(trials, f"{numbered(len(trials), 'trial')} of {cell.label}")
 
     def describe(self) -> None:
         """Also store the proposals as a study for optuna-dashboard."""
         super().describe()
-        with suppress(Exception):  # for optuna-dashboard only: the search does not need it
-            self._keep_study()
-
-    def _keep_study(self) -> None:
-        before, shown = self._shown, {}
-        for cell in self._proposals:
-            ended = self._settled(cell)
-            shown[cell.cell] = before.get(cell.cell) or ((self._value(cell),) if ended else None)
-        if shown == before:
+        ended = [self._settled(cell) for cell in self._proposals]
+        if ended == self._shown:
             return
-        proposals = [
-            (cell.label, (point, ended[0] if ended else None, ended is not None))
-            for cell, point in zip(self._proposals, self._points, strict=True)
-            for ended in [shown[cell.cell]]
-        ]
-        path = self._path.removesuffix(".json") + ".optuna.log"
-        experiment, space = self.plan.experiment.name, self.plan.space
-        with TemporaryDirectory() as folder:
-            write_study(Path(folder, path), experiment, space, proposals)
-            self.records.storage.put(self.records.path(path), Path(folder, path))
-        self._shown = shown
+        # The search does not need it.
+        with suppress(Exception), TemporaryDirectory() as folder:
+            file = Path(folder, self._path).with_suffix(".optuna.log")
+            labels = (cell.label for cell in self._proposals)
+            proposals = list(zip(labels, self._seen(ended), strict=True))
+            write_study(file, self.plan.experiment.name, self.plan.space, proposals)
+            self.records.storage.put(self.records.path(file.name), file)
+            self._shown = ended
 
     def begun(self) -> Mapping[str, Any]:
         """The trials without configurations that lack a seed, whose means are not comparable."""
-        later = {trial.cell.cell for trial in self.ahead}
+        later = {trial.cell.cell for trial in self.unstarted}
         complete = tuple(cell for cell in self.plan.cells if cell.cell not in later)
         search = {**self.described(), "proposed": len(complete) - 1, "over": False}
         return {**described_cells(replace(self.plan, cells=complete)), "search": search}
@@ -155,22 +155,24 @@ class ProposingSearch(Search):
         """The model's proposals, then the rest of the space at random."""
         search, space, number = self.plan.search, self.plan.space, len(self._points)
         seed = derive(search.seed, search.name, number)
-        proposals = propose(search.name, space, list(self._seen()), seed=seed % 2**32)
+        ended = [earlier < self._num_used for earlier in range(number)]
+        proposals = propose(search.name, space, list(self._seen(ended)), seed=seed % 2**32)
         for values in itertools.islice(proposals, ASKS):
             if (point := space.point(values)) is not None:
                 yield point
         yield from itertools.islice(space.drawn(seed), DRAWS)
 
-    def _seen(self) -> Iterator[Seen]:
-        for number, (cell, point) in enumerate(zip(self._proposals, self._points, strict=True)):
-            ended = number < self._num_used
-            yield point, self._value(cell) if ended else None, ended
+    def _seen(self, ended: Sequence[bool]) -> Iterator[Seen]:
+        for cell, point, over in zip(self._proposals, self._points, ended, strict=True):
+            yield point, self._value(cell) if over else None, over
 
     def _value(self, cell: PlannedCell) -> float | None:
-        """The mean on dev over the seeds that ended with scores; None without any."""
-        used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
-        means = [dev_values(self.records, trial).mean() for trial in used]
-        return float(np.mean(means)) if means else None
+        """The mean on dev over the seeds of an ended cell with scores; None without any."""
+        if cell.cell not in self._values:
+            used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
+            means = [dev_values(self.records, trial).mean() for trial in used]
+            self._values[cell.cell] = float(np.mean(means)) if means else None
+        return self._values[cell.cell]
 
     def _settled(self, cell: PlannedCell) -> bool:
         return all(self.status(trial) is not None for trial in self._trials(cell))
@@ -188,13 +190,12 @@ class ProposingSearch(Search):
         self._points.append(point)
         return True
 
-    def _read(self) -> list[Any]:
+    def _read(self) -> list[Settings]:
         content = self.records.read_file(self._path)
         if content is None:
             return []
         try:
-            proposals = json.loads(content)["proposals"]
-            return [{"point": dict(proposal["point"])} for proposal in proposals]
+            return [dict(proposal["point"]) for proposal in json.loads(content)["proposals"]]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
                 f"{self.records.uri}/{self._path} must hold the proposals of this search; move it "
@@ -204,8 +205,8 @@ class ProposingSearch(Search):
     def _write(self) -> None:
         """All proposals, including those of an earlier command for more configurations."""
         proposals = [
-            {"point": dict(point), "cell": cell.cell, "knew": max(0, number - self._at_once + 1)}
-            for number, (point, cell) in enumerate(zip(self._points, self._proposals, strict=True))
+            {"point": dict(point), "cell": cell.cell}
+            for point, cell in zip(self._points, self._proposals, strict=True)
         ]
         content = json.dumps({"proposals": proposals}, indent=1)
         self.records.write_file(self._path, content.encode())
@@ -216,3 +217,69 @@ def _identity(plan: Plan) -> str:
     cells share."""
     shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
+
+
+def propose(
+    name: str, space: Space, seen: Sequence[Seen], *, seed: int
+) -> Iterator[dict[str, Any]]:
+    """An endless sequence of values for the settings of the space. Later proposals avoid the
+    neighbourhood of rejected ones. Maximises; a value of None is a failure."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = _distributions(space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study = optuna.create_study(direction="maximize", sampler=_sampler(name, seed))
+        for values, value, ended in seen:
+            study.add_trial(_study_trial(values, value, ended, distributions))
+        while True:
+            yield study.ask(distributions).params
+
+
+def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[str, Seen]]) -> None:
+    """The proposals with their labels as a study called `name`, in a file that optuna-dashboard and
+    optuna's plots open (`JournalFileBackend`)."""
+    distributions = _distributions(space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
+        for label, (values, value, ended) in proposals:
+            trial = _study_trial(values, value, ended, distributions)
+            trial.set_user_attr("label", label)
+            study.add_trial(trial)
+
+
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    if name == "gp":
+        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
+    assert name == "tpe", name
+    # Settings interact: the effect of a stride depends on its window.
+    return optuna.samplers.TPESampler(
+        seed=seed, n_startup_trials=AT_RANDOM, multivariate=True, constant_liar=True
+    )
+
+
+def _study_trial(
+    values: Mapping[str, Any],
+    value: float | None,
+    ended: bool,
+    distributions: dict[str, BaseDistribution],
+) -> optuna.trial.FrozenTrial:
+    state = TrialState.RUNNING if not ended else TrialState.COMPLETE
+    if ended and value is None:
+        state = TrialState.FAIL
+    params = {name: values.get(name) for name in distributions}
+    result = value if ended else None
+    return create_trial(state=state, value=result, params=params, distributions=distributions)
+
+
+def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    distributions: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(values) for name, values in space.axes().items()
+    }
+    for name, span in space.ranges.items():
+        if span.whole:
+            distributions[name] = IntDistribution(int(span.low), int(span.high), log=span.log)
+        else:
+            distributions[name] = FloatDistribution(span.low, span.high, log=span.log)
+    return distributions

@@ -8,12 +8,11 @@ remaining seeds, so that the table compares equal seeds.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rank_core.errors import BadInput
 from rank_core.stats.racing import FIRST_ANALYSIS, Race, Verdict, race_so_far
 from rank_core.stats.scopes import Floats
-from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import say
-from sweeps.search.search import Decision, Known, Search, dev_values
+from sweeps.search.search import Decision, Known, Search, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
 
@@ -26,7 +25,7 @@ class RaceSearch(Search):
 
     def __init__(self, plan: Plan, known: Known, records: Records) -> None:
         super().__init__(plan, known, records)
-        self.competitors = {cell.cell: cell for cell in _competitors(plan)}
+        self.competitors = {cell.cell: cell for cell in competitors(plan)}
         self._values: dict[str, Floats] = {}
         self._announced: int | None = None  # verdicts printed so far
 
@@ -105,7 +104,6 @@ class RaceSearch(Search):
     def described(self) -> Mapping[str, Any]:
         """The verdicts, and the seeds and reasons of eliminations."""
         race, seeds = self.race(), len(self.plan.seeds)
-        label = {name: cell.label for name, cell in self.competitors.items()}
         judged = {
             judgment.configuration: (verdict, judgment)
             for verdict in race.verdicts
@@ -122,15 +120,12 @@ class RaceSearch(Search):
                 "left_after": standing.left_after,
                 "reason": "a trial was lost" if lost else None,
             }
-            if standing.configuration in judged and not line["reason"]:
+            if standing.configuration in judged and not lost:
                 verdict, judgment = judged[standing.configuration]
-                line |= {
-                    "reason": f"{judgment.gap:.4f} below {label[verdict.leader]} on dev",
-                    "leader": verdict.leader,
-                    "gap": judgment.gap,
-                    "p": judgment.p,
-                    "level": verdict.level,
-                }
+                leader = self.competitors[verdict.leader].label
+                line["reason"] = f"{judgment.gap:.4f} below {leader} on dev"
+                line |= {"leader": verdict.leader, "gap": judgment.gap, "p": judgment.p}
+                line["level"] = verdict.level
             standings.append(line)
         return {
             "name": self.plan.search.name,
@@ -143,13 +138,3 @@ class RaceSearch(Search):
             "launched_by_design": len(self.decision.wanted),
             "whole_grid": sum(1 for _ in self.plan.trials()),
         }
-
-
-def _competitors(plan: Plan) -> list[PlannedCell]:
-    competitors = [cell for cell in plan.cells[1:] if not cell.deterministic]
-    if len(competitors) < 2:
-        raise BadInput(
-            "a race needs 2 configurations or more besides the baseline, not deterministic; got "
-            f"{', '.join(cell.label for cell in competitors) or 'none'}"
-        )
-    return competitors

@@ -5,15 +5,16 @@ order or the number of slots.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from rank_core.errors import BadInput
 from rank_core.stats.scopes import Floats
-from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.search_options import SEARCHES
 from sweeps.plan.terminal import numbered, say
 from sweeps.store.plan_description import described_cells
@@ -42,11 +43,31 @@ class Block:
     what: str  # for messages
 
 
+class Limit:
+    """What may keep the trials of a search from starting; this one keeps none."""
+
+    held_back = ""  # the reason why no more trials start
+    admitted: Collection[str] = ()  # names of trials that may start in any case
+
+    def admits(self, trial: Trial) -> bool:
+        """True if a trial may start now; without `held_back`, that is not known yet."""
+        return True
+
+    def started(self, trial: Trial) -> None:
+        """A trial starts."""
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """A trial has ended."""
+
+
 class Search(ABC):
-    """A feed over the decisions of `decide`; a subclass decides."""
+    """The source of trials, for an engine: what `decide` of a subclass wants. Only the driver's
+    thread calls it, and it never blocks. An engine runs a trial again whose process or node died; a
+    search sees the final end only."""
 
     def __init__(self, plan: Plan, known: Known, records: Records) -> None:
         self.plan, self.records = plan, records
+        self.limit = Limit()
         self._known = known
         self._launched: set[str] = set()
         self._status: dict[str, str | None] = {}
@@ -83,7 +104,7 @@ class Search(ABC):
         return self._status[trial.name]
 
     @property
-    def ahead(self) -> tuple[Trial, ...]:
+    def unstarted(self) -> tuple[Trial, ...]:
         """Wanted trials that were not launched and have not ended."""
         return tuple(
             trial
@@ -92,19 +113,31 @@ class Search(ABC):
         )
 
     @property
+    def ahead(self) -> tuple[Trial, ...]:
+        """Those of them that may still start."""
+        limit = self.limit
+        return tuple(t for t in self.unstarted if not limit.held_back or t.name in limit.admitted)
+
+    @property
     def wanted(self) -> tuple[Trial, ...]:
         """All trials so far, including ended ones."""
         return self.decision.wanted
 
     def next(self) -> Trial | None:
-        """The first trial ahead that no other sweep has finished meanwhile."""
+        """The trial to launch now; None: none at this moment. Called several times a second, and
+        after every end of a trial, until `over`. Waiting costs warm processes, so it is any trial
+        that will be needed."""
         while trial := next(iter(self.ahead), None):
-            if not self.ended_elsewhere(trial):
-                self.launch(trial)
-                return trial
+            if self.limit.admits(trial):
+                if not self._ended_elsewhere(trial):
+                    self._launched.add(trial.name)
+                    self.limit.started(trial)
+                    return trial
+            elif not self.limit.held_back:
+                return None
         return None
 
-    def ended_elsewhere(self, trial: Trial) -> bool:
+    def _ended_elsewhere(self, trial: Trial) -> bool:
         """True if another sweep of the storage has finished this trial, which then counts as ended.
         Two sweeps that launch it at the same time both compute it."""
         status = self._known(trial) if self.records.finished(trial.name) else None
@@ -114,30 +147,33 @@ class Search(ABC):
         self.ended(trial, status)
         return True
 
-    def launch(self, trial: Trial) -> None:
-        """Record that a trial is launched."""
-        self._launched.add(trial.name)
+    @property
+    def complete(self) -> bool:
+        """True once every trial of the search was launched."""
+        return self.decision.final and not self.unstarted
 
     @property
     def over(self) -> bool:
-        """True once every trial of the search was launched."""
-        return self.decision.final and not self.ahead
+        """True once no trial can follow, whatever the results of the running ones."""
+        return not self.ahead if self.limit.held_back else self.complete
 
     def block(self, trial: Trial) -> Block | None:
         """The trials that start together with a trial ahead: all of its seed, so that cells get
         equally many seeds. None: not decided yet."""
-        trials = tuple(ahead for ahead in self.ahead if ahead.seed == trial.seed)
+        trials = tuple(ahead for ahead in self.unstarted if ahead.seed == trial.seed)
         return Block(trials, f"{numbered(len(trials), 'trial')} with seed {trial.seed}")
 
     def begun(self) -> Mapping[str, Any]:
         """The changes of `sweep.json` if no further trial starts, with which the report of the
         finished ones is complete."""
         begun = {trial.seed for trial in self.decision.wanted}
-        begun -= {trial.seed for trial in self.ahead}
+        begun -= {trial.seed for trial in self.unstarted}
         return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
 
     def ended(self, trial: Trial, status: str) -> None:
-        """Record the end and decide again."""
+        """A trial has ended for good: done or collapsed (its result is in the storage), stopped by
+        ASHA, failed or diverged. Decides again."""
+        self.limit.ended(trial, status)
         self._status[trial.name] = status
         self._now = None
         self.describe()
@@ -164,6 +200,17 @@ class Listed(Search):
     def decide(self) -> Decision:
         """All trials, whatever their results."""
         return Decision(tuple(self.plan.trials()), final=True)
+
+
+def competitors(plan: Plan) -> list[PlannedCell]:
+    """The configurations of a search that compares runs on dev; refuses fewer than two."""
+    competing = [cell for cell in plan.cells[1:] if not cell.deterministic]
+    if len(competing) < 2:
+        raise BadInput(
+            f"--search {plan.search.name} needs 2 configurations or more besides the baseline that "
+            f"training can change, got {', '.join(cell.label for cell in competing) or 'none'}"
+        )
+    return competing
 
 
 def source(plan: Plan) -> str:

@@ -85,16 +85,16 @@ def living_driver(records: Records, now: Callable[[], float] = time.time) -> Dri
 def only_driver(records: Records, now: Callable[[], float] | None = None) -> Iterator[Driver]:
     """This process as the driver of a sweep while the block runs; raises `BadInput` where another
     command drives it. Two drivers would run every trial twice."""
-    pid = os.getpid()
+    pid, user = os.getpid(), str(os.getuid())
+    with suppress(KeyError, OSError):  # a container may have a number without a name
+        user = getpass.getuser()
     driver = Driver(
-        socket.gethostname(), pid, uuid.uuid4().hex, process_start(pid), _user(), time.time()
+        socket.gethostname(), pid, uuid.uuid4().hex, process_start(pid), user, time.time()
     )
     _acquire(records, driver, now or records.storage.now)
     records.command = driver.command
     over = threading.Event()
-    touching = threading.Thread(
-        target=touch, args=(records, driver, over), daemon=True, name="driver"
-    )
+    touching = threading.Thread(target=touch, args=(records, driver, over), daemon=True)
     touching.start()
     try:
         yield driver
@@ -102,7 +102,7 @@ def only_driver(records: Records, now: Callable[[], float] | None = None) -> Ite
         over.set()
         touching.join(SETTLE_SECONDS)
         with suppress(Exception):  # otherwise it is taken over once this process has ended
-            if _is(read_driver(records), driver):
+            if (now_driving := read_driver(records)) and now_driving.command == driver.command:
                 records.storage.remove(records.path(FILE))
 
 
@@ -115,7 +115,7 @@ def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None
         records.storage.write(path, _content(driver))
         time.sleep(SETTLE_SECONDS)
         holder = read_driver(records)
-    if not _is(holder, driver):
+    if holder is None or holder.command != driver.command:
         raise BadInput(
             f"one command at a time may drive a sweep, and {records.uri} is driven by "
             f"{holder.text() if holder else 'another command'}. Wait for it or end it there; it "
@@ -143,7 +143,7 @@ def touch(
     while not over.wait(seconds):
         try:
             current = read_driver(records, wait=False)
-            if current is not None and not _is(current, driver):
+            if current is not None and current.command != driver.command:
                 (taken_over or _end_this_process)(records, current)
                 return
             content = _content(replace(driver, touched=time.time()))
@@ -166,19 +166,8 @@ def _end_this_process(records: Records, other: Driver) -> None:
     os._exit(TAKEN_OVER)
 
 
-def _is(one: Driver | None, other: Driver) -> bool:
-    return one is not None and one.command == other.command
-
-
 def _content(driver: Driver) -> bytes:
     return json.dumps(asdict(driver), indent=1).encode()
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may have a number without a name
-        return str(os.getuid())
 
 
 def process_start(pid: int) -> str:

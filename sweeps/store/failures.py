@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rank_core.errors import OUT_OF_MEMORY
@@ -33,9 +32,6 @@ WORDS = {
 }
 """Readable names of kinds; the others are readable as they are."""
 
-GOOD = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)
-"""The last attempt of such a trial was not lost."""
-
 _DEVICE = re.compile(
     r"AcceleratorError|CUDA (driver |unknown )?error|Triton Error|CU[A-Z]+_STATUS_|NCCL|NVLink"
     r"|\bXid\b|ECC error|GPU is lost|No CUDA GPUs|device-side assert|illegal memory access"
@@ -43,21 +39,6 @@ _DEVICE = re.compile(
     re.IGNORECASE,
 )
 _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The end of an attempt without a result."""
-
-    kind: Kind
-    reason: str
-    node: str = ""  # Ray's id of its node; empty without one
-    host: str = ""  # that node's name
-
-    @property
-    def where(self) -> str:
-        """The node in tables and messages; Ray may have several on one host."""
-        return f"{self.host} ({self.node[:8]})" if self.node else ""
 
 
 def kind_of_reason(reason: str) -> Kind:
@@ -85,10 +66,10 @@ class Failures:
     def __init__(self) -> None:
         self._of_trial: Counter[tuple[str, Kind]] = Counter()
 
-    def count(self, trial: str, failure: Failure) -> bool:
+    def count(self, trial: str, kind: Kind) -> bool:
         """Counts a failure; returns True if the trial is retried."""
-        self._of_trial[trial, failure.kind] += 1
-        return self._of_trial[trial, failure.kind] <= LIMITS[failure.kind]
+        self._of_trial[trial, kind] += 1
+        return self._of_trial[trial, kind] <= LIMITS[kind]
 
 
 def lost_by_kind(
@@ -102,10 +83,10 @@ def lost_by_kind(
         recorded[failure["cell"], failure["seed"]] += 1
         kinds[in_words(failure["kind"])] += 1
     for trial in trials:
-        status = trial["status"]
-        diverged = status == TrialStatus.DIVERGED
+        diverged = trial["status"] == TrialStatus.DIVERGED
         kinds["diverged"] += diverged
-        lost = int(trial["attempts"]) - (diverged or status in GOOD)
+        good = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)  # the last attempt was not lost
+        lost = int(trial["attempts"]) - (diverged or trial["status"] in good)
         kinds["interrupted"] += max(0, lost - recorded[trial["cell"], trial["seed"]])
     return {kind: number for kind, number in kinds.most_common() if number}
 

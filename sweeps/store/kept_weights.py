@@ -5,9 +5,10 @@ ever removed; those of `all` stay.
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import fmean
 
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.models import model_class
@@ -75,38 +76,40 @@ class KeptWeights:
         """The trials whose weights should be kept and are missing: the best one of each cell,
         within the quota."""
         trained = {trial.name for trial in trials if is_trained(trial.config)}
-        best: dict[str, _Model] = {}
-        for cell in self._by_dev():
-            seeds = self._models[cell]
-            seed = max(seeds, key=lambda seed: (seeds[seed].dev, -seed))
-            best[f"{cell}-seed{seed}"] = seeds[seed]
-        kept = _within(best, self.quota_bytes)
+        kept = self._within(self._best(lambda name: True))
         return {name for name in kept if name not in self._here} & trained
 
     def _superfluous(self) -> set[str]:
-        best: dict[str, _Model] = {}
-        for cell in self._by_dev():
-            here = {
-                seed: model
-                for seed, model in self._models[cell].items()
-                if self._here.get(f"{cell}-seed{seed}")
-            }
-            if here:
-                seed = max(here, key=lambda seed: (here[seed].dev, -seed))
-                best[f"{cell}-seed{seed}"] = here[seed]
-        kept = _within(best, self.quota_bytes)
+        best = self._best(lambda name: self._here.get(name, False))
+        kept = self._within(best)
         self.over_quota -= {name.rpartition("-seed")[0] for name in kept}
         self.over_quota |= {name.rpartition("-seed")[0] for name in best if name not in kept}
         return {name for name, may_go in self._here.items() if may_go} - kept
 
-    def _by_dev(self) -> list[str]:
-        """The cells, the highest mean over seeds first."""
+    def _best(self, among: Callable[[str], bool]) -> dict[str, _Model]:
+        """The best trial of each cell, the first of equals; cells by the mean over all seeds."""
+        mean = {cell: fmean(m.dev for m in own.values()) for cell, own in self._models.items()}
+        best = {}
+        for cell in sorted(mean, key=lambda cell: (-mean[cell], cell)):
+            names = {f"{cell}-seed{seed}": (model.dev, -seed, model)
+                     for seed, model in self._models[cell].items()}  # fmt: skip
+            if names := {name: found for name, found in names.items() if among(name)}:
+                name = max(names, key=lambda name: names[name][:2])
+                best[name] = names[name][2]
+        return best
 
-        def mean(cell: str) -> float:
-            models = self._models[cell].values()
-            return sum(model.dev for model in models) / len(models)
-
-        return sorted(self._models, key=lambda cell: (-mean(cell), cell))
+    def _within(self, models: Mapping[str, _Model]) -> set[str]:
+        """The first models within the quota, and always the first. A model with unrecorded weights
+        counts as large as the largest."""
+        largest = max((model.num_bytes or 0 for model in models.values()), default=0)
+        kept: set[str] = set()
+        total = 0
+        for name, model in models.items():
+            total += model.num_bytes or largest
+            if kept and total > self.quota_bytes:
+                break
+            kept.add(name)
+        return kept
 
     def _add(self, state: State) -> None:
         if self.measure not in state.dev:
@@ -119,20 +122,6 @@ class KeptWeights:
             self._here[state.name] = settings["training.keep_weights"] == "best"
 
 
-def _within(models: Mapping[str, _Model], quota_bytes: int) -> set[str]:
-    """The first models within the quota, and always the first. A model with unrecorded weights
-    counts as large as the largest."""
-    largest = max((model.num_bytes or 0 for model in models.values()), default=0)
-    kept: set[str] = set()
-    total = 0
-    for name, model in models.items():
-        total += model.num_bytes or largest
-        if kept and total > quota_bytes:
-            break
-        kept.add(name)
-    return kept
-
-
 def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> set[str]:
     """The finished trials without all files that their settings require, except the weights of a
     cell's best seed. These settings are not part of a trial's name and may have changed since."""
@@ -141,13 +130,11 @@ def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> set[str]:
         for trial in trials
         if states[trial.name].status.used
         and is_trained(trial.config)
-        and not all(file in states[trial.name].files for file in _left(trial.config))
+        and any(
+            trial.config.settings()[name] in (True, "all") and file not in states[trial.name].files
+            for name, file in LEFT_FOR_OTHERS.items()
+        )
     }
-
-
-def _left(config: TrialConfig) -> list[str]:
-    settings = config.settings()
-    return [file for name, file in LEFT_FOR_OTHERS.items() if settings[name] in (True, "all")]
 
 
 def is_trained(config: TrialConfig) -> bool:

@@ -2,7 +2,10 @@
 
 import os
 import shlex
+import subprocess
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +21,6 @@ from sweeps.plan.command_line import typed_command
 from sweeps.plan.plan import Plan
 from sweeps.plan.secrets import redact, redact_text
 from sweeps.store.records import Records
-from sweeps.store.source_tags import source_tags
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
 
 SPLITS = ("dev", "test")
@@ -28,6 +30,8 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
     """The description of a sweep for its report."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
+    asked = sum(len(part.splits["test"].queries) for part in _parts(plan))
+    evaluated = len(evaluated_qrels(plan, "test"))
     # A confirmation is a mode of the confirmed sweep.
     name = plan.experiment.file or confirms.get("sweep", plan.experiment.name)
     return SweepFile(
@@ -46,7 +50,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
             "content_hash": collection.content_hash,
             "num_documents": len(collection.documents),
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
-            **_sampled_from(plan, "test"),
+            **({"sampled_from": asked} if evaluated < asked else {}),
             **({"first_stage": collection.first_stage} if collection.first_stage else {}),
         },
         backbone={
@@ -70,6 +74,8 @@ def described_cells(plan: Plan) -> dict[str, Any]:
     cells = []
     for cell in plan.cells:
         settings, ignored = cell.config.settings(), ignored_settings(cell.config)
+        without = (*ignored, "seed")
+        effective = {name: value for name, value in settings.items() if name not in without}
         cells.append(
             Cell(
                 cell=cell.cell,
@@ -79,13 +85,7 @@ def described_cells(plan: Plan) -> dict[str, Any]:
                 ignored=tuple(name for name in swept if name in ignored),
                 coverage=cell.chunks.coverage,
                 encoder_tokens_per_document=cell.chunks.tokens_per_document,
-                config=redact(
-                    {
-                        name: value
-                        for name, value in settings.items()
-                        if name not in (*ignored, "seed")
-                    }
-                ),
+                config=redact(effective),
             )
         )
     return {
@@ -97,18 +97,12 @@ def described_cells(plan: Plan) -> dict[str, Any]:
 
 def own_baselines(plan: Plan) -> dict[str, str]:
     """{cell: FirstP of the same backbone and collection}; empty where all have the same."""
-    first = {
-        (cell.config.model.backbone, cell.config.collection): cell.cell
-        for cell in plan.cells
-        if cell.config.model.name == "firstp"
+    inputs = {
+        cell.cell: (cell.config.model.backbone, cell.config.collection) for cell in plan.cells
     }
-    if len(first) < 2:
-        return {}
-    own = {
-        cell.cell: first.get((cell.config.model.backbone, cell.config.collection))
-        for cell in plan.cells
-    }
-    return {cell: baseline for cell, baseline in own.items() if baseline and cell != baseline}
+    first = {inputs[c.cell]: c.cell for c in plan.cells if c.config.model.name == "firstp"}
+    own = {cell: first[of] for cell, of in inputs.items() if first.get(of, cell) != cell}
+    return own if len(first) > 1 else {}
 
 
 def write_description(records: Records, plan: Plan, description: SweepFile) -> None:
@@ -146,12 +140,40 @@ def _candidates(plan: Plan, split: str) -> Run:
     }
 
 
-def _sampled_from(plan: Plan, split: str) -> dict[str, int]:
-    """The number of queries of a split, if only a sample of them is evaluated."""
-    number = sum(len(part.splits[split].queries) for part in _parts(plan))
-    return {"sampled_from": number} if len(evaluated_qrels(plan, split)) < number else {}
-
-
 def _parts(plan: Plan) -> list[Collection]:
     """The collection, or its folds."""
     return [part.collection for part in parts_of(plan.base, plan.inputs)]
+
+
+def source_tags(file: str) -> dict[str, str]:
+    """Commit and cleanliness of this package, and a sweep's file under MLflow's own names, with the
+    commit of its checkout; the first alone for ""."""
+    own, tags = git_state(__file__), dict[str, str]()
+    if own:
+        tags |= {"git.sha": own[0], "git.dirty": own[1]}
+    if file:
+        tags |= {"mlflow.source.name": file, "mlflow.source.type": "LOCAL"}
+        if state := git_state(file):
+            tags |= {"mlflow.source.git.commit": state[0], "source.git.dirty": state[1]}
+    return tags
+
+
+@cache
+def git_state(file: str) -> tuple[str, str] | None:
+    """Commit of the checkout that a file belongs to, and "True" where that has changes; None
+    outside of one, as in an environment that the checkout ignores."""
+    folder, name = os.path.split(os.path.abspath(file))
+    with suppress(OSError, subprocess.SubprocessError):
+        if _git(folder, "check-ignore", name):
+            return None
+    try:
+        sha = _git(folder, "rev-parse", "HEAD")
+        return sha, str(bool(_git(folder, "status", "--porcelain")))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(here: str, *words: str) -> str:
+    command = ["git", "-C", here, *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return result.stdout.strip()

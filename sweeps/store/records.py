@@ -35,15 +35,8 @@ SMALL = 2**20
 MAY_GO = (WEIGHTS,)
 """Files that a finished trial may lack: only the best seed of a cell keeps them."""
 REMEDY = "the sweep's command sets the trial aside and runs it again"
-COSTS = (
-    "train_seconds",
-    "eval_seconds",
-    "peak_memory_bytes",
-    "encoder_tokens",
-    "padding_share",
-    "training_padding_share",
-    "ties",
-)
+COSTS = ("train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens", "padding_share",
+         "training_padding_share", "ties")  # fmt: skip
 """The numbers that every result has."""
 CHANGED = "was changed after the trial's end"
 
@@ -137,8 +130,8 @@ class State:
 
 class Records:
     """The trials of the sweep `sweep`, such as `window_stride/python-docs`, or "" for a folder with
-    all attempts its own. `command` is the token
-    of the driver that writes, or whose attempts run."""
+    all attempts its own. `command` is the token of the driver that writes, or whose attempts run.
+    """
 
     def __init__(self, storage: Storage, sweep: str, *, command: str = "") -> None:
         self.storage, self.sweep, self.command = storage, sweep, command
@@ -209,21 +202,11 @@ class Records:
 
     def read_each(self, names: Collection[str], file: str) -> dict[str, bytes]:
         """{name: content} of a file of several finished trials, read at once."""
-        lacking = [name for name in names if name not in self._results]
-        found = self.storage.read_all(f"{TRIALS}/{name}/{RESULT}" for name in lacking)
-        for name in lacking:
-            content = found.get(f"{TRIALS}/{name}/{RESULT}")
-            if content is None:
-                raise DamagedTrial(name, RESULT, "does not exist")
+        new = [name for name in names if name not in self._results]
+        for name, content in self._contents(new, RESULT).items():
             self._results[name] = parse_result(content, name)
-        found = self.storage.read_all(f"{TRIALS}/{name}/{file}" for name in names)
-        contents = {}
-        for name in names:
-            content = found.get(f"{TRIALS}/{name}/{file}")
-            if content is None:
-                raise DamagedTrial(name, file, "does not exist")
-            contents[name] = _checked(name, file, content, self._results[name])
-        return contents
+        contents = self._contents(names, file)
+        return {name: _checked(name, file, contents[name], self._results[name]) for name in names}
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The progress reports of a finished trial, or of the attempt that runs; [] if none."""
@@ -294,8 +277,8 @@ class Records:
 
     def progress(self, name: str, news: Mapping[str, Any]) -> None:
         """Replaces the progress of a running trial; a storage that is away loses a report."""
+        content = _json(dict(news) | {"time": _now()})
         with suppress(Exception):  # every filesystem has its own kinds
-            content = _json(dict(news) | {"time": _now()})
             self.storage.write(f"{TRIALS}/{name}/{PROGRESS}", content, wait=False)
 
     def publish(self, name: str, workdir: Path) -> Result:
@@ -420,6 +403,14 @@ class Records:
             raise DamagedTrial(name, file, "does not exist")
         return content
 
+    def _contents(self, names: Collection[str], file: str) -> dict[str, bytes]:
+        paths = {name: f"{TRIALS}/{name}/{file}" for name in names}
+        found = self.storage.read_all(paths.values())
+        for name, path in paths.items():
+            if path not in found:
+                raise DamagedTrial(name, file, "does not exist")
+        return {name: found[path] for name, path in paths.items()}
+
 
 def parse_result(content: bytes, name: str) -> Result:
     """The content of a `result.json`; raises `DamagedTrial` if it was changed or is incomplete."""
@@ -431,7 +422,8 @@ def parse_result(content: bytes, name: str) -> Result:
         raise DamagedTrial(name, RESULT, "must be the result of a trial") from None
     if checksum != own_digest(facts):
         raise DamagedTrial(name, RESULT, CHANGED)
-    return Result({fact: value for fact, value in facts.items() if fact != "files"}, files)
+    del facts["files"]
+    return Result(facts, files)
 
 
 def sealed(folder: Path) -> Result:

@@ -12,9 +12,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from errno import ENOENT
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -70,7 +70,7 @@ class Storage:
                 raise ValueError(f"unknown scheme; known: {', '.join(SCHEMES)}")
             self.fs, root = fsspec.core.url_to_fs(uri)
         except Exception as error:  # every filesystem has its own kinds
-            raise BadInput(f"{rule}, got {uri}: {error}{_extra(scheme)}") from None
+            raise BadInput(f"{rule}, got {uri}: {error}") from None
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.is_memory = isinstance(self.fs, MemoryFileSystem)
         # Trials run in other working directories.
@@ -101,23 +101,23 @@ class Storage:
         for `ANSWER_SECONDS`: clients of a wrong endpoint retry for ever."""
         if self.is_local:
             return ask()
-        answers: list[T] = []
-        errors: list[Exception] = []
+        future: Future[T] = Future()
 
         def wait() -> None:
             try:
-                answers.append(ask())
+                future.set_result(ask())
             except Exception as error:  # every filesystem has its own kinds
-                errors.append(error)
+                future.set_exception(error)
 
-        thread = threading.Thread(target=wait, daemon=True, name="storage")
-        thread.start()
-        thread.join(ANSWER_SECONDS)
-        if answers:
-            return answers[0]
-        if errors and isinstance(errors[0], OURS):
-            raise errors[0]
-        what = reason(errors[0]) if errors else f"no answer for {ANSWER_SECONDS:.0f} s"
+        threading.Thread(target=wait, daemon=True, name="storage").start()
+        try:
+            return future.result(ANSWER_SECONDS)
+        except OURS:
+            raise
+        except TimeoutError:
+            what = f"no answer for {ANSWER_SECONDS:.0f} s"
+        except Exception as error:
+            what = reason(error)
         raise BadInput(f"the storage must be reachable, got {self.uri}: {what}")
 
     def read(self, path: str, *, wait: bool = True) -> bytes | None:
@@ -150,42 +150,22 @@ class Storage:
 
     def write(self, path: str, data: bytes, *, wait: bool = True) -> None:
         """Writes a file atomically; without `wait`, once."""
-
-        def write() -> None:
-            with self._whole(path) as unfinished:
-                unfinished.write_bytes(data)
-
-        def send() -> None:
-            self.fs.pipe_file(self._at(path), data)
-
         if wait:
-            self.retried(write if self.is_local else send, f"{path} cannot be written")
+            self.retried(lambda: self._put(path, data), f"{path} cannot be written")
         else:
             self.require()
-            (write if self.is_local else send)()
+            self._put(path, data)
 
     def put(self, path: str, file: Path) -> None:
         """Writes a file from a local one, atomically."""
-
-        def copy() -> None:
-            with self._whole(path) as unfinished:
-                shutil.copyfile(file, unfinished)
-
-        def send() -> None:
-            self.fs.put_file(str(file), self._at(path))
-
-        self.retried(copy if self.is_local else send, f"{path} cannot be written")
+        self.retried(lambda: self._put(path, file), f"{path} cannot be written")
 
     def create(self, path: str, data: bytes) -> bool:
         """Writes a file unless it exists; True if it now has this content."""
 
         def create() -> bool:
             try:
-                if self.is_local:
-                    with self._whole(path, create=True) as unfinished:
-                        unfinished.write_bytes(data)
-                else:
-                    self.fs.pipe_file(self._at(path), data, mode="create")
+                self._put(path, data, create=True)
             except Exception:  # of an existing file every filesystem has its own kind
                 if (there := self._read(path)) is None:
                     raise
@@ -310,7 +290,10 @@ class Storage:
             except OURS:
                 raise
             except Exception as error:
-                if _is_no_file(error) and self._is_there():
+                no_file = isinstance(error, FileNotFoundError) or (
+                    isinstance(error, OSError) and error.errno in NO_FILE
+                )
+                if no_file and self._is_there():
                     raise
                 if not self._opened:
                     if isinstance(error, OSError) and self.is_local:
@@ -350,35 +333,34 @@ class Storage:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _whole(self, path: str, *, create: bool = False) -> "_Whole":
-        return _Whole(Path(self._at(path)), Path(self.root), create=create)
+    def _put(self, path: str, data: bytes | Path, *, create: bool = False) -> None:
+        """Writes a file whole or not at all; with `create` it must not exist. Folders are made
+        below the root alone."""
+        target = self._at(path)
+        if not self.is_local:
+            if isinstance(data, Path):
+                self.fs.put_file(str(data), target)
+            else:
+                self.fs.pipe_file(target, data, **({"mode": "create"} if create else {}))
+            return
+        for above in reversed(Path(path).parents[:-1]):
+            parent = Path(self.root, above)
+            parent.mkdir(exist_ok=True)
+        unfinished = Path(target).with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+        try:
+            if isinstance(data, Path):
+                shutil.copyfile(data, unfinished)
+            else:
+                unfinished.write_bytes(data)
+            if create:
+                _link(unfinished, Path(target))
+            else:
+                os.replace(unfinished, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
-
-
-class _Whole:
-    """A temporary file beside another one, which it replaces when the block ends; with `create` it
-    must not exist. Folders are made below `root` alone."""
-
-    def __init__(self, path: Path, root: Path, *, create: bool) -> None:
-        self._path, self._root, self._create = path, root, create
-        self._unfinished = path.with_name(f"{UNFINISHED}{path.name}-{uuid.uuid4().hex[:8]}")
-
-    def __enter__(self) -> Path:
-        for parent in reversed(self._path.parents):
-            if parent.is_relative_to(self._root) and parent != self._root:
-                parent.mkdir(exist_ok=True)
-        return self._unfinished
-
-    def __exit__(self, kind: Any, *error: object) -> None:
-        try:
-            if kind is None and self._create:
-                _link(self._unfinished, self._path)
-            elif kind is None:
-                os.replace(self._unfinished, self._path)
-        finally:
-            self._unfinished.unlink(missing_ok=True)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -390,12 +372,6 @@ def _link(source: Path, target: Path) -> None:
     except OSError:  # a disk without links
         with target.open("xb") as file:
             file.write(source.read_bytes())
-
-
-def _is_no_file(error: Exception) -> bool:
-    """True for an absent file, or a path that is none, whatever the state of the storage."""
-    named = isinstance(error, OSError) and error.errno in NO_FILE
-    return named or isinstance(error, FileNotFoundError)
 
 
 def _walk(folder: Path, root: Path) -> Iterator[tuple[str, Entry]]:
@@ -431,11 +407,3 @@ def reason(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return redact_text(lines[0] if lines else type(error).__name__)[:300]
-
-
-def _extra(scheme: str) -> str:
-    """The command that installs the packages of a URI's scheme; "" if unknown."""
-    extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme)
-    if extra is None or find_spec({"s3": "s3fs", "gcs": "gcsfs"}[extra]):
-        return ""
-    return f"; pip install 'ranksweep[{extra}]' brings it"

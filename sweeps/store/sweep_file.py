@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,7 @@ class SweepFile:
     command: str = ""  # as it was typed
     directory: str = ""  # its working directory
     profile: str = ""
-    confirms: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # the choice that it tests with new seeds
+    confirms: Mapping[str, Any] = field(default_factory=dict)  # the choice tested with new seeds
     experiment: str = ""  # MLflow's name of it
     tags: Mapping[str, str] = field(default_factory=dict)  # of its runs there: source and commits
     tracking_uri: str = ""
@@ -87,20 +85,15 @@ class SweepFile:
         return "--smoke-test" in self.command.split()
 
     def write(self, records: Records) -> None:
-        """Writes the file, atomically and with its checksum."""
+        """Writes the file, atomically."""
         records.write_file(FILE, self.content())
 
     def content(self) -> bytes:
         """The file as it is written."""
-        described = json.loads(json.dumps(self.to_json()))
+        blank = vars(SweepFile(*7 * (None,)))  # type: ignore[arg-type]
+        kept = {k: v for k, v in asdict(self).items() if k == "schema_version" or v != blank[k]}
+        described = json.loads(json.dumps(kept))
         return json.dumps(described | {"checksum": own_digest(described)}, indent=1).encode()
-
-    def to_json(self) -> dict[str, Any]:
-        """The file's content."""
-        unset = {
-            item.name: _default(item) for item in fields(self) if item.name != "schema_version"
-        }
-        return {name: value for name, value in asdict(self).items() if value != unset.get(name, ())}
 
 
 def read_sweep_file(where: Records | Path) -> SweepFile:
@@ -125,8 +118,9 @@ def described(records: Records) -> SweepFile | None:
 
 def sweeps_in(records: Records) -> list[str]:
     """The names of the folders with a sweep that an experiment's folder holds."""
-    names = records.storage.folders(records.sweep)
-    return [name for name in names if records.storage.modified(records.path(f"{name}/{FILE}"))]
+    storage = records.storage
+    names = storage.folders(records.sweep)
+    return [name for name in names if storage.modified(records.path(f"{name}/{FILE}"))]
 
 
 def sweep_on(experiment: Records, collection: Collection) -> Records:
@@ -261,16 +255,9 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
         raise BadInput(
             f"{path} was changed after the sweep's command wrote it; {written_again(command)}"
         )
-    cells = tuple(Cell(**_frozen(cell)) for cell in described.pop("cells"))
-    return SweepFile(cells=cells, **_frozen(described))
 
+    def frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
-def _frozen(described: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in described.items()
-    }
-
-
-def _default(item: Any) -> Any:
-    return item.default if item.default_factory is MISSING else item.default_factory()
+    cells = tuple(Cell(**frozen(cell)) for cell in described.pop("cells"))
+    return SweepFile(cells=cells, **frozen(described))

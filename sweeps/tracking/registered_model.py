@@ -9,14 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import rank_core
 from rank_core.own_code import is_reference, travelling
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CHAMPION = "champion"
 SCRIPT = Path(__file__).with_name("pyfunc_model.py")
@@ -44,10 +40,11 @@ def register_model(folder: Path, model: Registered) -> int:
     """Log the exported folder, register it, and return the number of its version."""
     client = connect(model.tracking_uri)
     import mlflow
+    import pandas as pd
     from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, Schema, TensorSpec
 
-    from rank_core.export.folder import CARD
+    from rank_core.export.folder import CARD, read_settings
 
     root = artifact_root(model.tracking_uri, Path.cwd())
     experiment_id = ensure_experiment(client, model.experiment, root)
@@ -57,6 +54,8 @@ def register_model(folder: Path, model: Registered) -> int:
     runs = client.search_runs(
         [experiment_id], filter_string=f"tags.`rank.trial_key` LIKE '%/{model.trial}'"
     )
+    family = read_settings(folder).model.name
+    own = travelling([family]) if is_reference(family) else ()
     texts: list[ColSpec | TensorSpec] = [ColSpec("string", name) for name in EXAMPLE]
     with _quietly():
         logged = Model.log(
@@ -69,9 +68,9 @@ def register_model(folder: Path, model: Registered) -> int:
             tags=dict(model.tags),
             python_model=str(SCRIPT),
             artifacts={"model": str(folder)},
-            code_paths=[str(Path(rank_core.__file__).parent), *_own_code(folder)],
+            code_paths=[str(Path(rank_core.__file__).parent), *own],
             signature=ModelSignature(Schema(texts), Schema([ColSpec("double", "score")])),
-            input_example=_example(),
+            input_example=pd.DataFrame(EXAMPLE),
             pip_requirements=list(_requirements()),
         )
     number = int(logged.registered_model_version)
@@ -83,19 +82,6 @@ def register_model(folder: Path, model: Registered) -> int:
     if model.champion:
         client.set_registered_model_alias(model.name, CHAMPION, str(number))
     return number
-
-
-def _example() -> "pd.DataFrame":
-    import pandas as pd
-
-    return pd.DataFrame(EXAMPLE)
-
-
-def _own_code(folder: Path) -> tuple[str, ...]:
-    from rank_core.export.folder import read_settings
-
-    name = read_settings(folder).model.name
-    return travelling([name]) if is_reference(name) else ()
 
 
 def _requirements() -> Iterator[str]:
@@ -110,9 +96,9 @@ def _quietly() -> Iterator[None]:
     log = logging.getLogger("mlflow")
     before = log.level
     log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
             yield
-    finally:
-        log.setLevel(before)
+        finally:
+            log.setLevel(before)

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.plan.secrets import redact_text
 from sweeps.store.records import DamagedTrial, Records, State
-from sweeps.store.sweep_file import Cell, read_sweep_file
+from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment, every_page
 from sweeps.tracking.names import run_name
 from sweeps.tracking.trial_run import (
     EVIDENCE,
     Point,
-    data_inputs,
     final_points,
     number_points,
     report_points,
@@ -33,7 +32,7 @@ from sweeps.tracking.trial_run import (
 )
 
 if TYPE_CHECKING:
-    from mlflow.entities import DatasetInput, Run
+    from mlflow.entities import DatasetInput
 
 KEY = "rank.trial_key"
 _log = logging.getLogger("sweeps.tracking")
@@ -81,7 +80,8 @@ class Runs:
         an answer of MLflow was lost, go to its trash."""
         search = partial(self.client.search_runs, [self.experiment_id], max_results=1000)
         found: dict[str, _Sent] = {}
-        for run in sorted(every_page(search), key=_age):
+        runs = every_page(search)
+        for run in sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id)):
             key = run.data.tags.get(KEY, "")
             name = key.removeprefix(self._key)
             if name == key:
@@ -176,10 +176,9 @@ class Runs:
         self.part(state.name, "params", partial(self._log, sent, params=new))
         numbers = list(number_points(self.sweep, cell, times(state)[0]))
         self.part(state.name, "numbers", partial(self._log, sent, numbers))
-        data = data_inputs(self.sweep, cell)
+        data = datasets(self.sweep, cell)
         if data and not (run.inputs and run.inputs.dataset_inputs):
-            log = partial(self.client.log_inputs, sent.run_id, _datasets(data))
-            self.part(state.name, "data", log)
+            self.part(state.name, "data", partial(self.client.log_inputs, sent.run_id, data))
         curves = (name for name in run.data.metrics if name.startswith(("train/", "dev/")))
         history = partial(self.client.get_metric_history, sent.run_id)
         return {name: max(point.step for point in history(name)) for name in curves}
@@ -239,12 +238,6 @@ class Runs:
             self._told.add(what)
 
 
-def begun_trials(records: Records) -> set[str]:
-    """The trials of a sweep that have a run where MLflow lacks nothing."""
-    states = records.states(read_sweep_file(records).trials).values()
-    return {state.name for state in states if state.num_attempts}
-
-
 def is_refused(error: Exception) -> bool:
     """True if a part of a run can never be sent; False while MLflow or the storage is away or
     busy."""
@@ -275,32 +268,29 @@ def query_table(parquet: bytes) -> dict[str, Any]:
     return {"columns": ["query_id", *wide.columns], "data": [list(row) for row in rows]}
 
 
-def _datasets(data: Mapping[str, Any]) -> list["DatasetInput"]:
+def datasets(sweep: SweepFile, cell: Cell) -> list["DatasetInput"]:
     """The splits of a collection that a trial reads, shown with its run. Each split has a digest of
     its own, because MLflow keeps one context of a dataset."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    source = str(data["source"])
+    about, source = sweep.collection, str(cell.config.get("collection", ""))
     folder = os.path.isabs(source)
-    about = {"uri": source} if folder else {"tags": {"collection": source}}
+    where = {"uri": source} if folder else {"tags": {"collection": source}}
+    trained = "training.batch_size" in cell.config
     return [
         DatasetInput(
             Dataset(
-                name=data["name"][:_MAX_DATASET_NAME],
-                digest=f"{split}-{data['hash']}"[:_MAX_DIGEST],
+                name=about["name"][:_MAX_DATASET_NAME],
+                digest=f"{split}-{about['content_hash']}"[:_MAX_DIGEST],
                 source_type="local" if folder else "code",
-                source=json.dumps(about),
-                profile=json.dumps({"num_queries": number, "num_documents": data["documents"]}),
+                source=json.dumps(where),
+                profile=json.dumps({"num_queries": n, "num_documents": about["num_documents"]}),
             ),
             [InputTag("mlflow.data.context", split)],
         )
-        for split, number in data["queries"].items()
+        for split, n in about.get("num_queries", {}).items()
+        if trained or split != "train"
     ]
-
-
-def _age(run: "Run") -> tuple[int, str]:
-    """The sort key of the runs of a trial; the first one counts."""
-    return (run.info.start_time, run.info.run_id)
 
 
 def _cell_of(name: str) -> str:

@@ -1,16 +1,16 @@
 """MLflow's web pages for a sweep, by a local server as a child process: loopback only, one worker,
 no telemetry."""
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
@@ -28,7 +28,7 @@ SERVER_ENVIRONMENT = {
     "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": "80",
 }
 _STARTUP_S = 120.0
-_LOCK_WAIT_S = 60
+_LOCK_WAIT_S = 60  # of SQLite's writers, which fail after five seconds by default
 
 
 def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
@@ -50,35 +50,44 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
         base = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         print(links(base, found.experiment_id), flush=True)
         return 0
-    try:
-        with local_server(tracking_uri, port) as (base, process):
-            print(links(base, found.experiment_id))
-            print("Ctrl-C ends the server.", flush=True)
-            return process.wait()
-    except KeyboardInterrupt:  # or SIGTERM
-        return 0
+    with suppress(KeyboardInterrupt), local_server(tracking_uri, port) as (base, process):
+        print(links(base, found.experiment_id))
+        print("Ctrl-C ends the server.", flush=True)
+        return process.wait()
+    return 0
 
 
-@contextlib.contextmanager
+@contextmanager
 def local_server(
     store_uri: str,
     port: int = 0,
     *,
     options: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """(base URL, process) of an answering server over `store_uri`, which ends with the block.
     `options` of `mlflow server` and variables of its environment are added."""
     connect(store_uri)  # initialises a new database before the server's processes compete for it
-    port = _free_port(port)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise BadInput(f"the port must be free, got {port} ({error.strerror})") from None
+        port = int(probe.getsockname()[1])
     base = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    if store_uri.startswith("sqlite:"):
+        artifacts = sqlite_file(store_uri).parent / "artifacts"
+        command += ["--artifacts-destination", artifacts.as_uri()]
+        if "timeout=" not in store_uri:
+            store_uri += f"{'&' if '?' in store_uri else '?'}timeout={_LOCK_WAIT_S}"
+    # By environment, not as an argument: the URI may hold a password, and `ps` shows all.
+    environment = SERVER_ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": store_uri, **env}
     process = subprocess.Popen(
-        [*_command(store_uri, port), *options],
-        # By environment, not as an argument: the URI may hold a password, and `ps` shows all.
-        env=os.environ
-        | SERVER_ENVIRONMENT
-        | {"MLFLOW_BACKEND_STORE_URI": _patient(store_uri)}
-        | dict(env or {}),
+        [*command, *options],
+        env=os.environ | environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # its workers end with it; Ctrl-C reaches us alone
@@ -87,55 +96,18 @@ def local_server(
         _wait_until_healthy(base, process)
         yield base, process
     finally:
-        _end(process)
-
-
-def _command(store_uri: str, port: int) -> list[str]:
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    if store_uri.startswith("sqlite:"):
-        artifacts = sqlite_file(store_uri).parent / "artifacts"
-        command += ["--artifacts-destination", artifacts.as_uri()]
-    return command
-
-
-def _patient(store_uri: str) -> str:
-    """A longer wait of SQLite's writers, which fail after five seconds by default."""
-    if not store_uri.startswith("sqlite:") or "timeout=" in store_uri:
-        return store_uri
-    return f"{store_uri}{'&' if '?' in store_uri else '?'}timeout={_LOCK_WAIT_S}"
-
-
-def _free_port(wanted: int) -> int:
-    """`wanted` if it is free, or any free port for 0."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise BadInput(f"the port must be free, got {wanted} ({error.strerror})") from None
-        return int(probe.getsockname()[1])
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, sign)
+                process.wait(10)
+                os.killpg(process.pid, 0)  # its workers may outlive it
 
 
 def _wait_until_healthy(base: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _STARTUP_S
     while process.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"{base}/health", timeout=2) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise RuntimeError(
-        f"mlflow server did not answer at {base} within {_STARTUP_S:.0f} s"
-        if process.poll() is None
-        else f"mlflow server ended with status {process.returncode} before it answered"
-    )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, sign)
-            process.wait(10)
-            os.killpg(process.pid, 0)  # its workers may outlive it
+        with suppress(OSError), urllib.request.urlopen(f"{base}/health", timeout=2):
+            return
+        time.sleep(0.2)
+    ended = f" (it ended with status {process.returncode})" if process.poll() is not None else ""
+    raise RuntimeError(f"mlflow server did not answer at {base}{ended}")

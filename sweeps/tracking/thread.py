@@ -6,20 +6,17 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import duration
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage, StorageAway, reason
-from sweeps.tracking.description import describe
-from sweeps.tracking.runs import Runs, begun_trials
+from sweeps.store.sweep_file import read_sweep_file
+from sweeps.tracking.runs import Runs
 from sweeps.tracking.uri import NONE, check_database, check_tracking_uri
-
-if TYPE_CHECKING:
-    from rank_core.trial.trial_result import Progress
+from sweeps.tracking.view import describe
 
 _log = logging.getLogger("sweeps.tracking")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0  # between passes; the second while MLflow is away
@@ -28,8 +25,8 @@ _LINE_S = 60.0  # between messages about it
 
 class MlflowThread:
     """The copy of a sweep's trials in an experiment of MLflow, for its driver, which calls
-    `started`, `reported` and `ended`; they return at once. What an earlier command did not send is
-    sent, too."""
+    `changed` and `reported`; they return at once. What an earlier command did not send is sent,
+    too."""
 
     def __init__(self, records: Records, tracking_uri: str, experiment: str) -> None:
         check_tracking_uri(tracking_uri)
@@ -51,17 +48,16 @@ class MlflowThread:
         if self.tracking_uri != NONE:
             self._thread.start()
 
-    def started(self, name: str) -> None:
-        """Sends the begin of an attempt."""
-        self._add(name, [], changed=True)
+    def changed(self, name: str) -> None:
+        """Sends the begin or the end of an attempt."""
+        with self._lock:
+            self._reports.setdefault(name, [])
+            self._changed.add(name)
 
-    def reported(self, name: str, progress: "Progress | Mapping[str, Any]") -> None:
+    def reported(self, name: str, report: Mapping[str, Any]) -> None:
         """Sends a report of a running trial."""
-        self._add(name, [asdict(progress) if is_dataclass(progress) else progress])
-
-    def ended(self, name: str) -> None:
-        """Sends the end of an attempt, whatever it was."""
-        self._add(name, [], changed=True)
+        with self._lock:
+            self._reports.setdefault(name, []).append(report)
 
     def close(self, seconds: float = 60) -> int:
         """Sends the rest and the report within some seconds; returns the number of trials that
@@ -75,13 +71,9 @@ class MlflowThread:
         if not self._ever:
             here = Records(Storage(self._records.storage.uri), self._records.sweep)
             with suppress(Exception):  # this storage does not wait while it is away
-                waiting |= begun_trials(here)
+                states = here.states(read_sweep_file(here).trials).values()
+                waiting |= {state.name for state in states if state.num_attempts}
         return len(waiting)
-
-    def _add(self, name: str, reports: list[Mapping[str, Any]], *, changed: bool = False) -> None:
-        with self._lock:
-            self._reports.setdefault(name, []).extend(reports)
-            self._changed |= {name} if changed else set()
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -133,7 +125,7 @@ class MlflowThread:
         own = Records(self._records.storage, self._records.sweep, command=self._records.command)
         runs = Runs(own, self.tracking_uri, self._experiment, again=self._ever)
         for state in runs.lacking():
-            self._add(state.name, [], changed=True)
+            self.changed(state.name)
         if not self._ever:
             describe(runs)
         self._ever = True

@@ -33,14 +33,8 @@ CURVE = {
     "learning_rate": "train/learning_rate",
     "gradient_norm": "train/gradient_norm",
 }
-COSTS = (
-    "train_seconds",
-    "eval_seconds",
-    "peak_memory_mib",
-    "encoder_tokens",
-    "padding_share",
-    "training_padding_share",
-)
+COSTS = ("train_seconds", "eval_seconds", "peak_memory_mib", "encoder_tokens", "padding_share",
+         "training_padding_share")  # fmt: skip
 
 
 def run_status(state: State) -> RunStatus:
@@ -74,8 +68,8 @@ def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
     }
     if state.status is TrialStatus.RUNNING:
         return tags
-    reason = "collapsed" if state.status is TrialStatus.COLLAPSED else state.reason[:500]
-    tags["stop.reason"] = reason
+    collapsed = state.status is TrialStatus.COLLAPSED
+    tags["stop.reason"] = "collapsed" if collapsed else state.reason[:500]
     if state.status is TrialStatus.DIVERGED:
         tags["diverged"] = "true"
     versions = state.facts.get("versions", {})
@@ -90,22 +84,6 @@ def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
 def run_params(cell: Cell, seed: int) -> dict[str, str]:
     """The settings with an effect on a trial."""
     return {"seed": str(seed)} | {name: _text(value) for name, value in cell.config.items()}
-
-
-def data_inputs(sweep: SweepFile, cell: Cell) -> dict[str, Any]:
-    """The collection of a trial, with the numbers of its queries by the splits that it reads."""
-    collection = sweep.collection
-    if not collection.get("content_hash"):
-        return {}
-    trained = "training.batch_size" in cell.config
-    queries = collection.get("num_queries", {})
-    return {
-        "name": collection["name"],
-        "hash": collection["content_hash"],
-        "documents": collection.get("num_documents"),
-        "source": cell.config.get("collection", ""),
-        "queries": {name: n for name, n in queries.items() if trained or name != "train"},
-    }
 
 
 def number_points(sweep: SweepFile, cell: Cell, time: int) -> Iterator[Point]:

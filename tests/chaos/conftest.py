@@ -36,7 +36,7 @@ def run_pretended(records, plan_of, monkeypatch):
         def pretend(config):
             from ray import tune
 
-            fault(config["placed"].task.name)
+            fault(config["task"].name)
             tune.report({"report": end})
 
         monkeypatch.setattr(runner, "run_in_tune", pretend)

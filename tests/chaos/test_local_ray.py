@@ -16,8 +16,7 @@ import pandas as pd
 import pytest
 
 from sweeps.ray_engine.ray_log import RAY_LOG
-from tests.chaos.ray_kills import executable, of_ray
-from tests.e2e.conftest import values_of
+from tests.e2e.conftest import descendants, values_of
 
 KILLS = int(os.environ.get("RANKSWEEP_KILLS", "1"))
 SEED = int(os.environ.get("RANKSWEEP_CHAOS_SEED", random.randrange(10**6)))
@@ -26,6 +25,19 @@ WORDS = (
     "training.validate_every=10 --tracking-uri none"
 ).split()
 pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.timeout(600 + 300 * KILLS)]
+
+
+def executable(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+    except OSError:
+        return ""  # it ended while we looked
+
+
+def of_ray(name: str, pid: int) -> int:
+    """The process of Ray called `name` that the process has started."""
+    [found] = [one for one in descendants(pid) if executable(one).endswith(f"/{name}")]
+    return found
 
 
 def trial_processes() -> set[int]:

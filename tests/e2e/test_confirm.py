@@ -72,10 +72,3 @@ def test_winner_and_baseline_are_trained_again_with_fresh_seeds(storage, confirm
     assert json.loads((folder / "sweep.json").read_text())["confirms"] == shortlist
     assert (folder / "report" / "results.json").read_bytes() == results
     assert len((folder / "test_access.jsonl").read_text().splitlines()) == 1
-
-
-def test_seeds_of_the_first_sweep_and_settings_are_refused(storage, confirm):
-    used = confirm("--seeds", "4,5", code=2)
-    assert "must not have been used in window_stride, got 4; used: 3, 4; free from 5" in used
-    assert "--confirm uses all settings of" in confirm("training.max_steps=3", code=2)
-    assert not (storage / "window_stride-confirm").exists()

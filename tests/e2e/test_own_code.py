@@ -94,39 +94,3 @@ def test_a_python_sweep_with_a_transform_runs_in_this_process(home, sweep):
         "SmoothMaxP 32/16, max_chunks 2",
     ]
     assert len(list(folder.parents[1].glob("trials/*/result.json"))) == 3
-
-
-IN_MAIN = """
-import sys
-from own_model import SmoothMaxP
-from sweeps.driver.command import main
-from sweeps.window_stride import EXPERIMENT
-
-class Mine(SmoothMaxP):
-    label = "Mine"
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=None))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model", "__main__:Mine"], "name the file, as in in_main:Mine"),
-        (["--model", "no_such.module:Mine"], "no_such.module:Mine: no module no_such; install it"),
-        (["--collection", "own_collection:nots"], "'nots'; did you mean notes?"),
-    ],
-)
-def test_a_dry_run_refuses_what_a_worker_would_not_know(home, backbone_folder, words, message):
-    (home / "in_main.py").write_text(IN_MAIN)
-    done = subprocess.run(
-        [sys.executable, "in_main.py", "--backbone", str(backbone_folder), "--dry-run", *words],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 2 and message in done.stderr, done.stderr
-    assert done.stderr.count("\n") == 1 and not done.stdout

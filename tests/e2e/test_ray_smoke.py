@@ -1,6 +1,5 @@
 """The one sweep on Ray that is not about failures: it leaves what the local engine leaves."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -93,32 +92,6 @@ def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(ray_smoke,
     for split in ("dev", "test"):
         name = f"{split}.run.gz"
         assert read_run(folder / name) == read_run(fresh / name)
-
-
-WORKER = """
-import json, sys
-from pathlib import Path
-from ray import tune
-from rank_core.checkpoints import Cadence
-from rank_core.settings.config import TrialConfig
-from sweeps.engine.trial_task import TrialTask, attempt
-folder, storage = map(Path, sys.argv[1:])
-config = TrialConfig().override(json.loads((folder / "config.json").read_text()))
-task = TrialTask(folder.name, config, False, str(storage), "window_stride/woods", 1, Cadence())
-[*_, end] = attempt(task)
-print(json.dumps([end.status, end.traceback, sorted({"mlflow", "optuna"} & set(sys.modules))]))
-"""
-
-
-def test_a_trials_process_imports_no_mlflow(ray_smoke, tmp_path):
-    folder = trial_folders(ray_smoke)[0]
-    (tmp_path / "other").mkdir()  # as the driver leaves it
-    (tmp_path / "other" / ".sweep").touch()
-    command = [sys.executable, "-c", WORKER, str(folder), str(tmp_path / "other")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == ["done", "", []]
-    assert (tmp_path / "other/trials" / folder.name / "result.json").exists()
 
 
 def test_asha_stops_trials_without_a_result_and_the_others_run_all_seeds(run_sweep, tmp_path):

@@ -92,8 +92,3 @@ def test_what_serving_cannot_do_is_refused(words, named, run_local, reranker_fol
     ended = run_local(tmp_path / "results", *given, code=2, experiment=EXPERIMENT)
     assert named in ended.text and "Traceback" not in ended.text
     assert not (tmp_path / "results").exists()
-
-
-def test_a_model_without_a_head_has_nothing_to_serve(run_local, tmp_path):
-    ended = run_local(tmp_path / "results", code=2, experiment=EXPERIMENT)
-    assert "ranking head" in ended.text and not (tmp_path / "results").exists()

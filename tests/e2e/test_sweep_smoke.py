@@ -9,28 +9,12 @@ import ir_measures
 import pytest
 from markupsafe import escape
 
-from rank_core.data.trec import read_qrels
 from sweeps.plan.experiment import Experiment, Grid
-from sweeps.report.results import COMPARISON_COLUMNS, SCHEMA_VERSION
 from sweeps.tracking.client import connect
 from tests.e2e.conftest import trials_of, values_of
 
 pytestmark = pytest.mark.slow
 
-TRIAL_COLUMNS = {
-    "cell",
-    "seed",
-    "status",
-    "stop_reason",
-    "attempts",
-    "model.name",
-    "chunking.window",
-    "chunking.stride",
-    "train_seconds",
-    "eval_seconds",
-    "peak_memory_bytes",
-    "encoder_tokens",
-}
 SCORE_COLUMNS = ["cell", "seed", "split", "query_id", "measure", "value"]
 
 
@@ -43,50 +27,6 @@ def copy(smoke, tmp_path):
 def trial_folders(folder: Path) -> list[Path]:
     """Of all sweeps of the storage."""
     return sorted(folder.parents[1].glob("trials/*-seed*"))
-
-
-def test_the_table_of_trials_has_a_row_for_each_with_its_costs(smoke):
-    trials = trials_of(smoke.folder)
-    assert TRIAL_COLUMNS <= set(trials.columns)
-    assert len(trials) == 6 and not trials.duplicated(["cell", "seed"]).any()
-    assert set(trials["seed"]) == {1, 2} and set(trials["status"]) == {"done"}
-    assert set(trials["stop_reason"]) == {"completed"} and set(trials["attempts"]) == {1}
-    costs = ["train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens"]
-    assert (trials[costs] > 0).all(axis=None)
-
-
-def test_per_query_values_are_complete(smoke):
-    scores = values_of(smoke.folder)
-    assert list(scores.columns) == SCORE_COLUMNS
-    expected = {
-        (*trial.name.rsplit("-seed", 1), split, query_id, measure)
-        for trial in trial_folders(smoke.folder)
-        for split in ("dev", "test")
-        for query_id in read_qrels(smoke.folder / "qrels" / f"{split}.qrels")
-        for measure in ("nDCG@10", "RR@10")
-    }
-    found = scores[SCORE_COLUMNS[:-1]].astype(str).itertuples(index=False, name=None)
-    assert sorted(found) == sorted(expected)
-    assert scores["value"].between(0, 1).all() and scores["value"].nunique() > 10
-
-
-def test_every_trial_has_its_runs_and_its_configuration(smoke):
-    folders = trial_folders(smoke.folder)
-    assert len(folders) == 6
-    for folder in folders:
-        settings = json.loads((folder / "config.json").read_text())
-        cell, seed = folder.name.rsplit("-seed", 1)
-        assert settings["seed"] == int(seed)
-        window, stride = settings["chunking.window"], settings["chunking.stride"]
-        assert cell.startswith(f"{settings['model.name']}-w{window}-s{stride}-")
-        for split in ("dev", "test"):
-            with gzip.open(folder / f"{split}.run.gz", "rt") as lines:
-                rows = [line.split() for line in lines]
-            assert {len(row) for row in rows} == {6}
-            assert {row[1] for row in rows} == {"Q0"}
-    for split in ("dev", "test"):
-        text = (smoke.folder / "qrels" / f"{split}.qrels").read_text()
-        assert {len(line.split()) for line in text.splitlines()} == {4}
 
 
 def test_runs_and_judgments_give_the_same_values_to_anyone(smoke):
@@ -106,18 +46,6 @@ def test_runs_and_judgments_give_the_same_values_to_anyone(smoke):
     assert table == again
 
 
-def test_the_report_has_its_files_and_its_columns(smoke):
-    report = smoke.folder / "report"
-    names = "comparisons.csv table.md table.tex table.csv results.json index.html".split()
-    assert [name for name in names if not (report / name).stat().st_size] == []
-    header, *lines = (report / "comparisons.csv").read_text().splitlines()
-    assert header.split(",") == COMPARISON_COLUMNS
-    assert len(lines) >= 2
-    assert json.loads((report / "results.json").read_text())["schema_version"] == SCHEMA_VERSION
-    assert "FirstP 96" in (report / "table.md").read_text()
-    assert f"Report: {report / 'index.html'}" in smoke.text
-
-
 def test_the_queries_that_moved_most_have_their_texts_and_documents(smoke):
     texts = json.loads((smoke.folder / "qrels" / "shown_texts.json").read_text())
     page = (smoke.folder / "report" / "queries.html").read_text()
@@ -127,15 +55,6 @@ def test_the_queries_that_moved_most_have_their_texts_and_documents(smoke):
     )
     agreement = json.loads((smoke.folder / "report" / "results.json").read_text())["agreement"]
     assert len(agreement) == 3 and all(0 < one["rbo_seeds"] <= 1 for one in agreement)
-
-
-def test_mlflow_has_one_finished_run_per_trial(smoke, read_mlflow):
-    runs = read_mlflow(f"sqlite:///{smoke.storage / 'mlflow.db'}")
-    assert len(runs) == 6
-    for status, metrics in runs.values():
-        assert status == "FINISHED"
-        assert [step for step, _ in metrics["train/loss"]] == [1, 2]
-        assert len(metrics["cost/encoder_tokens"]) == 1
 
 
 def test_mlflow_shows_data_settings_the_answer_and_the_report(smoke):
@@ -239,12 +158,3 @@ def test_a_diverging_cell_is_recorded_reported_and_not_tried_again(run_local, tm
     again = run_local(tmp_path / "results", *SMALL.split(), code=3, experiment=experiment)
     assert "nothing to launch" in again.text
     assert trials_of(sweep.folder)["attempts"].tolist() == [1] * 4
-
-
-def test_a_sweep_of_which_nothing_is_left_says_so(run_local, tmp_path):
-    experiment = rates(1e29)
-    words = SMALL.replace("--num-seeds 2", "--num-seeds 1")
-    sweep = run_local(tmp_path / "results", *words.split(), code=3, experiment=experiment)
-    assert "no trial has finished" in sweep.text
-    assert set(trials_of(sweep.folder)["status"]) == {"diverged"}
-    assert not (sweep.folder / "report").exists()

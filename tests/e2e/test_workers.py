@@ -34,7 +34,7 @@ def worker(config):
     if train.get_context().get_world_rank() == 1:
         score = micro_batch.score_documents
         def fails(*args, **kwargs):
-            if config["placed"].task.config.chunking.window == 32:
+            if config["task"].config.chunking.window == 32:
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory (planted)")
             if not os.path.exists(flag):
                 open(flag, "w").close()

@@ -84,14 +84,11 @@ class ToldMlflow:
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
 
-    def started(self, name):
-        self.told.append(("started", name))
+    def changed(self, name):
+        self.told.append(("changed", name))
 
-    def reported(self, name, progress):
+    def reported(self, name, report):
         self.told.append(("reported", name))
-
-    def ended(self, name):
-        self.told.append(("ended", name))
 
 
 def follow(records: Records, plan: Plan, feed: type[Search] = Listed) -> Drive:

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.driver.budget_limit import Budgeted, note_held_back
+from sweeps.driver.budget_limit import BudgetLimit, note_held_back
 from sweeps.forecast import forecast as forecast_module
 from sweeps.forecast.forecast import Forecast, TrialEstimate
-from sweeps.plan.budget import Budget, parse_budget
+from sweeps.plan.options import Budget, parse_deadline
 from sweeps.search.search import Listed
 from sweeps.store.plan_description import manifest
 from sweeps.store.records import Records
@@ -32,7 +32,7 @@ def plan(plan_of):
 @pytest.fixture
 def run(plan, tmp_path_factory):
     """Runs a search (the plan's grid) under a budget, each trial for `takes` seconds of an
-    estimated 100, on two slots; returns what ran, the feed, and when it was over."""
+    estimated 100, on two slots; returns what ran, the search, and when it was over."""
 
     def run(budget: Budget, takes: float = 100.0, search=None, spent: float = 0.0):
         now = [NOW]
@@ -48,19 +48,19 @@ def run(plan, tmp_path_factory):
             **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
             **{"device": "x86_64", "threads": 1},
         )
-        feed = Budgeted(search, budget, known, spent=spent, clock=lambda: now[0])
-        feed.require_first_block()
+        limit = BudgetLimit(search, budget, known, spent, clock=lambda: now[0])
+        limit.require_first_block()
         ran, running = [], []
-        while not feed.over:
-            while len(running) < 2 and (trial := feed.next()):
+        while not search.over:
+            while len(running) < 2 and (trial := search.next()):
                 running.append(trial)
                 ran.append(trial)
             now[0] += takes * bool(running)
             for trial in running:
                 leave(search.records, trial, good_small_windows(trial))
-                feed.ended(trial, "done")
+                search.ended(trial, "done")
             running = []
-        return ran, feed, now[0]
+        return ran, search, now[0]
 
     return run
 
@@ -69,31 +69,27 @@ def seeds_of(ran):
     return [trial.seed for trial in ran]
 
 
-def test_without_a_limit_everything_runs(run):
-    ran, feed, _ = run(Budget())
-    assert seeds_of(ran) == [1, 1, 2, 2, 3, 3, 4, 4] and not feed.held_back
-
-
 @pytest.mark.parametrize(("hours", "blocks"), [(0.08, 1), (0.13, 2), (0.19, 3), (0.5, 4)])
 def test_core_hours_hold_whole_blocks(run, hours, blocks):
-    ran, feed, _ = run(Budget(device_hours=hours))  # a block takes 0.056
+    ran, search, _ = run(Budget(device_hours=hours))  # a block takes 0.056
     assert seeds_of(ran) == [seed for seed in (1, 2, 3, 4)[:blocks] for _ in range(2)]
-    assert feed.over and bool(feed.held_back) == (blocks < 4)
+    assert search.over and bool(search.limit.held_back) == (blocks < 4)
     assert sum(100 / 3600 for _ in ran) <= hours
 
 
 def test_what_earlier_commands_have_spent_counts(run):
-    ran, feed, _ = run(Budget(device_hours=0.13), spent=200.0)
-    assert seeds_of(ran) == [1, 1] and feed.held_back
-    ran, feed, _ = run(Budget(device_hours=0.06), spent=200.0)
-    assert ran == [] and feed.over and "0.00444 of 0.06 are left" in feed.held_back
+    ran, search, _ = run(Budget(device_hours=0.13), spent=200.0)
+    assert seeds_of(ran) == [1, 1] and search.limit.held_back
+    ran, search, _ = run(Budget(device_hours=0.06), spent=200.0)
+    assert ran == [] and search.over and "0.00444 of 0.06 are left" in search.limit.held_back
 
 
 def test_a_deadline_holds_whole_blocks(run):
-    ran, feed, end = run(Budget(deadline=NOW + 270))
+    ran, search, end = run(Budget(deadline=NOW + 270))
     assert seeds_of(ran) == [1, 1, 2, 2] and end <= NOW + 270
     assert (
-        "2 trials with seed 3" in feed.held_back and "deadline is in 1 min 10 s" in feed.held_back
+        "2 trials with seed 3" in search.limit.held_back
+        and "deadline is in 1 min 10 s" in search.limit.held_back
     )
 
 
@@ -113,40 +109,26 @@ def test_a_budget_that_nothing_fits_in_is_refused_with_what_it_would_take(run):
         run(Budget(deadline=NOW + 40))
 
 
-def test_a_trial_handed_out_counts_until_it_ends(plan, run):
-    ran, feed, _ = run(Budget(device_hours=0.12))
-    assert len(ran) == 4 and feed.ahead == ()
-
-
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("45m", 2700), ("2h30m", 9000), ("1d", 86400)]
-)
-def test_a_deadline_may_be_a_duration(text, seconds):
-    assert parse_budget(None, text, NOW).deadline == NOW + seconds
-
-
-def test_a_deadline_may_be_a_time():
-    budget = parse_budget(None, "1970-01-20T00:00:00+00:00", NOW)
-    assert budget.deadline == 19 * 86400 and budget.limited
-
-
-@pytest.mark.parametrize(
-    ("hours", "deadline", "law"),
+    ("text", "moment"),
     [
-        (0.0, None, "--max-gpu-hours > 0"),
-        (float("nan"), None, "--max-gpu-hours > 0"),
-        (None, "tomorrow", "--deadline must be a time"),
-        (None, "", "--deadline must be a time"),
-        (None, "1970-01-02T00:00:00+00:00", "--deadline must be in the future"),
+        ("90s", NOW + 90),
+        ("45m", NOW + 2700),
+        ("2h30m", NOW + 9000),
+        ("1d", NOW + 86400),
+        ("1970-01-20T00:00:00+00:00", 19 * 86400),
     ],
 )
-def test_a_bad_budget_is_refused(hours, deadline, law):
-    with pytest.raises(BadInput, match=law):
-        parse_budget(hours, deadline, NOW)
+def test_a_deadline_is_a_duration_or_a_time(text, moment):
+    assert parse_deadline(text, NOW) == moment
 
 
-def test_without_flags_there_is_no_budget():
-    assert not parse_budget(None, None, NOW).limited
+@pytest.mark.parametrize(
+    "text", ["tomorrow", "", "0s", "1970-01-02T00:00:00+00:00", 5000 * "9" + "d"]
+)
+def test_a_deadline_is_to_come(text):
+    with pytest.raises(BadInput, match="--deadline"):
+        parse_deadline(text, NOW)
 
 
 def described(search):
@@ -155,18 +137,12 @@ def described(search):
 
 
 def test_seeds_that_were_never_begun_leave_the_description(run):
-    _, feed, _ = run(Budget(device_hours=0.13))
-    before = described(feed.search)
-    said = note_held_back(feed, feed.search.records)
-    assert described(feed.search) == before | {"seeds": [1, 2], "stopped": said}
+    _, search, _ = run(Budget(device_hours=0.13))
+    before = described(search)
+    said = note_held_back(search)
+    assert described(search) == before | {"seeds": [1, 2], "stopped": said}
     assert before["seeds"] == [1, 2, 3, 4] and "2 trials with seed 3" in said
     assert said.startswith("4 of 8 planned trials did not start")
-
-
-def test_a_sweep_within_its_budget_is_described_as_planned(run):
-    _, feed, _ = run(Budget(device_hours=0.5))
-    before = described(feed.search)
-    assert note_held_back(feed, feed.search.records) == "" and described(feed.search) == before
 
 
 @pytest.mark.parametrize("hours", [0.2, 0.3, 0.45])
@@ -176,11 +152,11 @@ def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
     words = ("--num-seeds", "3", "--search", "tpe", "--num-configs", "5", *SIX)
     player = Player(tmp_path / "tpe", plan_of(*words), good_small_windows)
     search = player.begin()
-    ran, feed, _ = run(Budget(device_hours=hours), search=search)
+    ran, _, _ = run(Budget(device_hours=hours), search=search)
     num_cells = int(hours / (3 * 100 / 3600) / 1.05)  # the baseline's too; some room for doubt
     cells = {trial.cell.cell for trial in ran}
     assert len(cells) == num_cells and len(ran) == 3 * num_cells
-    said = note_held_back(feed, search.records)
+    said = note_held_back(search)
     assert "3 trials of MaxP" in said and f"{18 - len(ran)} of 18 planned" in said
     told = described(search)
     assert told["seeds"] == [1, 2, 3] and {one["cell"] for one in told["cells"]} == cells
@@ -196,17 +172,17 @@ def test_proposed_configurations_that_lack_a_seed_are_not_reported(run, plan_of,
     player = Player(tmp_path / "tpe", plan_of("--num-seeds", "1", *words), good_small_windows)
     player.play()
     player.plan = plan_of("--num-seeds", "4", *words)
-    ran, feed, _ = run(Budget(device_hours=0.2), search=player.begin())
-    note_held_back(feed, feed.search.records)
-    told = [one["cell"] for one in described(feed.search)["cells"]]
+    ran, search, _ = run(Budget(device_hours=0.2), search=player.begin())
+    note_held_back(search)
+    told = [one["cell"] for one in described(search)["cells"]]
     assert told == list(dict.fromkeys(trial.cell.cell for trial in ran)) and len(told) == 2
 
 
 def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
     words = ("--search", "race", "--num-seeds", "5", *SIX)
     player = Player(tmp_path / "race", plan_of(*words), good_small_windows)
-    ran, feed, _ = run(Budget(device_hours=9 * 100 / 3600), search=player.begin())
-    said = note_held_back(feed, feed.search.records)
-    assert described(feed.search)["seeds"] == [1] and "with seed 2" in said
+    ran, search, _ = run(Budget(device_hours=9 * 100 / 3600), search=player.begin())
+    said = note_held_back(search)
+    assert described(search)["seeds"] == [1] and "with seed 2" in said
     assert said.startswith("up to 28 of 35 planned trials did not start")
     assert set(seeds_of(ran)) == {1}

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,15 +85,6 @@ def test_the_winner_is_the_best_on_dev(tmp_path):
     assert chosen.winner.settings == {"model.name": "maxp", "chunking.window": 64}
 
 
-def test_a_sweep_in_a_remote_storage_is_chosen_from_alike(tmp_path):
-    local = first_sweep(tmp_path)
-    remote = Records(Storage(f"memory://{uuid.uuid4().hex}"), SWEEP)
-    for path in local.storage.files():
-        remote.storage.put(path, tmp_path / path)
-    assert choose(remote) == choose(local)
-    assert found(remote.storage.uri) == choose(local)
-
-
 def test_the_collection_is_named_where_there_are_several(tmp_path, collection_folder):
     first = first_sweep(tmp_path)
     own = load_collection(str(collection_folder)).content_hash
@@ -126,12 +116,6 @@ def test_no_test_value_moves_the_choice(tmp_path):
     assert choose(store) == before
 
 
-def test_the_naive_gain_is_that_of_the_first_report(tmp_path):
-    store = first_sweep(tmp_path)
-    primary = {one.system: one for one in analyse(load_sweep(store.folder)).primary}
-    assert choose(store).naive_gain == pytest.approx(primary[BEST].delta)
-
-
 def test_fresh_seeds_follow_every_seed_that_was_ever_launched(tmp_path):
     store = first_sweep(tmp_path)
     assert found(tmp_path).fresh_seeds == (4, 5, 6)
@@ -144,18 +128,6 @@ def test_fresh_seeds_follow_every_seed_that_was_ever_launched(tmp_path):
     assert found(tmp_path).fresh_seeds == (8, 9, 10)
     assert found(tmp_path, "--num-seeds", "5").fresh_seeds == (8, 9, 10, 11, 12)
     assert found(tmp_path, "--seeds", "5,40").fresh_seeds == (5, 40)
-
-
-def test_seeds_that_were_used_are_refused_with_the_free_ones(tmp_path):
-    first_sweep(tmp_path)
-    law = r"must not have been used in window_stride, got 2; used: 1, 2, 3; free from 4 on"
-    with pytest.raises(BadInput, match=law):
-        found(tmp_path, "--seeds", "2,9")
-
-
-def test_without_a_finished_sweep_there_is_nothing_to_confirm(tmp_path):
-    with pytest.raises(BadInput, match="needs a finished sweep"):
-        found(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -182,13 +154,6 @@ def test_an_asha_is_confirmed_when_it_has_ended(tmp_path, over):
     else:
         with pytest.raises(BadInput, match="--confirm needs"):
             found(tmp_path)
-
-
-def test_a_trial_without_its_settings_is_named(tmp_path):
-    first_sweep(tmp_path)
-    (tmp_path / "trials" / f"{BEST}-seed1" / "config.json").unlink()
-    with pytest.raises(BadInput, match=rf"{BEST}-seed1/config\.json does not exist"):
-        found(tmp_path)
 
 
 def begin(tmp_path: Path, *words: str) -> None:
@@ -275,10 +240,3 @@ def test_the_report_of_a_confirmation_shows_both_gains_and_no_new_choice(tmp_pat
     words = reliability_sentences(analysis, assess(analysis))
     assert not any("best on dev" in text or "--confirm" in text for text in words)
     assert confirmation(analyse(load_sweep(write_sweep(tmp_path / "plain", num_queries=20)))) == ""
-
-
-def test_a_confirmation_whose_winner_has_no_run_yet_says_so(tmp_path):
-    fates = {(2, seed): "running" for seed in (1, 2, 3)}
-    folder = write_sweep(tmp_path, confirms=CONFIRMS, num_queries=20, fates=fates)
-    text = confirmation(analyse(load_sweep(folder)))
-    assert "+0.046" in text and text.endswith("no fresh one yet.")

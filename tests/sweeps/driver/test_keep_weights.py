@@ -90,19 +90,3 @@ def test_a_run_with_other_values_is_told_of_and_the_one_before_is_kept(run_local
     told = run_local(tmp_path / "r", *WORDS, "--num-seeds", "1", "training.keep_weights=all").text
     assert told.count("ran again with other values") == 2
     assert len(list(folder.parents[1].glob("trials/*.damaged-1/test.run.gz"))) == 2
-
-
-def test_a_confirmation_keeps_its_winners_weights(run_local, tmp_path):
-    seeds = ("--seeds", "7,8")  # with which MaxP is the best on dev
-    run_local(tmp_path / "r", *WORDS, *seeds, "training.keep_weights=none")
-    run_local(tmp_path / "r", "--confirm", "--tracking-uri", "none")
-    folder = tmp_path / "r" / "window_stride-confirm" / "woods"
-    winner = json.loads((folder / "sweep.json").read_text())["confirms"]["cell"]
-    assert with_weights(folder) == best_seeds(folder)
-    assert any(name.startswith(f"{winner}-seed") for name in with_weights(folder))
-
-
-def test_a_dry_run_counts_what_would_run_again(run_local, tmp_path):
-    run_local(tmp_path / "r", *WORDS, "training.keep_weights=none")
-    plan = run_local(tmp_path / "r", *WORDS, "--dry-run", "training.keep_weights=best").text
-    assert "2 of them done" in plan

@@ -39,20 +39,6 @@ def test_each_model_gets_the_quirks_that_the_profile_knows_of_it(plan_of):
     }
 
 
-def test_each_model_gets_the_settings_that_the_profile_has_for_it(plan_of):
-    # Windows of the paper are longer than the embedded backbone reads, so rates stand for them.
-    words = ("--profile", "boytsov2025", "--model", "parade-late-interaction")
-    [_, late, *_] = plan_of(*words).cells
-    training = late.config.training
-    assert training.aggregator_learning_rate == 1e-5
-    assert training.interaction_learning_rate == 1e-4 and training.num_epochs == 3
-    # What the user sets is above it, even where it is what all other models get.
-    [_, late, *_] = plan_of(*words, "training.aggregator_learning_rate=1e-4").cells
-    assert late.config.training.aggregator_learning_rate == 1e-4
-    [_, late, *_] = plan_of(*words, "--smoke-test", "--search", "asha").cells
-    assert late.config.training.num_epochs == 2, "a smoke test's"
-
-
 def test_a_limit_of_the_profile_is_no_matter_of_firstp_but_one_of_the_user_is(plan_of):
     words = ("--profile", "parade2020", "chunking.max_query_tokens=32")
     first, *others = plan_of(*words).cells
@@ -60,16 +46,3 @@ def test_a_limit_of_the_profile_is_no_matter_of_firstp_but_one_of_the_user_is(pl
     assert {cell.config.chunking.max_chunks for cell in others} == {16}
     with pytest.raises(BadInput, match=r"max_chunks and .* have no effect with model firstp"):
         plan_of(*words, "chunking.max_chunks=4")
-
-
-@pytest.mark.parametrize("words", [(), ("--profile", "clean")])
-def test_without_a_profile_nothing_changes(plan_of, words):
-    assert [cell.cell for cell in plan_of(*words).cells] == [cell.cell for cell in plan_of().cells]
-    assert manifest(plan_of(*words), []).profile == "clean"
-
-
-def test_weights_to_start_from_are_given_once(plan_of, tmp_path):
-    with pytest.raises(BadInput, match=r"got --init-from and training\.init_from="):
-        plan_of("--init-from", str(tmp_path), f"training.init_from={tmp_path}")
-    with pytest.raises(BadInput, match="keep_weights=all"):
-        plan_of("--init-from", str(tmp_path))

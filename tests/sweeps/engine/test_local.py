@@ -104,20 +104,3 @@ def test_what_this_machine_does_not_have_is_refused(run, words, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(BadInput, match=r"this machine has \d+ CPU and \d+ GPU"):
         run(lambda task: pytest.fail("it was run"), words=words)
-
-
-def test_a_gpu_that_is_there_must_be_hidden_to_compute_without(run, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(BadInput, match="CUDA_VISIBLE_DEVICES= before the command hides it"):
-        run(lambda task: pytest.fail("it was run"), words=["--gpus-per-worker", "0"])
-
-
-def test_the_driver_gets_its_threads_back(run):
-    def attempt(task):
-        torch.set_num_threads(2)
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        yield End(TrialStatus.DIVERGED, reason="this stands for any end")
-
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    run(attempt)
-    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before

@@ -16,7 +16,7 @@ from rank_core.trial.trial import Progress
 from sweeps.engine import trial_task
 from sweeps.engine.trial_task import TrialTask, attempt
 from sweeps.store import storage as storages
-from sweeps.store.records import CHECKPOINTS, TRIALS
+from sweeps.store.records import TRIALS
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
 
@@ -89,28 +89,6 @@ def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
     assert len(news) == STEPS and end.status == "done"
     assert len(computed) == STEPS, "it went on from its checkpoint"
     assert (run_folder(task) / "result.json").exists()
-
-
-def test_checkpoints_go_when_the_trial_is_published(task):
-    reports_of(task, dies_at=2)
-    folder = Path(task.storage) / CHECKPOINTS / task.name
-    assert (folder / "checkpoint").exists()
-    reports_of(task)
-    assert not folder.exists()
-
-
-def test_a_short_trial_keeps_none_and_zero_minutes_keep_none(task, computed):
-    for cadence in (Cadence(), Cadence(minutes=0)):
-        reports_of(replace(task, cadence=cadence), dies_at=4)
-    assert not (Path(task.storage) / CHECKPOINTS).exists()
-
-
-def test_a_diverged_trial_leaves_no_checkpoint(task):
-    rates = {"training.backbone_learning_rate": 1e30, "training.warmup": 0.0}
-    task = replace(task, config=task.config.override(rates))
-    [*_, last] = reports_of(task)
-    assert last.status == "diverged"
-    assert not (Path(task.storage) / CHECKPOINTS / task.name).exists()
 
 
 def test_whoever_leaves_the_debugger_ends_the_command_and_fails_no_trial(task, monkeypatch):

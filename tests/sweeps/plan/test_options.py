@@ -39,11 +39,6 @@ def test_seeds_are_listed_or_counted_and_a_confirmation_takes_fresh_ones(words, 
     assert parsed(*words).seeds == seeds
 
 
-def test_a_confirmation_accepts_what_changes_no_cell():
-    words = "--storage x --seeds 8 --num-workers 2 --cpus-per-worker 2 --gpus-per-worker 0"
-    assert parsed("--confirm", *words.split(), "--tracking-uri", "none", "--dry-run").confirm
-
-
 def test_settings_stand_before_between_and_after_flags():
     options = parsed("model.dropout=0", "--num-seeds", "1", "chunking.window=48,64", "--dry-run")
     assert options.settings == {"model.dropout": 0.0}

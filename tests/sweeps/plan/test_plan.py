@@ -10,24 +10,14 @@ from rank_core.errors import BadInput
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.plan_text import plan_text
-from sweeps.plan.experiment import Experiment, Grid
-from sweeps.plan.make_plan import FEW, make_plan, search_space
+from sweeps.plan.make_plan import FEW, search_space
 from sweeps.plan.options import parse
-from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS, SMALL_PAIRS
+from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS
 
 
 def pairs(plan):
     """(window, stride) of the cells behind the baseline."""
     return [(c.config.chunking.window, c.config.chunking.stride) for c in plan.cells[1:]]
-
-
-def test_the_baseline_comes_first_and_reads_the_longest_chunk_that_fits(plan_of):
-    plan = plan_of()
-    first = plan.cells[0].config
-    assert (first.model.name, first.chunking.window, first.chunking.stride) == ("firstp", 96, 96)
-    assert pairs(plan) == list(SMALL_PAIRS)
-    assert plan.removed == ()
-    assert [cell.label for cell in plan.cells[:2]] == ["FirstP 96", "MaxP 32/24"]
 
 
 def test_a_large_backbone_gets_the_pairs_of_the_paper(plan_of):
@@ -45,16 +35,6 @@ def test_a_plan_warns_of_trials_with_few_steps(plan_of):
     assert "2 steps per trial (training.max_steps=2): raise training.max_steps" in capped
     for words in ["training.num_epochs=20"], ["training.num_epochs=0"], ["--smoke-test"]:
         assert "per trial (" not in plan_text(plan_of(*words), finished=0)
-
-
-def test_trials_come_seed_by_seed(plan_of):
-    plan = plan_of("--seeds", "5,3", "chunking.window=48", "chunking.stride=48,24")
-    order = [(trial.seed, trial.cell.label) for trial in plan.trials()]
-    labels = ["FirstP 96", "MaxP 48", "MaxP 48/24"]
-    assert order == [(seed, label) for seed in (5, 3) for label in labels]
-    assert [t.config.seed for t in plan.trials()] == [5, 5, 5, 3, 3, 3]
-    first = next(plan.trials())
-    assert first.name == f"{plan.cells[0].cell}-seed5"
 
 
 def test_given_values_are_crossed_with_the_experiments_own_for_the_other_setting(plan_of):
@@ -76,13 +56,6 @@ def test_a_point_that_cuts_every_document_like_another_is_run_once(plan_of):
     assert [cell.chunks.max_chunks for cell in plan.cells] == [1, 2, 2]
     assert all("has the same chunks as" in item.reason for item in plan.removed[-4:])
     assert any("FirstP 96" in item.reason for item in plan.removed)
-
-
-def test_a_smoke_test_is_short_but_has_a_baseline_and_two_points(plan_of):
-    plan = plan_of("--smoke-test")
-    assert len(plan.cells) == 3 and plan.seeds == (1, 2)
-    assert plan.base.training.max_steps == 2
-    assert plan.base.evaluation.depth == 10
 
 
 def test_a_smoke_test_says_what_it_leaves_out(plan_of):
@@ -127,18 +100,6 @@ def test_queries_that_leave_no_room_are_refused_by_their_own_limit(plan_of):
     assert [cell.label for cell in plan.cells] == ["FirstP 20", "MaxP 20/10"]
 
 
-def test_more_workers_than_pairs_in_a_step_are_refused(plan_of):
-    law = "--num-workers <= training.batch_size must hold.* 5 workers and training.batch_size=4"
-    with pytest.raises(BadInput, match=law):
-        plan_of("--num-workers", "5", "training.batch_size=4")
-    assert plan_of("--num-workers", "4", "training.batch_size=4").cells
-
-
-def paired_grid(base, backbone):
-    point = {"training.paired_seeds": True}
-    return Grid(points=(point,), baseline={"training.paired_seeds": False})
-
-
 def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
     for seed in (1, 2):
         folder = tmp_path / f"maxp-abc-seed{seed}"
@@ -152,15 +113,6 @@ def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
     (tmp_path / "maxp-abc-seed2" / "weights.safetensors").unlink()
     with pytest.raises(BadInput, match="there is no file"):
         plan_of(*words, "--num-seeds", "2")
-
-
-def test_a_swept_yes_or_no_takes_the_words_for_it(inputs_words):
-    swept = ("training.paired_seeds",)
-    label = lambda config: str(config.training.paired_seeds)  # noqa: E731
-    experiment = Experiment("pairing", "Paired?", swept, paired_grid, label)
-    words = [*inputs_words, "chunking.window=48", "chunking.stride=32", f"{swept[0]}=yes,no"]
-    plan = make_plan(experiment, parse(words, prog="pairing.py", description=""))
-    assert [cell.config.training.paired_seeds for cell in plan.cells] == [False, True]
 
 
 def test_a_model_that_adds_a_step_after_training_is_never_taken_for_another(plan_of):

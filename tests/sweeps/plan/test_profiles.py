@@ -10,7 +10,7 @@ from ir_measures import Qrel, ScoredDoc
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models import MODELS, check_model, model_class
-from rank_core.settings.config import Chunking, TrialConfig, parse_setting, setting_types
+from rank_core.settings.config import Chunking, TrialConfig, setting_types
 from rank_core.training.optimizer import Timetable, rate_factor
 from rank_core.training.train import num_training_steps
 from sweeps.plan.profiles import PROFILES, profile, profile_settings
@@ -87,23 +87,6 @@ def test_the_aggregators_of_2022_are_those_of_the_older_profile_alone():
         assert (old[model], new[model]) == (("unmasked-chunks", "sequence-2022"), new["maxp"])
 
 
-def test_padding_in_place_is_reproduced_or_said_not_to_be():
-    for year in (2022, 2025):
-        stated = profile(f"boytsov{year}")
-        assert stated.quirks["firstp"] == ("padded-rows",)
-        assert "CEDR pad query and document in place" in " ".join(stated.not_the_same)
-    assert "padded in place to 20 tokens" in " ".join(profile("cedr2019").not_the_same)
-
-
-@every_profile
-def test_a_profile_says_what_the_reference_says_of_each_setting(name):
-    for stated in (profile(name).settings, *profile(name).of_models.values()):
-        assert all(words.strip() for _, words in stated.values())
-    assert bool(profile(name).not_the_same) == (name != "clean")
-    for sentence in (*profile(name).not_the_same, *profile(name).by_hand):
-        assert sentence.endswith("."), sentence
-
-
 @pytest.mark.parametrize(("name", "model"), MODELS_OF)
 def test_a_model_with_settings_of_its_own_is_accepted_with_them(name, model, backbone):
     config = config_of(name, model).override({"model.name": model})
@@ -149,53 +132,6 @@ def test_cedr_cuts_a_document_as_its_code_does(backbone):
     assert cuts == {450: [450], 489: [489], 490: [245] * 2, 800: [400] * 2, 900: [400] * 2}
 
 
-def test_cedr_stops_as_its_code_does():
-    training = config_of("cedr2019").training
-    # It ends where the best is more than 20 epochs ago; each is validated.
-    assert training.patience == 20 + 1 and training.validate_every == 0
-
-
-@pytest.mark.parametrize("model", ["keyb-parade", "parade-transformer"])
-def test_rows_of_keybs_passages_have_256_tokens(model):
-    chunking = config_of("keyb2022", model).chunking
-    assert chunking.max_query_tokens + chunking.window + len(["[CLS]", "[SEP]", "[SEP]"]) == 256
-
-
-@pytest.mark.parametrize(
-    ("name", "model", "settings"),
-    [
-        ("boytsov2022", "parade-transformer-l3", "training.num_epochs=3"),
-        ("boytsov2025", "maxp", "chunking.max_document_tokens=8109 training.num_epochs=1"),
-        ("boytsov2025", "longp", "training.precision=fp32"),
-        ("zhang2021", "maxp", "model.dropout=0"),
-        ("zhang2021", "maxp", "evaluation.folds=5"),
-        ("keyb2022", "keyb", "evaluation.folds=5"),
-        ("keyb2022", "keyb", "model.selector=learned-separate"),
-        (
-            "keyb2022",
-            "keyb",
-            "training.epoch_steps=1875 chunking.max_query_tokens=30 chunking.window=479 "
-            "chunking.stride=479",
-        ),
-    ],
-)
-def test_what_is_to_be_set_by_hand_is_said_and_accepted(name, model, settings, backbone):
-    pairs = [text.split("=") for text in settings.split()]
-    for setting, value in pairs:
-        words = setting if value == "3" else f"{setting}={value}"
-        assert words in " ".join(profile(name).by_hand)
-    own = {setting: parse_setting(setting, value) for setting, value in pairs}
-    config = config_of(name, model).override({"model.name": model} | own)
-    long = replace(backbone, max_input_tokens=4096 if model == "longp" else 512)
-    if model == "longp":
-        config = config.override({"chunking.window": 1431, "chunking.stride": 1431})
-    check_model(config, long)
-
-
-def test_queries_of_parade_are_64_tokens_with_their_marks():
-    assert config_of("parade2020").chunking.max_query_tokens == 64 - len(["[CLS]", "[SEP]"])
-
-
 def test_zhang_2021_trains_36_times_256_batches_of_passages():
     training = config_of("zhang2021").training
     assert num_training_steps(training, 150) == 36 * 256
@@ -212,8 +148,3 @@ def test_the_reference_of_boytsov_2022_starts_anew_in_each_epoch():
     timetable = Timetable(20, 16, 160)
     factors = [rate_factor(training, timetable, step) for step in range(20)]
     assert factors == pytest.approx([0.5, *[1] * 9, 0.5 * 0.95, *[0.95] * 9])
-
-
-def test_an_unknown_profile_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match="unknown profile 'boytsov'; did you mean boytsov20"):
-        profile_settings("boytsov")

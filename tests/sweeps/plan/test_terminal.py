@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps.plan.terminal import about, numbered, shortened, wrapped
+from sweeps.plan.terminal import numbered, shortened, wrapped
 
 
 @pytest.mark.parametrize(
@@ -11,13 +11,6 @@ from sweeps.plan.terminal import about, numbered, shortened, wrapped
 )
 def test_a_noun_follows_its_number(number, text):
     assert numbered(number, "GPU") == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "0 s"), (97, "2 min"), (3590, "1 h"), (7500, "2 h 5 min")]
-)
-def test_a_forecast_is_no_more_exact_than_it_is(seconds, text):
-    assert about(seconds) == text
 
 
 def test_a_long_label_keeps_its_beginning_and_more_of_its_end():

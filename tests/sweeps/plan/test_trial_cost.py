@@ -109,14 +109,6 @@ def test_the_estimate_is_close_to_what_a_trial_really_reads(
     assert estimate == pytest.approx(result.encoder_tokens, rel=0.15)
 
 
-def test_a_model_that_tunes_on_dev_after_training_reads_dev_once_more(small_trial, inputs):
-    birch = small_trial.override({"model.name": "birch", "chunking.stride": 40})
-    maxp = birch.override({"model.name": "maxp"})
-    chunks = chunk_statistics(maxp, inputs)
-    difference = trial_cost(birch, inputs, chunks) - trial_cost(maxp, inputs, chunks)
-    assert difference == pytest.approx(8 * 6 * chunks.tokens_per_document)
-
-
 def test_the_planned_tokens_are_those_of_a_count_by_hand(small_trial, inputs):
     # Two steps of four groups; one validation and the test of eight queries with six candidates.
     chunks = chunk_statistics(small_trial, inputs)
@@ -125,12 +117,3 @@ def test_the_planned_tokens_are_those_of_a_count_by_hand(small_trial, inputs):
     assert found == pytest.approx((8 * (1 + negatives) * mean, 2 * 8 * 6 * mean))
     birch = small_trial.override({"model.name": "birch", "evaluation.folds": 3})
     assert planned_tokens(birch, inputs, chunks).scored == pytest.approx(9 * 8 * 6 * mean)
-
-
-def test_an_empty_dev_split_costs_nothing(small_trial, inputs):
-    empty = replace(inputs.collection.splits["dev"], queries={}, candidates={})
-    splits = {**inputs.collection.splits, "dev": empty}
-    without = replace(inputs, collection=replace(inputs.collection, splits=splits))
-    chunks = chunk_statistics(small_trial, inputs)
-    difference = trial_cost(small_trial, inputs, chunks) - trial_cost(small_trial, without, chunks)
-    assert difference == pytest.approx(8 * 6 * chunks.tokens_per_document)

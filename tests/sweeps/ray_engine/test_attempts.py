@@ -32,22 +32,6 @@ def fails(attempts, tune_id, reason="ValueError: x"):
     attempts.completed(tune_id)
 
 
-def test_no_more_run_than_there_are_slots(attempts):
-    assert attempts.next("a") and attempts.next("b")
-    assert attempts.next("c") is None and not attempts.over
-
-
-def test_a_trial_whose_process_died_comes_again_before_new_ones(attempts):
-    trial = begin(attempts, "a")
-    lost(attempts, "a")
-    assert attempts.drive.feed.told == [] and attempts.next("b") is trial
-    attempts.started("b", "alive")
-    [failure] = failures(attempts)
-    assert (failure.kind, failure.attempt, failure.again) == ("process died", 1, True)
-    assert failure.node == "host-a (n1)" and len(state(attempts, trial).attempts) == 2
-    assert "process died, runs again" in attempts.drive.screen.out.getvalue()
-
-
 def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts):
     trial = attempts.drive.feed.ahead[0]
     for number in range(LIMITS["process died"] + 1):
@@ -69,41 +53,10 @@ def test_a_trial_that_asha_stops_has_ended(attempts):
     assert state(attempts, trial).status == "stopped" and attempts.next("b") is not trial
 
 
-def test_an_error_of_the_trial_itself_is_not_repeated(attempts):
-    trial = begin(attempts, "a")
-    fails(attempts, "a")
-    assert attempts.drive.feed.told == [(trial.name, "failed")]
-    assert [failure.kind for failure in failures(attempts)] == ["error"]
-    folder = attempts.drive.records.folder
-    assert (folder / "failures" / f"{trial.name}.txt").read_text() == "line 1"
-
-
-def test_a_broken_device_is_tried_again(attempts):
-    trial = begin(attempts, "a")
-    fails(attempts, "a", "AcceleratorError: CUDA error: unspecified launch failure")
-    assert attempts.drive.feed.told == [] and attempts.next("b") is trial
-
-
-def test_a_trial_that_diverged_is_not_repeated(attempts):
-    trial = begin(attempts, "a")
-    attempts.reported("a", End(TrialStatus.DIVERGED, reason="the loss is nan at step 3"))
-    attempts.completed("a")
-    assert attempts.drive.feed.told == [(trial.name, "diverged")]
-    assert attempts.next("b") is not trial
-
-
 def test_a_death_after_the_last_word_costs_nothing(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
     lost(attempts, "a")
-    assert attempts.drive.feed.told == [(trial.name, "diverged")]
-    assert not failures(attempts)
-
-
-def test_a_group_that_breaks_as_it_is_sent_home_costs_nothing(attempts):
-    trial = begin(attempts, "a")
-    attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
-    fails(attempts, "a", "RuntimeError: Connection closed by peer")
     assert attempts.drive.feed.told == [(trial.name, "diverged")]
     assert not failures(attempts)
 
@@ -173,13 +126,6 @@ def test_a_process_killed_for_memory_as_it_starts_takes_a_slot_away_and_waits(
     attempts.live.pop("b")
     now[0] += module.MEMORY_SECONDS
     assert attempts.next("c") is victim
-
-
-def test_what_breaks_down_without_a_culprit_counts_against_nobody(attempts):
-    begin(attempts, "a")
-    attempts.interrupt(RuntimeError("x"))
-    assert attempts.slots == 2 and attempts.next("b")
-    assert not failures(attempts)
 
 
 def test_it_is_over_when_nothing_runs_waits_or_comes_again(attempts):

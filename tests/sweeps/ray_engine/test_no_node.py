@@ -34,12 +34,6 @@ def lines(attempts):
     return attempts.drive.screen.out.getvalue().replace("\n      ", " ").splitlines()
 
 
-def test_a_dead_ray_of_this_machine_is_noticed_at_once(attempts, clock, monkeypatch):
-    monkeypatch.setattr(module, "cluster_address", lambda: None)
-    with pytest.raises(NoNode, match="Ray has died on this machine"):
-        attempts.check()
-
-
 def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
     attempts, clock, monkeypatch
 ):
@@ -52,16 +46,6 @@ def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
             clock[0] += CHECK_SECONDS
     assert len(lines(attempts)) == WAIT_SECONDS / WARN_SECONDS - 1
     assert "waiting for a node that can run a trial: 1 min of 30 min" in lines(attempts)[0]
-
-
-def test_a_node_that_comes_back_ends_the_wait(attempts, clock, monkeypatch):
-    monkeypatch.setattr(module, "cluster_address", lambda: "auto")
-    for able in (False, True, False):
-        monkeypatch.setattr(module, "can_run", lambda needs, able=able: able)
-        attempts.check()
-        clock[0] += WAIT_SECONDS - CHECK_SECONDS
-    attempts.check()  # no NoNode: the second wait counts from its own start
-    assert "29 min 58 s of 30 min" in lines(attempts)[-1]
 
 
 def test_a_sweep_whose_trials_report_nothing_still_speaks(attempts, clock, monkeypatch):
@@ -105,11 +89,6 @@ def broken(attempts, monkeypatch):
         return len(started)
 
     return run
-
-
-def test_ray_is_started_again_and_that_is_said(broken, attempts):
-    assert broken(1) == 1
-    assert "Ray has died on this machine: restarting it" in lines(attempts)[-1]
 
 
 def test_ray_is_started_again_as_long_as_trials_end(broken, attempts):

@@ -1,6 +1,5 @@
 """Of a group of workers, the one that began its end is named, with the kind of its failure."""
 
-import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,16 +16,14 @@ from ray.train import ControllerError
 from ray.train.v2._internal.exceptions import (
     WorkerGroupStartupFailedError,
     WorkerHealthCheckFailedError,
-    WorkerHealthCheckTimeoutError,
 )
 from ray.train.v2.api.exceptions import WorkerGroupError
 from ray.tune.experiment import Trial
 
-from rank_core.errors import BadInput, Diverged, OutOfMemory
+from rank_core.errors import OutOfMemory
 from sweeps.engine.trial_task import end_of
-from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.runner import error_of
-from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error, run_group
+from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error
 from sweeps.store.failures import first_line
 
 
@@ -46,20 +43,6 @@ def told(**failures):
 
 LOST_PEER = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]")
 NCCL = RuntimeError("NCCL error: remote process exited or there was a network error")
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "reason"),
-    [
-        (Diverged("nan at step 3"), "diverged", "nan at step 3"),
-        (BadInput("x must be y"), "failed", "x must be y"),
-        (ValueError("x"), "failed", "ValueError: x"),
-    ],
-)
-def test_a_process_tells_how_it_ended(error, status, reason):
-    end = raised(error).end
-    assert (end.status, end.reason) == (status, reason)
-    assert bool(end.traceback) == reason.startswith("ValueError")
 
 
 def test_the_rank_that_ran_out_of_memory_is_the_cause():
@@ -85,18 +68,6 @@ def test_an_error_of_the_trial_explains_them_too():
     assert (end.kind, end.reason) == ("error", "ValueError: x (rank 1)")
 
 
-def test_a_rank_whose_gpu_broke_is_the_cause_and_told_in_a_line():
-    broke = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be")
-    end = told(rank0=raised(NCCL), rank1=raised(broke))
-    assert end.kind == "device"
-    assert end.reason == "RuntimeError: CUDA error: device-side assert triggered (rank 1)"
-
-
-def test_a_loss_that_is_no_number_is_told_as_such():
-    end = told(rank0=raised(Diverged("nan")), rank1=raised(Diverged("nan")))
-    assert (end.status, end.reason) == ("diverged", "nan (rank 0)")
-
-
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -108,15 +79,6 @@ def test_a_loss_that_is_no_number_is_told_as_such():
 def test_a_group_that_never_came_about_has_a_kind_too(error, kind):
     end = end_of_group(error)
     assert (end.status, end.kind) == ("failed", kind) and end.reason
-
-
-def test_a_worker_that_hangs_counts_as_dead():
-    assert told(rank0=WorkerHealthCheckTimeoutError("no answer")).kind == "process died"
-
-
-def test_what_a_worker_says_survives_the_way_to_the_driver():
-    failed = raised(ValueError("x"))
-    assert pickle.loads(pickle.dumps(failed)).end == failed.end
 
 
 def died(message, reason=None):
@@ -148,20 +110,6 @@ def test_the_reason_names_the_cause_and_not_only_that_an_actor_died():
     text = first_line(died("The actor died because its node has died."))
     assert text.startswith("ActorDiedError: The actor died unexpectedly")
     assert "its node has died" in text and "actor_id" not in text and "\n" not in text
-
-
-@pytest.mark.parametrize(("gpus", "backend"), [(0.0, "gloo"), (1.0, "cpu:gloo,cuda:nccl")])
-def test_only_gradients_go_from_gpu_to_gpu(monkeypatch, gpus, backend):
-    groups = []
-
-    def trainer(worker, *, torch_config, **settings):
-        groups.append(torch_config.backend)
-        return SimpleNamespace(fit=lambda: SimpleNamespace(return_value="done"))
-
-    monkeypatch.setattr("ray.train.torch.TorchTrainer", trainer)
-    resources = Resources(num_workers=2, cpus=1, gpus=gpus, threads=1, slots=1)
-    assert run_group(print, {}, resources, "group") == "done"
-    assert groups == [backend]
 
 
 @pytest.mark.parametrize(

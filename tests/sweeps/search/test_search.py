@@ -6,7 +6,6 @@ A finished trial is made up: its folder in the store, with per-query values on d
 import itertools
 from dataclasses import replace
 
-import numpy as np
 import optuna
 import pytest
 from optuna.storages import JournalStorage
@@ -15,14 +14,11 @@ from optuna.storages.journal import JournalFileBackend
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_ANALYSIS
-from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
+from sweeps.search.proposing import propose
 from sweeps.search.race import RaceSearch
-from sweeps.search.sampler import propose
-from sweeps.search.search import Listed, Search, make_search, search_class
-from sweeps.store.records import Records
-from sweeps.store.storage import Storage
+from sweeps.search.search import Listed, Search, search_class
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
 
@@ -33,13 +29,6 @@ def race_plan(plan_of) -> Plan:
 
 def names(search: Search) -> list[str]:
     return [trial.name for trial in search.decision.wanted]
-
-
-def test_the_grid_wants_all_trials_seed_by_seed_whatever_they_reach(plan_of, tmp_path):
-    plan = plan_of(*SIX)
-    search = Player(tmp_path, plan, good_small_windows).play(slots=3)
-    assert names(search) == [trial.name for trial in plan.trials()]
-    assert search.over and search.next() is None
 
 
 def test_a_race_sends_the_worse_ones_home_and_runs_the_rest_to_the_end(race_plan, tmp_path):
@@ -154,13 +143,6 @@ def test_more_configurations_and_more_seeds_go_on_from_the_same_proposals(plan_o
     assert more[:4] == few and len(more) == 6
 
 
-def test_a_proposal_is_worth_the_mean_over_its_seeds(plan_of, tmp_path):
-    plan = plan_of("--num-seeds", "3", "--search", "gp", "--num-configs", "1", *SIX)
-    player = Player(tmp_path, plan, lambda trial: trial.seed / 10)
-    search = player.play()
-    assert search._value(search.plan.cells[1]) == pytest.approx(0.2)
-
-
 def test_a_lost_trial_takes_its_configuration_out_of_the_race_and_stays_wanted(race_plan, tmp_path):
     best = next(cell.cell for cell in race_plan.cells if cell.config.chunking.window == 16)
     lost = f"{best}-seed3"
@@ -182,28 +164,6 @@ def test_random_draws_without_replacement_and_more_of_the_same(plan_of):
     assert drawn("--num-configs", "3", "--num-seeds", "7") == three
 
 
-def test_a_search_asks_for_no_more_configurations_than_exist(plan_of, capsys):
-    words = ("--search", "random", "--num-configs", "100000", "chunking.window=10..90")
-    plan = plan_of(*words, "chunking.stride=5", "--num-seeds", "1")
-    assert plan.search.num_configs == 81 and 40 < len(plan.cells) - 1 <= 81
-    assert "only 81 configurations exist, got --num-configs 100000" in capsys.readouterr().err
-    tall = ",".join(map(str, range(1, 200)))
-    with pytest.raises(BadInput, match=r"at most 10,000 points, got 39,601"):
-        plan_of(f"chunking.window={tall}", f"chunking.stride={tall}")
-
-
-def test_a_range_is_drawn_within_its_ends():
-    rng, rate = (
-        np.random.default_rng(1),
-        parse_range("training.head_learning_rate", "1e-5..1e-3:log"),
-    )
-    rates = [rate.drawn(rng) for _ in range(400)]
-    assert all(number in rate for number in rates)
-    assert np.mean(np.array(rates) < 1e-4) == pytest.approx(0.5, abs=0.1)
-    whole = Range(3, 5, log=False, whole=True)
-    assert {whole.drawn(rng) for _ in range(100)} == {3, 4, 5}
-
-
 def test_a_space_accepts_its_own_points_alone():
     space = Space(({"a": 1, "b": 2}, {"a": 3}), {"c": Range(0.0, 1.0, log=False, whole=False)})
     assert space.axes() == {"a": (1, 3), "b": (2, None)}
@@ -220,11 +180,6 @@ def test_ranges_are_searched_within_the_law(plan_of, tmp_path):
     player.play()
     windows = [window_of(trial) for trial in player.launched[1:]]
     assert len(set(windows)) == 4 and all(16 <= window <= 40 for window in windows)
-
-
-def test_a_range_needs_a_search_that_draws():
-    with pytest.raises(BadInput, match="--num-configs"):
-        parse(["chunking.window=16..40"], prog="window_stride.py", description="")
 
 
 @pytest.mark.parametrize(
@@ -275,16 +230,6 @@ def test_a_plan_that_asha_cannot_judge_is_refused(plan_of, words, law):
     plan = plan_of(*ASHA, *words)
     with pytest.raises(BadInput, match=law):
         list(search_class("asha").plan_lines(plan))
-
-
-def test_one_configuration_is_no_race(plan_of, tmp_path):
-    plan = plan_of(
-        "--search", "race", "--num-seeds", "4", "chunking.window=16", "chunking.stride=8"
-    )
-    with pytest.raises(BadInput, match="2 configurations or more besides the baseline"):
-        make_search(
-            plan, lambda trial: None, Records(Storage(str(tmp_path)), "window_stride/woods")
-        )
 
 
 def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of, race_plan, tmp_path):

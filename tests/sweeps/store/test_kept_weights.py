@@ -96,18 +96,3 @@ def test_the_best_seed_of_a_cell_is_missing_where_it_kept_nothing(records, leave
     leave("bm25-seed1", 0.9, "none")
     trials = [*map(Named, ("a-seed1", "a-seed2", "b-seed1")), Named("bm25-seed1", "bm25")]
     assert kept_after(records).missing(trials) == {"a-seed2"}
-
-
-def test_weights_that_cannot_be_removed_are_tried_again(records, leave, monkeypatch, caplog):
-    leave("a-seed1", 0.1)
-    leave("a-seed2", 0.2)
-
-    def away(name, file):
-        raise OSError("away")
-
-    monkeypatch.setattr(records, "remove_file", away)
-    weights = kept_after(records)
-    assert "the weights of a-seed1 could not be removed: away" in caplog.text
-    monkeypatch.undo()
-    weights.prune()
-    assert with_weights(records) == {"a-seed2"}

@@ -119,18 +119,6 @@ def leaks(folder: Path) -> list[Path]:
     return [path for path in files if b"hunter2" in path.read_bytes()]
 
 
-@needs_postgres
-def test_a_server_over_postgresql_takes_a_sweep_twice_and_stores_it_once(postgres, sweep, tmp_path):
-    uri = new_database(postgres, "team")
-    options = ["--artifacts-destination", (tmp_path / "artifacts").as_uri()]
-    with local_server(uri, options=options) as (base, server):
-        assert PASSWORD not in Path(f"/proc/{server.pid}/cmdline").read_text()
-        for _ in range(2):
-            assert send(sweep, base) == 0
-            assert_arrived(base)
-    assert not leaks(tmp_path)
-
-
 AUTH = """[mlflow]
 default_permission = NO_PERMISSIONS
 database_uri = sqlite:///{folder}/users.db

@@ -124,14 +124,6 @@ def test_of_two_runs_of_a_trial_the_oldest_counts(sweep, send, uri):
     assert runs_in(uri)["FirstP 48 #1"].info.run_id == run.info.run_id
 
 
-def test_a_run_deleted_in_mlflow_is_made_again(sweep, send, uri):
-    sweep.whole("c1-seed1", "c1-seed2")
-    run = send(2)["FirstP 48 #1"]
-    connect(uri).delete_run(run.info.run_id)
-    made = send(1)["FirstP 48 #1"]
-    assert made.info.run_id != run.info.run_id and len(losses(uri, made)) == 3
-
-
 def test_numbers_that_are_not_finite_become_tags_once(sweep, send):
     """A step of fp16 whose gradients overflow is no divergence."""
     points = [report(step, 3, loss=1.0, gradient_norm=float("inf")) for step in (1, 2, 3)]
@@ -159,15 +151,6 @@ def test_what_mlflow_refuses_costs_a_line_and_the_rest_arrives(sweep, send, monk
     refused, damaged = (record.message for record in caplog.records)
     assert "no such data" in refused and "and more" not in refused
     assert "c1-seed1" in damaged and "per_query.parquet" in damaged
-
-
-def test_another_target_gets_everything(sweep, send, empty_database, tmp_path):
-    sweep.whole("c1-seed1")
-    send(1)
-    other = tmp_path / "other.db"
-    other.write_bytes(empty_database.read_bytes())
-    assert sync(sweep.reader, f"sqlite:///{other}", EXPERIMENT) == 1
-    assert len(runs_in(f"sqlite:///{other}")) == 1
 
 
 def test_the_experiment_shows_the_answer_and_the_report(sweep, send, uri):

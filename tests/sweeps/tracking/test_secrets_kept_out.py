@@ -4,7 +4,6 @@ import pytest
 
 from sweeps.driver.command import main
 from sweeps.engine.trial_task import End
-from sweeps.store.failures import Failure
 from sweeps.store.trial_status import TrialStatus
 from sweeps.window_stride import EXPERIMENT
 from tests.sweeps.conftest import follow
@@ -23,7 +22,8 @@ def test_the_reason_of_a_failure_is_kept_without_its_secrets(
         if trial is second:
             drive.finished(second, End(TrialStatus.DIVERGED, reason=REASON))
         else:
-            drive.failed(first, Failure("error", REASON), again=False, traceback=f"T\n{REASON}")
+            end = End(TrialStatus.FAILED, reason=REASON, traceback=f"T\n{REASON}")
+            drive.failed(first, end, again=False)
     texts = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     texts.append(drive.screen.out.getvalue().encode())
     unbroken = [b" ".join(text.split()) for text in texts]  # as before lines had a width

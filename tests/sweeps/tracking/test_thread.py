@@ -35,17 +35,17 @@ def test_a_sweep_arrives_while_it_runs(sweep, mlflow, uri):
     """With the trials of earlier commands."""
     sweep.whole("c2-seed1")
     mlflow.start()
-    mlflow.started(sweep.begin())
+    mlflow.changed(sweep.begin())
     mlflow.reported("c1-seed1", report(1, loss=1.0))
     wait_for(lambda: mlflow._ever and len(runs_in(uri)) == 2)
     run = runs_in(uri)["FirstP 48 #1"]
     wait_for(lambda: losses(uri, run) == [(1, 1.0)])
     assert runs_in(uri)["FirstP 48 #1"].info.status == "RUNNING"
     sweep.publish()
-    mlflow.ended("c1-seed1")
-    mlflow.started(sweep.begin("c1-seed2"))
+    mlflow.changed("c1-seed1")
+    mlflow.changed(sweep.begin("c1-seed2"))
     sweep.end("c1-seed2")
-    mlflow.ended("c1-seed2")
+    mlflow.changed("c1-seed2")
     sweep.records.write_file("report/results.json", b'{"conclusions": ["Yes."]}')
     assert mlflow.close(30) == 0
     runs = runs_in(uri)
@@ -60,7 +60,7 @@ def test_a_sweep_arrives_while_it_runs(sweep, mlflow, uri):
 
 def test_a_trial_of_a_killed_driver_is_taken_up_by_the_next_one(sweep, mlflow, uri):
     mlflow.start()
-    mlflow.started(sweep.begin())
+    mlflow.changed(sweep.begin())
     assert mlflow.close(30) == 0
     assert runs_in(uri)["FirstP 48 #1"].info.status == "RUNNING"
     sweep.records.command = "the next driver"
@@ -68,13 +68,6 @@ def test_a_trial_of_a_killed_driver_is_taken_up_by_the_next_one(sweep, mlflow, u
     again.start()
     assert again.close(30) == 0
     assert runs_in(uri)["FirstP 48 #1"].info.status == "KILLED"
-
-
-def test_tracking_none_sends_nothing(sweep):
-    mlflow = MlflowThread(sweep.records, "none", EXPERIMENT)
-    mlflow.start()
-    mlflow.started("c1-seed1")
-    assert mlflow.close() == 0
 
 
 def test_a_storage_that_is_away_is_left_to_the_driver(sweep, mlflow, tmp_path, caplog):

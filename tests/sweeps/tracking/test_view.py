@@ -45,11 +45,6 @@ def test_configurations_are_sorted_by_the_test_measure_and_grouped_over_seeds():
     assert charts["parallel"]["selectedMetrics"] == ["hp/window", "hp/stride", "test/ndcg_cut_10"]
 
 
-def test_without_swept_numbers_there_are_no_parallel_coordinates():
-    charts = shown(sweep({"model.name": "firstp"}, {"model.name": "maxp"}))["compareRunCharts"]
-    assert "PARALLEL" not in [chart["type"] for chart in charts]
-
-
 def test_a_view_fits_into_an_experiment_tag_even_for_a_large_sweep():
     cells = ({f"section.setting_{n}": k * n for n in range(60)} for k in range(3000))
     measures = ("nDCG@10", *(f"P@{n}" for n in range(1, 40)))

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from sweeps.store.source_tags import git_state, source_tags
+from sweeps.store.plan_description import git_state, source_tags
 
 
 def _git(folder: Path, *words: str) -> str:
