@@ -15,7 +15,7 @@ from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.encoders.backbones import license_of, resolve_backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.export.cross_encoder import is_cross_encoder
-from rank_core.export.folder import collection_name, require_new, write_model
+from rank_core.export.folder import require_new, write_model
 from rank_core.files import file_sha256
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
@@ -273,12 +273,12 @@ def _write(
         "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
         "backbone": dict(sweep.backbone),
         "versions": facts["versions"],
-        "command": _portable(sweep.command, config),
+        "command": sweep.command,
     }
     backbone = resolve_backbone(config.model.backbone)
     plain = is_cross_encoder(config, backbone) and chosen.mix is None
     own = license_of(backbone)
-    card = CardFacts(config, about, plain, _portable(command, config), chosen.mix, own)
+    card = CardFacts(config, about, plain, command, chosen.mix, own)
     noted = run / INTERPOLATION
     write_model(
         folder,
@@ -323,11 +323,6 @@ def _kept_weights(records: Records, name: str, run: Path) -> Path:
     if file_sha256(weights) != known.get("sha256"):
         raise DamagedTrial(name, WEIGHTS, CHANGED)
     return weights
-
-
-def _portable(command: str, config: TrialConfig) -> str:
-    """A command with the name of the collection for its place on this machine."""
-    return command.replace(config.collection, collection_name(config.collection))
 
 
 def _register(
