@@ -17,6 +17,7 @@ import pandas as pd
 from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import parse_measure, per_query
+from rank_core.files import file_sha256
 from rank_core.measure_check import check_measures
 from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
@@ -464,13 +465,16 @@ def _measured(
     tables, trials = [], []
     answered: set[str] = set()
     lost: dict[str, list[str]] = {}  # {note: the runs it is about}
-    seen: dict[str, dict[str, Run]] = {}  # {system: {place: ranking}}
+    seen: dict[str, dict[str, Run | str]] = {}  # {system: {place: ranking, or hash of values}}
     for run in runs:
         tied = 0
         for part, own in _parts(run, sets):
             ranking = None if part.ranking is None else part.ranking()
-            if ranking is not None:
-                _check_differs(run.system, part.where, ranking, seen)
+            content = ranking
+            if content is None and Path(part.where).is_file():
+                content = file_sha256(Path(part.where))
+            if content is not None:
+                _check_differs(run.system, part.where, content, seen)
             for one in own:
                 if ranking is None:
                     table = _given_values(part, one)
@@ -534,17 +538,19 @@ def _given_values(part: TrainingRun, judged: QuerySet) -> pd.DataFrame:
     return columns.melt(var_name="measure", value_name="value", ignore_index=False).reset_index()
 
 
-def _check_differs(system: str, where: str, run: Run, seen: dict[str, dict[str, Run]]) -> None:
-    """Refuse a copy of another run of the system; `seen` has the earlier ones. Copies of values are
-    refused by `score_matrix`."""
+def _check_differs(
+    system: str, where: str, content: Run | str, seen: dict[str, dict[str, Run | str]]
+) -> None:
+    """Refuse a copy of another run of the system; `seen` has the earlier ones. Equal values in
+    files that differ are refused by `score_matrix` where chance cannot explain them."""
     earlier = seen.setdefault(system, {})
     for place, other in earlier.items():
-        if place != where and run == other:
+        if place != where and content == other:
             raise BadInput(
                 f"the runs of a system must differ, but {where} has the content of {place} "
                 f"({system}): a copy is not another training run"
             )
-    earlier[where] = run
+    earlier[where] = content
 
 
 def _check_apart(where: str, sets: Sequence[QuerySet]) -> None:

@@ -56,6 +56,7 @@ _SHARES = frozenset(
 )
 """Measures, without cutoff and settings, whose values are between 0 and 1."""
 _ROUNDING = 1e-6
+MOST_COLUMNS = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +178,9 @@ def _of_file(path: Path, named: str = "") -> Held:
     if line.lstrip().startswith(("{", "[")):
         return _held(_json(path), where, f"{where}, row ")
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
-    header = {name.strip(' "').lower() for name in line.split(separator)}
-    if header & set(COLUMNS["query"]):
+    header = [name.strip(' "').lower() for name in line.split(separator)]
+    if set(header) & set(COLUMNS["query"]):
+        _check_header(header, f"{path}:{number}")
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
@@ -191,6 +193,14 @@ def _of_file(path: Path, named: str = "") -> Held:
     if not _is_measure(fields[1], ours=True):  # trec_eval: measure, query, value
         columns = ["measure", "query_id", "value"]
     return _held(_delimited(path, r"\s+", columns), where, f"{where}:")
+
+
+def _check_header(names: list[str], where: str) -> None:
+    if len(names) > MOST_COLUMNS:
+        raise BadInput(f"{where}: at most {MOST_COLUMNS:,} columns, found {len(names):,}")
+    for name in names:
+        if name and names.count(name) > 1:
+            raise BadInput(f"{where}: the columns must differ, found {shown(name)} twice")
 
 
 def _parquet(path: Path) -> pd.DataFrame:
