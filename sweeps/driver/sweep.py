@@ -23,14 +23,14 @@ from sweeps.plan.next_command import ours
 from sweeps.plan.options import BOOTSTRAP, Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import numbered, say
+from sweeps.plan.terminal import numbered, say, warn
 from sweeps.search.search import Search, make_search
 from sweeps.store.driver import only_driver
 from sweeps.store.kept_weights import KeptWeights, lacking
 from sweeps.store.plan_description import manifest, write_description
 from sweeps.store.records import Records, State
 from sweeps.store.storage import Storage, StorageAway
-from sweeps.store.sweep_file import described, sweep_on, update_sweep_file
+from sweeps.store.sweep_file import FILE, described, sweep_on, update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.tracking.names import experiment_id
 from sweeps.tracking.thread import MlflowThread
@@ -179,6 +179,8 @@ def _describe(search: Search, records: Records, argv: list[str], options: Option
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     described_now, before = manifest(search.plan, argv), described(records)
     earlier = before.trials if before else ()
+    if before is None and records.read_file(FILE) is not None:
+        warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     description = replace(
         described_now,
         alpha=options.alpha,
