@@ -46,7 +46,10 @@ FIELD_NAMES = tuple(dict.fromkeys((*DOCUMENT, *QUERY, *JUDGMENT)))
 
 
 def table_files(path: Path) -> list[Path]:
-    """The files of a table, in order; raises `BadInput` for a folder of mixed or unknown kinds."""
+    """The files of a table, in order; raises `BadInput` where there is none, and for a folder of
+    mixed or unknown kinds."""
+    if not path.exists():
+        raise BadInput(f"{path} does not exist")
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.name[0] != "." and kind_of(file))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rank_core.errors import BadInput, unknown
 from sweeps.plan.secrets import redact_text
+from sweeps.store.storage import reason
 from sweeps.tracking.client import connect, every_page
 from sweeps.tracking.uri import check_tracking_uri, sqlite_file
 
@@ -34,8 +35,6 @@ def run_tables(
     """(place, downloaded table, system) of all finished runs of an experiment that have a table,
     oldest first, or of one run. Runs whose names differ only in a number at the end (`#2`) are of
     one system."""
-    from mlflow.exceptions import MlflowException
-
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:
         raise BadInput(f"{source} needs --tracking-uri, or MLFLOW_TRACKING_URI")
@@ -54,9 +53,12 @@ def run_tables(
             yield _downloaded(client, run, artifact, folder)
             return
         yield from _of_experiment(client, source.removeprefix(EXPERIMENT), folder)
-    except MlflowException as error:
-        reason = redact_text(str(error).strip().partition("\n")[0])
-        raise BadInput(f"{source}: MLflow does not have it or denies access: {reason}") from None
+    except BadInput:
+        raise
+    except Exception as error:  # MLflow, its database and the network have many kinds
+        raise BadInput(
+            f"{source}: MLflow does not have it or does not answer: {reason(error)}"
+        ) from None
 
 
 def _of_experiment(

@@ -18,6 +18,7 @@ from sweeps.commands.doctor.finding import Finding, exit_code, print_finding, ve
 from sweeps.commands.doctor.machine import machine
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
+from sweeps.plan.terminal import visible
 
 CUT = ("chunking.window", "chunking.stride")
 
@@ -65,7 +66,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
     message."""
     try:
         what = f"{config.collection} and its tokens for {config.model.backbone}"
-        print(f"... reading {what}", file=sys.stderr, flush=True)
+        print(visible(f"... reading {what}"), file=sys.stderr, flush=True)
         inputs = load_inputs(config.collection, config.model.backbone)
         splits = inputs.collection.splits.values()
         check_measures(config.evaluation.measures, [split.qrels for split in splits])

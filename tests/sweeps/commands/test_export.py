@@ -264,6 +264,8 @@ def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
         other[words.index(flag) + 1] = "s3://bucket/x.run"
         refused(flag, *other)
     refused("--gpus-per-worker", *words, "--gpus-per-worker", "2")
+    words[1] = str(exported)
+    refused("nowhere does not exist", *words, "--queries", str(tmp_path / "nowhere"))
 
 
 @pytest.mark.ray

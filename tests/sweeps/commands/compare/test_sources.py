@@ -320,6 +320,10 @@ def test_mlflow_s_runs_are_sources(
     ):
         with pytest.raises(BadInput, match=law):
             compared(f"A={source}", "B=mlflow:team/one:maxp")
+    (tmp_path / "no.db").write_text(99 * "no database ")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no.db")
+    with pytest.raises(BadInput, match=r"runs:/1: MLflow .*not a database"):
+        compared("A=runs:/1", "B=runs:/2")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(BadInput, match="needs --tracking-uri"):
         compared("A=mlflow:team/one:maxp", "B=mlflow:team/one:firstp")
