@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.encoders.backbones import license_of, resolve_backbone
 from rank_core.errors import BadInput, unknown
@@ -90,7 +92,10 @@ def main(argv: Sequence[str]) -> int:
         kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
         with kept as parent:
             folder = Path(parent) / (given.to.name if given.to else "model")
-            about = _write(records, analysis, chosen, folder, redact_text(command))
+            try:
+                about = _write(records, analysis, chosen, folder, redact_text(command))
+            except SafetensorError as error:  # a full disk
+                raise BadInput(f"{folder} cannot be written: {error}") from None
             if given.to is not None:
                 say(f"exported    {about['label']}, seed {chosen.seed}, {chosen.why}: {folder}")
             if beside := beside_first_stage(analysis, about["label"]):

@@ -124,8 +124,12 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
 
 
 def _add_working_directory() -> None:
-    if not {"", os.getcwd()} & {*sys.path}:
-        sys.path.append(os.getcwd())
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise BadInput("the working directory was removed: change to another one") from None
+    if not {"", here} & {*sys.path}:
+        sys.path.append(here)
 
 
 def _output_is_unread() -> bool:
