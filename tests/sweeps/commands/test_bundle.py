@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -179,12 +180,49 @@ def test_what_the_checksums_alone_know_is_found(bundle, tmp_path, capsys):
     assert "more\\x1b[2J.txt: SHA-256: states none" in out and "plots/forest.svg" in out
 
 
-def test_trials_that_the_table_lacks_are_named(finished, bundle, tmp_path, capsys):
-    folder = unpacked(bundle, tmp_path / "a")
-    described = read_sweep_file(folder / "sweep")
-    replace(described, seeds=SEEDS[:-1]).write(find_sweep(str(folder / "sweep")))
-    verified(folder)
+def test_trials_that_the_table_lacks_are_named(finished, tmp_path, capsys):
+    sweep = shutil.copytree(finished, tmp_path / "woods")
+    described = read_sweep_file(sweep)
+    replace(described, seeds=SEEDS[:-1]).write(find_sweep(str(sweep)))
+    assert main(["verify", str(made(sweep))]) == 0
     assert f"not checked trials that the table lacks: {FIRSTP}-seed3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("facts", "wrong"),
+    [
+        ({}, []),
+        ({"alpha": 0.5}, ["alpha 0.5"]),
+        ({"seeds": SEEDS[:-1]}, ["2 seeds"]),
+        ({"labels": (CELLS[1][1], CELLS[0][1])}, [f"{FIRSTP} is FirstP 40", f"{MAXP} is MaxP"]),
+    ],
+)
+def test_a_description_of_other_trials_is_found(finished, tmp_path, capsys, facts, wrong):
+    """Forged before `bundle`, its checksum adapted."""
+    sweep = shutil.copytree(finished, tmp_path / "woods")
+    for (cell, _, model), stride in zip(CELLS, (40, 20), strict=True):
+        own = {"model.name": model, "chunking.window": 40, "chunking.stride": stride}
+        for seed in SEEDS:
+            trial = sweep / "trials" / f"{cell}-seed{seed}"
+            (trial / "config.json").write_text(json.dumps(own))
+            sealed(trial)
+    described, facts = read_sweep_file(sweep), {**facts}
+    labels = facts.pop("labels", [cell.label for cell in described.cells])
+    pairs = zip(described.cells, labels, strict=True)
+    facts["cells"] = tuple(replace(cell, label=label) for cell, label in pairs)
+    command = "ranksweep run window_stride --num-seeds 3"
+    replace(described, command=command, **facts).write(find_sweep(str(sweep)))
+    assert main(["verify", str(made(sweep))]) == 3 * bool(wrong)
+    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
+    assert len(found) == len(wrong) and all(map(str.__contains__, found, wrong)), found
+
+
+def test_a_bundle_leaves_out_what_it_does_not_need(finished, tmp_path):
+    sweep = shutil.copytree(finished, tmp_path / "woods")
+    for trial in (sweep / "trials").iterdir():
+        (trial / "chunk_scores.parquet").write_bytes(b"large")
+        sealed(trial)
+    assert main(["verify", str(made(sweep))]) == 0
 
 
 def test_the_report_of_another_version_is_not_compared(bundle, tmp_path, capsys):
