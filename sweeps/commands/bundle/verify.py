@@ -155,7 +155,8 @@ def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, 
 def _damage(records: Records, state: State) -> str:
     """The damage of a trial, "" for none; a bundle has not all of its files."""
     files = () if state.damage else records.result(state.name).files
-    return records.damage(state, thorough=True, may_lack={*files} - TRIAL_FILES)
+    left_out = {name for name in files if Path(name).name == name} - TRIAL_FILES
+    return records.damage(state, thorough=True, may_lack=left_out)
 
 
 def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str]) -> Iterator[str]:

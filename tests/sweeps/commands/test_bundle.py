@@ -21,7 +21,7 @@ from sweeps.__main__ import main
 from sweeps.commands.bundle.archive import SUMS, unpack, write_zip
 from sweeps.commands.bundle.command import qrels_mode
 from sweeps.commands.bundle.verify import first_difference
-from sweeps.store.records import sealed
+from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import find_sweep, read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
 from tests.sweeps.report.test_load import redescribe
@@ -217,6 +217,17 @@ def test_a_description_of_other_trials_is_found(finished, tmp_path, capsys, fact
     assert len(found) == len(wrong) and all(map(str.__contains__, found, wrong)), found
 
 
+def test_a_result_names_no_file_outside_of_its_trial(bundle, tmp_path, capsys):
+    folder = unpacked(bundle, tmp_path / "a")
+    path = folder / f"sweep/trials/{FIRSTP}-seed1/result.json"
+    result = json.loads(path.read_text())
+    del result["checksum"]
+    result["files"]["../../../../../etc/hostname"] = {"bytes": 5, "sha256": 64 * "0"}
+    path.write_text(json.dumps(result | {"checksum": own_digest(result)}))
+    assert verified(folder) == 3
+    assert "etc/hostname does not exist" in capsys.readouterr().out
+
+
 def test_a_bundle_leaves_out_what_it_does_not_need(finished, tmp_path):
     sweep = shutil.copytree(finished, tmp_path / "woods")
     for trial in (sweep / "trials").iterdir():
@@ -307,7 +318,7 @@ def test_a_machine_without_torch_and_ray_bundles_and_verifies(finished, bundle, 
 def zipped(entries: dict[str, bytes]) -> bytes:
     with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in entries.items():
-            archive.writestr(name, content)
+            archive.writestr(name or zipfile.ZipInfo(""), content)
     return file.getvalue()
 
 
@@ -316,7 +327,7 @@ def zipped(entries: dict[str, bytes]) -> bytes:
     [
         *(b"", b"no zip", b"PK\x03\x04 cut short"),
         *(zipped({}), zipped({"bundle.json": b"[" * 100_000}), zipped({"bundle.json": b"{}"})),
-        *(zipped({"../outside": b""}), zipped({"a": b"", "a/b": b""})),
+        *(zipped({"../outside": b""}), zipped({"a": b"", "a/b": b""}), zipped({"a": b"", "": b""})),
     ],
 )
 def test_a_foreign_file_gets_one_message_and_writes_nothing(content, tmp_path, capsys):
