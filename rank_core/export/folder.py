@@ -15,6 +15,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -71,6 +72,10 @@ CODE = "code"
 MERGED = {name: value for name, value in TrialConfig().settings().items() if ".lora_" in name}
 """An exported encoder has no adapters any more."""
 FORMAT = 3
+_PLACE = re.compile(
+    r"(?<=')/[^']+|(?:(?<=file://)|(?<=sqlite:///)|(?<![\w.:/<]))/[^\s'\"`|,;()]*[^\s'\"`|,;().]"
+)
+"""An absolute path of this machine in a text; one with spaces is quoted."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +138,17 @@ def write_model(
         files = sorted(path for path in unfinished.rglob("*") if path.is_file())
         content = {
             "format": FORMAT,
-            "settings": settings
-            | {"collection": collection_name(config.collection), "model.backbone": ENCODER_FOLDER}
+            "settings": _portable(settings)
+            | {"collection": _collection_name(config.collection), "model.backbone": ENCODER_FOLDER}
             | MERGED,
             "interpolation": dict(interpolation) if interpolation else None,
             **({"first_stage": asdict(first_stage)} if first_stage else {}),
-            "about": dict(about or {}),
+            "about": _portable(dict(about or {})),
             **({"code": source_hash(own)} if own else {}),
             "files": {str(path.relative_to(unfinished)): file_sha256(path) for path in files},
         }
         write_json(unfinished / FILE, content | {"sha256": _digest(content)})
-        (unfinished / CARD).write_text(card, encoding="utf-8")
+        (unfinished / CARD).write_text(_portable(card), encoding="utf-8")
         for path in unfinished.rglob("*.safetensors"):  # the library hides them from other users
             path.chmod((unfinished / CARD).stat().st_mode)
 
@@ -223,7 +228,16 @@ def _changed(path: Path, found: str) -> BadInput:
     )
 
 
-def collection_name(collection: str) -> str:
+def _portable(value: Any) -> Any:
+    """A value for other machines: in its texts an absolute path is its last part."""
+    if isinstance(value, str):
+        return _PLACE.sub(lambda path: Path(path[0]).name, value)
+    if isinstance(value, Mapping):
+        return {name: _portable(item) for name, item in value.items()}
+    return [_portable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _collection_name(collection: str) -> str:
     """The collection as a name for other machines: the last part of an absolute path."""
     base = Path(collection.partition("|")[0].strip())
     return with_folder(collection, base.name) if base.is_absolute() else collection

@@ -291,6 +291,8 @@ def unpack(path: Path, folder: Path) -> None:
             size = sum(entry.file_size for entry in archive.infolist())
             if size > (free := shutil.disk_usage(folder).free):
                 raise BadInput(f"{path}: unpacks to {size:,} bytes, and {free:,} are free")
+            if not all(archive.namelist()):
+                raise BadZipFile("a file in it has no name")
             archive.extractall(folder)
     except (OSError, BadZipFile, zlib.error, NotImplementedError, ValueError) as error:
         raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {error}") from None

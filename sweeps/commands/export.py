@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.encoders.backbones import license_of, resolve_backbone
 from rank_core.errors import BadInput, unknown
-from rank_core.export.folder import collection_name, require_new, write_model
+from rank_core.export.folder import require_new, write_model
 from rank_core.export.serving import is_cross_encoder
 from rank_core.files import file_sha256
 from rank_core.models import model_class
@@ -89,7 +91,10 @@ def main(argv: Sequence[str]) -> int:
         kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
         with kept as parent:
             folder = Path(parent) / (given.to.name if given.to else "model")
-            about = _write(records, analysis, chosen, folder, redact_text(command))
+            try:
+                about = _write(records, analysis, chosen, folder, redact_text(command))
+            except SafetensorError as error:  # a full disk
+                raise BadInput(f"{folder} cannot be written: {error}") from None
             if given.to is not None:
                 say(f"exported    {about['label']}, seed {chosen.seed}, {chosen.why}: {folder}")
             if beside := beside_first_stage(analysis, about["label"]):
@@ -269,12 +274,12 @@ def _write(
         "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
         "backbone": dict(sweep.backbone),
         "versions": facts["versions"],
-        "command": _portable(sweep.command, config),
+        "command": sweep.command,
     }
     backbone = resolve_backbone(config.model.backbone)
     plain = is_cross_encoder(config, backbone) and chosen.mix is None
     own = license_of(backbone)
-    card = CardFacts(config, about, plain, _portable(command, config), chosen.mix, own)
+    card = CardFacts(config, about, plain, command, chosen.mix, own)
     noted = run / INTERPOLATION
     write_model(
         folder,
@@ -319,11 +324,6 @@ def _kept_weights(records: Records, name: str, run: Path) -> Path:
     if file_sha256(weights) != known.get("sha256"):
         raise DamagedTrial(name, WEIGHTS, CHANGED)
     return weights
-
-
-def _portable(command: str, config: TrialConfig) -> str:
-    """A command with the name of the collection for its place on this machine."""
-    return command.replace(config.collection, collection_name(config.collection))
 
 
 def _register(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rank_core.data.folds import SALT, divided, fold_parts
+from rank_core.data.folds import FEW_QUERIES, SALT, divided, fold_parts
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
 from rank_core.data.readers import Fields, documents, kind_of, parse_fields
 from rank_core.data.trec import write_qrels, write_queries, write_run
@@ -16,7 +16,7 @@ from rank_core.files import new_folder, write_json
 from rank_core.records import Qrels
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import say, warn
 
 NEEDED = {"qrels": "judgments", "queries": "their queries", "docs": "documents", "to": "new folder"}
 OPTIONS = {
@@ -67,6 +67,11 @@ def main(argv: Sequence[str]) -> int:
         named += ["--fields", given.fields] if given.fields else []
         sizes = ", ".join(f"{split} {len(ids)}" for split, ids in parts.items())
         say(f"{folder / home}: {sizes} queries\n    {ours('doctor', *named)}")
+        if given.folds is None and min(len(parts[name]) for name in ("dev", "test")) < FEW_QUERIES:
+            warn(
+                f"fewer than {FEW_QUERIES} dev or test queries detect no real difference: give "
+                "them more by --shares, or test all queries with evaluation.folds=5"
+            )
     return 0
 
 

@@ -1,8 +1,10 @@
 """`ranksweep verify FILE.zip`: every number of a bundle, recomputed from its runs and judgments."""
 
+import argparse
 import json
 import math
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +20,13 @@ from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.records import Qrels
+from rank_core.settings.config import TrialConfig
 from sweeps.commands.bundle import (
     FORMAT,
     MANIFEST,
     SPLITS,
     SWEEP,
+    TRIAL_FILES,
     Manifest,
     files_of,
     installed,
@@ -33,10 +37,10 @@ from sweeps.commands.bundle import (
     wrong_sums,
 )
 from sweeps.plan.command_line import Parser
-from sweeps.plan.terminal import say
-from sweeps.store.records import RESULT, SCORES, TRIALS, Records
+from sweeps.plan.terminal import numbered, say
+from sweeps.store.records import RESULT, SCORES, TRIALS, Records, State
 from sweeps.store.scores import SCORE_COLUMNS, TEXTS, as_categories, read_scores
-from sweeps.store.sweep_file import INTERPOLATED, find_sweep, read_sweep_file
+from sweeps.store.sweep_file import FILE, INTERPOLATED, SweepFile, find_sweep, read_sweep_file
 
 MISMATCH = 3  # exit code; 1 is an error of the program itself
 RELATIVE, ABSOLUTE = 1e-6, 1e-12
@@ -112,11 +116,12 @@ def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, 
         raise BadInput(f"a cell's name must be plain, got {shown(outside[0])}")
     names = [f"{cell.cell}-seed{seed}" for cell in sweep.cells for seed in sorted(sweep.seeds)]
     names = [name for name in names if (records.trial_folder(name) / RESULT).is_file()]
-    lacking = sorted({path.name for path in (folder / TRIALS).iterdir()} - set(names))
+    there = {path.name for path in (folder / TRIALS).iterdir()}
+    lacking = sorted(({*sweep.trials} | there) - set(names))
     if lacking:
         yield "not checked", f"trials that the table lacks: {', '.join(lacking)}"
     states = records.states(names).values()
-    if damage := [f"{s.name}: {d}" for s in states if (d := records.damage(s, thorough=True))]:
+    if damage := [f"{s.name}: {d}" for s in states if (d := _damage(records, s))]:
         yield "wrong", f"{SWEEP}/{TRIALS}/{damage[0]}"
         return
     stated = read_scores(records, names)
@@ -137,6 +142,8 @@ def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, 
     if about.ranksweep != installed():
         yield "not checked", f"the report: written by ranksweep {about.ranksweep}, install that one"
         return
+    for difference in _otherwise_described(records, sweep, names):
+        yield "wrong", f"{SWEEP}/{FILE}: {difference}"
     report = report_of(folder, about, values)
     texts = sorted(name for name in report if Path(name).suffix not in (".png", ".svg"))
     yield "checked", f"{len(texts)} files of the report, from these values"
@@ -145,6 +152,36 @@ def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, 
         content = path.read_bytes() if path.is_file() else b""
         if difference := first_difference(name, content.decode(), report[name].decode()):
             yield "wrong", f"{SWEEP}/report/{name}: {difference}"
+
+
+def _damage(records: Records, state: State) -> str:
+    """The damage of a trial, "" for none; a bundle has not all of its files."""
+    files = () if state.damage else records.result(state.name).files
+    left_out = {name for name in files if Path(name).name == name} - TRIAL_FILES
+    return records.damage(state, thorough=True, may_lack=left_out)
+
+
+def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str]) -> Iterator[str]:
+    """What the description states against the settings of its trials and against its command."""
+    own, groups = {}, {cell.cell: cell.group for cell in sweep.cells}
+    for name in names:
+        cut = TrialConfig().override(json.loads(records.read(name, "config.json"))).chunking
+        cell, stride = name.rpartition("-seed")[0], f"/{cut.stride}"
+        windows = f"{cut.window}{'' if cut.stride == cut.window else stride}"
+        own[cell] = f"{groups[cell]} {windows}"  # the usual label
+    for one in sweep.cells:
+        usual = own.get(one.cell, one.label)
+        if one.label != usual and one.label in own.values():
+            yield f"the label {shown(one.label)} is another cell's, {one.cell} is {usual}"
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--alpha", type=float, default=SweepFile.alpha)
+    parser.add_argument("--num-seeds", type=int, default=len(sweep.seeds))
+    given, _ = parser.parse_known_args(shlex.split(sweep.command))
+    if (given.alpha, given.num_seeds) != (sweep.alpha, len(sweep.seeds)):
+        yield (
+            f"alpha {sweep.alpha:g} and {numbered(len(sweep.seeds), 'seed')}, the command has "
+            f"{given.alpha:g} and {given.num_seeds}"
+        )
 
 
 def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame) -> None:

@@ -23,7 +23,7 @@ from sweeps.plan.next_command import ours
 from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import numbered, say
+from sweeps.plan.terminal import numbered, say, warn
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import Report, write_report
 from sweeps.search.search import Search, make_search
@@ -33,6 +33,7 @@ from sweeps.store.plan_description import manifest, write_description
 from sweeps.store.records import Records, State
 from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import (
+    FILE,
     INTERPOLATED,
     described,
     local_copy,
@@ -181,10 +182,13 @@ def _drive(
 
 def _describe(search: Search, argv: list[str], **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
-    described_now, before = manifest(search.plan, argv), described(search.records)
+    records = search.records
+    described_now, before = manifest(search.plan, argv), described(records)
+    if before is None and records.read_file(FILE) is not None:
+        warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     trials = (*(before.trials if before else ()), *described_now.trials)
     description = replace(described_now, trials=tuple(dict.fromkeys(trials)), **facts)
-    write_description(search.records, search.plan, description)
+    write_description(records, search.plan, description)
     search.describe()
 
 

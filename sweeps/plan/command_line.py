@@ -95,8 +95,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             stream.reconfigure(errors="replace")
     try:
         try:
-            if not {"", os.getcwd()} & {*sys.path}:
-                sys.path.append(os.getcwd())
+            _add_working_directory()
             return command()
         finally:
             sys.stdout.flush()
@@ -124,6 +123,15 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         place = f"{error.filename}: " if error.filename else ""
         print_error(str(BadInput(f"{place}{error.strerror}")))  # shortens overlong words
         return BAD_INPUT
+
+
+def _add_working_directory() -> None:
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise BadInput("the working directory was removed: change to another one") from None
+    if not {"", here} & {*sys.path}:
+        sys.path.append(here)
 
 
 def check_writable(name: str, folder: Path) -> None:

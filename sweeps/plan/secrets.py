@@ -19,8 +19,8 @@ _ASSIGNMENT = re.compile(
 )
 # With a colon the password may hold an unescaped slash; without, `host/package@tag` is harmless.
 # The lone name before a database's host is its user; before others perhaps a token.
-_ADDRESS = re.compile(
-    r"([a-z][a-z0-9+.-]*://)"
+_ADDRESS = re.compile(  # a path has one slash
+    r"([a-z][a-z0-9+.-]*:/+)"
     r"(?:(?<!sql://)(?<!psycopg://)[^\s/@:]+|[^\s/@:]*:[^\s@]+)@(?=[^\s@/])",
     re.IGNORECASE,
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write, read_file
 from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import warn
 from sweeps.report.load import Sweep
 from sweeps.store.trial_status import USED
 
@@ -59,8 +60,11 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
 
 
 def read_accesses(path: Path) -> list[Access]:
-    """The recorded accesses, oldest first; none where the file is missing."""
-    content = read_file(path) if os.path.lexists(path) else b""
+    """The recorded accesses, oldest first; none where the file is missing. A half-written last
+    line counts as none."""
+    content, _, torn = (read_file(path) if os.path.lexists(path) else b"").rpartition(b"\n")
+    if torn:
+        warn(f"{path}: its last line is cut and counts as none")
     try:
         return [Access(**json.loads(line)) for line in content.splitlines()]
     except (ValueError, TypeError) as error:

@@ -220,7 +220,7 @@ class Records:
             return [last | {"step": step, "curve": []}, last | {"dev": None}]
         return []
 
-    def damage(self, state: State, *, thorough: bool) -> str:
+    def damage(self, state: State, *, thorough: bool, may_lack: Collection[str] = MAY_GO) -> str:
         """The damage of a finished trial, "" for none: every file by its size, and by its SHA-256
         where it was changed after `result.json`; with `thorough` small files in any case. Objects
         of an object store change no bits."""
@@ -231,7 +231,7 @@ class Records:
             result, ended = self.result(state.name), state.files[RESULT].modified
             for file, known in result.files.items():
                 if file not in state.files:
-                    if file in MAY_GO:
+                    if file in may_lack:
                         continue
                     raise DamagedTrial(state.name, file, "does not exist")
                 entry = state.files[file]

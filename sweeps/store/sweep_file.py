@@ -111,9 +111,13 @@ def read_sweep_file(where: Records | Path) -> SweepFile:
 
 
 def described(records: Records) -> SweepFile | None:
-    """The description of a sweep; None if there is none."""
+    """The description of a sweep for its command; None if there is none, or if it was changed: the
+    command writes it again."""
     content = records.read_file(FILE)
-    return None if content is None else parse_sweep_file(content, records.uri)
+    try:
+        return None if content is None else parse_sweep_file(content, records.uri)
+    except ChangedDescription:
+        return None
 
 
 def sweeps_in(records: Records) -> list[str]:
@@ -222,6 +226,10 @@ class NoSweep(BadInput):
     """The error of a folder in which a sweep may begin later."""
 
 
+class ChangedDescription(BadInput):
+    """The error of a `sweep.json` that is not as the sweep's command wrote it."""
+
+
 def update_sweep_file(records: Records, **facts: Any) -> None:
     """Adds or replaces facts, if that changes the file."""
     before = read_sweep_file(records)
@@ -245,14 +253,14 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
         described = json.loads(content)
         version, command = described.get("schema_version", 1), described.get("command")
     except (ValueError, AttributeError, RecursionError):
-        raise BadInput(f"{path}: must be a sweep's description in JSON") from None
+        raise ChangedDescription(f"{path}: must be a sweep's description in JSON") from None
     if version != VERSION:
         raise BadInput(
             f"{path}: schema_version must be {VERSION}, got {version}: sweeps of ranksweep 0.1 and "
             "0.2 are neither read nor continued; run them again into another --storage"
         )
     if described.pop("checksum", None) != own_digest(described):
-        raise BadInput(
+        raise ChangedDescription(
             f"{path} was changed after the sweep's command wrote it; {written_again(command)}"
         )
 

@@ -97,6 +97,19 @@ def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_loca
     assert "MaxP 32/24" not in (folder / "report" / "table.md").read_text()
 
 
+@pytest.mark.parametrize(
+    "change", [lambda all: all[:-90], lambda all: all.replace(b"FirstP", b"O")]
+)
+def test_a_changed_description_is_written_again_by_the_command(copy, run_local, change):
+    path = copy / "window_stride" / "woods" / "sweep.json"
+    whole = json.loads(path.read_bytes())
+    path.write_bytes(change(path.read_bytes()))
+    again = run_local(copy, "--smoke-test", "--num-seeds", "2", "--tracking-uri", "none")
+    assert f"{path} was changed" in again.text and "nothing to launch" in again.text
+    described = json.loads(path.read_bytes())
+    assert described["cells"] == whole["cells"] and described["files"] == whole["files"]
+
+
 def test_a_second_collection_of_the_same_name_leaves_the_first_one_alone(
     copy, run_local, collection_folder, tmp_path
 ):

@@ -17,6 +17,7 @@ import pandas as pd
 from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
+from rank_core.files import file_sha256
 from rank_core.records import Qrels, Run
 from rank_core.stats.compare import Slot
 from rank_core.stats.matrix import SEPARATOR
@@ -450,13 +451,17 @@ def _measured(
     tables, trials = [], []
     answered: set[str] = set()
     lost: dict[str, list[str]] = {}  # {note: the runs it is about}
-    seen: dict[tuple[str, str], dict[str, Run]] = {}  # {(system, query set): {place: ranking}}
+    # {(system, query set): {place: ranking, or hash of values}}
+    seen: dict[tuple[str, str], dict[str, Run | str]] = {}
     for run in runs:
         tied = 0
         for part, own in _parts(run, sets):
             ranking = None if part.ranking is None else part.ranking()
-            if ranking is not None:
-                _check_differs(part.where, ranking, seen.setdefault((run.system, own[0].name), {}))
+            content: Run | str | None = ranking
+            if content is None and Path(part.where).is_file():
+                content = file_sha256(Path(part.where))
+            if content is not None:
+                _check_differs(part.where, content, seen.setdefault((run.system, own[0].name), {}))
             for one in own:
                 if ranking is None:
                     table = _given_values(part, one)
@@ -533,15 +538,15 @@ def _given_values(part: TrainingRun, judged: QuerySet) -> pd.DataFrame:
     return columns.melt(var_name="measure", value_name="value", ignore_index=False).reset_index()
 
 
-def _check_differs(where: str, run: Run, earlier: dict[str, Run]) -> None:
-    """Refuse a copy of another run of the system. Copies of values are refused by
-    `score_matrix`."""
+def _check_differs(where: str, content: Run | str, earlier: dict[str, Run | str]) -> None:
+    """Refuse a copy of another run of the system. Equal values in files that differ are refused by
+    `score_matrix` where chance cannot explain them."""
     for place, other in earlier.items():
-        if run == other:
+        if place != where and content == other:
             raise BadInput(
                 f"the runs of a system must differ, but {where} has the content of {place}"
             )
-    earlier[where] = run
+    earlier[where] = content
 
 
 def _ranked(where: str, run: Run, judged: QuerySet) -> Run:

@@ -26,6 +26,7 @@ from rank_core.records import Qrels, Run
 from sweeps.plan.secrets import redact_text
 from sweeps.report.load import load_sweep
 from sweeps.store.records import SCORES
+from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, opened
 from sweeps.tracking.client import connect, every_page
 from sweeps.tracking.uri import check_tracking_uri, sqlite_file
@@ -69,6 +70,7 @@ _SHARES = frozenset(
 )
 """Measures, without cutoff and settings, whose values are between 0 and 1."""
 _ROUNDING = 1e-6
+MOST_COLUMNS = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +173,6 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
     """The finished runs of an experiment that have a table, oldest first, or one run, by system:
     the name of the MLflow run, as a table of ranksweep names a cell by its hash. Names that differ
     only in a number at the end (`#2`) are of one system."""
-    from mlflow.exceptions import MlflowException
-
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:
         raise BadInput(f"{where} needs --tracking-uri, or MLFLOW_TRACKING_URI")
@@ -190,9 +190,11 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
             for name, runs in own.items():
                 system = _system_of(run) if len(own) == 1 else name
                 systems.setdefault(system, []).extend(runs)
-    except MlflowException as error:
-        reason = redact_text(str(error).strip().partition("\n")[0])
-        raise BadInput(f"{where}: MLflow does not have it or denies access: {reason}") from None
+    except BadInput:
+        raise
+    except Exception as error:  # MLflow, its database and the network have many kinds
+        text = f"{where}: MLflow does not have it or does not answer: {reason(error)}"
+        raise BadInput(text) from None
     return systems
 
 
@@ -252,7 +254,9 @@ def _of_file(path: Path, named: str = "") -> Held:
     if line.lstrip().startswith(("{", "[")):
         return _held(_json(path), where, f"{where}, row ")
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
-    if {name.strip(' "').lower() for name in line.split(separator)} & {*COLUMNS["query"]}:
+    header = [name.strip(' "').lower() for name in line.split(separator)]
+    if {*header} & {*COLUMNS["query"]}:
+        _check_header(header, f"{path}:{number}")
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
@@ -264,6 +268,14 @@ def _of_file(path: Path, named: str = "") -> Held:
     if parsed(fields[1]) is None:  # trec_eval's order
         columns = ["measure", "query_id", "value"]
     return _held(_delimited(path, r"\s+", columns), where, f"{where}:")
+
+
+def _check_header(names: list[str], where: str) -> None:
+    if len(names) > MOST_COLUMNS:
+        raise BadInput(f"{where}: at most {MOST_COLUMNS:,} columns, found {len(names):,}")
+    for name in names:
+        if name and names.count(name) > 1:
+            raise BadInput(f"{where}: the columns must differ, found {shown(name)} twice")
 
 
 def _parquet(path: Path) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from rank_core.settings.config import Chunking, Evaluation, TrialConfig, parse_s
 from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
+from sweeps.plan.terminal import visible
 from sweeps.plan.trial_cost import chunk_statistics, few_steps
 
 CUT = ("chunking.window", "chunking.stride")
@@ -93,7 +94,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
     are an error with the sweep's message."""
     try:
         what = f"{config.collection} and its tokens for {config.model.backbone}"
-        print(f"... reading {what}", file=sys.stderr, flush=True)
+        print(visible(f"... reading {what}"), file=sys.stderr, flush=True)
         inputs = load_inputs(config.collection, config.model.backbone)
         collection = inputs.collection
         check_measures(config.evaluation.measures, [s.qrels for s in collection.splits.values()])

@@ -182,6 +182,31 @@ def test_what_is_no_text_is_named(reranker, query, documents, named):
         reranker.rank(query, documents)
 
 
+@pytest.mark.parametrize("score", [None, "z", float("nan"), float("inf")])
+def test_a_first_stage_has_finite_numbers(reranker, score):
+    with pytest.raises(BadInput, match=r"first_stage must have finite numbers, got .* '1'"):
+        reranker.rank("a", ["x", "y"], first_stage=[1.0, score])
+
+
+def test_no_folder_of_this_machine_is_in_the_description(trial, collection_folder, tmp_path):
+    config = trial[0].override({"training.negatives_from": ("/srv/first.run",)})
+    command = "/srv/bin/python -m sweeps --storage=/srv/s --tracking-uri sqlite:////srv/m.db"
+    command += (
+        " --collection '/srv/my docs|debias(seed=2)' --backbone org/name --storage s3://b/srv/x"
+    )
+    about = {"command": command, "backbone": {"name": "/srv/bert"}}
+    card = f"MaxP 48/32 over /srv/bert, from `{command}`.\n"
+    write_model(tmp_path / "m", config, trial[1] / WEIGHTS, about=about, card=card)
+    for name in (FILE, "README.md"):
+        text = (tmp_path / "m" / name).read_text()
+        assert "/srv" not in text.replace("s3://b/srv/x", "")
+        assert "python -m sweeps --storage=s --tracking-uri sqlite:///m.db" in text
+        assert "'my docs|debias(seed=2)' --backbone org/name --storage s3://b/srv/x" in text
+    text = (tmp_path / "m" / FILE).read_text()
+    assert str(collection_folder) not in text and collection_folder.name in text
+    assert read_model(tmp_path / "m").config.collection == collection_folder.name
+
+
 def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, monkeypatch):
     config = trial[0].override({"model.name": "own_model:SmoothMaxP"})
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])

@@ -4,9 +4,11 @@ import gzip
 import io
 import json
 import re
+import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -17,8 +19,9 @@ from rank_core.errors import BadInput
 from sweeps.__main__ import main
 from sweeps.commands.bundle import SUMS, qrels_mode, unpack, write_zip
 from sweeps.commands.verify import first_difference
-from sweeps.store.records import sealed
-from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
+from sweeps.store.records import own_digest, sealed
+from sweeps.store.sweep_file import find_sweep, read_sweep_file
+from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
 from tests.sweeps.report.test_load import redescribe
 
 ROOT = Path(__file__).parents[3]
@@ -175,6 +178,70 @@ def test_what_the_checksums_alone_know_is_found(bundle, tmp_path, capsys):
     assert "more\\x1b[2J.txt: SHA-256: states none" in out and "plots/forest.svg" in out
 
 
+def test_trials_that_the_table_lacks_are_named(finished, tmp_path, capsys):
+    sweep = shutil.copytree(finished, tmp_path / "woods")
+    described = read_sweep_file(sweep)
+    replace(described, seeds=SEEDS[:-1]).write(find_sweep(str(sweep)))
+    assert main(["verify", str(made(sweep))]) == 0
+    assert f"not checked trials that the table lacks: {FIRSTP}-seed3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("facts", "wrong"),
+    [
+        ({}, []),
+        ({"alpha": 0.5}, ["alpha 0.5"]),
+        ({"seeds": SEEDS[:-1]}, ["2 seeds"]),
+        ({"labels": (CELLS[1][1], CELLS[0][1])}, [f"{FIRSTP} is FirstP 40", f"{MAXP} is MaxP"]),
+    ],
+)
+def test_a_description_of_other_trials_is_found(finished, tmp_path, capsys, facts, wrong):
+    """Forged before `bundle`, its checksum adapted."""
+    sweep = shutil.copytree(finished, tmp_path / "woods")
+    for (cell, _, model), stride in zip(CELLS, (40, 20), strict=True):
+        own = {"model.name": model, "chunking.window": 40, "chunking.stride": stride}
+        for seed in SEEDS:
+            trial = sweep / "trials" / f"{cell}-seed{seed}"
+            (trial / "config.json").write_text(json.dumps(own))
+            sealed(trial)
+    described, facts = read_sweep_file(sweep), {**facts}
+    labels = facts.pop("labels", [cell.label for cell in described.cells])
+    pairs = zip(described.cells, labels, strict=True)
+    facts["cells"] = tuple(replace(cell, label=label) for cell, label in pairs)
+    command = "ranksweep run window_stride --num-seeds 3"
+    replace(described, command=command, **facts).write(find_sweep(str(sweep)))
+    assert main(["verify", str(made(sweep))]) == 3 * bool(wrong)
+    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
+    assert len(found) == len(wrong) and all(map(str.__contains__, found, wrong)), found
+
+
+def test_a_result_names_no_file_outside_of_its_trial(bundle, tmp_path, capsys):
+    folder = unpacked(bundle, tmp_path / "a")
+    path = folder / f"sweep/trials/{FIRSTP}-seed1/result.json"
+    result = json.loads(path.read_text())
+    del result["checksum"]
+    result["files"]["../../../../../etc/hostname"] = {"bytes": 5, "sha256": 64 * "0"}
+    path.write_text(json.dumps(result | {"checksum": own_digest(result)}))
+    assert verified(folder) == 3
+    assert "etc/hostname does not exist" in capsys.readouterr().out
+
+
+def test_a_bundle_leaves_out_what_it_does_not_need(finished, tmp_path):
+    sweep = shutil.copytree(finished, tmp_path / "woods")
+    for trial in (sweep / "trials").iterdir():
+        (trial / "chunk_scores.parquet").write_bytes(b"large")
+        sealed(trial)
+    assert main(["verify", str(made(sweep))]) == 0
+
+
+def test_the_report_of_another_version_is_not_compared(bundle, tmp_path, capsys):
+    folder = unpacked(bundle, tmp_path / "a")
+    replaced("bundle.json", r'"ranksweep": "[^"]*"', '"ranksweep": "99.0"')(folder)
+    replaced(f"{REPORT}index.html", "Which", "Which one")(folder)
+    assert verified(folder) == 0
+    assert "not checked the report: written by ranksweep 99.0" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_judgments_that_are_only_hashed_are_nowhere_in_the_bundle(
     finished, hashed, tmp_path, capsys
@@ -217,7 +284,7 @@ def test_no_name_of_a_cell_leads_out_of_the_folder(bundle, tmp_path, capsys):
 def zipped(entries: dict[str, bytes]) -> bytes:
     with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in entries.items():
-            archive.writestr(name, content)
+            archive.writestr(name or zipfile.ZipInfo(""), content)
     return file.getvalue()
 
 
@@ -226,7 +293,7 @@ def zipped(entries: dict[str, bytes]) -> bytes:
     [
         *(b"", b"no zip", b"PK\x03\x04 cut short"),
         *(zipped({}), zipped({"bundle.json": b"[" * 100_000}), zipped({"bundle.json": b"{}"})),
-        *(zipped({"../outside": b""}), zipped({"a": b"", "a/b": b""})),
+        *(zipped({"../outside": b""}), zipped({"a": b"", "a/b": b""}), zipped({"a": b"", "": b""})),
     ],
 )
 def test_a_foreign_file_gets_one_message_and_writes_nothing(content, tmp_path, capsys):

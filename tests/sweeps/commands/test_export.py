@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -171,6 +172,18 @@ def job(exported, collection_folder, tmp_path):
     return [*map(str, words), "--shard-queries", "3"], run, out
 
 
+def test_a_disk_that_is_full_is_a_sentence(finished, tmp_path):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    words = ["-m", "sweeps", "export", str(finished.folder), "--to", str(tmp_path / "m")]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, preexec_fn=limited
+    )
+    assert done.returncode == 2 and "m cannot be written: " in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder):
     words, run, out = job
     assert main(words) == 0
@@ -240,6 +253,8 @@ def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
         other[words.index(flag) + 1] = "s3://bucket/x.run"
         refused(flag, *other)
     refused("--gpus-per-worker", *words, "--gpus-per-worker", "2")
+    words[1] = str(exported)
+    refused("nowhere does not exist", *words, "--queries", str(tmp_path / "nowhere"))
 
 
 @pytest.mark.ray

@@ -62,8 +62,9 @@ def test_a_split_is_a_collection_that_loads_and_the_same_again(files, tmp_path, 
     found = members("out/pets")
     judged = {key: text for key, text in QUERIES.items() if key != "q0"}
     assert found == divided(judged, SHARES)
-    said = capsys.readouterr().out
-    assert f"train {len(found['train'])}, dev {len(found['dev'])}" in said
+    said = capsys.readouterr()
+    assert f"train {len(found['train'])}, dev {len(found['dev'])}" in said.out
+    assert "--shares" in said.err and "evaluation.folds" in said.err, "few queries"
     collection = load_collection("out/pets")
     assert collection.documents["d7"] == "number 7 is a number"
     assert main(["split", *files, "--to", "again"]) == 0

@@ -118,6 +118,14 @@ def test_a_full_disk_is_a_sentence(capsys):
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
 
 
+def test_a_working_directory_that_was_removed_is_a_sentence(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["measures"]) == 2
+    assert "working directory" in capsys.readouterr().err
+
+
 def test_a_cache_that_is_a_file_is_a_sentence(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "file"))

@@ -33,6 +33,7 @@ def test_settings_of_a_ranker_are_no_secrets(name, value):
         "postgresql://me:hunter2@db:5432/mlflow",
         "postgresql://me:hun/hunter2@db/mlflow",
         "https://hunter2@host/path",
+        "ftp:/me:hunter2@host/path",
         "redis://:hunter2@host/0",
         "python -m sweeps --hf-token hunter2",
         "HF_TOKEN=hunter2 python x.py",

@@ -80,3 +80,25 @@ def test_the_page_says_how_often_and_since_when_and_the_results_do_not(tmp_path)
     write_report(folder)
     twice = "2 different sets of trials were read, first on 2026-03-04 05:06 UTC"
     assert twice in (report / "index.html").read_text()
+
+
+def test_a_broken_log_is_refused_with_its_file(tmp_path):
+    folder = write_sweep(tmp_path, num_queries=20)
+    write_report(folder)
+    with (folder / ACCESS_FILE).open("a") as file:
+        file.write('{"time": "yesterday"}\n')
+    with pytest.raises(BadInput, match=r"test_access\.jsonl"):
+        write_report(folder)
+
+
+def test_a_cut_last_line_counts_as_none_and_goes_with_the_next_access(tmp_path, capsys):
+    folder = write_sweep(tmp_path, num_queries=20, seeds=(1, 2))
+    write_report(folder)
+    [line] = lines(folder)
+    with (folder / ACCESS_FILE).open("a") as file:
+        file.write('{"time": "2026-03-')
+    write_report(folder)
+    assert f"{ACCESS_FILE}: its last line is cut" in capsys.readouterr().err
+    write_sweep(tmp_path, num_queries=20, seeds=(1, 2, 3))
+    write_report(folder)
+    assert lines(folder)[0] == line and len(lines(folder)) == 2

@@ -201,6 +201,8 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
         ("[" * 100_000, "bad: "),
         ('{"qid": "q1", "measure": "AP", "value": 1, "split": []}', "bad: "),
         (GOOD + "q3,AP,.5,.6\n", "bad: "),
+        ("query_id,measure,value,value\nq1,AP,.5,.4\n", "bad:1: "),
+        ("query_id" + "".join(f",P@{k}" for k in range(1, 1_001)) + "\n", "bad:1: "),
         ("query_id,AP\nq1,\nq2,.5\n", "bad:2: "),
         ("PAR1 and no more", "bad "),
         ("q1 Q0 d1 1 2.5 tag\n", "--qrels"),
@@ -214,9 +216,11 @@ def test_what_is_no_source_is_refused_with_its_file_and_line(tmp_path, content, 
     assert named in str(error.value)
 
 
+@pytest.mark.parametrize("queries", [12, 40])
 @pytest.mark.parametrize("other", ["good.csv", "copy.csv"])
-def test_a_copy_of_values_is_no_second_run(values, tmp_path: Path, other: str) -> None:
+def test_a_copy_of_values_is_no_second_run(values, tmp_path: Path, other: str, queries: int):
     own = values[(values["system"] == "maxp") & (values["seed"] == 1)]
+    own = own.groupby("measure").head(queries)
     WRITERS["csv"](own, tmp_path / "good.csv")
     WRITERS["csv"](own, tmp_path / "copy.csv")
     WRITERS["csv"](own.assign(value=own["value"] / 2), tmp_path / "half.csv")
@@ -272,6 +276,10 @@ def test_mlflow_s_runs_are_sources(
     ):
         with pytest.raises(BadInput, match=law):
             compared(f"A={source}", "B=mlflow:team/one:maxp")
+    (tmp_path / "no.db").write_text(99 * "no database ")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no.db")
+    with pytest.raises(BadInput, match=r"runs:/1: MLflow .*not a database"):
+        compared("A=runs:/1", "B=runs:/2")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(BadInput, match="needs --tracking-uri"):
         compared("A=mlflow:team/one:maxp", "B=mlflow:team/one:firstp")
