@@ -470,7 +470,7 @@ def _measured(
         tied = 0
         for part, own in _parts(run, sets):
             ranking = None if part.ranking is None else part.ranking()
-            content = ranking
+            content: Run | str | None = ranking
             if content is None and Path(part.where).is_file():
                 content = file_sha256(Path(part.where))
             if content is not None:
