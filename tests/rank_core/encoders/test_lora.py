@@ -119,7 +119,7 @@ def test_an_export_is_merged_and_ranks_alike(done, tmp_path):
         ({"training.lora_rank": 0, "training.lora_alpha": 4.0}, "lora_rank"),
         ({"training.lora_dropout": 1.0}, "lora_dropout"),
         ({"training.lora_targets": ("nothing",)}, "lora_targets.*query"),
-        ({"model.name": "deeprank"}, "lora_rank.*deeprank"),
+        ({"model.name": "deeprank", "chunking.stride": 40}, "lora_rank.*deeprank"),
         ({"model.name": "idcm", "model.stage": "student"}, "lora_rank.*idcm"),
     ],
 )

@@ -184,7 +184,7 @@ def test_what_is_no_text_is_named(reranker, query, documents, named):
 
 @pytest.mark.parametrize("score", [None, "z", float("nan"), float("inf")])
 def test_a_first_stage_has_finite_numbers(reranker, score):
-    with pytest.raises(BadInput, match=r"first_stage must have finite numbers, got .* '1'"):
+    with pytest.raises(BadInput, match="first_stage must have a finite score"):
         reranker.rank("a", ["x", "y"], first_stage=[1.0, score])
 
 
