@@ -167,5 +167,5 @@ def test_rank_takes_scores_of_the_first_stage_or_says_that_it_needs_them(
     assert [("abc"[place], score) for place, score in by_place] == list(expected.items())
     with pytest.raises(BadInput, match="adds the first stage's score"):
         reranker.rank("a query", texts)
-    with pytest.raises(BadInput, match="first_stage.*3 documents"):
+    with pytest.raises(BadInput, match=r"first_stage.*3 documents"):
         reranker.rank("a query", texts, first_stage={"a": 1.0, "b": 2.0})
