@@ -22,11 +22,11 @@ class Drive:
         self,
         records: Records,
         mlflow: MlflowThread,
-        feed: Search,
+        search: Search,
         screen: Screen,
         weights: KeptWeights,
     ) -> None:
-        self.records, self.mlflow, self.feed, self.screen = records, mlflow, feed, screen
+        self.records, self.mlflow, self.search, self.screen = records, mlflow, search, screen
         self.weights = weights
 
     def started(self, trial: Trial) -> None:
@@ -43,14 +43,20 @@ class Drive:
     def failed(self, trial: Trial, end: End, *, again: bool, node: str = "") -> None:
         """An attempt ended by a fault, and the trial with it unless it runs `again`."""
         end = replace(end, reason=redact_text(end.reason))
-        facts = {"kind": end.kind, "reason": end.reason, "again": again, "node": node}
+        facts = {
+            "kind": end.kind,
+            "reason": end.reason,
+            "again": again,
+            "node": node,
+            "host": end.host,
+        }
         self.records.end(trial.name, TrialStatus.FAILED, **facts)
         if not again:
             self._keep_traceback(trial, end.traceback)
         self.mlflow.changed(trial.name)
         self.screen.failed(trial, end, again=again)
         if not again:
-            self.feed.ended(trial, TrialStatus.FAILED)
+            self.search.ended(trial, TrialStatus.FAILED)
 
     def finished(self, trial: Trial, end: End) -> None:
         """A trial has a result, diverged, or was stopped by ASHA."""
@@ -61,7 +67,7 @@ class Drive:
         self._keep_traceback(trial, end.traceback)
         self.mlflow.changed(trial.name)
         self.screen.finished(trial, end)
-        self.feed.ended(trial, end.status)
+        self.search.ended(trial, end.status)
 
     def interrupted(self) -> None:
         """The driver stops early, at any point: running trials count as not run."""

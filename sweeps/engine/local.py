@@ -22,10 +22,10 @@ def run_trials(drive: Drive, options: Options) -> None:
     """Runs the trials of a sweep until it is over. Raises `BadInput` for trials that this machine
     cannot run, and `EngineLost` where a trial's error breaks the GPU for this process."""
     _check(options)
-    say(f"{numbered(len(drive.feed.ahead), 'trial')}, one at a time in this process")
+    say(f"{numbered(len(drive.search.ahead), 'trial')}, one at a time in this process")
     failures = Failures()
     with settings_restored():
-        while trial := drive.feed.next():
+        while trial := drive.search.next():
             drive.screen.launched(trial)
             task = trial_task(trial, drive.records, options)
             again = True

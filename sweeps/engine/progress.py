@@ -28,14 +28,14 @@ class Screen:
 
     def __init__(
         self,
-        feed: Search,
+        search: Search,
         primary: str,
         known: Mapping[str, State],
         *,
         live: LiveText | None = None,
         out: TextIO | None = None,
     ) -> None:
-        self.feed, self.primary, self.live, self.out = feed, primary, live, out
+        self.search, self.primary, self.live, self.out = search, primary, live, out
         self.known = known  # trials by name, before this command
         self.trials: dict[str, Trial] = {}  # those that were launched
         self.running: dict[str, str] = {}  # trial name: its state
@@ -138,7 +138,7 @@ class Screen:
             return
         failed = sum(status.lost for status in self.ended.values())
         lost = f", {failed} failed" if failed else ""
-        total = len(self.trials.keys() | {trial.name for trial in self.feed.ahead})
+        total = len(self.trials.keys() | {trial.name for trial in self.search.ahead})
         progress = f"[{len(self.ended):>{len(str(total))}}/{total}{lost}] "
         if trial:
             text = f"{self._title(trial):<{TITLE}} {text}"
@@ -153,7 +153,7 @@ class Screen:
 
     def lines(self, width: int, height: int) -> list[str]:
         """The live table, with the number of trials by state and the time left below."""
-        shown = {trial.name: trial for trial in (*self.feed.wanted, *self.trials.values())}
+        shown = {trial.name: trial for trial in (*self.search.wanted, *self.trials.values())}
         trials = [self._now(trial) for trial in shown.values()]
         labels = {trial.cell.cell: trial.cell.label for trial in shown.values()}
         total = f"{numbered(len(trials), 'trial')}: {counts_text(trials)}{self._remaining()}"
@@ -174,7 +174,7 @@ class Screen:
     def _remaining(self) -> str:
         """The time left by the computing time of the finished trials per encoder token, from their
         first step on: the start of a process predicts nothing."""
-        trials = {trial.name: trial for trial in (*self.feed.ahead, *self.trials.values())}
+        trials = {trial.name: trial for trial in (*self.search.ahead, *self.trials.values())}
         to_do = sum(
             _cost(trial) * (1 - self._share.get(name, 0.0))
             for name, trial in trials.items()

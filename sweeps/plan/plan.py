@@ -41,12 +41,11 @@ class Trial:
 
     cell: PlannedCell
     seed: int
-    swept: tuple[str, ...]
     competes: bool = False  # ASHA may stop it
 
     @property
     def name(self) -> str:
-        """The trial's folder under `runs/`."""
+        """The trial's folder under `trials/`."""
         return f"{self.cell.cell}-seed{self.seed}"
 
     @property
@@ -75,7 +74,7 @@ class Plan:
         for seed in self.seeds:
             for cell in self.cells:
                 if seed == self.seeds[0] or not cell.deterministic:
-                    yield Trial(cell, seed, self.experiment.swept)
+                    yield Trial(cell, seed)
 
     @property
     def num_trials(self) -> int:

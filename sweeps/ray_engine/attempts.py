@@ -54,13 +54,13 @@ class Attempts:
     @property
     def over(self) -> bool:
         """True if no trial runs or will run."""
-        return self.drive.feed.over and not self.live and not self._again
+        return self.drive.search.over and not self.live and not self._again
 
     def next(self, tune_id: str) -> Trial | None:
         """The trial that Tune starts next, if a slot is free; those that run again come first."""
         if len(self.live) >= self.slots:
             return None
-        trial = self._due() or self.drive.feed.next()
+        trial = self._due() or self.drive.search.next()
         if trial:
             self.live[tune_id] = _Attempt(trial)
             self.drive.screen.launched(trial)
@@ -116,7 +116,9 @@ class Attempts:
             if stopped:
                 attempt.settled = True
                 reason = f"by ASHA at step {report.step} of {report.num_steps}"
-                self.drive.finished(attempt.trial, End(TrialStatus.STOPPED, reason=reason))
+                host, _ = _place(attempt.actor)
+                end = End(TrialStatus.STOPPED, reason=reason, host=host)
+                self.drive.finished(attempt.trial, end)
         elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
             self.drive.finished(attempt.trial, report)
@@ -127,7 +129,8 @@ class Attempts:
         """Its process has ended."""
         attempt = self.live[tune_id]
         if not attempt.settled:
-            self._fail(attempt, End(TrialStatus.FAILED, reason="the trial ended without a result"))
+            end = End(TrialStatus.FAILED, reason="the trial ended without a result", host="")
+            self._fail(attempt, end)
         del self.live[tune_id]  # last: Ray may not answer in between
 
     def failed(self, tune_id: str, error: Exception | None) -> None:
@@ -167,7 +170,8 @@ class Attempts:
 
     def _fail(self, attempt: _Attempt, end: End, *, slot: bool = True) -> None:
         """The end of an attempt by a fault; without memory it costs a `slot`."""
-        node, _ = node_of(end.process or attempt.actor)
+        host, node = _place(end.process or attempt.actor)
+        end = replace(end, host=end.host or host)
         attempt.settled = True
         again = self.failures.count(attempt.trial.name, end.kind)
         if again:
@@ -175,11 +179,18 @@ class Attempts:
             self._again.append((time.monotonic() + pause, attempt.trial))
         elif end.kind == "device":
             end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
-        where = f"{hosts().get(node, '')} ({node[:8]})" if node else ""  # a host may have several
-        self.drive.failed(attempt.trial, end, again=again, node=where)
+        self.drive.failed(attempt.trial, end, again=again, node=node)
         if slot and end.kind == "host memory":
             self._fewer_slots()
 
 
+def _place(actor: str) -> tuple[str, str]:
+    """The host of an actor's process and its node, of which a host may have several; "" where
+    neither is known."""
+    node, _ = node_of(actor)
+    host = hosts().get(node, "") if node else ""
+    return host, f"{host} ({node[:8]})" if node else ""
+
+
 def _death(error: Exception | None) -> End:
-    return End(TrialStatus.FAILED, reason=first_line(error), kind=kind_of_error(error))
+    return End(TrialStatus.FAILED, reason=first_line(error), kind=kind_of_error(error), host="")

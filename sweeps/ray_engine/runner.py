@@ -67,10 +67,9 @@ def run_trials(drive: Drive, options: Options) -> None:
                     "--storage must be seen by every node (a shared folder or a URI such as s3://)"
                 )
                 check_shared(drive.records.folder, f"{rule}, but {drive.records.storage.uri}")
-            prepare_nodes([trial.cell.config for trial in drive.feed.ahead])
-            say(
-                f"{numbered(len(drive.feed.ahead), 'trial')} on {numbered(resources.slots, 'slot')}"
-            )
+            prepare_nodes([trial.cell.config for trial in drive.search.ahead])
+            trials = numbered(len(drive.search.ahead), "trial")
+            say(f"{trials} on {numbered(resources.slots, 'slot')}")
             run_on_slots(drive, options, resources)
         finally:
             disconnect()
@@ -305,7 +304,7 @@ class _Search(_Adapter, Searcher):
         """Do nothing: the callback has more information."""
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
-        """Do nothing: a later command resumes from the trial store, not from Tune's state."""
+        """Do nothing: a later command resumes from the folders of trials, not from Tune's state."""
 
 
 class _Bridge(_Adapter, Callback):

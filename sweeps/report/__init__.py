@@ -1,1 +1,1 @@
-"""The report of a sweep: from the tables on disk to `report/`, without Ray and without MLflow."""
+"""The report of a sweep: from its trials' folders to `report/`, without Ray and MLflow."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.plan.plan import Plan, Trial
-from sweeps.search.search import Block, Decision, Known, Search, competitors, dev_values
+from sweeps.search.search import Block, Decision, Search, StatusOf, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED, TrialStatus
 
@@ -19,7 +19,7 @@ from sweeps.store.trial_status import USED, TrialStatus
 class AshaSearch(Search):
     """The first seed of all configurations, then the other seeds of the survivors."""
 
-    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+    def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)
         _check(plan)
         self._competing = {cell.cell for cell in plan.cells[1:] if not cell.deterministic}

@@ -37,7 +37,7 @@ from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.plan.search_space import Space
 from sweeps.plan.terminal import numbered
-from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
+from sweeps.search.search import Block, Decision, Search, StatusOf, dev_values, source
 from sweeps.store.plan_description import described_cells
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
@@ -54,7 +54,7 @@ or have run."""
 class ProposingSearch(Search):
     """Optuna's proposals, one configuration after the other."""
 
-    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+    def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)
         self._at_once, self._most = plan.search.at_once, plan.search.num_configs or 0
         self._path = f"search-{_identity(plan)}.json"
@@ -180,7 +180,7 @@ class ProposingSearch(Search):
     def _trials(self, cell: PlannedCell) -> Iterator[Trial]:
         seeds = self.plan.seeds[:1] if cell.deterministic else self.plan.seeds
         for seed in seeds:
-            yield Trial(cell, seed, self.plan.experiment.swept)
+            yield Trial(cell, seed)
 
     def _accept(self, point: Settings) -> bool:
         plan = extended(self.plan, point)

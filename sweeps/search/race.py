@@ -12,7 +12,7 @@ from rank_core.stats.racing import FIRST_ANALYSIS, Race, Verdict, race_so_far
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import say
-from sweeps.search.search import Decision, Known, Search, competitors, dev_values
+from sweeps.search.search import Decision, Search, StatusOf, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
 
@@ -23,7 +23,7 @@ ALPHA = 0.05
 class RaceSearch(Search):
     """Runs blocks of one seed of every live configuration."""
 
-    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+    def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         super().__init__(plan, known, records)
         self.competitors = {cell.cell: cell for cell in competitors(plan)}
         self._values: dict[str, Floats] = {}

@@ -22,7 +22,7 @@ from sweeps.store.records import Records
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
 
-Known = Callable[[Trial], str | None]
+StatusOf = Callable[[Trial], str | None]
 """The status of a trial that has ended for good before this command, else None."""
 
 
@@ -65,7 +65,7 @@ class Search(ABC):
     thread calls it, and it never blocks. An engine runs a trial again whose process or node died; a
     search sees the final end only."""
 
-    def __init__(self, plan: Plan, known: Known, records: Records) -> None:
+    def __init__(self, plan: Plan, known: StatusOf, records: Records) -> None:
         self.plan, self.records = plan, records
         self.limit = Limit()
         self._known = known
@@ -234,7 +234,7 @@ def search_class(name: str) -> type[Search]:
     return search
 
 
-def make_search(plan: Plan, known: Known, records: Records) -> Search:
+def make_search(plan: Plan, known: StatusOf, records: Records) -> Search:
     """The search of a plan; earlier proposals become part of its plan. `known` is called only after
     this returns."""
     return search_class(plan.search.name)(plan, known, records)

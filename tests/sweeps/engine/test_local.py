@@ -37,10 +37,10 @@ def test_all_trials_run_in_their_order_with_the_threads_that_were_asked_for(run)
         yield End(TrialStatus.DIVERGED, reason="this stands for any end")
 
     drive = run(attempt, words=["--checkpoint-minutes", "7"])
-    names = [trial.name for trial in drive.feed.plan.trials()]
+    names = [trial.name for trial in drive.search.plan.trials()]
     assert [task.name for task in tasks] == names == list(drive.screen.ended)
     assert {(task.threads, task.cadence.minutes) for task in tasks} == {(1, 7.0)}
-    assert drive.feed.over and set(drive.screen.ended.values()) == {"diverged"}
+    assert drive.search.over and set(drive.screen.ended.values()) == {"diverged"}
 
 
 def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(run):
@@ -56,7 +56,7 @@ def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(ru
     assert [attempt.again for state in states for attempt in state.attempts] == [False] * 4
     folder = drive.records.folder / "failures"
     assert len(list(folder.iterdir())) == 2, "bad input has no traceback"
-    first = drive.feed.plan.cells[0].cell
+    first = drive.search.plan.cells[0].cell
     assert 'raise ValueError("planted")' in (folder / f"{first}-seed1.txt").read_text()
 
 
@@ -69,7 +69,7 @@ def test_what_may_pass_is_tried_again_as_often_as_its_kind_allows(run):
 
     drive = run(attempt, Watched)
     assert len(attempts) == 4 * (LIMITS["storage"] + 1)
-    assert drive.feed.told == [(name, "failed") for name in dict.fromkeys(attempts)]
+    assert drive.search.told == [(name, "failed") for name in dict.fromkeys(attempts)]
 
 
 def test_no_trial_follows_in_a_process_whose_gpu_broke(run, monkeypatch):

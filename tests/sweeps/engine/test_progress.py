@@ -25,7 +25,7 @@ def drive(records, plan_of):
 
 @pytest.fixture
 def trials(drive):
-    return drive.feed.ahead
+    return drive.search.ahead
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def test_a_trial_is_followed_from_start_to_end(records, trials, drive, out, ends
 
 
 def test_the_time_left_follows_the_tokens_to_read_and_the_steps_done(drive, trials, ends, out):
-    drive.started(drive.feed.next())
+    drive.started(drive.search.next())
     ends(0)  # 3 s for a cost of 100, and 200 are to come
     assert "(about 6 s left)" in out.getvalue()
-    drive.started(drive.feed.next())
+    drive.started(drive.search.next())
     drive.reported(trials[1], running(5, num_steps=10))
     assert "(about 3 s left)" in drive.screen.lines(80, 24)[-1]
     ends(1)

@@ -1,5 +1,6 @@
 """What becomes of attempts that die: again, or lost, and never twice or forgotten."""
 
+import socket
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.attempts import attempts, begin, lost
 
 __all__ = ["attempts"]
+HOST = socket.gethostname()
 
 
 def state(attempts, trial):
@@ -21,7 +23,7 @@ def state(attempts, trial):
 
 def failures(attempts):
     """Of all attempts that failed."""
-    names = [trial.name for trial in attempts.drive.feed.plan.trials()]
+    names = [trial.name for trial in attempts.drive.search.plan.trials()]
     states = attempts.drive.records.states(names).values()
     return [attempt for state in states for attempt in state.attempts if attempt.lost]
 
@@ -33,15 +35,16 @@ def fails(attempts, tune_id, reason="ValueError: x"):
 
 
 def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts):
-    trial = attempts.drive.feed.ahead[0]
+    trial = attempts.drive.search.ahead[0]
     for number in range(LIMITS["process died"] + 1):
         assert begin(attempts, str(number)) is trial
         lost(attempts, str(number))
-    assert attempts.drive.feed.told == [(trial.name, "failed")]
+    assert attempts.drive.search.told == [(trial.name, "failed")]
     again = [failure.again for failure in failures(attempts)]
     assert again == [True] * LIMITS["process died"] + [False]
     ended = state(attempts, trial)
     assert ended.status == "failed" and "ActorDiedError" in ended.reason
+    assert ended.attempts[-1].host == "host-a"  # that of the dead process, not the driver's
     assert attempts.next("z") is not trial
 
 
@@ -49,15 +52,17 @@ def test_a_trial_that_asha_stops_has_ended(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", Progress(1, 9, (), {"nDCG@10": 0.25}), stopped=True)
     attempts.completed("a")
-    assert attempts.drive.feed.told == [(trial.name, "stopped")]
-    assert state(attempts, trial).status == "stopped" and attempts.next("b") is not trial
+    assert attempts.drive.search.told == [(trial.name, "stopped")]
+    ended = state(attempts, trial)
+    assert ended.status == "stopped" and attempts.next("b") is not trial
+    assert ended.attempts[-1].host == "host-a"
 
 
 def test_a_death_after_the_last_word_costs_nothing(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
     lost(attempts, "a")
-    assert attempts.drive.feed.told == [(trial.name, "diverged")]
+    assert attempts.drive.search.told == [(trial.name, "diverged")]
     assert not failures(attempts)
 
 
@@ -70,6 +75,7 @@ def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch
     assert attempts.next("b") is trial
     [failure] = failures(attempts)
     assert (failure.kind, failure.node) == ("process died", "host-b (n2)")
+    assert failure.host == HOST  # of the process that told of it
     attempts.started("b", "alive")
     attempts.reported("b", replace(report, kind="host memory"))
     assert attempts.slots == 1
@@ -78,7 +84,7 @@ def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch
 def test_a_process_that_ends_without_a_word_is_an_error(attempts):
     trial = begin(attempts, "a")
     attempts.completed("a")
-    assert attempts.drive.feed.told == [(trial.name, "failed")]
+    assert attempts.drive.search.told == [(trial.name, "failed")]
     assert [failure.reason for failure in failures(attempts)] == [
         "the trial ended without a result"
     ]
@@ -134,7 +140,7 @@ def test_it_is_over_when_nothing_runs_waits_or_comes_again(attempts):
         assert not attempts.over
         if number == 3:
             lost(attempts, "3")
-            assert attempts.drive.feed.over and not attempts.over
+            assert attempts.drive.search.over and not attempts.over
             assert begin(attempts, "3") is trial
         fails(attempts, str(number))
     assert attempts.over

@@ -16,7 +16,7 @@ def test_the_reason_of_a_failure_is_kept_without_its_secrets(
 ):
     monkeypatch.setenv("SERVICE_API_KEY", "planted-two-in-the-environment")
     drive = follow(records, plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1"))
-    first, second = drive.feed.ahead
+    first, second = drive.search.ahead
     for trial in (first, first, second):
         drive.started(trial)
         if trial is second:
