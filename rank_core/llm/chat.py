@@ -70,12 +70,12 @@ class AnswerCache:
     folder: Path
 
     def get(self, digest: str) -> Answer | None:
-        """The cached answer without its cost; None if it is missing."""
+        """The cached answer without its cost; None if it is missing or damaged."""
         path = self._path(digest)
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
             return Answer(**{name: kind(kept[name]) for name, kind in KEPT.items()}, cached=True)
-        except FileNotFoundError:
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def put(self, digest: str, answer: Answer) -> None:

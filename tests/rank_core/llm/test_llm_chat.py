@@ -109,6 +109,9 @@ def test_an_answer_is_cached_for_the_same_request_only_whatever_the_key(
     client(server, clock, "anthropic", cache=cache).ask(CHAT)
     client(server, clock, cache=cache).ask(CHAT[1:])
     assert len(server.bodies) == 4
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        path.write_text('{"text": "cut')
+    assert not client(server, clock, cache=cache).ask(CHAT).cached and len(server.bodies) == 5
 
 
 @pytest.mark.parametrize(
