@@ -51,8 +51,8 @@ if ! test -f cluster/constraints.txt; then
     echo "error: $PWD has no cluster/constraints.txt: submit from the root of the checkout" >&2
     exit 2
 fi
-# On another node a sweep whose driver was killed can be taken over after two minutes (sweeps/store).
-if test -n "${SLURM_RESTART_COUNT:-}"; then sleep 125; fi
+# On another node a sweep whose driver was killed can be taken over after a minute (sweeps/store).
+if test -n "${SLURM_RESTART_COUNT:-}"; then sleep 65; fi
 python=$PWD/.venv/bin/python
 if ! test -e .venv/bin/ranksweep; then # pip writes it last
     python3 -m venv .venv

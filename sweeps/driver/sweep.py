@@ -302,7 +302,7 @@ def _dry_run(plan: Plan, records: Records, options: Options) -> None:
 
 def _prepare(plan: Plan, options: Options) -> None:
     """Prepares the inputs of all configurations on every node of the cluster, or on this machine.
-    Finished files are kept, so a killed preparation resumes."""
+    Finished files are kept; a killed preparation begins the others again."""
     configs = [cell.config for cell in plan.cells]
     if options.engine == "local" or cluster_address() is None:
         for config in dict.fromkeys(replace(config, seed=0) for config in configs):

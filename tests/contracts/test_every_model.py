@@ -183,8 +183,7 @@ SIZES = dict.fromkeys(MODELS, ONE_SCORE) | {
     "parade-attn": ONE_SCORE + 768,  # one vector
     "parade-transformer": 148_088_065 - POOLER - WORD_TABLE - POOLER,
     "parade-transformer-l3": 148_088_065 - POOLER - WORD_TABLE - POOLER + LAYER,
-    # Two random layers where no second encoder is named; C and SEP beside each. With the published
-    # encoders: tests/rank_core/models/test_parade.py.
+    # Two random layers where no second encoder is named; C and SEP beside each.
     "parade-transformer-pretrained": ONE_SCORE + EMBEDDED + 2 * LAYER + 2 * 768,
     "parade-transformer-query": ONE_SCORE + EMBEDDED + 2 * LAYER + 2 * 768,
     "parade-late-interaction": ONE_SCORE + 2 * (EMBEDDED + 2 * LAYER + 2 * 768),
