@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
     add("--collection", required=True, metavar="NAME|DIR", help="the source of the texts")
-    add("--fields", metavar="THEIRS=OURS,...", help="columns: id=doc_id,body=text")
+    add("--fields", metavar="THEIRS=OURS,...", help="field names: id=doc_id,body=text")
     add("--run", required=True, metavar="FILE|ir:ID", help="the first stage's run")
     add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
     add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")

@@ -6,9 +6,10 @@ each document; a run that is written gives the storage of a trial. GPU-hours are
 bert-base MaxP (150/75, all chunks, one epoch, a negative for each relevant document, validated
 once), or of the configurations of the sweep in docs/cluster.md, at the MFU that
 `tests.benchmarks.modelled_mfu` models: no GPU was there to measure it. A checkpoint has weights and
-two moments; counted are one, one being written, and as much again for the best weights. Requests of S3 are those counted in a sweep on
-moto's server (`tests/e2e/test_s3_storage.py` bounds them); memory is that of
-`tests.benchmarks.trial_start`, beside a bert-base in fp32 with its gradients and two moments.
+two moments; counted are one, one being written, and as much again for the best weights. Requests of
+S3 are those counted in a sweep on moto's server (`tests/e2e/test_s3_storage.py` bounds them);
+memory is that of `tests.benchmarks.trial_start`, beside a bert-base in fp32 with its gradients and
+two moments.
 Run:
 python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--json FILE]
 """
