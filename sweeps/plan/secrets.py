@@ -19,9 +19,9 @@ _ASSIGNMENT = re.compile(
 )
 # With a colon the password may hold an unescaped slash; without, `host/package@tag` is harmless.
 # The lone name before a database's host is its user; before others perhaps a token.
-_ADDRESS = re.compile(  # a path has one slash
+_ADDRESS = re.compile(  # one slash: an address as `Path` has it, or `models:/name@alias`
     r"([a-z][a-z0-9+.-]*:/+)"
-    r"(?:(?<!sql://)(?<!psycopg://)[^\s/@:]+|[^\s/@:]*:[^\s@]+)@(?=[^\s@/])",
+    r"(?:(?<=//)(?<!sql://)(?<!psycopg://)[^\s/@:]+|[^\s/@:]*:[^\s@]+)@(?=[^\s@/])",
     re.IGNORECASE,
 )
 _PASSWORD = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s@]+)@[^\s@/]", re.IGNORECASE)

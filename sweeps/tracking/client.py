@@ -41,10 +41,10 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if is_server(tracking_uri):
-        return MlflowClient(tracking_uri=tracking_uri)
+        return MlflowClient(tracking_uri, tracking_uri)
     if not tracking_uri.startswith("sqlite:"):
         with _alone_in(tracking_uri):
-            client = MlflowClient(tracking_uri=tracking_uri)
+            client = MlflowClient(tracking_uri, tracking_uri)
             client.search_experiments(max_results=1)
         return client
     database = sqlite_file(tracking_uri)
@@ -54,7 +54,7 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     lock = f"{database}.lock"
     os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock would try for ever
     with FileLock(lock):
-        client = MlflowClient(tracking_uri=tracking_uri)
+        client = MlflowClient(tracking_uri, tracking_uri)
         client.search_experiments(max_results=1)
     return client
 

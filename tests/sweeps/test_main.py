@@ -22,7 +22,7 @@ CLUSTER = {"ray", "mlflow", "optuna"}
 TABLES = {"pandas", "scipy", "matplotlib", "ir_measures"}
 
 NEEDED = {
-    "positional_bias": {"matplotlib"},
+    "positional_bias": {"matplotlib", "pandas"},
     "scaling": TRAINING | CLUSTER | TABLES,
     "report": TABLES,
     "bundle": TABLES,

@@ -54,6 +54,7 @@ def test_a_secret_in_a_text_is_replaced(text):
         "git@github.com:me/repo.git",
         "git+https://github.com/me/package@v1",
         "postgresql://mlflow@db:5432/mlflow",
+        "models:/reranker@champion",
         "counts tokens of a chunk: 512",
         "chunking.max_document_tokens=512",
         "trial_key=abc key=3 monkey=4 keys: 12",
