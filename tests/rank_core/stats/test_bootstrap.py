@@ -197,3 +197,8 @@ def test_the_best_of_redrawn_seeds_by_enumeration():
     for at, cell in enumerate(own):
         share = np.mean([np.argmax(one) == at for one in every])
         assert found.best[cell] == pytest.approx(share, abs=0.03)
+
+
+def test_equal_systems_share_the_first_place():
+    found = stability(runs_of({"a": [0.3, 0.3], "b": [0.3, 0.3], "c": [0.1, 0.1]}))
+    assert found.best == {"a": 0.5, "b": 0.5, "c": 0.0}

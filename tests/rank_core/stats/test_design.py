@@ -98,6 +98,14 @@ def test_the_seeds_that_a_goal_needs_grow_with_their_scatter(
         assert needed == wanted
 
 
+@pytest.mark.parametrize("family_size", [1, 1000])
+def test_the_detectable_difference_of_two_seeds_is_found_however_far_it_is(family_size):
+    plan = robust(0.0001)
+    found = planned_detectable(plan, num_seeds=2, num_queries=6, family_size=family_size)
+    goal = Goal(found, family_size=family_size)
+    assert planned_power(plan, goal, num_seeds=2, num_queries=6) == pytest.approx(0.8, abs=1e-6)
+
+
 def test_two_seeds_are_never_planned():
     assert seeds_needed(robust(0), Goal(0.3), num_queries=249) == 3
 
