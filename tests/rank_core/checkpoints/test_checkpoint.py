@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -45,6 +46,13 @@ def last(uri):
     """The facts of the checkpoint in a new process, and the step of its best weights."""
     found = Checkpoints(uri, EVERY_STEP).load()
     return found and (found["facts"], *((found["best"]["run"],) if "best" in found else ()))
+
+
+def test_files_have_the_permissions_of_the_umask(tmp_path):
+    before = os.umask(0o022)
+    save(Checkpoints(str(tmp_path), EVERY_STEP), content(1), (0, 1), best(1))
+    os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o644}
 
 
 def test_another_process_loads_what_was_saved_last(uri):
