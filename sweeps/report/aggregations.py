@@ -347,7 +347,7 @@ def _sentence(
     return (
         f"Serve windows of {chunking.window} tokens with stride {chunking.stride} and score a "
         f"document by {score}: {sweep.primary} {measured['mean']:.{digits}f} "
-        f"({sweep.split}, {sweep.count_text(measured['queries'])}), {', '.join(gains)}. It reads "
+        f"({sweep.count_text(measured['queries'])}), {', '.join(gains)}. It reads "
         f"{best.tokens:,.0f} encoder tokens and takes {best.seconds:.2g} s per query (cutting at "
         f"{longest}: {cut.tokens:,.0f}, {cut.seconds:.2g} s)."
     )

@@ -1,6 +1,7 @@
 """The only thread that talks to MLflow; its failures never reach the sweep. `sync` does the same in
 the foreground."""
 
+import importlib
 import logging
 import threading
 import time
@@ -46,6 +47,9 @@ class MlflowThread:
     def start(self) -> None:
         """Begins to send."""
         if self.tracking_uri != NONE:
+            # MLflow imports it in its thread; meanwhile the half-imported module breaks matplotlib.
+            with suppress(ImportError):
+                importlib.import_module("IPython")
             self._thread.start()
 
     def changed(self, name: str) -> None:

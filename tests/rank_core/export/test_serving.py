@@ -1,11 +1,13 @@
 """serving.json: whoever follows it gets the scores of the exported model."""
 
 import json
+from itertools import islice
 
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from rank_core.data.load import load_collection
 from rank_core.encoders.backbones import ENCODER_FOLDER, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export.folder import write_model
@@ -54,10 +56,24 @@ def put_together(setting, scores):
 
 def cut(tokenizer, setting, text):
     """The chunks of a text, as serving.json says."""
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"][: setting["max_document_tokens"]]
-    ends = range(setting["window"], len(ids) + setting["stride"], setting["stride"])
-    chunks = [ids[end - setting["window"] : end] for end in ends] or [ids]
-    return [tokenizer.decode(chunk) for chunk in chunks[: setting["max_chunks"] or None]]
+    tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    places = tokens["offset_mapping"][: setting["max_document_tokens"]]
+    ends = range(setting["window"], len(places) + setting["stride"], setting["stride"])
+    chunks = [places[end - setting["window"] : end] for end in ends] or [places]
+    return [text[chunk[0][0] : chunk[-1][1]] for chunk in chunks[: setting["max_chunks"] or None]]
+
+
+def test_a_chunk_of_real_text_has_the_tokens_of_its_window():
+    """All but those that begin or end within a word."""
+    tokenizer = AutoTokenizer.from_pretrained(resolve_backbone("tiny-docs").folder)
+    setting = {"window": 64, "stride": 32, "max_document_tokens": 1431, "max_chunks": 0}
+    equal = []
+    for text in islice(load_collection("python-docs").documents.values(), 50):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"][:1431]
+        for number, chunk in enumerate(cut(tokenizer, setting, text)):
+            own = tokenizer(chunk, add_special_tokens=False)["input_ids"]
+            equal.append(own == ids[32 * number : 32 * number + 64])
+    assert len(equal) > 500 and sum(equal) > 0.9 * len(equal)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
