@@ -123,11 +123,13 @@ def test_a_model_that_adds_a_step_after_training_is_never_taken_for_another(plan
     assert len(plan_of(*one_chunk, "--model", "birch").cells) == 2
 
 
-def test_a_restricted_grid_keeps_what_all_points_set_alike() -> None:
+def test_a_restricted_grid_keeps_what_all_points_set_alike_and_the_user_does_not() -> None:
     common = {"chunking.window": 16, "chunking.stride": 8}
     points = tuple({**common, "training.backbone_learning_rate": rate} for rate in (1e-5, 3e-5))
     experiment = replace(EXPERIMENT, swept=("training.backbone_learning_rate",))
-    options = parse(["training.backbone_learning_rate=1e-4,1e-3"], prog="x", description="")
-    assert search_space(points, experiment, options).points == tuple(
-        {**common, "training.backbone_learning_rate": rate} for rate in (1e-4, 1e-3)
-    )
+    rates = "training.backbone_learning_rate=1e-4,1e-3"
+    for words, kept in ([], common), (["chunking.window=24"], {"chunking.stride": 8}):
+        options = parse([rates, *words], prog="x", description="")
+        assert search_space(points, experiment, options).points == tuple(
+            {**kept, "training.backbone_learning_rate": rate} for rate in (1e-4, 1e-3)
+        )
