@@ -213,13 +213,14 @@ def run(args: argparse.Namespace, commit: str) -> None:
     for library in LIBRARIES:
         importlib.import_module(library)
     sys.modules["torch"].set_num_threads(1)
-    known: dict[str, dict[str, Any]] = {}
+    known = {}  # the last result of each
     for row in load(RESULTS):
-        known[row["id"]] = row
-    again = ["killed"] if args.same else args.again
-    done = {name for name, row in known.items() if row["outcome"] not in again}
+        if not args.same or row["outcome"] == "killed":
+            known[row["id"]] = row
     if args.same:
-        done |= {name for name, row in known.items() if row["commit"] == commit}
+        done = {name for name, row in known.items() if row["commit"] == commit}
+    else:
+        done = {name for name, row in known.items() if row["outcome"] not in args.again}
     rows = [row for row in [*load(FAULTS), *load(MUTANTS)] if row["id"] not in done]
     rows = [row for row in rows if not args.same or row["id"] in known]
     todo = [row for row in rows if row["id"].startswith(tuple(args.only))]
