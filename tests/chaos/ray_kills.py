@@ -108,7 +108,7 @@ def sweep(storage: Path, victim: str, moments: Sequence[float]) -> list[dict[str
             time.sleep(0.1)
     code = one.end()
     storage.with_suffix(".log").write_text(one.text)
-    ends = [at for at, _ in kills[1:]] + [time.monotonic()]
+    ends = [at for at, _ in kills[1:]] + [time.monotonic()] * bool(kills)
     return [
         {
             "killed": victim,
