@@ -39,7 +39,7 @@ def run(plan, tmp_path_factory):
         storage = Storage(str(tmp_path_factory.mktemp("s")))
         storage.open()
         own = Records(storage, "window_stride/woods")
-        search = search or Listed(plan, lambda trial: None, own)
+        search = search or Listed(plan, lambda trial: None, own).begin()
         manifest(search.plan, []).write(search.records)
         one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
         known = Forecast(
