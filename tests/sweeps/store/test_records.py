@@ -169,9 +169,7 @@ def test_a_sweep_is_taken_over_after_a_minute(records, waits):
         pass
 
 
-@pytest.mark.parametrize(
-    "damage", ["values", "a lost file", "the result", "half a result"]
-)
+@pytest.mark.parametrize("damage", ["values", "a lost file", "the result", "half a result"])
 def test_damage_is_named_and_the_trial_trained_again(records, tmp_path, damage):
     records.publish(NAME, work(tmp_path / "first"))
     storage, values = records.storage, f"trials/{NAME}/per_query.parquet"
