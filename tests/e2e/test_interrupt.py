@@ -79,8 +79,6 @@ def test_an_interrupted_sweep_says_so_and_resumes(
     "number, engine",
     [
         (signal.SIGINT, "ray"),
-        (signal.SIGTERM, "ray"),
-        (signal.SIGHUP, "ray"),
         (signal.SIGTERM, "local"),
     ],
 )

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from ray.cluster_utils import Cluster
 
 from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
@@ -130,18 +129,3 @@ def test_a_group_without_gpus_and_a_task_that_measures_see_none(ray_with_gpu, mo
     for gpus, expected in (("0", ""), ("1", "0")):
         options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
         assert cluster.on_a_slot(seen, options)[1] == expected
-
-
-def test_so_it_is_on_a_cluster_that_was_there_before(monkeypatch):
-    cluster.disconnect()  # from that of the tests before
-    monkeypatch.delenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", raising=False)
-    monkeypatch.delenv(VISIBLE, raising=False)
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
-    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
-    try:
-        for gpus, expected in (("0", ""), ("1", "0")):
-            options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
-            found = cluster.on_a_slot(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"), options)
-            assert found[1] == expected
-    finally:
-        nodes.shutdown()
