@@ -27,13 +27,6 @@ pytestmark = [
 ]
 
 CONFIG = f"{HOME}/local.yaml"
-DASHBOARD = "http://127.0.0.1:8265"
-ASK_DASHBOARD = """
-from http.client import HTTPConnection
-dashboard = HTTPConnection("127.0.0.1", 8265)
-dashboard.request("GET", "/")
-dashboard.getresponse()
-"""
 WORKING = ("raylet/raylet", "ray::")  # what runs trials
 NO_TRIAL = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 # pip takes the value of this flag for the value of `build-isolation`.

@@ -81,6 +81,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_a_slurm_job_starts_ray_on_all_nodes_and_leaves_nothing_behind(slurm, tmp_path):
     (tmp_path / "driver.py").write_text(DRIVER)
     number, log = slurm["SLURM_JOB_ID"], tmp_path / "log"

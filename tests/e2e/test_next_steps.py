@@ -22,7 +22,7 @@ question = "Which window?"
 baseline = { model.name = "firstp", chunking.window = 48, chunking.stride = 48 }
 [base]
 collection = "own_collection:notes"
-model.backbone = "BACKBONE"
+evaluation.depth = 10
 training.max_steps = 2
 evaluation.max_test_queries = 8
 evaluation.max_dev_queries = 8
@@ -33,12 +33,12 @@ chunking.stride = [12]
 
 
 @pytest.fixture
-def work(tmp_path, backbone_folder, no_figures, monkeypatch) -> Path:
+def work(tmp_path, no_figures, monkeypatch) -> Path:
     """A working directory with own code and a sweep of two windows over an own collection."""
     folder = tmp_path / "a folder"
     folder.mkdir()
     shutil.copy(EXAMPLES / "own_collection.py", folder)
-    (folder / "windows.toml").write_text(TOML.replace("BACKBONE", str(backbone_folder)))
+    (folder / "windows.toml").write_text(TOML)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "sweeps"])

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.slow
 
 SECONDS, TRIALS = 300, 6
 STORAGE = "s3://bucket/rank"
+WORDS = "--smoke-test --engine local --tracking-uri none".split()
 SWEEP = f"{STORAGE}/window_stride/woods"
 MOST_REQUESTS = 70  # of a trial, those of the command's start and end included
 
@@ -56,7 +57,7 @@ def sweep(machine, backbone_folder, collection_folder):
     """The smoke test, whose first driver was killed after two trials; before, it stood still while
     a second machine tried to drive and a third one looked."""
     inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-    words = [*inputs, "--smoke-test", "--engine", "local", "--storage", STORAGE]
+    words = [*inputs, *WORDS, "--storage", STORAGE]
     storage = Storage(STORAGE)
 
     def finished():
