@@ -91,8 +91,8 @@ def run_on_slots(drive: Drive, options: Options, resources: Resources) -> None:
         if isinstance(error, StorageAway):
             raise error  # every record would wait for it again
         attempts.interrupt(error)
-        in_vain = in_vain + 1 if len(drive.screen.ended) == ended else 1
-        ended = len(drive.screen.ended)
+        in_vain = in_vain + 1 if len(drive.screen.statuses) == ended else 1
+        ended = len(drive.screen.statuses)
         gc.collect()  # ends the processes of the failed Tuner
         if isinstance(error, NoNode):
             _start_again(error, in_vain, options, drive)

@@ -78,7 +78,7 @@ def run(machines, records, plan_of, monkeypatch):
         monkeypatch.setattr(runner, "run_in_tune", pretend)
         drive = follow(records, plan)
         runner.run_on_slots(drive, parse([], prog="window_stride.py", description=""), slots)
-        states = list(records.states(drive.screen.ended).values())
+        states = list(records.states(drive.screen.statuses).values())
         text = drive.screen.out.getvalue()
         assert [state.status for state in states] == ["diverged"] * 8, text
         lost = [attempt for state in states for attempt in state.attempts if attempt.lost]

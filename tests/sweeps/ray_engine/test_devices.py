@@ -82,8 +82,8 @@ def breaking(path, breaks):
 def test_a_trial_that_broke_its_gpu_once_and_the_trials_after_it_get_another_process(run, tmp_path):
     path = tmp_path / "attempts"
     drive = run(breaking(path, lambda name, attempt: name.endswith("seed1") and attempt == 1))
-    assert list(drive.screen.ended.values()) == ["diverged"] * 4, drive.screen.out.getvalue()
-    states = drive.records.states(drive.screen.ended).values()
+    assert list(drive.screen.statuses.values()) == ["diverged"] * 4, drive.screen.out.getvalue()
+    states = drive.records.states(drive.screen.statuses).values()
     kinds = [attempt.kind for state in states for attempt in state.attempts if attempt.lost]
     assert kinds == ["device"] * 2
     attempts = notes(path)
@@ -95,7 +95,7 @@ def test_a_trial_that_broke_its_gpu_once_and_the_trials_after_it_get_another_pro
 def test_a_trial_that_breaks_its_gpu_in_fresh_processes_too_has_failed(run, tmp_path):
     path = tmp_path / "attempts"
     drive = run(breaking(path, lambda name, attempt: name.endswith("seed1")))
-    assert sorted(drive.screen.ended.values()) == ["diverged"] * 2 + ["failed"] * 2
+    assert sorted(drive.screen.statuses.values()) == ["diverged"] * 2 + ["failed"] * 2
     attempts = notes(path)
     for trial in {name for name, _ in attempts if name.endswith("seed1")}:
         pids = [pid for name, pid in attempts if name == trial]
