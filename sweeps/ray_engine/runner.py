@@ -63,10 +63,7 @@ def run_trials(drive: Drive, options: Options) -> None:
             connect(options.num_workers, options.code)
             resources = trial_resources(options)
             if drive.records.storage.is_local:
-                rule = (
-                    "--storage must be seen by every node (a shared folder or a URI such as s3://)"
-                )
-                check_shared(drive.records.folder, f"{rule}, but {drive.records.storage.uri}")
+                check_shared(drive.records.folder)
             prepare_nodes([trial.cell.config for trial in drive.search.ahead])
             trials = numbered(len(drive.search.ahead), "trial")
             say(f"{trials} on {numbered(resources.slots, 'slot')}")
