@@ -351,7 +351,7 @@ def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) 
         return command_in(sweep.directory, confirming(command, add=more))
     if drawn:
         more = ["--search", "random", "--num-configs", str(design.num_configurations - 1), *more]
-    old = {*SEED_FLAGS, "max_gpu_hours", "deadline", *MODES, *(SEARCH if drawn else ())}
+    old = {*SEED_FLAGS, "max_gpu_hours", *MODES, *(SEARCH if drawn else ())}
     words = shlex.split(changed(sweep.command, without=old))
     if design.num_queries != planned.num_queries:
         words = [word for word in words if not word.startswith(f"{_SAMPLE}=")]

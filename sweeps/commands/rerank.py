@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.data.named_files import absolute
-from rank_core.errors import BadInput, unknown
-from sweeps.driver.rerank import rerank_run
-from sweeps.engine.rerank import RerankJob
+from rank_core.errors import BadInput
+from sweeps.engine.rerank import RerankJob, rerank_run
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.flags import ENGINES
-from sweeps.plan.options import check_gpus, named_collection
+from sweeps.plan.options import named_collection
 
 
 def main(argv: Sequence[str]) -> int:
-    """Rerank a run with an exported model, on this machine's GPU or CPU, or on the Ray cluster that
-    the command runs in. Finished shards of queries are kept in OUT.parts, and the same command
-    resumes from them."""
+    """Rerank a run with an exported model, on this machine's GPU or CPU. Finished shards of queries
+    are kept in OUT.parts, and the same command resumes from them."""
     parser = Parser("ranksweep rerank", main.__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
@@ -28,16 +25,11 @@ def main(argv: Sequence[str]) -> int:
     add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")
     add("--depth", type=int, default=0, metavar="N", help="of a query (default: the trial's)")
     add("--shard-queries", type=int, default=50, metavar="N", help="of a shard (default 50)")
-    add("--engine", default="", metavar="NAME", help="ray or local; default: ray within a cluster")
     add("--cpus-per-worker", type=int, default=1, metavar="N", help="threads (default 1)")
-    add("--gpus-per-worker", type=float, metavar="X", help="default 1 where there are GPUs, else 0")
     given = parser.parse_args(argv)
     for flag, least in (("shard_queries", 1), ("cpus_per_worker", 1), ("depth", 0)):
         if (value := vars(given)[flag]) < least:
             raise BadInput(f"--{flag.replace('_', '-')} >= {least} must hold, got {value}")
-    check_gpus(given.gpus_per_worker, num_workers=1)
-    if given.engine not in ("", *ENGINES):
-        raise unknown("engine", given.engine, ENGINES)
     for flag, name in (("run", given.run), ("out", given.out), ("queries", given.queries)):
         if re.match(r"\w+:/", name or ""):
             raise BadInput(f"--{flag} must be a file on this machine, got {name}; copy it first")
@@ -51,7 +43,6 @@ def main(argv: Sequence[str]) -> int:
         depth=given.depth,
         shard_queries=given.shard_queries,
         threads=given.cpus_per_worker,
-        gpu_share=given.gpus_per_worker or 1.0,
     )
-    rerank_run(job, engine=given.engine, gpus=given.gpus_per_worker)
+    rerank_run(job)
     return 0

@@ -2,10 +2,9 @@
 
 A block, defined by the search, is all cells with one seed of a grid, or all seeds of a proposed
 configuration. A block that has started is finished, so that its trials can be compared. GPU-hours
-are those of all commands on a sweep, a deadline is the command's own.
+are those of all commands on a sweep.
 """
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -19,11 +18,10 @@ from sweeps.forecast.forecast import (
     calibrate,
     forecast,
     real_seconds,
-    wall_seconds,
 )
-from sweeps.plan.options import Budget, Options
+from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
-from sweeps.plan.terminal import duration, say
+from sweeps.plan.terminal import say
 from sweeps.search.search import Block, Limit, Search
 from sweeps.store.records import State
 from sweeps.store.sweep_file import update_sweep_file
@@ -35,17 +33,16 @@ def limit_to_budget(
 ) -> dict[str, Any]:
     """Limits a search to its budget if there is one, less the time of its trials so far; returns
     `budget` of its `sweep.json`. Raises `BadInput` where no block fits."""
-    if not options.budget.limited or search.complete:
+    hours = options.max_gpu_hours
+    if hours is None or search.complete:
         return {}
     say("measuring the cost of a trial on this device")
     known = forecast(search.plan, options)
     own = [states[trial.name] for trial in search.wanted if trial.name in states]
     spent = sum(state.seconds for state in own)
-    limit = BudgetLimit(search, options.budget, known, spent, real_seconds(own, known))
+    limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))
     limit.require_first_block()
-    hours = options.budget.device_hours
-    described = {"hours": hours, "unit": known.unit, "units": known.units}
-    return described if hours < math.inf else {}
+    return {"hours": hours, "unit": known.unit, "units": known.units}
 
 
 def note_held_back(search: Search) -> str:
@@ -71,13 +68,13 @@ class BudgetLimit(Limit):
     def __init__(
         self,
         search: Search,
-        budget: Budget,
+        hours: float,
         known: Forecast,
         spent: float = 0.0,
         real: Sequence[tuple[TrialEstimate, float]] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.search, self.budget, self.known, self.clock = search, budget, known, clock
+        self.search, self.hours, self.known, self.clock = search, hours, known, clock
         self.admitted: set[str] = set()
         self._running: dict[str, tuple[TrialEstimate, float]] = {}  # and since when
         self._real = list(real)
@@ -130,14 +127,8 @@ class BudgetLimit(Limit):
         begun = sum(now - start for _, start in self._running.values())
         used = self._used + begun + sum(remaining) + sum(high[: len(waiting)])
         hours = (used + sum(high[len(waiting) :])) * self.known.units / 3600
-        if hours > self.budget.device_hours:
+        if hours > self.hours:
             return self._over_budget(block.what, estimates[len(waiting) :], trust, used)
-        end = now + self.known.start_seconds + wall_seconds(high, self.known.slots, remaining)
-        if end > self.budget.deadline:
-            return (
-                f"{block.what} would end up to {duration(end - now)} from now, the deadline is in "
-                f"{duration(max(0.0, self.budget.deadline - now))}"
-            )
         return ""
 
     def _over_budget(
@@ -145,10 +136,10 @@ class BudgetLimit(Limit):
     ) -> str:
         seconds = sum(estimate.seconds for estimate in estimates)
         _, middle, high = (s * self.known.units / 3600 for s in trust.interval(seconds))
-        left = self.budget.device_hours - used * self.known.units / 3600
+        left = self.hours - used * self.known.units / 3600
         return (
             f"{what} need about {middle:.3g} {self.known.unit}-hours (up to {high:.3g}), and "
-            f"{max(0.0, left):.3g} of {self.budget.device_hours:.3g} are left"
+            f"{max(0.0, left):.3g} of {self.hours:.3g} are left"
         )
 
     def _estimate(self, trial: Trial) -> TrialEstimate:

@@ -1,7 +1,7 @@
 """A sweep from the command line to the tested table."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -132,42 +132,46 @@ def _check_same_sweep(experiment: Experiment, options: Options, records: Records
 def _drive(
     plan: Plan, records: Records, options: Options, argv: list[str], tracking_uri: str
 ) -> int:
-    """Runs the sweep as its only driver; returns the exit code."""
-    known = Known(plan, records)
-    weights, incomplete = _incomplete(plan, records, known.states, options)
-    known.run_again(incomplete)
+    """Runs the sweep as its only driver; returns the exit code. Each step needs the ones before
+    it: trials are found, the search decides, `sweep.json` is written, trials run, and they are
+    reported."""
+    known = Known(plan, records, options)
     search = make_search(plan, known.status, records)
-    plan = search.plan
-    known.look(trial.name for trial in plan.trials())
+    known.look(search.plan)
     budget = limit_to_budget(search, options, known.states)
-    ended = [trial for trial in plan.trials() if known.over(trial)]
-    records.drop_checkpoints(trial.name for trial in ended)
-    say(plan_text(plan, finished=len(ended)))
-    if reused := sum(not known.states[trial.name].attempts for trial in ended):
-        say(f"reused      {numbered(reused, 'trial')} of other sweeps in {records.storage.uri}")
-    say("")
-    name = experiment_id(options.experiment_prefix, records.sweep, records.identity)
-    uri = redact_text(options.tracking_uri or "")  # "": that of the reader
-    _describe(search, argv, alpha=options.alpha, interpolate=options.interpolate, budget=budget,
-              experiment=name, tracking_uri=uri)  # fmt: skip
-    mlflow = MlflowThread(records, tracking_uri, name)
-    mlflow.start()
-    try:
-        if not search.over:
-            weights.take_in(known.states.values())
-            weights.prune()
-            screen = _screen(search, known, options)
-            _launch(Drive(records, mlflow, search, screen, weights), options)
-        elif search.complete:
-            say("nothing to launch: all trials have ended")
-        states = records.states(trial.name for trial in search.plan.trials())
-        if search.complete:
-            stopped = [s.name for s in states.values() if s.status is TrialStatus.STOPPED]
-            records.drop_checkpoints(stopped)
-        known.compare(states)
-        _print_weights(weights, options, search.plan)
+    _print_plan(search, known)
+    experiment = experiment_id(options.experiment_prefix, records.sweep, records.identity)
+    _describe(search, argv, options, budget=budget, experiment=experiment)
+    with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
+        _launch(search, known, mlflow, options)
+        states = _ended(search, known, options)
         held_back = note_held_back(search)
         report = _results(search.plan, records)
+    say(report.text if report else "no report: no trial has finished")
+    return _ending(search, states, held_back)
+
+
+def _print_plan(search: Search, known: "Known") -> None:
+    """Prints the plan and the trials that have ended, whose checkpoints are dropped."""
+    records, plan = search.records, search.plan
+    ended = [trial.name for trial in plan.trials() if known.status(trial)]
+    records.drop_checkpoints(ended)
+    say(plan_text(plan, finished=len(ended)))
+    if reused := sum(not known.states[name].attempts for name in ended):
+        say(f"reused      {numbered(reused, 'trial')} of other sweeps in {records.storage.uri}")
+    say("")
+
+
+@contextmanager
+def _copied_to_mlflow(
+    records: Records, tracking_uri: str, experiment: str
+) -> Iterator[MlflowThread]:
+    """The thread that writes MLflow while the block runs; then says how many trials MLflow
+    lacks."""
+    mlflow = MlflowThread(records, tracking_uri, experiment)
+    mlflow.start()
+    try:
+        yield mlflow
     finally:
         lacking = mlflow.close(DRAIN_SECONDS)
     if lacking:
@@ -176,18 +180,35 @@ def _drive(
             f"warning: MLflow lacks {numbered(lacking, 'trial')}{why}. Send them later: "
             f"{ours('sync', records.uri)}"
         )
-    say(report.text if report else "no report: no trial has finished")
-    return _ending(search, states, held_back)
 
 
-def _describe(search: Search, argv: list[str], **facts: Any) -> None:
+def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]:
+    """The trials after the launch, with what the command has to say of them."""
+    records = search.records
+    states = records.states(trial.name for trial in search.plan.trials())
+    if search.complete:
+        stopped = [s.name for s in states.values() if s.status is TrialStatus.STOPPED]
+        records.drop_checkpoints(stopped)
+    known.compare(states)
+    _print_weights(known.weights, options, search.plan)
+    return states
+
+
+def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     records = search.records
     described_now, before = manifest(search.plan, argv), described(records)
     if before is None and records.read_file(FILE) is not None:
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     trials = (*(before.trials if before else ()), *described_now.trials)
-    description = replace(described_now, trials=tuple(dict.fromkeys(trials)), **facts)
+    description = replace(
+        described_now,
+        trials=tuple(dict.fromkeys(trials)),
+        alpha=options.alpha,
+        interpolate=options.interpolate,
+        tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of the reader
+        **facts,
+    )
     write_description(records, search.plan, description)
     search.describe()
 
@@ -205,49 +226,48 @@ def _ending(search: Search, states: Mapping[str, State], held_back: str) -> int:
 
 
 class Known:
-    """The trials of a plan as a command finds them. Finished ones are checked: a damaged one is set
-    aside and runs again."""
+    """The trials of a plan as a command finds them; it changes none. Finished ones are checked: a
+    damaged one, or one that lacks a file which this command needs, runs again."""
 
-    def __init__(self, plan: Plan, records: Records) -> None:
+    def __init__(self, plan: Plan, records: Records, options: Options) -> None:
         self.records, self.states = records, dict[str, State]()
+        quota = int(options.weights_gib * GIBIBYTE)
+        self.weights = KeptWeights(records, plan.base.evaluation.measures[0], quota)
         self._stops = plan.search.kind.stops
-        self._again: set[str] = set()  # finished trials that run again
-        self._fresh: set[str] = set()  # read since they were last asked for
-        self.look(trial.name for trial in plan.trials())
+        self.look(plan)
+        self._again = self._lacking(plan, options)
+        if self._again:  # until then their values stay
+            count = numbered(len(self._again), "finished trial")
+            say(f"rerun {count} without a file that this command needs")
 
-    def look(self, names: Iterable[str]) -> None:
-        """Reads trials that are not known yet."""
+    def look(self, plan: Plan) -> None:
+        """Reads the trials of a plan that are not known yet."""
+        self._read(trial.name for trial in plan.trials())
+
+    def _read(self, names: Iterable[str]) -> None:
         states = self.records.states(name for name in names if name not in self.states)
         for name, state in states.items():
             if damage := self.records.damage(state, thorough=True):
-                aside = self.records.set_aside(name)
-                say(f"warning: {name} is damaged ({damage}): kept as {aside}, runs again")
-                state = self.records.state(name)
+                say(f"warning: {name} is damaged ({damage}): it runs again")
+                state = replace(state, status=TrialStatus.PLANNED, facts={})
             self.states[name] = state
-            self._fresh.add(name)
 
     def status(self, trial: Trial) -> str | None:
-        """The status of a trial that has ended for good, by whatever command; else None. A trial
-        that is asked for again is read again: another sweep may have finished it."""
-        known = self.states.get(trial.name)
-        if known and not known.status.used and trial.name not in self._fresh:
-            del self.states[trial.name]
-        self.look([trial.name])
-        self._fresh.discard(trial.name)
-        return self.over(trial)
-
-    def over(self, trial: Trial) -> str | None:
-        """The same, as it was last read."""
+        """The status of a trial that has ended for good, by whatever command; else None."""
+        self._read([trial.name])
         status = self.states[trial.name].status
         stopped = status is TrialStatus.STOPPED and self._stops
         return status if (status.over or stopped) and trial.name not in self._again else None
 
-    def run_again(self, names: set[str]) -> None:
-        """Marks trials with missing files to run again; until then their values stay."""
-        self._again = names
-        if names:
-            count = numbered(len(names), "finished trial")
-            say(f"rerun {count} without a file that this command needs")
+    def _lacking(self, plan: Plan, options: Options) -> set[str]:
+        """The finished trials that lack a file: one of every trial, or the weights of the best
+        seeds where the command sets `training.keep_weights`."""
+        trials = list(plan.trials())
+        missing = lacking(trials, self.states)
+        if options.settings.get("training.keep_weights") == "best":
+            self.weights.take_in(self.states.values())
+            missing |= self.weights.missing(trials)
+        return missing
 
     def compare(self, states: Mapping[str, State]) -> None:
         """Warns of trials that ran again with other values than before."""
@@ -273,30 +293,14 @@ def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
         )
 
 
-def _incomplete(
-    plan: Plan, records: Records, states: Mapping[str, State], options: Options
-) -> tuple[KeptWeights, set[str]]:
-    """The weights that are kept, and the finished trials that lack a file: one of every trial, or
-    the weights of the best seeds where the command sets `training.keep_weights`."""
-    quota = int(options.weights_gib * GIBIBYTE)
-    weights = KeptWeights(records, plan.base.evaluation.measures[0], quota)
-    trials = list(plan.trials())
-    missing = lacking(trials, states)
-    if options.settings.get("training.keep_weights") == "best":
-        weights.take_in(states.values())
-        missing |= weights.missing(trials)
-    return weights, missing
-
-
 def _dry_run(plan: Plan, records: Records, options: Options) -> None:
     """Prints the plan with its forecast; launches and writes nothing."""
-    states = records.states(trial.name for trial in plan.trials())
-    _, again = _incomplete(plan, records, states, options)
-    missing = [t for t in plan.trials() if not states[t.name].status.used or t.name in again]
+    known = Known(plan, records, options)
+    missing = [trial for trial in plan.trials() if not known.status(trial)]
     say(plan_text(plan, finished=plan.num_trials - len(missing)))
     if missing:
         costs = forecast(plan, options)
-        calibration = calibrate(real_seconds(states.values(), costs))
+        calibration = calibrate(real_seconds(known.states.values(), costs))
         say("\n" + forecast_text(missing, costs, calibration, stops=plan.search.kind.stops))
 
 
@@ -346,14 +350,19 @@ def _note_versions(records: Records, finished: Iterable[State]) -> None:
     update_sweep_file(records, versions=versions)
 
 
-def _screen(search: Search, known: Known, options: Options) -> Screen:
+def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options) -> None:
+    """Runs the trials that the search selects, to the end of the search."""
+    if search.over:
+        if search.complete:
+            say("nothing to launch: all trials have ended")
+        return
+    known.weights.take_in(known.states.values())
+    known.weights.prune()
     # A debugger needs the terminal; `ray submit` has another one.
     live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
     primary = search.plan.base.evaluation.measures[0]
-    return Screen(search, primary, known.states, live=LiveText() if live else None)
-
-
-def _launch(drive: Drive, options: Options) -> None:
+    screen = Screen(search, primary, known.states, live=LiveText() if live else None)
+    drive = Drive(search.records, mlflow, search, screen, known.weights)
     try:
         if options.engine == "local":
             local.run_trials(drive, options)
@@ -371,7 +380,7 @@ def _launch(drive: Drive, options: Options) -> None:
         _note_stopped(drive.records, f"by an error: {type(error).__name__}: {error}")
         raise
     finally:
-        drive.screen.close()
+        screen.close()
 
 
 def _note_stopped(records: Records, reason: str) -> None:

@@ -2,6 +2,7 @@
 search and the screen."""
 
 from dataclasses import asdict, replace
+from typing import Any
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Screen
@@ -40,41 +41,26 @@ class Drive:
         self.mlflow.reported(trial.name, asdict(news))
         self.screen.reported(trial, news)
 
-    def failed(self, trial: Trial, end: End, *, again: bool, node: str = "") -> None:
-        """An attempt ended by a fault, and the trial with it unless it runs `again`."""
+    def ended(self, trial: Trial, end: End, *, again: bool = False, node: str = "") -> None:
+        """An attempt ended with a result, by a fault or by ASHA, and the trial with it unless it
+        runs `again`. `node` is that of a fault."""
         end = replace(end, reason=redact_text(end.reason))
-        facts = {
-            "kind": end.kind,
-            "reason": end.reason,
-            "again": again,
-            "node": node,
-            "host": end.host,
-        }
-        self.records.end(trial.name, TrialStatus.FAILED, **facts)
-        if not again:
-            self._keep_traceback(trial, end.traceback)
-        self.mlflow.changed(trial.name)
-        self.screen.failed(trial, end, again=again)
-        if not again:
-            self.search.ended(trial, TrialStatus.FAILED)
-
-    def finished(self, trial: Trial, end: End) -> None:
-        """A trial has a result, diverged, or was stopped by ASHA."""
-        end = replace(end, reason=redact_text(end.reason))
-        self.records.end(trial.name, end.status, reason=end.reason, host=end.host)
+        facts: dict[str, Any] = {"reason": end.reason, "host": end.host}
+        if end.status is TrialStatus.FAILED:
+            facts |= {"kind": end.kind, "again": again, "node": node}
+        self.records.end(trial.name, end.status, **facts)
         if end.result:
             self.weights.finished(trial.name)
-        self._keep_traceback(trial, end.traceback)
+        if end.traceback and not again:
+            text = redact_text(end.traceback)
+            self.records.write_file(f"failures/{trial.name}.txt", text.encode())
         self.mlflow.changed(trial.name)
-        self.screen.finished(trial, end)
-        self.search.ended(trial, end.status)
+        self.screen.ended(trial, end, again=again)
+        if not again:
+            self.search.ended(trial, end.status)
 
     def interrupted(self) -> None:
         """The driver stops early, at any point: running trials count as not run."""
         for name in self.records.running:
             self.records.end(name, "interrupted", reason="interrupted")
             self.mlflow.changed(name)
-
-    def _keep_traceback(self, trial: Trial, text: str) -> None:
-        if text:
-            self.records.write_file(f"failures/{trial.name}.txt", redact_text(text).encode())

@@ -41,12 +41,10 @@ def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) ->
             if not isinstance(report, End):
                 drive.reported(trial, report)
                 continue
-            if report.status is not TrialStatus.FAILED:
-                drive.finished(trial, report)
-                return False
-            broken = report.kind == "device"
-            again = failures.count(trial.name, report.kind) and not broken
-            drive.failed(trial, report, again=again)
+            failed = report.status is TrialStatus.FAILED
+            broken = failed and report.kind == "device"
+            again = failed and failures.count(trial.name, report.kind) and not broken
+            drive.ended(trial, report, again=again)
             if broken:
                 raise EngineLost(
                     f"the GPU failed in {trial.name} and is lost for this process "

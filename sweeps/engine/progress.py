@@ -40,7 +40,7 @@ class Screen:
         self.trials: dict[str, Trial] = {}  # those that were launched
         self.running: dict[str, str] = {}  # trial name: its state
         self.dev: dict[str, float] = {}  # trial name: its latest value on dev
-        self.ended: dict[str, TrialStatus] = {}  # by trial name
+        self.statuses: dict[str, TrialStatus] = {}  # of ended trials, by name
         self.slots = 1  # trials that run at a time
         self._seconds = self._cost = 0.0  # of trials with a result
         self._share: dict[str, float] = {}  # of a running trial's steps
@@ -70,19 +70,14 @@ class Screen:
             self.dev[trial.name] = news.dev[self.primary]
         self.heartbeat()
 
-    def failed(self, trial: Trial, end: End, *, again: bool) -> None:
-        """An attempt ended without a result, and the trial with it unless it runs `again`."""
-        self._over(trial)
+    def ended(self, trial: Trial, end: End, *, again: bool) -> None:
+        """An attempt ended, and the trial with it unless it runs `again`."""
+        for of_attempt in (self.running, self._share, self.dev):
+            of_attempt.pop(trial.name, None)
         if again:
             self.tell(f"{end.kind}, runs again: {end.reason}", trial)
             return
-        self.ended[trial.name] = TrialStatus.FAILED
-        self.tell(f"FAILED: {end.reason.splitlines()[0]}", trial)
-
-    def finished(self, trial: Trial, end: End) -> None:
-        """A trial has ended without a failure, or ASHA stopped it."""
-        self._over(trial)
-        self.ended[trial.name] = end.status
+        self.statuses[trial.name] = end.status
         if result := end.result:
             seconds = result.train_seconds + result.eval_seconds
             self._seconds += seconds
@@ -101,12 +96,6 @@ class Screen:
         if self.live:
             self._draw(now=True)
             self.live.close()
-
-    def _over(self, trial: Trial) -> None:
-        """Removes an ended attempt."""
-        self.running.pop(trial.name, None)
-        self._share.pop(trial.name, None)
-        self.dev.pop(trial.name, None)
 
     def heartbeat(self) -> None:
         """Show running trials, as lines only after a pause, with the time since the last report if
@@ -136,10 +125,10 @@ class Screen:
         if self.live and in_table:
             self._draw()
             return
-        failed = sum(status.lost for status in self.ended.values())
+        failed = sum(status.lost for status in self.statuses.values())
         lost = f", {failed} failed" if failed else ""
         total = len(self.trials.keys() | {trial.name for trial in self.search.ahead})
-        progress = f"[{len(self.ended):>{len(str(total))}}/{total}{lost}] "
+        progress = f"[{len(self.statuses):>{len(str(total))}}/{total}{lost}] "
         if trial:
             text = f"{self._title(trial):<{TITLE}} {text}"
         line = wrapped(visible(f"{progress}{text}{self._remaining()}"), len(progress))
@@ -166,7 +155,7 @@ class Screen:
     def _now(self, trial: Trial) -> TrialNow:
         state = self.known.get(trial.name) or State(trial.name)
         doing = self.running.get(trial.name, "")
-        status = TrialStatus.RUNNING if doing else self.ended.get(trial.name, state.status)
+        status = TrialStatus.RUNNING if doing else self.statuses.get(trial.name, state.status)
         dev = self.dev.get(trial.name, state.dev.get(self.primary))
         cell, attempts = trial.cell.cell, state.num_attempts
         return TrialNow(cell, trial.seed, status, attempts, dev=dev, doing=doing)
@@ -178,7 +167,7 @@ class Screen:
         to_do = sum(
             _cost(trial) * (1 - self._share.get(name, 0.0))
             for name, trial in trials.items()
-            if name not in self.ended
+            if name not in self.statuses
         )
         if not to_do or self._cost < ENOUGH_TO_ESTIMATE * (self._cost + to_do):
             return ""

@@ -3,6 +3,7 @@ written atomically, so that a killed job resumes; the last step merges them."""
 
 import json
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,15 +23,16 @@ from rank_core.export.reranker import Reranker
 from rank_core.files import atomic_write, file_sha256
 from rank_core.machine import begin_on_device
 from rank_core.records import Run
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import about, numbered, say
 
 TAG = "ranksweep"
 JOB = "job.json"
+LINE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class RerankJob:
-    """A reranking job. All paths are absolute: its processes read the same files."""
+    """A reranking job."""
 
     folder: str  # of the exported model
     collection: str
@@ -40,7 +42,6 @@ class RerankJob:
     depth: int = 0  # of each query; 0: the trial's
     shard_queries: int = 50
     threads: int = 1
-    gpu_share: float = 1.0
 
     @property
     def parts(self) -> Path:
@@ -50,6 +51,23 @@ class RerankJob:
     def part(self, number: int) -> Path:
         """The file of a shard."""
         return self.parts / f"shard-{number:06}.run.gz"
+
+
+def rerank_run(job: RerankJob) -> None:
+    """Reranks the missing shards of a job in this process, and writes the run."""
+    number = open_job(job)
+    shards = [shard for shard in range(number) if not job.part(shard).exists()]
+    if num_done := number - len(shards):
+        say(f"resumed     {numbered(num_done, 'shard')} of {number} are done already")
+    start = last_line = time.monotonic()
+    for count, shard in enumerate(shards, start=1):
+        rerank_shard(job, shard)
+        now = time.monotonic()
+        if now - last_line > LINE_SECONDS:
+            last_line = now
+            seconds_left = (now - start) / count * (len(shards) - count)
+            say(f"[{num_done + count}/{number}] shards  (about {about(seconds_left)} left)")
+    put_together(job, number)
 
 
 def open_job(job: RerankJob) -> int:
@@ -85,7 +103,7 @@ def open_job(job: RerankJob) -> int:
 def rerank_shard(job: RerankJob, shard: int) -> None:
     """Reranks one shard and writes its file."""
     torch.set_num_threads(max(1, job.threads))
-    begin_on_device(job.gpu_share)
+    begin_on_device(1.0)
     run, (queries, documents) = _run(job.run), _texts(job.collection, job.queries)
     some: Run = {query_id: run[query_id] for query_id in _queries(job, shard)}
     depth = job.depth or None

@@ -122,7 +122,6 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("--checkpoint-minutes", "M", MINUTES_HELP, float, Cadence().minutes),
         Flag("--checkpoint-gib", "G", "of all checkpoints (default: half the disk)", float, 0.0),
         Flag("--max-gpu-hours", "H", HOURS_HELP, float, inside=True),
-        Flag("--deadline", "WHEN", "end of the sweep: 2h30m or 2026-11-21T18:00"),
     ),
     "instead of the whole sweep": (
         Flag("--dry-run", "", "print the plan and launch nothing", bool),

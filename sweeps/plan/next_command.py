@@ -1,7 +1,6 @@
 """The command that follows from another one: a command of ours, or a sweep's with other flags."""
 
 import argparse
-import re
 import shlex
 import shutil
 import sys
@@ -10,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from rank_core.settings.config import setting_types
 from sweeps.plan.command_line import SCRIPT
 from sweeps.plan.flags import FLAGS, MODES, NOT_CONFIRMED, SEEDS
-
-_ABSOLUTE = re.compile(r"\d{4}-")  # of a deadline, whose time has passed when it is read
 
 
 def ours(*words: str) -> str:
@@ -28,7 +25,7 @@ def changed(command: str, *, without: Iterable[str] = (), add: Sequence[str] = (
 def confirming(command: str, *, add: Sequence[str] = ()) -> str:
     """The command that confirms a sweep: without the settings and flags of its cells, which the
     finished sweep has."""
-    gone = {*NOT_CONFIRMED, *SEEDS, "deadline", *MODES}
+    gone = {*NOT_CONFIRMED, *SEEDS, *MODES}
     kept, last = list[str](), ""
     collection = list[str]()
     for word in _without(shlex.split(command), gone):
@@ -53,19 +50,15 @@ def seeded(command: str, seeds: Sequence[int], number: int) -> str:
 
 
 def resumed(command: str, *, stopped: bool = False) -> str:
-    """The command that runs the missing trials; after a budget's end with twice the hours and
-    without a deadline that has passed."""
+    """The command that runs the missing trials; after a budget's end with twice the hours."""
     if not stopped:
         return command
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--max-gpu-hours", type=float)
-    parser.add_argument("--deadline", default="")
-    given, _ = parser.parse_known_args(shlex.split(command))
-    passed = ["deadline"] * bool(_ABSOLUTE.match(given.deadline))
+    given, words = parser.parse_known_args(shlex.split(command))
     if given.max_gpu_hours is None:
-        return changed(command, without=passed)
-    hours = ["--max-gpu-hours", f"{2 * given.max_gpu_hours:g}"]
-    return changed(command, without=["max_gpu_hours", *passed], add=hours)
+        return command
+    return shlex.join([*words, "--max-gpu-hours", f"{2 * given.max_gpu_hours:g}"])
 
 
 def _without(words: Sequence[str], names: Iterable[str]) -> list[str]:

@@ -1,13 +1,10 @@
 """The command line that all sweeps share, and the cluster they run on."""
 
 import argparse
-import math
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,42 +48,6 @@ FLAG_SETTINGS = {
 """{flag: the setting that it sets}"""
 
 
-UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The budget of a sweep; infinite where no limit is set."""
-
-    device_hours: float = math.inf  # GPU-hours of all trials; core-hours where there is no GPU
-    deadline: float = math.inf  # Unix time
-
-    @property
-    def limited(self) -> bool:
-        """True if there is a limit."""
-        return min(self.device_hours, self.deadline) < math.inf
-
-
-def parse_deadline(text: str, now: float) -> float:
-    """The moment of an ISO time or a duration from now on."""
-    parts = DURATION.fullmatch(text)
-    try:
-        if parts and text:
-            sizes = zip(parts.groups(), UNITS.values(), strict=True)
-            moment = now + sum(int(number) * size for number, size in sizes if number)
-        else:
-            moment = datetime.fromisoformat(text).timestamp()  # without a zone: local time
-    except (ValueError, OverflowError):
-        moment = math.nan
-    if not moment > now:
-        raise BadInput(
-            "--deadline must be a time to come such as 2026-11-21T18:00 or a duration such as "
-            f"2h30m, got {shown(text)}"
-        )
-    return moment
-
-
 @dataclass(frozen=True)
 class Options:
     """The options of a command, checked as far as possible without reading data."""
@@ -107,7 +68,7 @@ class Options:
     num_workers: int
     cpus_per_worker: int
     gpus_per_worker: float | None
-    budget: Budget
+    max_gpu_hours: float | None  # core-hours where there is no GPU
     checkpoint_minutes: float  # 0: no checkpoints
     checkpoint_gib: float  # of all running trials; 0: half the free disk
     weights_gib: float  # of weights with training.keep_weights=best
@@ -164,9 +125,6 @@ def parse(
     check_gpus(arguments.gpus_per_worker, arguments.num_workers)
     seeds = _seeds(arguments)
     given = vars(arguments)
-    budget = Budget() if given["max_gpu_hours"] is None else Budget(given["max_gpu_hours"])
-    if given["deadline"] is not None:
-        budget = replace(budget, deadline=parse_deadline(given["deadline"], time.time()))
     checked: dict[str, Any] = dict(
         collection=named_collection(arguments.collection, arguments.fields),
         backbone=absolute_folder(arguments.backbone),
@@ -175,7 +133,6 @@ def parse(
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),
-        budget=budget,
         settings=settings,
         grids=grids,
         ranges=ranges,

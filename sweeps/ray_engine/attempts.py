@@ -118,10 +118,10 @@ class Attempts:
                 reason = f"by ASHA at step {report.step} of {report.num_steps}"
                 host, _ = _place(attempt.actor)
                 end = End(TrialStatus.STOPPED, reason=reason, host=host)
-                self.drive.finished(attempt.trial, end)
+                self.drive.ended(attempt.trial, end)
         elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
-            self.drive.finished(attempt.trial, report)
+            self.drive.ended(attempt.trial, report)
         else:
             self._fail(attempt, report)
 
@@ -179,7 +179,7 @@ class Attempts:
             self._again.append((time.monotonic() + pause, attempt.trial))
         elif end.kind == "device":
             end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
-        self.drive.failed(attempt.trial, end, again=again, node=node)
+        self.drive.ended(attempt.trial, end, again=again, node=node)
         if slot and end.kind == "host memory":
             self._fewer_slots()
 

@@ -166,8 +166,8 @@ def capacity(resource: str) -> float:
     return max(float(ray.cluster_resources().get(resource, 0.0)), startable)
 
 
-def check_shared(folder: Path, rule: str) -> None:
-    """Refuse a folder that some node does not share with the driver; `rule` begins the message."""
+def check_shared(folder: Path) -> None:
+    """Refuse a folder of a storage that some node does not share with the driver."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if len(nodes) < 2:
         return
@@ -183,7 +183,10 @@ def check_shared(folder: Path, rule: str) -> None:
     finally:
         probe.unlink()
     if blind:
-        raise BadInput(f"{rule} is not the same folder on {', '.join(blind)}")
+        raise BadInput(
+            "--storage must be seen by every node (a shared folder or a URI such as s3://), but "
+            f"{folder} is not the same folder on {', '.join(blind)}"
+        )
 
 
 def _answer(answer: Any) -> bool:

@@ -63,10 +63,7 @@ def run_trials(drive: Drive, options: Options) -> None:
             connect(options.num_workers, options.code)
             resources = trial_resources(options)
             if drive.records.storage.is_local:
-                rule = (
-                    "--storage must be seen by every node (a shared folder or a URI such as s3://)"
-                )
-                check_shared(drive.records.folder, f"{rule}, but {drive.records.storage.uri}")
+                check_shared(drive.records.folder)
             prepare_nodes([trial.cell.config for trial in drive.search.ahead])
             trials = numbered(len(drive.search.ahead), "trial")
             say(f"{trials} on {numbered(resources.slots, 'slot')}")
@@ -91,8 +88,8 @@ def run_on_slots(drive: Drive, options: Options, resources: Resources) -> None:
         if isinstance(error, StorageAway):
             raise error  # every record would wait for it again
         attempts.interrupt(error)
-        in_vain = in_vain + 1 if len(drive.screen.ended) == ended else 1
-        ended = len(drive.screen.ended)
+        in_vain = in_vain + 1 if len(drive.screen.statuses) == ended else 1
+        ended = len(drive.screen.statuses)
         gc.collect()  # ends the processes of the failed Tuner
         if isinstance(error, NoNode):
             _start_again(error, in_vain, options, drive)

@@ -93,10 +93,9 @@ class ProposingSearch(Search):
 
     def described(self) -> Mapping[str, Any]:
         """The numbers of proposals, made and planned, and the model that makes them."""
-        over = self.decision.final
         return {
             "name": self.plan.search.name,
-            "over": over,
+            "over": self.decision.final,
             "seed": self.plan.search.seed,
             "num_configs": self._most,
             "proposed": len(self._points),

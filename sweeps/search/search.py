@@ -16,7 +16,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.search_options import SEARCHES
-from sweeps.plan.terminal import numbered, say
+from sweeps.plan.terminal import numbered
 from sweeps.store.plan_description import described_cells
 from sweeps.store.records import Records
 from sweeps.store.scores import read_scores
@@ -71,7 +71,7 @@ class Search(ABC):
         self._known = known
         self._launched: set[str] = set()
         self._status: dict[str, str | None] = {}
-        self._now: Decision | None = None
+        self.decision = Decision((), final=False)
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
@@ -84,18 +84,16 @@ class Search(ABC):
 
     @abstractmethod
     def decide(self) -> Decision:
-        """The trials to run, by the statuses so far."""
+        """The trials to run, by the statuses so far. Proposals are written here."""
 
     def described(self) -> Mapping[str, Any]:
         """The description of the search in `sweep.json` so far."""
         return {"name": self.plan.search.name}
 
-    @property
-    def decision(self) -> Decision:
-        """The decision by the trials that have ended."""
-        if self._now is None:
-            self._now = self.decide()
-        return self._now
+    def begin(self) -> "Search":
+        """Decides by the trials that have ended before this command."""
+        self.decision = self.decide()
+        return self
 
     def status(self, trial: Trial) -> str | None:
         """The final status of a trial; None if it has not ended."""
@@ -129,23 +127,12 @@ class Search(ABC):
         that will be needed."""
         while trial := next(iter(self.ahead), None):
             if self.limit.admits(trial):
-                if not self._ended_elsewhere(trial):
-                    self._launched.add(trial.name)
-                    self.limit.started(trial)
-                    return trial
-            elif not self.limit.held_back:
+                self._launched.add(trial.name)
+                self.limit.started(trial)
+                return trial
+            if not self.limit.held_back:
                 return None
         return None
-
-    def _ended_elsewhere(self, trial: Trial) -> bool:
-        """True if another sweep of the storage has finished this trial, which then counts as ended.
-        Two sweeps that launch it at the same time both compute it."""
-        status = self._known(trial) if self.records.finished(trial.name) else None
-        if status is None:
-            return False
-        say(f"adopted: {trial.cell.label} seed {trial.seed}, which another sweep has finished")
-        self.ended(trial, status)
-        return True
 
     @property
     def complete(self) -> bool:
@@ -175,16 +162,18 @@ class Search(ABC):
         ASHA, failed or diverged. Decides again."""
         self.limit.ended(trial, status)
         self._status[trial.name] = status
-        self._now = None
+        self.decision = self.decide()
         self.describe()
 
     def describe(self) -> None:
         """Write the decisions so far to `sweep.json`, for `status` and the report."""
-        search = dict(self.described())  # first, because it may propose a cell
         planned = read_sweep_file(self.records).trials
         trials = dict.fromkeys((*planned, *(trial.name for trial in self.plan.trials())))
         update_sweep_file(
-            self.records, **described_cells(self.plan), search=search, trials=tuple(trials)
+            self.records,
+            **described_cells(self.plan),
+            search=dict(self.described()),
+            trials=tuple(trials),
         )
 
 
@@ -235,6 +224,5 @@ def search_class(name: str) -> type[Search]:
 
 
 def make_search(plan: Plan, known: StatusOf, records: Records) -> Search:
-    """The search of a plan; earlier proposals become part of its plan. `known` is called only after
-    this returns."""
-    return search_class(plan.search.name)(plan, known, records)
+    """The search of a plan, with its first decision; proposals become part of its plan."""
+    return search_class(plan.search.name)(plan, known, records).begin()

@@ -30,11 +30,10 @@ from sweeps.store.trial_status import TrialStatus
 TRIALS, CHECKPOINTS = "trials", "checkpoints"
 RESULT, PROGRESS, HISTORY = "result.json", "progress.json", "history.jsonl"
 SCORES = "per_query.parquet"
-ASIDE = ".damaged-"  # and a number, after the name of a trial that was set aside
 SMALL = 2**20
 MAY_GO = (WEIGHTS,)
 """Files that a finished trial may lack: only the best seed of a cell keeps them."""
-REMEDY = "the sweep's command sets the trial aside and runs it again"
+REMEDY = "the sweep's command runs the trial again"
 COSTS = ("train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens", "padding_share",
          "training_padding_share", "ties")  # fmt: skip
 """The numbers that every result has."""
@@ -185,10 +184,6 @@ class Records:
         """The state of a trial."""
         return self.states([name])[name]
 
-    def finished(self, name: str) -> bool:
-        """True if any sweep of the storage has finished a trial by now."""
-        return self.storage.modified(f"{TRIALS}/{name}/{RESULT}") is not None
-
     def result(self, name: str) -> Result:
         """The result of a finished trial; raises `DamagedTrial`."""
         if name not in self._results:
@@ -243,13 +238,16 @@ class Records:
         return ""
 
     def begin(self, name: str) -> int:
-        """Records that an attempt begins; returns its number among those of this sweep."""
+        """Records that an attempt begins; returns its number among those of this sweep. A damaged
+        result no longer counts from here on."""
         listed = self.listed([name])
         self._bring(listed)
         self._results.pop(name, None)
         files, state = listed[name], self._state(name, listed[name])
-        if PROGRESS in files:
-            self.storage.remove(f"{TRIALS}/{name}/{PROGRESS}")
+        lapsed = [PROGRESS] + [RESULT] * bool(self.damage(state, thorough=True))
+        for file in lapsed:
+            if file in files:
+                self.storage.remove(f"{TRIALS}/{name}/{file}")
         taken = sum(map(_is_attempt, files))
         for number in count(taken + 1):
             attempt = Attempt(attempt=number, sweep=self.sweep, command=self.command, begun=_now())
@@ -283,18 +281,20 @@ class Records:
 
     def publish(self, name: str, workdir: Path) -> Result:
         """Publishes the folder of a trial, `result.json` last. Of two commands that computed the
-        same trial the first one counts, unless the second has more files; with other values than
-        these the first one is set aside."""
+        same trial the first one counts, unless the second has more files. No file of an earlier run
+        with other values stays."""
         result = sealed(workdir)
         state = self.state(name)
         if state.status.used and result.files.keys() <= self.result(name).files.keys():
             lacking = [file for file in result.files if file not in state.files]
             if not lacking and not self.damage(state, thorough=False):
                 return self.result(name)
-        if state.status.used and not _same_values(result, self.result(name)):
-            self.set_aside(name)
-        if RESULT in state.files:
-            self.storage.remove(f"{TRIALS}/{name}/{RESULT}")
+        gone = {RESULT} & state.files.keys()
+        if not (state.status.used and _same_values(result, self.result(name))):
+            earlier = {file for file in state.files if not _is_attempt(file) and file != PROGRESS}
+            gone |= earlier - result.files.keys()
+        for file in sorted(gone, key=lambda file: file != RESULT):
+            self.storage.remove(f"{TRIALS}/{name}/{file}")
         for file in result.files:
             self.storage.put(f"{TRIALS}/{name}/{file}", workdir / file)
         self.storage.write(f"{TRIALS}/{name}/{RESULT}", (workdir / RESULT).read_bytes())
@@ -306,14 +306,6 @@ class Records:
     def remove_file(self, name: str, file: str) -> None:
         """Removes a file of a trial."""
         self.storage.remove(f"{TRIALS}/{name}/{file}")
-
-    def set_aside(self, name: str) -> str:
-        """Renames a damaged trial, which then no longer counts; returns its new name."""
-        names = set(self.storage.folders(TRIALS))
-        aside = next(new for n in count(1) if (new := f"{name}{ASIDE}{n}") not in names)
-        self.storage.move(f"{TRIALS}/{name}", f"{TRIALS}/{aside}")
-        self._results.pop(name, None)
-        return aside
 
     def checkpoint_folder(self, name: str) -> str:
         """The folder of a running trial's checkpoints, a path or URI that every node can open."""

@@ -237,21 +237,6 @@ class Storage:
 
         self.retried(remove, f"{path} cannot be removed")
 
-    def move(self, path: str, to: str) -> None:
-        """Moves a folder; nothing happens where it is absent."""
-
-        def move() -> None:
-            if self.is_local:
-                with suppress(FileNotFoundError):
-                    os.rename(self._at(path), self._at(to))
-                return
-            self.fs.invalidate_cache()
-            for file in map(str, self.fs.find(self._at(path))):
-                self.fs.cp_file(file, f"{self._at(to)}{file.removeprefix(self._at(path))}")
-            self.remove_folder(path)
-
-        self.retried(move, f"{path} cannot be moved")
-
     def now(self) -> float:
         """The storage's time: clocks of machines are never compared."""
         probe = f".clock-{uuid.uuid4().hex[:8]}"

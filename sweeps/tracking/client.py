@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ CLIENT_ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-_SETUP_LOCK = 726_176  # arbitrary, unlikely to be used by other programs
 
 
 def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
@@ -40,13 +38,8 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     # They also print a traceback of each error that they raise.
     for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if is_server(tracking_uri):
-        return MlflowClient(tracking_uri, tracking_uri)
     if not tracking_uri.startswith("sqlite:"):
-        with _alone_in(tracking_uri):
-            client = MlflowClient(tracking_uri, tracking_uri)
-            client.search_experiments(max_results=1)
-        return client
+        return MlflowClient(tracking_uri, tracking_uri)
     database = sqlite_file(tracking_uri)
     if not again:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -57,21 +50,6 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
         client = MlflowClient(tracking_uri, tracking_uri)
         client.search_experiments(max_results=1)
     return client
-
-
-@contextmanager
-def _alone_in(tracking_uri: str) -> Iterator[None]:
-    """A lock for the setup of a new PostgreSQL database: of two processes that do it at a time,
-    MLflow makes one fail. It ends with the connection."""
-    from sqlalchemy import create_engine, text
-
-    engine = create_engine(tracking_uri)
-    try:
-        with engine.connect() as connection:
-            connection.execute(text(f"SELECT pg_advisory_lock({_SETUP_LOCK})"))
-            yield
-    finally:
-        engine.dispose()
 
 
 def every_page(search: Callable[..., Any]) -> Iterator[Any]:

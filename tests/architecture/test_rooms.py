@@ -57,7 +57,6 @@ LATE = {
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
     ("sweeps.driver.sweep", "sweeps.ray_engine.prepare"): "brings in Ray",
-    ("sweeps.driver.rerank", "sweeps.ray_engine.rerank"): "brings in Ray",
     ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
     ("sweeps.forecast.forecast", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",

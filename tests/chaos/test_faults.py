@@ -1,4 +1,5 @@
-"""Real faults on a real cluster of three raylets; the trials are made up, and over in no time."""
+"""Real faults on a real cluster of three raylets: a killed process and a lost node. The trials are
+made up: their processes run a fault, and then report an end."""
 
 import os
 import signal
@@ -7,10 +8,17 @@ from contextlib import closing
 
 import pytest
 
-from tests.chaos.pretend import kinds, once, statuses
+from sweeps.engine.trial_task import End
+from sweeps.plan.options import parse
+from sweeps.ray_engine.cluster import Resources
+from sweeps.store.trial_status import TrialStatus
 from tests.chaos.victims import Machines
+from tests.sweeps.conftest import follow
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos]
+
+END = End(TrialStatus.DIVERGED, reason="this stands for any end")
+EIGHT = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "4")  # 2 cells x 4 seeds
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +29,7 @@ def machines():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # another test's matter
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # it would kill trials of a full machine
         with closing(Machines(2)) as machines:
             ray.init(address=machines.address, log_to_driver=False, logging_level="ERROR")
             yield machines
@@ -29,27 +37,59 @@ def machines():
 
 
 @pytest.fixture
-def run(machines, run_pretended):
-    return run_pretended
+def run(machines, records, plan_of, monkeypatch):
+    """Runs eight trials whose processes call a function first: (the attempts that failed, the
+    numbers of attempts, what was said)."""
+    from sweeps.ray_engine import runner
+
+    plan, slots = plan_of(*EIGHT), Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=2)
+
+    def run(fault):
+        end = END  # Ray sends the function by value, with what it closes over
+
+        def pretend(config):
+            from ray import tune
+
+            fault(config["task"].name)
+            tune.report({"report": end})
+
+        monkeypatch.setattr(runner, "run_in_tune", pretend)
+        drive = follow(records, plan)
+        runner.run_on_slots(drive, parse([], prog="window_stride.py", description=""), slots)
+        states = list(records.states(drive.screen.statuses).values())
+        text = drive.screen.out.getvalue()
+        assert [state.status for state in states] == ["diverged"] * 8, text
+        lost = [attempt for state in states for attempt in state.attempts if attempt.lost]
+        return lost, sorted(state.num_attempts for state in states), text
+
+    return run
+
+
+def first_of_all(path: str) -> bool:
+    """True if nobody has asked before, in any process."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
 
 
 def test_a_killed_process_costs_one_attempt(run, tmp_path):
-    flag, first = str(tmp_path / "killed"), once
+    flag, first = str(tmp_path / "killed"), first_of_all
 
     def fault(name):
         if first(flag):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    table, text = run(fault)
-    assert kinds(table) == ["process died"]
-    assert all(a.node for state in table for a in state.attempts if a.lost)
-    assert statuses(table) == (["diverged"] * 8, [1] * 7 + [2])
+    [lost], attempts, text = run(fault)
+    assert lost.kind == "process died" and lost.node
+    assert attempts == [1] * 7 + [2]
     assert "process died, runs again" in text
 
 
 def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, machines):
-    flag, first = str(tmp_path / "killed"), once
-    raylet, node = machines.raylets()[0], machines.nodes[0].node_id
+    flag, first, node = str(tmp_path / "killed"), first_of_all, machines.nodes[0].node_id
+    raylet = machines.nodes[0].all_processes["raylet"][0].process.pid
 
     def fault(name):
         import ray
@@ -60,8 +100,6 @@ def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, 
         while not os.path.exists(flag):  # else one quick process would take all the trials
             time.sleep(0.1)
 
-    table, _ = run(fault)
-    assert kinds(table) == ["node lost"]
-    assert statuses(table) == (["diverged"] * 8, [1] * 7 + [2])
-    machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
-    machines.nodes.append(machines.cluster.add_node(num_cpus=1))
+    [lost], attempts, _ = run(fault)
+    assert lost.kind == "node lost"
+    assert attempts == [1] * 7 + [2]

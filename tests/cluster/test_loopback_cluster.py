@@ -11,7 +11,6 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -28,13 +27,6 @@ pytestmark = [
 ]
 
 CONFIG = f"{HOME}/local.yaml"
-DASHBOARD = "http://127.0.0.1:8265"
-ASK_DASHBOARD = """
-from http.client import HTTPConnection
-dashboard = HTTPConnection("127.0.0.1", 8265)
-dashboard.request("GET", "/")
-dashboard.getresponse()
-"""
 WORKING = ("raylet/raylet", "ray::")  # what runs trials
 NO_TRIAL = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 # pip takes the value of this flag for the value of `build-isolation`.
@@ -159,34 +151,6 @@ def test_own_code_travels_to_the_nodes_that_do_not_have_it(cluster: Cluster, bac
         assert _statuses(cluster.shared / "own" / name / "notes") == {"done"}
     assert (cluster.head.disk / "own_model.py").exists()
     assert not (cluster.worker.disk / "own_model.py").exists()
-
-
-def test_a_job_runs_a_sweep_and_ends_with_its_state(cluster: Cluster):
-    with _dashboard_tunnel(cluster):
-        submit = ["env", "RAY_AUTH_MODE=token", "ray", "job", "submit", "--address", DASHBOARD]
-        sweep = ["python", "-m", "sweeps.window_stride", "--smoke-test", "--seeds", "7"]
-        output = cluster.run(*submit, "--", *sweep, "--storage", f"{SHARED}/job")
-    assert "succeeded" in output
-    assert _statuses(cluster.shared / "job" / "window_stride/python-docs") == {"done"}
-
-
-@contextmanager
-def _dashboard_tunnel(cluster: Cluster) -> Iterator[None]:
-    """`ray dashboard` on the laptop, from the moment its end of the tunnel answers."""
-    with (cluster.shared / "tunnel.log").open("w+") as log:
-        command = cluster.laptop.command("ray", "dashboard", CONFIG)
-        tunnel = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            answers = cluster.laptop.command("python", "-c", ASK_DASHBOARD)
-            deadline = time.monotonic() + 300
-            while subprocess.run(answers, stderr=subprocess.DEVNULL).returncode != 0:
-                log.seek(0)
-                assert tunnel.poll() is None and time.monotonic() < deadline, log.read()
-                time.sleep(0.2)
-            yield
-        finally:
-            tunnel.terminate()
-            tunnel.wait()
 
 
 def test_a_storage_that_the_worker_does_not_share_is_refused(cluster: Cluster):

@@ -82,7 +82,7 @@ ray.init(log_to_driver=False, logging_level="ERROR")
 print("driver sees", len(ray.nodes()), "nodes with", ray.cluster_resources()["CPU"], "CPUs")
 print("driver got", sys.argv[1:], flush=True)
 try:
-    time.sleep(120)
+    time.sleep(900)
 except KeyboardInterrupt:
     print("driver was interrupted", flush=True)
     sys.exit(130)
@@ -90,6 +90,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_two_slurm_jobs_share_a_machine_with_a_strangers_ray_and_leave_nothing_behind(
     slurm, tmp_path
 ):

@@ -162,7 +162,8 @@ class Ran:
 @pytest.fixture(scope="session")
 def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., Ran]:
     """Runs a sweep (window_stride if no other) in this process; `code` is its exit code, None
-    where one of the `actions` kills it. These are done when their words have been printed."""
+    where one of the `actions` kills it. These are done when their words have been printed. Drawing
+    takes most of a report's time: only the report of `smoke` has `figures`."""
     from sweeps.driver.command import main
     from sweeps.window_stride import EXPERIMENT
 
@@ -174,6 +175,7 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
         code: int | None = 0,
         experiment: Any = EXPERIMENT,
         actions: Mapping[str, Callable[[], object]] = MappingProxyType({}),
+        figures: bool = False,
     ) -> Ran:
         out = _Output(actions)
         own = {} if "--confirm" in words else inputs
@@ -183,7 +185,14 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
         log = logging.StreamHandler(out)
         logging.getLogger().addHandler(log)
         try:
-            with redirect_stdout(out), redirect_stderr(out), suppress(Killed):
+            with (
+                pytest.MonkeyPatch.context() as patch,
+                redirect_stdout(out),
+                redirect_stderr(out),
+                suppress(Killed),
+            ):
+                if not figures:
+                    patch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
                 ended = main(experiment, words, doc=None)
         finally:
             logging.getLogger().removeHandler(log)
@@ -196,7 +205,17 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
 @pytest.fixture(scope="session")
 def smoke(run_local: Callable[..., Ran], tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A finished smoke test; whoever changes its folder works on a copy."""
-    return run_local(tmp_path_factory.mktemp("smoke") / "results", "--smoke-test")
+    storage = tmp_path_factory.mktemp("smoke") / "results"
+    return run_local(storage, "--smoke-test", figures=True)
+
+
+@pytest.fixture(scope="session")
+def confirmed(run_local: Callable[..., Ran], tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A finished smoke test of the seeds 3 and 4, of which MaxP, not the baseline, is the best on
+    dev, and its confirmation; not to be changed."""
+    storage = tmp_path_factory.mktemp("confirmed") / "results"
+    run_local(storage, "--smoke-test", "--seeds", "3,4")
+    return run_local(storage, "--confirm")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""Searches that are killed in the middle end as if undisturbed."""
+"""A race that is killed in the middle ends as if undisturbed; of other searches see
+tests/sweeps/search."""
 
 import json
 
@@ -16,18 +17,13 @@ RACE = (
     "--search race --num-seeds 4 --race-delta 0.5 training.max_steps=2 training.batch_size=4 "
     "evaluation.depth=5 chunking.window=16,24 chunking.stride=8 --tracking-uri none"
 ).split()
-PROPOSE = (
-    "--smoke-test --search tpe --num-configs 2 chunking.window=16,24 chunking.stride=8,16 "
-    "--tracking-uri none"
-).split()
 
 
 def decided(folder):
-    search = json.loads((folder / "sweep.json").read_text())["search"]
-    return search, values_of(folder)
+    return json.loads((folder / "sweep.json").read_text())["search"], values_of(folder)
 
 
-def test_a_killed_race_goes_on_with_the_same_decisions(run_local, tmp_path):
+def test_a_killed_race_resumes_with_the_same_decisions(run_local, tmp_path):
     whole = run_local(tmp_path / "whole", *RACE)
     run_local(tmp_path / "killed", *RACE, code=None, actions={"[5/": kill})
     again = run_local(tmp_path / "killed", *RACE)
@@ -35,8 +31,7 @@ def test_a_killed_race_goes_on_with_the_same_decisions(run_local, tmp_path):
     found, values = decided(again.folder)
     assert found == search and search["over"]
     pd.testing.assert_frame_equal(values, scores, check_exact=True)
-    sweep = load_sweep(whole.folder)
-    left = left_after(sweep)
+    left = left_after(load_sweep(whole.folder))
     assert list(left.values()) == [2]
     runs = scores.groupby("cell")["seed"].nunique()
     assert {cell: int(runs[cell]) for cell in runs.index} == {
@@ -44,13 +39,3 @@ def test_a_killed_race_goes_on_with_the_same_decisions(run_local, tmp_path):
     }
     assert "were eliminated before they had all 4 seeds" in " ".join(whole.text.split())
     assert "nothing to launch" in run_local(tmp_path / "killed", *RACE).text
-
-
-def test_a_killed_search_proposes_the_same_again(run_local, tmp_path):
-    whole = run_local(tmp_path / "whole", *PROPOSE)
-    run_local(tmp_path / "killed", *PROPOSE, code=None, actions={"[2/": kill})
-    again = run_local(tmp_path / "killed", *PROPOSE)
-    cells = [[one["cell"] for one in json.loads((sweep.folder / "sweep.json").read_text())["cells"]]
-             for sweep in (whole, again)]  # fmt: skip
-    assert cells[0] == cells[1] and len(cells[0]) == 3
-    assert decided(whole.folder)[0] == decided(again.folder)[0]

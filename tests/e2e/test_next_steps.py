@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from sweeps.__main__ import main
+from tests.sweeps.conftest import no_figures
 
+__all__ = ["no_figures"]
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -20,6 +22,7 @@ question = "Which window?"
 baseline = { model.name = "firstp", chunking.window = 48, chunking.stride = 48 }
 [base]
 collection = "own_collection:notes"
+evaluation.depth = 10
 training.max_steps = 2
 evaluation.max_test_queries = 8
 evaluation.max_dev_queries = 8
@@ -30,7 +33,7 @@ chunking.stride = [12]
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch) -> Path:
+def work(tmp_path, no_figures, monkeypatch) -> Path:
     """A working directory with own code and a sweep of two windows over an own collection."""
     folder = tmp_path / "a folder"
     folder.mkdir()

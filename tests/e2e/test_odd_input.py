@@ -340,16 +340,6 @@ def inputs_of(backbone_folder, collection_folder) -> list[str]:
     return ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
 
 
-@pytest.fixture(scope="module")
-def finished(inputs_of, tmp_path_factory) -> Path:
-    """The folder of a small sweep that has ended."""
-    storage = tmp_path_factory.mktemp("finished")
-    words = [*"--smoke-test --engine local --tracking-uri none --storage".split(), str(storage)]
-    assert sweep_main(EXPERIMENT, [*inputs_of, *words], doc=None) == 0
-    [file] = storage.rglob("sweep.json")
-    return file.parent
-
-
 @pytest.fixture
 def stopped_before_launch(monkeypatch) -> None:
     """What an accepted command would launch: it ends there."""
@@ -367,14 +357,14 @@ def stopped_before_launch(monkeypatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_odd_input_is_refused_with_one_message_or_rightly_accepted(
-    name, stopped_before_launch, finished, inputs_of, tmp_path, capsys, monkeypatch
+    name, stopped_before_launch, smoke, inputs_of, tmp_path, capsys, monkeypatch
 ):
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
     bench = Bench(random.Random(f"13 {name}"), folder, inputs_of, capsys)
-    bench.finished = finished
-    others = {path: state(path) for path in (bench.collection, bench.backbone, finished)}
+    bench.finished = smoke.folder
+    others = {path: state(path) for path in (bench.collection, bench.backbone, smoke.folder)}
     begun = time.monotonic()
     for _ in range(CASES):
         CLASSES[name](bench)

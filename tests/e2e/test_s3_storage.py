@@ -1,9 +1,10 @@
-"""A sweep on S3 (moto's server on loopback): two machines, which are two caches, and no folder that
-both know. `pip install -e ".[dev]"` brings what it needs."""
+"""A sweep on S3 (moto's server on loopback): its driver is killed, and machines that share no
+folder with it look, resume and copy. `pip install -e ".[dev]"` brings what it needs."""
 
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from sweeps.driver.command import main as run_sweep
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import opened
 from sweeps.window_stride import EXPERIMENT
-from tests.e2e.conftest import values_of
+from tests.e2e.conftest import ROOT, values_of
 from tests.s3_server import s3_bucket
 
 pytest.importorskip("s3fs", minversion="2026.1")
@@ -27,10 +28,11 @@ pytest.importorskip("moto")
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-SECONDS = 300
-WORDS = "--smoke-test --engine local --num-seeds 2 --storage s3://bucket/rank".split()
-SWEEP = "s3://bucket/rank/window_stride/woods"
+SECONDS, TRIALS = 300, 6
+STORAGE = "s3://bucket/rank"
+WORDS = "--smoke-test --engine local --tracking-uri none".split()
+SWEEP = f"{STORAGE}/window_stride/woods"
+MOST_REQUESTS = 70  # of a trial, those of the command's start and end included
 
 
 @pytest.fixture(scope="module")
@@ -51,35 +53,43 @@ def printed(command, *arguments, code=0, **given):
 
 
 @pytest.fixture(scope="module")
-def sweep(machine, backbone_folder, collection_folder, tmp_path_factory):
-    """A sweep whose first driver was killed after another machine's had been refused."""
+def sweep(machine, backbone_folder, collection_folder):
+    """The smoke test, whose first driver was killed after two trials; before, it stood still while
+    a second machine tried to drive and a third one looked."""
     inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-    words = [*inputs, *WORDS]
-    log = tmp_path_factory.mktemp("first") / "log"
+    words = [*inputs, *WORDS, "--storage", STORAGE]
+    storage = Storage(STORAGE)
+
+    def finished():
+        return sum(path.endswith("/result.json") for path in storage.files("trials"))
+
     machine("first")
-    with log.open("w") as output:
-        endless = "training.max_steps=100000 training.num_epochs=100000".split()
-        first = subprocess.Popen(
-            [sys.executable, "sweeps/window_stride.py", *words, *endless],
-            cwd=ROOT,
-            env=os.environ,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + SECONDS
-        while "one at a time" not in log.read_text():
-            assert first.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        machine("second")
-        refused = printed(run_sweep, EXPERIMENT, words, doc=None, code=2)
-        machine("third")
-        watched = printed(sweeps_command, ["status", SWEEP])
-    finally:
-        first.kill()
-        first.wait(SECONDS)
+    command = [sys.executable, "sweeps/window_stride.py", *words]
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ, stdout=subprocess.DEVNULL) as first:
+        try:
+            deadline = time.monotonic() + SECONDS
+            while finished() < 2:
+                assert first.poll() is None and time.monotonic() < deadline
+                time.sleep(0.1)
+            first.send_signal(signal.SIGSTOP)
+            machine("second")
+            refused = printed(run_sweep, EXPERIMENT, words, doc=None, code=2)
+            machine("third")
+            watched = printed(sweeps_command, ["status", SWEEP])
+        finally:
+            first.kill()
+    missing, requests = TRIALS - finished(), []
     machine("second")
-    text = printed(run_sweep, EXPERIMENT, words, doc=None)
+    log = logging.getLogger("werkzeug")  # of the server, a line for each request
+    handler = logging.Handler()
+    handler.emit = requests.append
+    log.addHandler(handler)
+    try:
+        text = printed(run_sweep, EXPERIMENT, words, doc=None)
+    finally:
+        log.removeHandler(handler)
+    print(f"{len(requests) / missing:.0f} requests a trial")
+    assert 0 < len(requests) < MOST_REQUESTS * missing
     return SimpleNamespace(pid=first.pid, refused=refused, watched=watched, text=text)
 
 
@@ -94,7 +104,14 @@ def test_a_killed_driver_is_followed_at_once_and_the_last_line_is_the_uri(sweep)
     lines = sweep.text.strip().splitlines()
     assert lines[-1] == f"Report: {SWEEP}/report/index.html"
     assert Path(lines[-2].removeprefix("A copy to open: ")).is_file()
-    assert "All 6 trials finished" in sweep.text
+    assert f"All {TRIALS} trials finished" in sweep.text
+
+
+def test_its_values_are_those_of_an_undisturbed_sweep_in_a_folder(sweep, machine, smoke):
+    machine("third")
+    with opened(SWEEP) as records:
+        ours, theirs = values_of(records.folder), values_of(smoke.folder)
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
 
 
 @pytest.mark.parametrize(
@@ -119,62 +136,6 @@ def test_mlflow_gets_all_of_it_from_elsewhere_however_often(sweep, machine, tmp_
     for name in ("third", "fourth"):
         machine(name)
         text = printed(sweeps_command, ["sync", SWEEP, "--tracking-uri", uri])
-        assert text == f"{6 if not seen else 0} runs sent to {uri}\n"
+        assert text == f"{TRIALS if not seen else 0} runs sent to {uri}\n"
         seen.append(read_mlflow(uri))
-    assert seen[0] == seen[1] and len(seen[0]) == 6
-
-
-MOST_REQUESTS = 70  # of a trial, those of the command's start and end included
-
-
-def test_a_driver_killed_midway_costs_no_value_and_requests_are_few(
-    machine, backbone_folder, collection_folder, tmp_path
-):
-    """Whose numbers are those of the same sweep in a folder, bit for bit."""
-    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-    common = [*inputs, *WORDS[:-1]]
-    words = [*common, "s3://bucket/killed", "--tracking-uri", "none"]
-    machine("fifth")
-    storage = Storage("s3://bucket/killed")
-
-    def finished():
-        return sum(path.endswith("/result.json") for path in storage.files("trials"))
-
-    with (tmp_path / "log").open("w") as output:
-        first = subprocess.Popen(
-            [sys.executable, "sweeps/window_stride.py", *words],
-            cwd=ROOT,
-            env=os.environ,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + SECONDS
-        while finished() < 2:
-            assert first.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-    finally:
-        first.kill()
-        first.wait(SECONDS)
-    done = finished()
-    assert done < 6
-    machine("sixth")
-    requests = []
-    log = logging.getLogger("werkzeug")  # of the server, a line for each request
-    handler = logging.Handler()
-    handler.emit = requests.append
-    log.addHandler(handler)
-    try:
-        text = printed(run_sweep, EXPERIMENT, words, doc=None)
-    finally:
-        log.removeHandler(handler)
-    assert "All 6 trials finished" in text
-    print(f"{len(requests) / (6 - done):.0f} requests a trial")
-    assert 0 < len(requests) < MOST_REQUESTS * (6 - done)
-    folder = [*common, str(tmp_path / "results"), "--tracking-uri", "none"]
-    printed(run_sweep, EXPERIMENT, folder, doc=None)
-    with opened("s3://bucket/killed/window_stride/woods") as records:
-        ours, theirs = (
-            values_of(where) for where in (records.folder, tmp_path / "results/window_stride/woods")
-        )
-    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    assert seen[0] == seen[1] and len(seen[0]) == TRIALS

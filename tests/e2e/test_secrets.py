@@ -2,14 +2,13 @@
 
 import gzip
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from sweeps.__main__ import main
 from sweeps.tracking.server import local_server
 
 pytestmark = pytest.mark.slow
@@ -43,16 +42,12 @@ def texts(folder: Path) -> Iterator[tuple[Path, bytes]]:
             yield path, path.read_bytes()
 
 
-def command(*words: str) -> str:
-    """Standard output and error of `python -m sweeps`, which must succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeps", *words], capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypatch, capsys):
+    def command(*words: str) -> str:
+        """Standard output and error of a command, which must succeed."""
+        assert main(words) == 0
+        return "".join(capsys.readouterr())
 
-
-def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypatch):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

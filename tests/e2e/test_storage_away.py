@@ -14,25 +14,26 @@ from tests.e2e.conftest import trials_of
 
 AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "2"))
 UNMOUNTED_SECONDS = 40
-STEPS, TRIALS = 30, 6
+STEPS, TRIALS = 10, 6
 WORDS = (
-    f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=15 "
+    f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=5 "
     "training.validate_every=10"
 ).split()
 SWEEP = "results/window_stride/woods"
+FOLDERS = ("an_empty_folder", "the_same_folders")
 
 
 class Share:
     """A folder that goes away; at its path there is then what `instead` has made."""
 
-    def __init__(self, home, instead):
+    def __init__(self, home):
         (home / "disk" / "results").mkdir(parents=True)
-        self.path, self.other, self.without = home / "share", home / "other", home / "without"
+        self.home, self.path, self.other = home, home / "share", home / "other"
         self.path.symlink_to("disk")
-        instead(self.without)
 
-    def go_away(self, *, seconds=AWAY_SECONDS):
-        self._point_to("without")
+    def go_away(self, instead, *, seconds=AWAY_SECONDS):
+        instead(self.home / instead.__name__)
+        self._point_to(instead.__name__)
         if seconds:
             threading.Timer(seconds, self.come_back).start()
 
@@ -64,20 +65,20 @@ def written_below(path):
     return [*(path / SWEEP).rglob("*"), *path.rglob("mlflow.db")]
 
 
-@pytest.fixture(scope="module", params=[a_file, an_empty_folder, the_same_folders])
-def outages(run_local, tmp_path_factory, request):
-    """A sweep whose storage goes away twice while trials run."""
-    share = Share(tmp_path_factory.mktemp("storage"), request.param)
-    actions = {words: share.go_away for words in ("[1/6]", "[3/6]")}
-    sweep = run_local(share.path / "results", *WORDS, actions=actions)
-    assert sweep.text.count("trying again") >= 2 and " is back" in sweep.text
-    assert not written_below(share.without)
-    return sweep
-
-
 @pytest.mark.slow
-def test_every_trial_ends_well_at_its_first_attempt(outages):
-    assert_each_ran_once(outages)
+def test_a_storage_that_goes_away_is_waited_for_and_nothing_is_lost_or_doubled(
+    run_local, assert_recorded_once, tmp_path
+):
+    share = Share(tmp_path)
+    actions = {
+        f"[{ended}/6]": partial(share.go_away, instead)
+        for ended, instead in ((1, a_file), (3, an_empty_folder), (5, the_same_folders))
+    }
+    sweep = run_local(share.path / "results", *WORDS, actions=actions)
+    assert sweep.text.count("trying again") >= 3 and sweep.text.count(" is back") >= 3
+    assert not any(written_below(tmp_path / instead) for instead in FOLDERS)
+    assert_each_ran_once(sweep)
+    assert_recorded_once(sweep.storage, trials=TRIALS, steps=STEPS)
 
 
 def assert_each_ran_once(sweep):
@@ -88,22 +89,17 @@ def assert_each_ran_once(sweep):
 
 
 @pytest.mark.slow
-def test_every_record_arrives_once(outages, assert_recorded_once):
-    assert_recorded_once(outages.storage, trials=TRIALS, steps=STEPS)
-
-
-@pytest.mark.slow
 def test_a_storage_that_stays_away_ends_the_command_which_resumes(
     run_local, assert_recorded_once, tmp_path, monkeypatch
 ):
-    share = Share(tmp_path, the_same_folders)
+    share = Share(tmp_path)
     storage = share.path / "results"
     monkeypatch.setattr("sweeps.store.storage.WAIT_SECONDS", 2.0)
     monkeypatch.setattr("sweeps.driver.sweep.DRAIN_SECONDS", 1.0)
-    actions = {"[2/6]": partial(share.go_away, seconds=0)}
+    actions = {"[2/6]": partial(share.go_away, the_same_folders, seconds=0)}
     ended = run_local(storage, *WORDS, code=1, actions=actions)
     assert "the same command resumes" in ended.text and str(storage) in ended.text
-    assert "Traceback" not in ended.text and not written_below(share.without)
+    assert "Traceback" not in ended.text and not written_below(tmp_path / "the_same_folders")
     share.come_back()
     (share.path / SWEEP / FILE).unlink(missing_ok=True)  # its process would have ended
     again = run_local(storage, *WORDS)

@@ -95,7 +95,7 @@ def follow(records: Records, plan: Plan, feed: type[Search] = Listed) -> Drive:
     """A sweep that begins; its search is `feed`, and what is said goes to a string."""
     manifest(plan, []).write(records)
     states = records.states(trial.name for trial in plan.trials())
-    search = feed(plan, lambda trial: None, records)
+    search = feed(plan, lambda trial: None, records).begin()
     screen = Screen(search, "nDCG@10", states, out=io.StringIO())
     return Drive(records, ToldMlflow(), search, screen, KeptWeights(records, "nDCG@10", 2**30))
 

@@ -167,7 +167,7 @@ def test_the_recommended_command_parses_and_asks_for_the_design(
     options = parse(words, prog=file, description="")
     assert options.seeds == tuple(range(1, found.recommended.num_seeds + 1)) or options.confirm
     assert options.num_seeds == found.recommended.num_seeds and not options.dry_run
-    assert options.budget.device_hours == hours and options.collection == "x"
+    assert options.max_gpu_hours == hours and options.collection == "x"
     assert options.confirm == confirm
     assert ("reuses finished trials" in " ".join(design_text(found).split())) != confirm
     sample = {"evaluation.max_test_queries": found.recommended.num_queries}

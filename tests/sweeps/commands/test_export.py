@@ -16,7 +16,7 @@ from rank_core.evaluate import mean_values, per_query
 from rank_core.export.reranker import Reranker
 from rank_core.ranking.interpolation import mixture
 from sweeps.__main__ import main
-from sweeps.driver import rerank as shards
+from sweeps.engine import rerank as shards
 from tests.e2e.conftest import run_local
 
 __all__ = ["run_local"]
@@ -252,15 +252,5 @@ def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
         other = words.copy()
         other[words.index(flag) + 1] = "s3://bucket/x.run"
         refused(flag, *other)
-    refused("--gpus-per-worker", *words, "--gpus-per-worker", "2")
     words[1] = str(exported)
     refused("nowhere does not exist", *words, "--queries", str(tmp_path / "nowhere"))
-
-
-@pytest.mark.ray
-def test_a_cluster_gives_the_same_run(job, tmp_path):
-    words, _, out = job
-    assert main(words) == 0
-    words[words.index("--out") + 1] = str(tmp_path / "ray.run")
-    assert main([*words, "--engine", "ray"]) == 0
-    assert (tmp_path / "ray.run").read_bytes() == out.read_bytes()

@@ -17,14 +17,11 @@ from sweeps.driver.confirmation import (
     confirmation_records,
     find_shortlist,
 )
-from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import Options, parse
-from sweeps.plan.plan import Plan
 from sweeps.report.analysis import analyse
 from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess, reliability_sentences
-from sweeps.store.plan_description import manifest
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
@@ -176,46 +173,6 @@ def test_a_choice_stays_whatever_happens_to_the_first_sweep(tmp_path):
     assert shortlist == before and shortlist.winner.cell == BEST
     assert shortlist.seeds(asked(tmp_path)) == (4, 5)
     assert shortlist.seeds(asked(tmp_path, "--num-seeds", "3")) == (4, 5, 6)
-
-
-@pytest.fixture
-def swept_for_real(plan_of, tmp_path, leave_result) -> Plan:
-    """A plan over the small collection whose trials left made-up results on dev and test."""
-    words = ["chunking.window=48", "chunking.stride=48,32", "training.max_steps=2"]
-    plan = plan_of(*words, "--num-seeds", "2", "evaluation.measures=nDCG@10")
-    storage = Storage(str(tmp_path / "results"))
-    storage.open()
-    records = Records(storage, SWEEP)
-    for trial in plan.trials():
-        leave_result(records, trial.name)
-        folder = records.trial_folder(trial.name)
-        settings = {**trial.config.settings(), "training.micro_batch_tokens": 2}
-        (folder / "config.json").write_text(json.dumps(settings))
-    table = read_values(tmp_path / "results")
-    cells = [cell.cell for cell in plan.cells]
-    table["value"] += [0.1 * cells.index(cell) for cell in table["cell"]]
-    write_values(tmp_path / "results", table)
-    manifest(plan, []).write(records)
-    return plan
-
-
-def test_the_confirmed_cells_are_the_first_ones_to_the_last_setting(swept_for_real, tmp_path):
-    first, options = swept_for_real, asked(tmp_path / "results")
-    shortlist = found(tmp_path / "results")
-    options = replace(options, seeds=shortlist.seeds(options))
-    plan = make_plan(shortlist.experiment(EXPERIMENT), options, shortlist.base)
-    shortlist.check(plan)
-    assert [c.cell for c in plan.cells] == [first.cells[0].cell, first.cells[2].cell]
-    assert [c.label for c in plan.cells] == [first.cells[0].label, first.cells[2].label]
-    assert plan.cells[1].config.training.micro_batch_tokens == 2
-    assert plan.seeds == (3, 4) and plan.base.model.name == "maxp"
-    described = manifest(plan, ["--confirm"])
-    assert described.sweep == "window_stride-confirm" and described.question.endswith("?")
-    assert described.command == "python -m sweeps run window_stride --confirm"
-    assert described.confirms["cell"] == described.cells[1].cell
-    assert described.confirms["num_candidates"] == 2
-    with pytest.raises(BadInput, match=r"trains the frozen cells .* changed since window_stride"):
-        shortlist.check(first)
 
 
 CONFIRMS = {

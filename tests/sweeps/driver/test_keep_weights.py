@@ -72,10 +72,10 @@ def test_missing_weights_run_again_to_the_same_bits_and_nothing_else_does(run_lo
     assert len(with_weights(folder)) == 4 and values(folder) == before
     assert "[2/2]" in every.text
     assert "nothing to launch" in run_local(tmp_path / "r", *none).text
-    assert len(with_weights(folder)) == 4 and not list(folder.parents[1].glob("trials/*damaged*"))
+    assert len(with_weights(folder)) == 4
 
 
-def test_a_run_with_other_values_is_told_of_and_the_one_before_is_kept(run_local, tmp_path):
+def test_a_run_with_other_values_is_told_of(run_local, tmp_path):
     none = (*WORDS, "--num-seeds", "1", "training.keep_weights=none")
     folder = run_local(tmp_path / "r", *none).folder
     for path in folder.parents[1].glob("trials/*/*"):  # as if another machine had rounded otherwise
@@ -89,4 +89,3 @@ def test_a_run_with_other_values_is_told_of_and_the_one_before_is_kept(run_local
         sealed(trial)
     told = run_local(tmp_path / "r", *WORDS, "--num-seeds", "1", "training.keep_weights=all").text
     assert told.count("ran again with other values") == 2
-    assert len(list(folder.parents[1].glob("trials/*.damaged-1/test.run.gz"))) == 2

@@ -38,9 +38,9 @@ def test_all_trials_run_in_their_order_with_the_threads_that_were_asked_for(run)
 
     drive = run(attempt, words=["--checkpoint-minutes", "7"])
     names = [trial.name for trial in drive.search.plan.trials()]
-    assert [task.name for task in tasks] == names == list(drive.screen.ended)
+    assert [task.name for task in tasks] == names == list(drive.screen.statuses)
     assert {(task.threads, task.cadence.minutes) for task in tasks} == {(1, 7.0)}
-    assert drive.search.over and set(drive.screen.ended.values()) == {"diverged"}
+    assert drive.search.over and set(drive.screen.statuses.values()) == {"diverged"}
 
 
 def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(run):
@@ -51,8 +51,8 @@ def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(ru
             yield end_of(error)
 
     drive = run(attempt)
-    assert list(drive.screen.ended.values()) == ["failed"] * 4
-    states = drive.records.states(drive.screen.ended).values()
+    assert list(drive.screen.statuses.values()) == ["failed"] * 4
+    states = drive.records.states(drive.screen.statuses).values()
     assert [attempt.again for state in states for attempt in state.attempts] == [False] * 4
     folder = drive.records.folder / "failures"
     assert len(list(folder.iterdir())) == 2, "bad input has no traceback"

@@ -40,7 +40,7 @@ def ends(records, trials, drive, leave_result):
 
     def end(number: int, status: str = "done") -> None:
         result = leave_result(records, trials[number].name, status)
-        drive.finished(trials[number], End(TrialStatus(status), result, reason="completed"))
+        drive.ended(trials[number], End(TrialStatus(status), result, reason="completed"))
 
     return end
 
@@ -83,11 +83,11 @@ def test_a_trial_without_a_result_is_named_with_the_first_line_of_its_reason(
 ):
     drive.started(trials[1])
     end = End(TrialStatus(status), reason="the reason\nmore", traceback="File x, line 1")
-    drive.finished(trials[1], end)
+    drive.ended(trials[1], end)
     failed = "" if status == "stopped" else ", 1 failed"
     [line] = out.getvalue().splitlines()
     assert line.startswith(f"[1/2{failed}] MaxP 48/32 seed 1") and f"{word} the reason" in line
-    assert records.state(trials[1].name).status == status == drive.screen.ended[trials[1].name]
+    assert records.state(trials[1].name).status == status == drive.screen.statuses[trials[1].name]
     kept = records.folder / "failures" / f"{trials[1].name}.txt"
     assert kept.read_text() == "File x, line 1"
 
@@ -97,7 +97,7 @@ def test_an_attempt_that_failed_is_the_trials_end_unless_it_runs_again(
     records, trials, drive, out, again
 ):
     drive.started(trials[0])
-    drive.failed(trials[0], failure("node lost", "its node has died"), again=again)
+    drive.ended(trials[0], failure("node lost", "its node has died"), again=again)
     [line] = out.getvalue().splitlines()
     assert "its node has died" in line and "left)" not in line
     assert ("node lost, runs again" in line) == line.startswith("[0/2] ") == again

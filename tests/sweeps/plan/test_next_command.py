@@ -18,7 +18,7 @@ RUN = "ranksweep run window_stride"
          "--storage 'my results' --confirm"),
         ("--engine local collection=mine", "--engine local --collection mine --confirm"),
         ("--collection mine --fields id=doc_id", "--collection mine --fields id=doc_id --confirm"),
-        ("--search=race --seeds 1,2,3 --deadline 2h --max-gpu-hours 3",
+        ("--search=race --seeds 1,2,3 --max-gpu-hours 3",
          "--max-gpu-hours 3 --confirm"),
     ],
 )  # fmt: skip
@@ -31,7 +31,6 @@ def test_a_confirmation_keeps_what_it_accepts(command, confirmed):
 def test_seeds_and_budgets_are_raised():
     assert seeded(f"{RUN} --num-seeds 1 a.b=1", (1,), 3) == f"{RUN} a.b=1 --num-seeds 3"
     assert seeded(f"{RUN} --seeds 7", (7,), 3) == f"{RUN} --seeds 7,1,2"
-    late = f"{RUN} --max-gpu-hours 2 --deadline 2026-01-01T08:00"
+    late = f"{RUN} --max-gpu-hours 2 --num-seeds 4"
     assert resumed(late) == late
-    assert resumed(late, stopped=True) == f"{RUN} --max-gpu-hours 4"
-    assert resumed(f"{RUN} --deadline 2h", stopped=True) == f"{RUN} --deadline 2h"
+    assert resumed(late, stopped=True) == f"{RUN} --num-seeds 4 --max-gpu-hours 4"

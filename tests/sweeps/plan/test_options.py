@@ -133,8 +133,6 @@ REFUSED = [
     "--gpus-per-worker=2",
     "--gpus-per-worker=.5 --num-workers=2",
     "--max-gpu-hours=0",
-    "--deadline=0s",
-    "--deadline=tomorrow",
     "--seeds=1,,2",
     "--seeds=1,2,1",
     "--seeds=one,two",

@@ -5,7 +5,7 @@ import pytest
 from rank_core.data.store import STORES
 from rank_core.errors import BadInput
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 
 @pytest.fixture

@@ -64,9 +64,12 @@ class Player:
         self.plan, self.value, self.lost, self.stopped = plan, value, lost, stopped
         self.launched: list[Trial] = []
 
+    def status(self, name: str) -> str | None:
+        return "done" if self.records.state(name).status.used else None
+
     def begin(self) -> Search:
         def known(trial: Trial) -> str | None:
-            return "done" if self.records.finished(trial.name) else None
+            return self.status(trial.name)
 
         return make_search(self.plan, known, self.records)
 

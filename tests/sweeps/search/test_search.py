@@ -84,7 +84,7 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, w
     player = Player(tmp_path / "killed", plan, good_small_windows)
     for number in itertools.count():  # a killed driver loses what was running
         search = player.play(slots=3, order=number, ends=2)
-        if search.over and all(map(player.records.finished, names(search))):
+        if search.over and all(map(player.status, names(search))):
             break
     assert names(search) == names(whole)
     assert search.described() == whole.described()

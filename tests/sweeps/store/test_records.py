@@ -169,9 +169,7 @@ def test_a_sweep_is_taken_over_after_a_minute(records, waits):
         pass
 
 
-@pytest.mark.parametrize(
-    "damage", ["values", "a lost file", "a folder for a file", "the result", "half a result"]
-)
+@pytest.mark.parametrize("damage", ["values", "a lost file", "the result", "half a result"])
 def test_damage_is_named_and_the_trial_trained_again(records, tmp_path, damage):
     records.publish(NAME, work(tmp_path / "first"))
     storage, values = records.storage, f"trials/{NAME}/per_query.parquet"
@@ -184,17 +182,16 @@ def test_damage_is_named_and_the_trial_trained_again(records, tmp_path, damage):
         storage.write(f"trials/{NAME}/result.json", content.replace(b"0.5", b"0.6"))
     else:
         storage.remove(values)
-        if damage == "a folder for a file":
-            storage.write(f"{values}/x", b"")
     records = reader(records)
     file = "result.json" if "result" in damage else "per_query.parquet"
     with pytest.raises(DamagedTrial, match=file):
         records.read(NAME, "per_query.parquet")
     state = records.state(NAME)
-    if damage != "values" or storage.is_local:  # S3 counts whole seconds
-        assert file in records.damage(state, thorough=True)
-    assert records.set_aside(NAME) == f"{NAME}.damaged-1"
-    assert records.state(NAME).status is TrialStatus.PLANNED
+    if damage == "values" and not storage.is_local:  # S3 counts whole seconds
+        return
+    assert file in records.damage(state, thorough=True)
+    records.begin(NAME)
+    assert reader(records).state(NAME).status is TrialStatus.PLANNED
     records.publish(NAME, work(tmp_path / "again"))
     assert records.read(NAME, "per_query.parquet") == b"values 0.5"
 
@@ -306,7 +303,6 @@ def test_an_equal_trial_of_another_sweep_is_there_already(records, tmp_path):
     other = reader(records, "seeds/woods")
     state = other.state(NAME)
     assert (state.status, state.attempts, state.num_attempts) == (TrialStatus.DONE, (), 1)
-    assert other.finished(NAME) and not other.finished("c2-seed7")
     # The first one counts, unless the second has more files.
     other.publish(NAME, work(tmp_path / "two", 0.25))
     assert other.result(NAME).facts["dev"] == {"m": 0.5}

@@ -12,13 +12,11 @@ from rank_core.export.reranker import Reranker
 from sweeps.__main__ import main
 from sweeps.commands import export
 from sweeps.tracking.client import connect
-from tests.e2e.conftest import run_local
+from tests.e2e.conftest import confirmed, run_local
 
-__all__ = ["run_local"]
+__all__ = ["confirmed", "run_local"]
 
 pytestmark = pytest.mark.slow
-# With these seeds MaxP, not the baseline, is the best on dev.
-WORDS = ("--smoke-test", "--seeds", "7,8", "chunking.window=48", "chunking.stride=32")
 QUERY, TEXTS = "amber grove", ["amber birch grove", "slate", "a heron at the meadow"]
 PREDICT = """
 import json, sys
@@ -35,12 +33,9 @@ print(json.dumps([found["score"].tolist(), rank_core.__file__]))
 
 
 @pytest.fixture(scope="module")
-def storage(run_local, tmp_path_factory):
-    """A finished sweep and its confirmation, tracked in one database."""
-    storage = tmp_path_factory.mktemp("registry") / "results"
-    run_local(storage, *WORDS)
-    run_local(storage, "--confirm")
-    return storage
+def storage(confirmed):
+    """A finished sweep and its confirmation, tracked in one database, which gets the models."""
+    return confirmed.storage
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ def test_the_reason_of_a_failure_is_kept_without_its_secrets(
     for trial in (first, first, second):
         drive.started(trial)
         if trial is second:
-            drive.finished(second, End(TrialStatus.DIVERGED, reason=REASON))
+            drive.ended(second, End(TrialStatus.DIVERGED, reason=REASON))
         else:
             end = End(TrialStatus.FAILED, reason=REASON, traceback=f"T\n{REASON}")
-            drive.failed(first, end, again=False)
+            drive.ended(first, end, again=False)
     texts = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     texts.append(drive.screen.out.getvalue().encode())
     unbroken = [b" ".join(text.split()) for text in texts]  # as before lines had a width

@@ -32,32 +32,22 @@ sys.exit(mlflow.close(400))
 """
 
 
-@pytest.fixture
-def four_at_once(tmp_path):
-    """Four processes that send a run each to a database that does not exist yet; none may fail or
-    be turned away."""
-
-    def send(uri: str) -> None:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", SEND, str(tmp_path), uri, str(number)],
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=Path(__file__).parents[3],
-            )
-            for number in range(4)
-        ]
-        errors = "".join(process.communicate(timeout=500)[1] for process in processes)
-        assert [process.returncode for process in processes] == [0] * 4, errors
-        assert "is unavailable" not in errors
-        assert set(runs_in(uri)) == {f"FirstP 48 #{number}" for number in range(4)}
-
-    return send
-
-
 @pytest.mark.long
-def test_four_processes_on_a_new_database_all_succeed(four_at_once, tmp_path):
-    four_at_once(f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}")
+def test_four_processes_on_a_new_database_all_succeed(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SEND, str(tmp_path), uri, str(number)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        for number in range(4)
+    ]
+    errors = "".join(process.communicate(timeout=500)[1] for process in processes)
+    assert [process.returncode for process in processes] == [0] * 4, errors
+    assert "is unavailable" not in errors
+    assert set(runs_in(uri)) == {f"FirstP 48 #{number}" for number in range(4)}
 
 
 SERVE = """
