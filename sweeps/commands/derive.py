@@ -1,13 +1,12 @@
-"""`ranksweep derive DIR`: other aggregations, fewer chunks and coarser strides of the chunk scores
-that finished trials kept. It loads no model."""
+"""`ranksweep derive DIR`: other aggregations of the chunk scores that finished trials kept, without
+the model."""
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -24,8 +23,8 @@ from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrix
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.experiment import model_and_windows
 from sweeps.plan.terminal import numbered, say, shortened
+from sweeps.report.aggregations import system_label
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.notation import (
     TWO_RUNS_WORDS,
@@ -45,31 +44,20 @@ _OWN = "cell label kind model k window stride max_chunks seeds".split()
 _TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
 FILES = ("derived.md", "derived.csv")
 
-
-class Asked(NamedTuple):
-    """A system to derive from every trial; 0 is the trial's own value."""
-
-    name: str  # of the aggregation: an entry of `POOLING`
-    k: int = 0
-    stride: int = 0
-    max_chunks: int = 0
-
-    def settings(self) -> dict[str, object]:
-        """The settings that differ from the trial's."""
-        names = ("model.name", "model.k", "chunking.stride", "chunking.max_chunks")
-        return {name: value for name, value in zip(names, self, strict=True) if value}
+Settings: TypeAlias = Mapping[str, object]
+"""Of an aggregation: its name in `POOLING`, and k."""
 
 
 @dataclass
 class DerivedCell:
-    """A trained cell and the systems derived from its trials."""
+    """A trained cell and the other aggregations of its chunk scores."""
 
     cell: str
     label: str
     seeds: tuple[int, ...]  # that kept their chunk scores
     trained: TrialConfig
     configs: dict[str, TrialConfig] = field(default_factory=dict)  # {derived system: its settings}
-    reasons: list[str] = field(default_factory=list)  # why systems are not derived
+    reasons: list[str] = field(default_factory=list)  # why aggregations are not derived
     tables: list[pd.DataFrame] = field(default_factory=list)  # per query, of all these systems
 
 
@@ -88,7 +76,7 @@ class Derived:
         rows = []
         for cell in self.cells:
             rows.append((cell, cell.cell, cell.label))
-            rows += [(cell, name, _label(config)) for name, config in cell.configs.items()]
+            rows += [(cell, name, system_label(config)) for name, config in cell.configs.items()]
         return rows
 
 
@@ -96,11 +84,11 @@ def main(argv: Sequence[str]) -> int:
     """Aggregate the kept chunk scores of a sweep's finished trials in other ways, print the table
     and write derived.csv and derived.md into DIR/report or --out."""
     given = _parser().parse_args(argv)
-    systems = _asked(given)
+    aggregations = _asked(given)
     with opened(given.sweep) as records:
         out = given.out or records.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        derived = derive(records.folder, systems)
+        derived = derive(records.folder, aggregations)
         out.mkdir(parents=True, exist_ok=True)
         drawn = markdown(derived_table(derived, derived.sweep.measures)) + _left_out(derived)
         for name, text in zip(FILES, (drawn, _csv(derived)), strict=True):
@@ -117,8 +105,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
-    """The trained cells that kept chunk scores, and the systems derived from each."""
+def derive(folder: Path, aggregations: Sequence[Settings]) -> Derived:
+    """The trained cells that kept chunk scores, each with these aggregations."""
     sweep, records = load_sweep(folder), find_sweep(str(folder))
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
     used = sweep.trials[sweep.trials["status"].isin(USED)]
@@ -131,9 +119,9 @@ def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
             f"none of the {len(used)} finished trials in {folder} has kept its chunk scores. Run "
             "the sweep in another --storage with evaluation.keep_chunk_scores=true"
         )
-    cells = [_derived_cell(sweep, cell, own, systems, qrels) for cell, own in seeds.items()]
+    cells = [_derived_cell(sweep, cell, own, aggregations, qrels) for cell, own in seeds.items()]
     if not any(cell.configs for cell in cells):
-        raise BadInput(cells[-1].reasons[-1])
+        raise BadInput(next(iter(cells[-1].reasons), "these aggregations are the trials' own"))
     table = pd.concat([table for cell in cells for table in cell.tables])
     means = table.groupby(["cell", "measure"])["value"].mean()
     compared = {(pair.system, pair.measure): pair for pair in _comparisons(sweep, cells, table)}
@@ -141,25 +129,21 @@ def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
 
 
 def _derived_cell(
-    sweep: Sweep, cell: str, seeds: tuple[int, ...], systems: Sequence[Asked], qrels: Qrels
+    sweep: Sweep, cell: str, seeds: tuple[int, ...], aggregations: Sequence[Settings], qrels: Qrels
 ) -> DerivedCell:
-    scores = sweep.scores
-    records = find_sweep(str(sweep.folder))
+    scores, records = sweep.scores, find_sweep(str(sweep.folder))
     settings = json.loads(records.read(f"{cell}-seed{seeds[0]}", "config.json"))
     derived = DerivedCell(cell, sweep.label(cell), seeds, TrialConfig().override(settings))
     derived.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
     if derived.trained.model.name == "firstp":
         derived.reasons.append("a FirstP trial reads and keeps only the first chunk")
         return derived
-    for system in systems:
-        try:
-            config = derived_config(derived.trained, system.settings())
-        except BadInput as error:
-            derived.reasons.append(str(error))
-            continue
-        known = [_explicit(other) for other in (derived.trained, *derived.configs.values())]
-        if _explicit(config) not in known:
-            derived.configs[f"{cell} {' '.join(map(str, system))}"] = config
+    known = [_explicit(derived.trained)]
+    for number, changes in enumerate(aggregations):
+        config = _explicit(derived_config(derived.trained, changes))
+        if config not in known:
+            known.append(config)
+            derived.configs[f"{cell} {number}"] = config
     for seed in seeds if derived.configs else ():
         trial = f"{cell}-seed{seed}"
         records.read(trial, CHUNK_SCORES)  # checks it
@@ -167,7 +151,7 @@ def _derived_cell(
         for name, config in list(derived.configs.items()):
             try:
                 values = per_query(qrels, derived_run(kept, config), sweep.measures)
-            except BadInput as error:
+            except BadInput as error:  # chunks drawn at random lack the first one
                 derived.reasons.append(str(error))
                 del derived.configs[name]
                 continue
@@ -206,16 +190,6 @@ def _explicit(config: TrialConfig) -> TrialConfig:
     if config.model.name != "kmax-avgp":
         return config
     return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
-
-
-def _label(config: TrialConfig) -> str:
-    """`KMaxAvgP 150/75, k 3, 4 chunks`."""
-    parts = [model_and_windows(config)]
-    if config.model.name == "kmax-avgp":
-        parts.append(f"k {config.model.k or KMaxAvgP.DEFAULT_K}")
-    if count := config.chunking.max_chunks:
-        parts.append(numbered(count, "chunk"))
-    return ", ".join(parts)
 
 
 def derived_table(derived: Derived, measures: Sequence[str], *, short: bool = False) -> Table:
@@ -283,25 +257,19 @@ def _csv(derived: Derived) -> str:
     return csv_text([*_OWN, "measure", "mean", *_TESTED], rows)
 
 
-def _asked(given: argparse.Namespace) -> list[Asked]:
-    """Every aggregation with every stride and number of chunks. FirstP depends on neither: it is
-    derived once, and beside others only by name. Flags are checked before a file is opened."""
-    cut = bool(given.strides or given.max_chunks)
-    names = given.aggregators or [name for name in POOLING if name != "firstp" or not cut]
+def _asked(given: argparse.Namespace) -> list[Settings]:
+    """The settings of each aggregation; checked before a file is opened."""
+    names = given.aggregators or list(POOLING)
     for name in names:
         if name not in POOLING:
             raise unknown("aggregation of chunk scores", name, POOLING)
-    for flag in ("k", "strides", "max_chunks"):
-        least = min(getattr(given, flag), default=1)
-        if least < 1:
-            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {least}")
-    systems = [
-        Asked(name, k, stride, max_chunks)
+    if min(given.k) < 1:
+        raise BadInput(f"--k >= 1 must hold, got {min(given.k)}")
+    return [
+        {"model.name": name, **({"model.k": k} if k else {})}
         for name in names
-        for stride, max_chunks in product(given.strides or [0], given.max_chunks or [0])
         for k in (given.k if name == "kmax-avgp" else [0])
     ]
-    return list(dict.fromkeys(Asked(s.name) if s.name == "firstp" else s for s in systems))
 
 
 def _parser() -> Parser:
@@ -309,9 +277,7 @@ def _parser() -> Parser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
-    names = f"of {', '.join(POOLING)}; default: all that the other flags change"
+    names = f"of {', '.join(POOLING)} (default: all)"
     add("--aggregators", nargs="+", default=[], metavar="MODEL", help=names)
     add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
-    add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
-    add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's stride")
     return parser
