@@ -30,8 +30,6 @@ from sweeps.report.notation import (
     TWO_RUNS_WORDS,
     decisive_p,
     has_two_runs,
-    level_text,
-    short_interval,
     short_signed,
 )
 from sweeps.report.table import Table, TableCell, csv_text, markdown, table, terminal_lines, wrapped
@@ -90,14 +88,13 @@ def main(argv: Sequence[str]) -> int:
         check_writable("--out (default DIR/report)", out)
         derived = derive(records.folder, aggregations)
         out.mkdir(parents=True, exist_ok=True)
-        drawn = markdown(derived_table(derived, derived.sweep.measures)) + _left_out(derived)
+        drawn = markdown(derived_table(derived)) + _left_out(derived)
         for name, text in zip(FILES, (drawn, _csv(derived)), strict=True):
             with atomic_write(out / name) as unfinished:
                 unfinished.write_text(text, encoding="utf-8")
         if not given.out:
             send(records, *(f"report/{name}" for name in FILES))
-    others = [measure for measure in derived.sweep.measures if measure != derived.sweep.primary]
-    shown = derived_table(derived, [derived.sweep.primary, *others[:1]], short=True)
+    shown = derived_table(derived, 2)
     say("\n".join([*terminal_lines(shown), "", *wrapped(shown.caption)]))
     for line in _left_out(derived).splitlines():
         say("\n".join(wrapped(line)))
@@ -192,28 +189,20 @@ def _explicit(config: TrialConfig) -> TrialConfig:
     return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
 
 
-def derived_table(derived: Derived, measures: Sequence[str], *, short: bool = False) -> Table:
-    """Every row with these measures, each tested; a `short` table tests the first one alone, and
-    has no intervals."""
+def derived_table(derived: Derived, num_measures: int | None = None) -> Table:
+    """Every row: the primary measure and its test, the means of the other measures."""
     sweep = derived.sweep
-    heading = ["system", ""]
-    for measure in measures:
-        tested = ["diff", "p"] if short else ["diff", f"{level_text(sweep.alpha)} interval", "p"]
-        heading += [measure, *tested * (not short or measure == measures[0])]
+    others = [measure for measure in sweep.measures if measure != sweep.primary]
+    measures = [sweep.primary, *others][:num_measures]
     rows = []
     for cell, name, label in derived.rows:
-        is_derived = name != cell.cell
-        shown = shortened(f"{'  ' * is_derived}{label}", _LABEL) if short else label
-        kind = MARK if is_derived else "trained"
-        line: list[str | TableCell] = [shown, TableCell(kind, face="tied" * is_derived)]
-        for measure in measures:
-            line.append(f"{derived.means[name, measure]:.3f}")
-            test = derived.comparisons.get((name, measure))
-            tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
-            if not short:
-                tested.insert(1, short_interval(test) if test else "")
-            line += tested if not short or measure == measures[0] else []
-        rows.append(line)
+        kind = TableCell("trained") if name == cell.cell else TableCell(MARK, face="tied")
+        shown = shortened(label if name == cell.cell else f"  {label}", _LABEL)
+        mean, *means = (f"{derived.means[name, measure]:.3f}" for measure in measures)
+        test = derived.comparisons.get((name, sweep.primary))
+        tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
+        rows.append([shown, kind, mean, *tested, *means])
+    heading = ["system", "", sweep.primary, "diff", "p", *measures[1:]]
     return table(heading, rows, "ll".ljust(len(heading), "r"), caption=_caption(derived))
 
 
