@@ -201,7 +201,8 @@ def derived_table(derived: Derived, num_measures: int | None = None) -> Table:
         mean, *means = (f"{derived.means[name, measure]:.3f}" for measure in measures)
         test = derived.comparisons.get((name, sweep.primary))
         tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
-        rows.append([shown, kind, mean, *tested, *means])
+        line: list[str | TableCell] = [shown, kind, mean, *tested, *means]
+        rows.append(line)
     heading = ["system", "", sweep.primary, "diff", "p", *measures[1:]]
     return table(heading, rows, "ll".ljust(len(heading), "r"), caption=_caption(derived))
 

@@ -53,10 +53,6 @@ _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without
 
 
 NUMBERS = {
-    "sd-query": "instead of a pilot: the SD over queries of the true difference of two systems",
-    "sd-seed": "that of a system's mean over training runs",
-    "sd-residual": "that between training runs on one query, beyond the two above",
-    "seed-correlation": "with --paired-seeds and given deviations: of the means of paired runs",
     "gpu-hours": "budget (core-hours without a GPU): the best designs for it",
     "seconds-per-seed": "of a device, to train one seed",
     "seconds-per-query": "of a device, to score a test query",
@@ -87,17 +83,16 @@ class DesignPlan:
     floor: float
     power: dict[tuple[int, int], float]  # {(seeds per system, queries): power}
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
-    costs: Costs | None = None  # where the device-hours are limited
-    budget: float = math.inf  # device-hours
-    designs: tuple[Design, ...] = ()  # the best one for each number of configurations
-    recommended: Design | None = None
-    pilot: Sweep | None = None
-    components: SweepComponents | None = None  # of the pilot
-    command: str = ""  # that runs the recommended design
+    pilot: Sweep
+    components: SweepComponents  # of the pilot
+    costs: Costs | None  # where the device-hours are limited
+    budget: float  # device-hours
+    designs: tuple[Design, ...]  # the best one for each number of configurations
+    recommended: Design | None
 
 
 def main(argv: Sequence[str]) -> int:
-    """Plan seeds and queries from the variances of a pilot, or from given standard deviations."""
+    """Plan seeds and queries from the variances of a pilot."""
     given = _parser().parse_args(argv)
     if given.out is not None:
         if given.out.suffix.lower() not in FORMATS:
@@ -105,28 +100,24 @@ def main(argv: Sequence[str]) -> int:
         check_writable("the folder of --out", given.out.parent)
     if given.gpu_hours is not None and given.gpu_hours <= 0:
         raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
-    variances = _given_variances(given)
-    sweep = _pilot(given) if variances is None else None
-    baseline = _baseline(sweep, given.baseline) if sweep else ""
-    alpha, family = (sweep.alpha, _family(sweep, baseline)) if sweep else (0.05, 1)
+    sweep = _pilot(given)
+    baseline = _baseline(sweep, given.baseline)
     goal = Goal(
         given.delta,
-        alpha=alpha if given.alpha is None else given.alpha,
+        alpha=sweep.alpha if given.alpha is None else given.alpha,
         power=given.power,
-        family_size=family if given.family is None else given.family,
+        family_size=given.family or _family(sweep, baseline),
     )
-    costs = _costs(sweep, given)
-    sizes: dict[str, Any] = {
-        "costs": costs,
-        "num_configurations": given.family and given.family + 1,
-        "budget": given.gpu_hours if costs else math.inf,
-        "num_queries": given.queries,
-    }
-    if variances is not None:
-        planned = plan(variances, goal, **sizes)
-    elif sweep is not None:
-        paired = given.paired_seeds
-        planned = pilot_plan(sweep, goal, baseline=baseline, paired_seeds=paired, **sizes)
+    planned = plan(
+        sweep,
+        goal,
+        baseline=baseline,
+        paired_seeds=given.paired_seeds,
+        num_queries=given.queries,
+        num_configurations=given.family and given.family + 1,
+        costs=_costs(sweep, given),
+        budget=given.gpu_hours or math.inf,
+    )
     say(design_text(planned), end="")
     if given.out is not None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -139,9 +130,9 @@ def _parser() -> Parser:
     parser = Parser("ranksweep design", main.__doc__, epilog=SOURCES)
     add = parser.add_argument
     help_ = "the folder or URI of one sweep, or systems, given as to compare"
-    add("pilot", nargs="*", metavar="PILOT", help=help_)
+    add("pilot", nargs="+", metavar="PILOT", help=help_)
     add("--delta", type=float, required=True, help="the true difference to find, such as .01")
-    add("--alpha", type=float, help="default: the pilot's, or .05")
+    add("--alpha", type=float, help="default: the pilot's")
     add("--power", type=float, default=0.8, help="default: %(default)s")
     add("--family", type=int, metavar="N", help="comparisons that share alpha (default: pilot's)")
     add("--queries", type=int, metavar="N", help="of the comparison; default: the pilot's")
@@ -154,23 +145,6 @@ def _parser() -> Parser:
         add(f"--{name}", type=float, help=text, metavar="X")
     add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
     return parser
-
-
-def _given_variances(given: argparse.Namespace) -> Variances | None:
-    """The standard deviations of the command line; None where a pilot has them."""
-    values = {"--sd-query": given.sd_query, "--sd-seed": given.sd_seed}
-    values |= {"--sd-residual": given.sd_residual}
-    if given.pilot and not any(value is not None for value in values.values()):
-        return None
-    missing = [name for name, value in (values | {"--queries": given.queries}).items()
-               if value is None]  # fmt: skip
-    if missing or given.pilot:
-        raise BadInput(
-            f"a plan needs a PILOT, or all of {', '.join(values)}, --queries without one; "
-            f"{f'missing: {missing[0]}' if missing else f'got {given.pilot[0]} as well'}"
-        )
-    variances = Variances(given.sd_query, given.sd_seed, given.sd_residual)
-    return variances.pairing(given.seed_correlation or 0.0) if given.paired_seeds else variances
 
 
 def _pilot(given: argparse.Namespace) -> Sweep:
@@ -217,7 +191,7 @@ def _family(sweep: Sweep, baseline: str) -> int:
     return compared[0].family_size if compared and sweep.correction != "none" else 1
 
 
-def pilot_plan(
+def plan(
     sweep: Sweep,
     goal: Goal,
     *,
@@ -225,51 +199,28 @@ def pilot_plan(
     paired_seeds: bool = False,
     num_queries: int | None = None,
     num_configurations: int | None = None,
-    **sizes: Any,
+    costs: Costs | None = None,
+    budget: float = math.inf,
 ) -> DesignPlan:
     """The plan from the primary measure of a pilot, with its seed SD at the upper limit.
 
     By default it has the pilot's number of configurations and the judged queries of its collection.
-    Its command is the pilot's with other flags. `sizes` are costs and budget of `plan`.
+    Designs need costs.
     """
+    if goal.power <= goal.alpha:
+        raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
+    if num_queries is not None and num_queries < 2:
+        raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
     scored = set(sweep.scores["cell"])
     cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
     if baseline not in cells:
         raise unknown("baseline", baseline, cells)
     matrix = score_matrix(sweep.scores, measure=sweep.primary, cells=cells)
-    Q = len(matrix.query_ids)
     judged = sweep.collection.get("num_queries", {}).get(sweep.split, 0)
     pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
-    planned = plan(
-        planned_variances(matrix, assurance=ASSURANCE, **pairing),
-        goal,
-        num_queries=num_queries or Q,
-        available=num_queries or max(Q, judged),
-        num_configurations=num_configurations or len(cells),
-        **sizes,
-    )
-    planned = replace(planned, pilot=sweep, components=sweep_components(matrix, **pairing))
-    if planned.recommended is None or not sweep.command or sweep.third_party:
-        return planned
-    return replace(planned, command=_command(sweep, planned.recommended, planned, len(cells)))
-
-
-def plan(
-    variances: Variances,
-    goal: Goal,
-    *,
-    num_queries: int,
-    available: int | None = None,
-    costs: Costs | None = None,
-    num_configurations: int | None = None,
-    budget: float = math.inf,
-) -> DesignPlan:
-    """The whole plan; `available` is the number of judged queries. Designs need costs."""
-    if goal.power <= goal.alpha:
-        raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
-    if num_queries < 2:
-        raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
-    Q, most, K = num_queries, available or num_queries, num_configurations or 2
+    variances = planned_variances(matrix, assurance=ASSURANCE, **pairing)
+    Q, K = num_queries or len(matrix.query_ids), num_configurations or len(cells)
+    most = num_queries or max(Q, judged)
     limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size}
     parts = sorted({max(2, most // part) for part in _PARTS})
     found = [
@@ -304,6 +255,8 @@ def plan(
         detectable={
             S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
         },
+        pilot=sweep,
+        components=sweep_components(matrix, **pairing),
         costs=costs,
         budget=budget,
         designs=designs,
@@ -311,12 +264,15 @@ def plan(
     )
 
 
-def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) -> str:
+def command_of(planned: DesignPlan, design: Design) -> str:
     """The pilot's command with the sizes of a design: all of its configurations, a random sample of
-    them, or its winner and baseline trained again."""
+    them, or its winner and baseline trained again. Of other pilots the flags that a sweep needs."""
+    sweep, num_cells = planned.pilot, planned.components.num_cells
+    more = ["--num-seeds", str(design.num_seeds), "--max-gpu-hours", f"{planned.budget:g}"]
+    if not sweep.command or sweep.third_party:
+        return f"any sweep with {shlex.join(more)}"
     confirmation = design.num_configurations == 2 < num_cells
     drawn = not confirmation and design.num_configurations < num_cells
-    more = ["--num-seeds", str(design.num_seeds), "--max-gpu-hours", f"{planned.budget:g}"]
     if confirmation:
         command = changed(sweep.command, without=["max_gpu_hours"])
         return command_in(sweep.directory, confirming(command, add=more))
@@ -377,8 +333,6 @@ def _origin(planned: DesignPlan) -> list[str]:
         f"{variances.seed:.4f} between training runs{pairs}, {variances.residual:.4f} between runs "
         f"on one query, {variances.difference:.4f} of systems' differences per query."
     )
-    if sweep is None or planned.components is None:
-        return [f"Standard deviations as given: {deviations}"]
     parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
     lines = [
         f"Pilot{'' if sweep.third_party else f' {sweep.name}'}: {sweep.primary} on "
@@ -470,9 +424,8 @@ def _recommendation(planned: DesignPlan) -> list[str]:
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
         f"{best.num_queries:,} queries:"
     )
-    flags = f"--num-seeds {best.num_seeds} --max-gpu-hours {planned.budget:g}"
-    lines = [*wrapped(words), planned.command or f"any sweep with {flags}"]
-    if planned.command and "--confirm" not in shlex.split(planned.command):
+    lines = [*wrapped(words), command := command_of(planned, best)]
+    if planned.pilot.command and "--confirm" not in shlex.split(command):
         lines += wrapped("It reuses finished trials of the pilot with the same settings and seeds.")
     return lines
 
@@ -488,14 +441,14 @@ def _detectable(planned: DesignPlan, design: Design) -> float:
     )
 
 
-def _costs(sweep: Sweep | None, given: argparse.Namespace) -> Costs | None:
+def _costs(sweep: Sweep, given: argparse.Namespace) -> Costs | None:
     """The costs of the flags, else those of the pilot's trials; None without a budget."""
     training, query = given.seconds_per_seed, given.seconds_per_query
     if (training is None) != (query is None) or min(training or 0, query or 0) < 0:
         raise BadInput("--seconds-per-seed and --seconds-per-query >= 0 need each other")
     if given.gpu_hours is None:
         return None
-    costs = Costs(training, query) if training is not None else sweep and _measured_costs(sweep)
+    costs = Costs(training, query) if training is not None else _measured_costs(sweep)
     if costs is None:
         raise BadInput(
             "--gpu-hours needs --seconds-per-seed and --seconds-per-query, or a finished sweep, "
