@@ -222,21 +222,7 @@ def plan(
     Q, K = num_queries or len(matrix.query_ids), num_configurations or len(cells)
     most = num_queries or max(Q, judged)
     limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size}
-    parts = sorted({max(2, most // part) for part in _PARTS})
-    found = [
-        best_design(
-            variances,
-            goal,
-            num_configurations=number,
-            queries=[Q] if number == 2 < K else parts,  # a confirmation has the sweep's
-            training_cost=costs.training / 3600,
-            query_cost=costs.query / 3600,
-            budget=budget,
-        )
-        for number in sorted({2, max(2, K // 2), K, 2 * K})
-        if costs is not None
-    ]
-    designs = tuple(design for design in found if design is not None)
+    designs = _designs(variances, goal, Q, most, K, costs, budget) if costs else []
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
     return DesignPlan(
@@ -259,9 +245,30 @@ def plan(
         components=sweep_components(matrix, **pairing),
         costs=costs,
         budget=budget,
-        designs=designs,
+        designs=tuple(designs),
         recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
+
+
+def _designs(
+    variances: Variances, goal: Goal, Q: int, most: int, K: int, costs: Costs, budget: float
+) -> list[Design]:
+    """The best design within the budget for 2, K / 2, K and 2K configurations. One of two confirms
+    the winner on the sweep's Q queries, others may have up to `most`."""
+    parts = sorted({max(2, most // part) for part in _PARTS})
+    designs = [
+        best_design(
+            variances,
+            goal,
+            num_configurations=number,
+            queries=[Q] if number == 2 < K else parts,
+            training_cost=costs.training / 3600,
+            query_cost=costs.query / 3600,
+            budget=budget,
+        )
+        for number in sorted({2, max(2, K // 2), K, 2 * K})
+    ]
+    return [design for design in designs if design is not None]
 
 
 def command_of(planned: DesignPlan, design: Design) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -122,11 +122,8 @@ def compare_runs(
     """Test every system against its baselines, on the judged queries or on those of its values.
 
     `qrels` are needed for runs; several query sets are pooled, or with `apart` compared one by one.
-    The first system is the baseline unless others are named. `deterministic` names systems (BM25)
-    that can have only one run; with `paired_seeds` run i of every other system shares its
-    randomness with run i of the others. `margin` is a difference without practical importance;
-    `ties` is one of `TIES`; `digits` are those of tables; `measures` default to `MEASURES`, or to
-    those of the values; `command` is stored with the results.
+    `ties` is one of `TIES`; `command` is stored with the results; `sweeps.compare` describes the
+    other options.
     """
     by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
     names = [*by_system]
@@ -137,24 +134,16 @@ def compare_runs(
     _check_names("deterministic system", deterministic, names)
     _check_names("rule for ties", [ties], TIES)
     runs = [run for own in by_system.values() for run in own]
-    fixed = tuple(
-        name for name, own in by_system.items() if name in deterministic or _is_fixed(own)
-    )
+    fixed = _fixed(by_system, deterministic)
     sets = _judged(qrels) or [_own_queries(runs)]
     sets = _with_columns(sets, measures or _shared_measures(runs), apart=apart)
     scores, trials, notes = _measured(runs, sets, ties, apart=apart)
     notes += [] if measures else _not_shown(runs, sets)
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
-    of_set = {one.name if apart else "": tuple(one.columns.values()) for one in sets}
-    columns = tuple(column for own in of_set.values() for column in own)
-    judged = sets[0] if len(sets) == 1 and sets[0].where else None
     sweep = Sweep(
         folder=Path(),
         name="comparison",
         question=_question(names, baselines[0]),
-        split=_split(sets, apart=apart),
-        measures=columns,
-        primary=columns[0],
         slots=baselines,
         deterministic=fixed,
         alpha=alpha,
@@ -163,22 +152,39 @@ def compare_runs(
         cells=tuple(Cell(name, name) for name in names),
         trials=trials,
         scores=scores,
-        collections=of_set,
         third_party=True,
         paired_seeds=paired_seeds,
         tie_policy=TIES[ties] if "ties" in trials else GIVEN,
-        lists=_lists(runs, ties) if judged else {},
-        qrels=judged.qrels if judged else None,
         command=command,
         digits=digits,
         notes=tuple(notes),
+        **_of_sets(runs, sets, ties, apart=apart),
     )
     return RunComparison(runs, sets, analyse(sweep))
 
 
-def _is_fixed(runs: Sequence[SystemRun]) -> bool:
-    """True for the one run of a system that its sweep declares to be without training."""
-    return len(runs) == 1 and all(part.deterministic for part in runs[0].on.values())
+def _of_sets(
+    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, *, apart: bool
+) -> dict[str, Any]:
+    """What a sweep has of its query sets: columns, collections, judgments and ranked lists."""
+    collections = {one.name if apart else "": tuple(one.columns.values()) for one in sets}
+    columns = tuple(column for own in collections.values() for column in own)
+    facts = {"collections": collections, "measures": columns, "primary": columns[0]}
+    if len(sets) == 1 and sets[0].where:
+        facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
+    return facts | {"split": _split(sets, apart=apart)}
+
+
+def _fixed(
+    by_system: Mapping[str, Sequence[SystemRun]], declared: Collection[str]
+) -> tuple[str, ...]:
+    """The systems without training: declared ones, and those of a sweep that has declared them."""
+    return tuple(
+        name
+        for name, own in by_system.items()
+        if name in declared
+        or (len(own) == 1 and all(part.deterministic for part in own[0].on.values()))
+    )
 
 
 def seeds_of(runs: Iterable[SystemRun]) -> dict[str, tuple[int, ...]]:
