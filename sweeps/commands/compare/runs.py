@@ -169,10 +169,10 @@ def _of_sets(
     """What a sweep has of its query sets: columns, collections, judgments and ranked lists."""
     collections = {one.name if apart else "": tuple(one.columns.values()) for one in sets}
     columns = tuple(column for own in collections.values() for column in own)
-    facts = {"collections": collections, "measures": columns, "primary": columns[0]}
+    facts: dict[str, Any] = {"collections": collections, "measures": columns}
     if len(sets) == 1 and sets[0].where:
         facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
-    return facts | {"split": _split(sets, apart=apart)}
+    return facts | {"primary": columns[0], "split": _split(sets, apart=apart)}
 
 
 def _fixed(
