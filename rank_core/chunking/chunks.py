@@ -35,23 +35,6 @@ def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
     return tuple(Span(start, min(start + window, num_tokens)) for start in starts)
 
 
-def coarser_ends(num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
-    """The last spans under coarser strides, multiples of `chunking.stride`, that `document_spans`
-    does not have.
-
-    With n = 200 and window 150, stride 75 gives [0, 150) and [75, 200), but stride 150 gives
-    [0, 150) and [150, 200). Empty for a document that `max_chunks` cuts short.
-    """
-    num_tokens = min(num_tokens, chunking.max_document_tokens)
-    window, stride = chunking.window, chunking.stride
-    num_chunks = len(chunk_spans(num_tokens, window, stride))
-    if 0 < chunking.max_chunks < num_chunks:
-        return ()
-    multiples = range(2, window // stride + 1)
-    ends = {chunk_spans(num_tokens, window, multiple * stride)[-1] for multiple in multiples}
-    return tuple(sorted(ends - {chunk_spans(num_tokens, window, stride)[-1]}))
-
-
 def document_spans(doc_id: str, num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
     """The spans that a model reads of a document, after truncation and the overflow policy.
 

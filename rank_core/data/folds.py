@@ -80,20 +80,6 @@ def divided(
     if empty := [name for name, ids in parts.items() if not ids]:
         raise BadInput(
             f"{len(queries)} judged queries are too few: with salt {salt!r}, "
-            f"{', '.join(empty[:3])} got none; use larger --shares, fewer --folds or another --salt"
+            f"{', '.join(empty[:3])} got none; use larger --shares or another --salt"
         )
     return parts
-
-
-def fold_parts(
-    queries: Mapping[str, str], num_folds: int, salt: str = SALT
-) -> list[dict[str, list[str]]]:
-    """The splits per fold: tested on the fold, validated on the next, trained on the others."""
-    if not 3 <= num_folds <= len(queries):
-        raise BadInput(
-            f"3 <= --folds <= {len(queries)} judged queries must hold (test, dev, the others "
-            f"train), got {num_folds}"
-        )
-    parts = divided(queries, {f"fold{n}": 1.0 for n in range(1, num_folds + 1)}, salt)
-    folds = {name: set(query_ids) for name, query_ids in parts.items()}
-    return [rotate(folds, name, queries) for name in folds]

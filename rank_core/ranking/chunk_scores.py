@@ -1,12 +1,12 @@
 """`chunk_scores.parquet`: the scores of all chunks in a trial's final runs, and the runs derived
-from them under other aggregations and strides.
+from them under other aggregations.
 
 A derived run equals that of the same weights under the other settings. It is not the run of a model
 trained with those settings.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
-from rank_core.chunking.chunks import Span, coarser_ends, document_spans
+from rank_core.chunking.chunks import Span, document_spans
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write
 from rank_core.models import model_class
@@ -32,38 +32,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_SCORES = "chunk_scores.parquet"
-END = -1
-"""The chunk index of the chunks of `CoarserEnds`, which the trial itself did not read."""
-
-
-class CoarserEnds(PairEncoder):
-    """Reads the ends of documents as coarser strides would cut them: one or two short chunks."""
-
-    def spans_of(self, doc_id: str, num_tokens: int) -> tuple[Span, ...]:
-        """The spans of `coarser_ends`; none for a model that reads the first chunk only."""
-        return () if self.first_chunk_only else coarser_ends(num_tokens, self.chunking)
 
 
 def write_chunk_scores(workdir: Path, scorer: Scorer, read: Mapping[str, KeptScores]) -> None:
-    """Writes the file to `workdir`: for each split, the scores that its run `read`, then those of
-    the ends that coarser strides need, which the model scores now.
+    """Writes the file to `workdir`: for each split, the scores that its run `read`.
 
-    A row per query and chunk: split, query_id, doc_id, chunk (from 0, or `END`), start and end (in
-    tokens), document_tokens (of the whole document), score (fp32, a logit).
+    A row per query and chunk: split, query_id, doc_id, chunk (from 0), start and end (in tokens),
+    document_tokens (of the whole document), score (fp32, a logit).
     """
-    pairs = scorer.pairs
-    ends = CoarserEnds(**{field.name: getattr(pairs, field.name) for field in fields(pairs)})
-    # A model as it is is scored with every stride that is asked for.
-    trained = scorer.config.training.num_epochs
-    further = {split: scorer.chunk_scores(split, ends) if trained else {} for split in read}
     if distributed.world()[0] != 0:
         return
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = []
-    for split, kept in read.items():
-        tables += [_table(split, pairs, kept), _table(split, ends, further[split], END)]
+    tables = [_table(split, scorer.pairs, kept) for split, kept in read.items()]
     table = pa.concat_tables(tables).unify_dictionaries()
     workdir.mkdir(parents=True, exist_ok=True)
     names = [name for name in table.column_names if name != "score"]
@@ -71,9 +53,7 @@ def write_chunk_scores(workdir: Path, scorer: Scorer, read: Mapping[str, KeptSco
         pq.write_table(table, unfinished, compression="zstd", use_dictionary=names)
 
 
-def _table(
-    split: str, pairs: PairEncoder, kept: KeptScores, index: int | None = None
-) -> "pa.Table":
+def _table(split: str, pairs: PairEncoder, kept: KeptScores) -> "pa.Table":
     """The rows of a split, ordered by query and candidate."""
     import pyarrow as pa
 
@@ -95,8 +75,6 @@ def _table(
     query_C, document_C, _, tokens_C = np.repeat(pair_N4, pair_N4[:, 2], axis=0).T
     counts = pair_N4[:, 2]
     chunk_C = np.arange(len(query_C)) - np.repeat(np.cumsum(counts) - counts, counts)
-    if index is not None:
-        chunk_C = np.full(len(query_C), index)
     start_C, end_C = np.concatenate(spans).T
     return pa.table(
         {
@@ -144,10 +122,8 @@ class KeptChunks:
         if missing:
             (doc_id, (start, end)), short = missing[0], len({doc_id for doc_id, _ in missing})
             raise BadInput(
-                f"chunking.stride={config.chunking.stride} and "
-                f"chunking.max_chunks={config.chunking.max_chunks} need chunk scores that the "
-                f"trial did not keep, for {short} of {len(rows)} documents (such as tokens {start} "
-                f"to {end} of {doc_id}); derive coarser strides or fewer chunks"
+                f"{config.model.name} needs chunk scores that the trial did not keep, for {short} "
+                f"of {len(rows)} documents (such as tokens {start} to {end} of {doc_id})"
             )
         count_D = np.array([len(row) for row in rows])
         place_DP = np.zeros((len(rows), count_D.max(initial=1)), dtype=np.int64)
@@ -173,11 +149,8 @@ def read_chunks(folder: Path, split: str) -> KeptChunks:
     table = pd.read_parquet(path, filters=[("split", "==", split)])
     query_C = table["query_id"].cat.codes.to_numpy().astype(np.int64)
     document_C = table["doc_id"].cat.codes.to_numpy().astype(np.int64)
-    pair_C = pd.factorize(query_C * len(table["doc_id"].cat.categories) + document_C)[0]
-    # The ends follow all other chunks: sort each pair's chunks together, in order.
-    order = np.argsort(pair_C, kind="stable")
-    table = table.iloc[order]
-    first_N = np.flatnonzero(np.diff(pair_C[order], prepend=-1))
+    pair_C = query_C * len(table["doc_id"].cat.categories) + document_C
+    first_N = np.flatnonzero(np.diff(pair_C, prepend=-1))
     heads = table.iloc[first_N]
     document_N, doc_ids = pd.factorize(heads["doc_id"].astype(str))
     _, pair_D = np.unique(document_N, return_index=True)
@@ -198,8 +171,7 @@ def read_chunks(folder: Path, split: str) -> KeptChunks:
 
 
 def derived_config(trained: TrialConfig, settings: Mapping[str, object]) -> TrialConfig:
-    """The trial's settings with another aggregation, `max_chunks` or stride. Raises `BadInput` for
-    a stride that is not a multiple of the trial's own, whose chunks were not stored."""
+    """The trial's settings with another aggregation, or fewer chunks."""
     named: dict[str, object] = {}
     if "model.name" in settings:
         kind = model_class(str(settings["model.name"]))
@@ -209,13 +181,7 @@ def derived_config(trained: TrialConfig, settings: Mapping[str, object]) -> Tria
         if _first_only(kind):  # the only stride that it accepts
             named["chunking.stride"] = trained.chunking.window
             named |= {"chunking.max_chunks": 0, "chunking.overflow": "first"}
-    config = trained.override(named | dict(settings))
-    own, stride = trained.chunking.stride, config.chunking.stride
-    if stride % own and not _first_only(model_class(config.model.name)):
-        raise BadInput(
-            f"a derived chunking.stride must be a multiple of the trial's, {own}, got {stride}"
-        )
-    return config
+    return trained.override(named | dict(settings))
 
 
 def derived_run(kept: KeptChunks, config: TrialConfig) -> Run:

@@ -1,8 +1,8 @@
 """`ranksweep bundle DIR`: a finished sweep as one file that anyone can check.
 
     sweep/        the sweep's folder: settings, runs, judgments, per-query values, report
-    bundle.json   the bundle's provenance
-    README.md, CITATION.cff, SHA256SUMS
+    bundle.json   the version that made the report, and whether the judgments are in it
+    SHA256SUMS    of every other file
 
 `bundle` and `verify` make the report by the same `report_of`, from such a folder alone.
 """
@@ -11,15 +11,13 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 import pandas as pd
 
@@ -44,9 +42,6 @@ from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import FIRST_STAGE, find_sweep, opened, read_sweep_file, send
 
 SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
-PACKED = (".gz", ".parquet", ".png")
-"""Files that are compressed already."""
-_PIECE = 2**20
 SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
 SPLITS = ("dev", "test")
 RUNS = tuple(f"{split}.run.gz" for split in SPLITS)
@@ -62,15 +57,12 @@ class Manifest:
     format: int
     ranksweep: str  # the version that wrote the report
     qrels: str  # "include" or "hash"
-    date: str  # of the sweep's end
-    license: str  # its SPDX name; "" without one
-    authors: tuple[str, ...]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write a finished sweep into one zip file: settings, versions, runs, per-query values, report,
-    checksums and a CITATION.cff. `ranksweep verify FILE` recomputes all of its
-    numbers. The same sweep gives the same bytes.
+    """Write a finished sweep into one zip file: settings, versions, runs, per-query values, report
+    and checksums. `ranksweep verify FILE` recomputes all of its numbers. The same sweep gives the
+    same bytes.
 
     Judgments that come with ranksweep are included; those of ir_datasets have licences of their own
     and are only hashed; those of your own folder are hashed unless --qrels include is given."""
@@ -79,8 +71,6 @@ def main(argv: Sequence[str]) -> int:
     add("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
     add("--qrels", choices=("include", "hash"), default="", help="the judgments, or their SHA-256")
-    add("--author", action="append", default=[], metavar="NAME", help="whom to cite; repeatable")
-    add("--license", default="", metavar="SPDX", help="of your results, such as CC-BY-4.0")
     given = parser.parse_args(argv)
     if given.to.suffix != ".zip" or given.to.exists():
         raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
@@ -91,13 +81,9 @@ def main(argv: Sequence[str]) -> int:
         send(records, ACCESS_FILE)
         collection = _collection_of(sweep)
         qrels = qrels_mode(collection, given.qrels)
-        about = Manifest(
-            FORMAT, installed(), qrels, _ended(sweep), given.license, tuple(given.author)
-        )
+        about = Manifest(FORMAT, installed(), qrels)
         stage(sweep, folder, about)
         write_json(folder / MANIFEST, asdict(about))
-        (folder / "README.md").write_text(_readme(sweep, about), encoding="utf-8")
-        (folder / "CITATION.cff").write_text(_citation(sweep, about), encoding="utf-8")
         given.to.parent.mkdir(parents=True, exist_ok=True)
         write_zip(given.to, folder)
         number = len(files_of(folder))
@@ -118,14 +104,6 @@ def installed() -> str:
         return version("ranksweep")
     except PackageNotFoundError:
         return "of a checkout"
-
-
-def _ended(sweep: Sweep) -> str:
-    """The day of the last end of an attempt of a sweep, ISO 8601."""
-    records = find_sweep(str(sweep.folder))
-    states = records.states(read_sweep_file(records).trials).values()
-    ends = [attempt.ended or attempt.begun for state in states for attempt in state.attempts]
-    return datetime.fromtimestamp(max(ends, default=0) / 1000, UTC).date().isoformat()
 
 
 def qrels_mode(collection: str, requested: str) -> str:
@@ -217,43 +195,6 @@ def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, 
     )
 
 
-def _readme(sweep: Sweep, about: Manifest) -> str:
-    judgments = "`sweep/qrels/` holds the judgments."
-    if about.qrels == "hash":
-        judgments = (
-            "Of the judgments, `sweep/qrels/` holds only the SHA-256; add `--qrels FILE...` "
-        )
-        judgments += "with those of dev and test."
-    return (
-        f"# {_title(sweep)}\n\nOpen `sweep/report/index.html`. `ranksweep verify FILE.zip` "
-        "recomputes every value from runs and judgments, and the report from the values. "
-        f"{judgments}\n"
-    )
-
-
-def _citation(sweep: Sweep, about: Manifest) -> str:
-    """Citation File Format 1.2; texts are JSON, which is YAML as well."""
-    names = about.authors or ("The authors of this sweep",)
-    lines = [
-        "cff-version: 1.2.0",
-        "message: If you use these results, please cite them as below.",
-        "type: dataset",
-        f"title: {json.dumps(_title(sweep))}",
-        "authors:",
-        *(f"  - name: {json.dumps(name)}" for name in names),
-        f"date-released: {json.dumps(about.date)}",
-        *([f"license: {json.dumps(about.license)}"] if about.license else []),
-        "references:",
-        '  - {type: software, title: ranksweep, authors: [{name: "The ranksweep authors"}], '
-        f"version: {json.dumps(about.ranksweep)}}}",
-    ]
-    return "\n".join([*lines, ""])
-
-
-def _title(sweep: Sweep) -> str:
-    return f"{sweep.name} on {sweep.collection.get('name', 'a collection')}: {sweep.question}"
-
-
 def files_of(folder: Path) -> list[str]:
     """The sorted relative paths of all files below a folder except the checksums."""
     paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -262,35 +203,28 @@ def files_of(folder: Path) -> list[str]:
 
 def write_zip(out: Path, folder: Path) -> None:
     """Write all files of a folder and their checksums to `out`, whole or not at all, in the order
-    of their names and without times; files are read in parts."""
+    of their names and without times."""
     sums = []
     with atomic_write(out) as unfinished, ZipFile(unfinished, "w") as archive:
         for name in files_of(folder):
-            entry, digest = _entry(name), hashlib.sha256()
-            entry.file_size = (folder / name).stat().st_size  # decides about 64-bit sizes
-            with (folder / name).open("rb") as source, archive.open(entry, "w") as target:
-                for piece in iter(lambda: source.read(_PIECE), b""):
-                    digest.update(piece)
-                    target.write(piece)
-            sums.append(f"{digest.hexdigest()}  {name}\n")
+            content = (folder / name).read_bytes()
+            archive.writestr(_entry(name), content)
+            sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
         archive.writestr(_entry(SUMS), "".join(sums))
 
 
 def _entry(name: str) -> ZipInfo:
     entry = ZipInfo(name)  # of 1980
-    entry.compress_type = ZIP_STORED if name.endswith(PACKED) else ZIP_DEFLATED
+    entry.compress_type = ZIP_DEFLATED
     entry.create_system, entry.external_attr = 3, 0o100644 << 16  # as on Unix everywhere
     return entry
 
 
 def unpack(path: Path, folder: Path) -> None:
     """Unpack a zip file, from any source, into a folder; no entry leads out of it. Raises
-    `BadInput` where the file is damaged or too large for the disk."""
+    `BadInput` where the file is damaged or the disk full."""
     try:
         with ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-            if size > (free := shutil.disk_usage(folder).free):
-                raise BadInput(f"{path}: unpacks to {size:,} bytes, and {free:,} are free")
             if not all(archive.namelist()):
                 raise BadZipFile("a file in it has no name")
             archive.extractall(folder)

@@ -1,13 +1,12 @@
-"""`ranksweep derive DIR`: other aggregations, fewer chunks and coarser strides of the chunk scores
-that finished trials kept. It loads no model."""
+"""`ranksweep derive DIR`: other aggregations of the chunk scores that finished trials kept, without
+the model."""
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -24,15 +23,13 @@ from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrix
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.experiment import model_and_windows
 from sweeps.plan.terminal import numbered, say, shortened
+from sweeps.report.aggregations import system_label
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.notation import (
     TWO_RUNS_WORDS,
     decisive_p,
     has_two_runs,
-    level_text,
-    short_interval,
     short_signed,
 )
 from sweeps.report.table import Table, TableCell, csv_text, markdown, table, terminal_lines, wrapped
@@ -45,31 +42,20 @@ _OWN = "cell label kind model k window stride max_chunks seeds".split()
 _TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
 FILES = ("derived.md", "derived.csv")
 
-
-class Asked(NamedTuple):
-    """A system to derive from every trial; 0 is the trial's own value."""
-
-    name: str  # of the aggregation: an entry of `POOLING`
-    k: int = 0
-    stride: int = 0
-    max_chunks: int = 0
-
-    def settings(self) -> dict[str, object]:
-        """The settings that differ from the trial's."""
-        names = ("model.name", "model.k", "chunking.stride", "chunking.max_chunks")
-        return {name: value for name, value in zip(names, self, strict=True) if value}
+Settings: TypeAlias = Mapping[str, object]
+"""Of an aggregation: its name in `POOLING`, and k."""
 
 
 @dataclass
 class DerivedCell:
-    """A trained cell and the systems derived from its trials."""
+    """A trained cell and the other aggregations of its chunk scores."""
 
     cell: str
     label: str
     seeds: tuple[int, ...]  # that kept their chunk scores
     trained: TrialConfig
     configs: dict[str, TrialConfig] = field(default_factory=dict)  # {derived system: its settings}
-    reasons: list[str] = field(default_factory=list)  # why systems are not derived
+    reasons: list[str] = field(default_factory=list)  # why aggregations are not derived
     tables: list[pd.DataFrame] = field(default_factory=list)  # per query, of all these systems
 
 
@@ -88,7 +74,7 @@ class Derived:
         rows = []
         for cell in self.cells:
             rows.append((cell, cell.cell, cell.label))
-            rows += [(cell, name, _label(config)) for name, config in cell.configs.items()]
+            rows += [(cell, name, system_label(config)) for name, config in cell.configs.items()]
         return rows
 
 
@@ -96,20 +82,19 @@ def main(argv: Sequence[str]) -> int:
     """Aggregate the kept chunk scores of a sweep's finished trials in other ways, print the table
     and write derived.csv and derived.md into DIR/report or --out."""
     given = _parser().parse_args(argv)
-    systems = _asked(given)
+    aggregations = _asked(given)
     with opened(given.sweep) as records:
         out = given.out or records.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        derived = derive(records.folder, systems)
+        derived = derive(records.folder, aggregations)
         out.mkdir(parents=True, exist_ok=True)
-        drawn = markdown(derived_table(derived, derived.sweep.measures)) + _left_out(derived)
+        drawn = markdown(derived_table(derived)) + _left_out(derived)
         for name, text in zip(FILES, (drawn, _csv(derived)), strict=True):
             with atomic_write(out / name) as unfinished:
                 unfinished.write_text(text, encoding="utf-8")
         if not given.out:
             send(records, *(f"report/{name}" for name in FILES))
-    others = [measure for measure in derived.sweep.measures if measure != derived.sweep.primary]
-    shown = derived_table(derived, [derived.sweep.primary, *others[:1]], short=True)
+    shown = derived_table(derived, 2)
     say("\n".join([*terminal_lines(shown), "", *wrapped(shown.caption)]))
     for line in _left_out(derived).splitlines():
         say("\n".join(wrapped(line)))
@@ -117,8 +102,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
-    """The trained cells that kept chunk scores, and the systems derived from each."""
+def derive(folder: Path, aggregations: Sequence[Settings]) -> Derived:
+    """The trained cells that kept chunk scores, each with these aggregations."""
     sweep, records = load_sweep(folder), find_sweep(str(folder))
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
     used = sweep.trials[sweep.trials["status"].isin(USED)]
@@ -131,9 +116,9 @@ def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
             f"none of the {len(used)} finished trials in {folder} has kept its chunk scores. Run "
             "the sweep in another --storage with evaluation.keep_chunk_scores=true"
         )
-    cells = [_derived_cell(sweep, cell, own, systems, qrels) for cell, own in seeds.items()]
+    cells = [_derived_cell(sweep, cell, own, aggregations, qrels) for cell, own in seeds.items()]
     if not any(cell.configs for cell in cells):
-        raise BadInput(cells[-1].reasons[-1])
+        raise BadInput(next(iter(cells[-1].reasons), "these aggregations are the trials' own"))
     table = pd.concat([table for cell in cells for table in cell.tables])
     means = table.groupby(["cell", "measure"])["value"].mean()
     compared = {(pair.system, pair.measure): pair for pair in _comparisons(sweep, cells, table)}
@@ -141,25 +126,21 @@ def derive(folder: Path, systems: Sequence[Asked]) -> Derived:
 
 
 def _derived_cell(
-    sweep: Sweep, cell: str, seeds: tuple[int, ...], systems: Sequence[Asked], qrels: Qrels
+    sweep: Sweep, cell: str, seeds: tuple[int, ...], aggregations: Sequence[Settings], qrels: Qrels
 ) -> DerivedCell:
-    scores = sweep.scores
-    records = find_sweep(str(sweep.folder))
+    scores, records = sweep.scores, find_sweep(str(sweep.folder))
     settings = json.loads(records.read(f"{cell}-seed{seeds[0]}", "config.json"))
     derived = DerivedCell(cell, sweep.label(cell), seeds, TrialConfig().override(settings))
     derived.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
     if derived.trained.model.name == "firstp":
         derived.reasons.append("a FirstP trial reads and keeps only the first chunk")
         return derived
-    for system in systems:
-        try:
-            config = derived_config(derived.trained, system.settings())
-        except BadInput as error:
-            derived.reasons.append(str(error))
-            continue
-        known = [_explicit(other) for other in (derived.trained, *derived.configs.values())]
-        if _explicit(config) not in known:
-            derived.configs[f"{cell} {' '.join(map(str, system))}"] = config
+    known = [_explicit(derived.trained)]
+    for number, changes in enumerate(aggregations):
+        config = _explicit(derived_config(derived.trained, changes))
+        if config not in known:
+            known.append(config)
+            derived.configs[f"{cell} {number}"] = config
     for seed in seeds if derived.configs else ():
         trial = f"{cell}-seed{seed}"
         records.read(trial, CHUNK_SCORES)  # checks it
@@ -167,7 +148,7 @@ def _derived_cell(
         for name, config in list(derived.configs.items()):
             try:
                 values = per_query(qrels, derived_run(kept, config), sweep.measures)
-            except BadInput as error:
+            except BadInput as error:  # chunks drawn at random lack the first one
                 derived.reasons.append(str(error))
                 del derived.configs[name]
                 continue
@@ -208,38 +189,21 @@ def _explicit(config: TrialConfig) -> TrialConfig:
     return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
 
 
-def _label(config: TrialConfig) -> str:
-    """`KMaxAvgP 150/75, k 3, 4 chunks`."""
-    parts = [model_and_windows(config)]
-    if config.model.name == "kmax-avgp":
-        parts.append(f"k {config.model.k or KMaxAvgP.DEFAULT_K}")
-    if count := config.chunking.max_chunks:
-        parts.append(numbered(count, "chunk"))
-    return ", ".join(parts)
-
-
-def derived_table(derived: Derived, measures: Sequence[str], *, short: bool = False) -> Table:
-    """Every row with these measures, each tested; a `short` table tests the first one alone, and
-    has no intervals."""
+def derived_table(derived: Derived, num_measures: int | None = None) -> Table:
+    """Every row: the primary measure and its test, the means of the other measures."""
     sweep = derived.sweep
-    heading = ["system", ""]
-    for measure in measures:
-        tested = ["diff", "p"] if short else ["diff", f"{level_text(sweep.alpha)} interval", "p"]
-        heading += [measure, *tested * (not short or measure == measures[0])]
+    others = [measure for measure in sweep.measures if measure != sweep.primary]
+    measures = [sweep.primary, *others][:num_measures]
     rows = []
     for cell, name, label in derived.rows:
-        is_derived = name != cell.cell
-        shown = shortened(f"{'  ' * is_derived}{label}", _LABEL) if short else label
-        kind = MARK if is_derived else "trained"
-        line: list[str | TableCell] = [shown, TableCell(kind, face="tied" * is_derived)]
-        for measure in measures:
-            line.append(f"{derived.means[name, measure]:.3f}")
-            test = derived.comparisons.get((name, measure))
-            tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
-            if not short:
-                tested.insert(1, short_interval(test) if test else "")
-            line += tested if not short or measure == measures[0] else []
+        kind = TableCell("trained") if name == cell.cell else TableCell(MARK, face="tied")
+        shown = shortened(label if name == cell.cell else f"  {label}", _LABEL)
+        mean, *means = (f"{derived.means[name, measure]:.3f}" for measure in measures)
+        test = derived.comparisons.get((name, sweep.primary))
+        tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
+        line: list[str | TableCell] = [shown, kind, mean, *tested, *means]
         rows.append(line)
+    heading = ["system", "", sweep.primary, "diff", "p", *measures[1:]]
     return table(heading, rows, "ll".ljust(len(heading), "r"), caption=_caption(derived))
 
 
@@ -283,25 +247,19 @@ def _csv(derived: Derived) -> str:
     return csv_text([*_OWN, "measure", "mean", *_TESTED], rows)
 
 
-def _asked(given: argparse.Namespace) -> list[Asked]:
-    """Every aggregation with every stride and number of chunks. FirstP depends on neither: it is
-    derived once, and beside others only by name. Flags are checked before a file is opened."""
-    cut = bool(given.strides or given.max_chunks)
-    names = given.aggregators or [name for name in POOLING if name != "firstp" or not cut]
+def _asked(given: argparse.Namespace) -> list[Settings]:
+    """The settings of each aggregation; checked before a file is opened."""
+    names = given.aggregators or list(POOLING)
     for name in names:
         if name not in POOLING:
             raise unknown("aggregation of chunk scores", name, POOLING)
-    for flag in ("k", "strides", "max_chunks"):
-        least = min(getattr(given, flag), default=1)
-        if least < 1:
-            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {least}")
-    systems = [
-        Asked(name, k, stride, max_chunks)
+    if min(given.k) < 1:
+        raise BadInput(f"--k >= 1 must hold, got {min(given.k)}")
+    return [
+        {"model.name": name, **({"model.k": k} if k else {})}
         for name in names
-        for stride, max_chunks in product(given.strides or [0], given.max_chunks or [0])
         for k in (given.k if name == "kmax-avgp" else [0])
     ]
-    return list(dict.fromkeys(Asked(s.name) if s.name == "firstp" else s for s in systems))
 
 
 def _parser() -> Parser:
@@ -309,9 +267,7 @@ def _parser() -> Parser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
-    names = f"of {', '.join(POOLING)}; default: all that the other flags change"
+    names = f"of {', '.join(POOLING)} (default: all)"
     add("--aggregators", nargs="+", default=[], metavar="MODEL", help=names)
     add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
-    add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
-    add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's stride")
     return parser

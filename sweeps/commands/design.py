@@ -5,16 +5,15 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import compare
 from rank_core.stats.design import (
-    MOST_QUERIES,
     Design,
     Goal,
     Variances,
@@ -35,7 +34,7 @@ from sweeps.plan.flags import MODES, SEARCH
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
 from sweeps.plan.next_command import changed, confirming
 from sweeps.plan.terminal import say
-from sweeps.report.drawing import INK, WIDTH, draw, new_figure, style
+from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
@@ -54,10 +53,6 @@ _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without
 
 
 NUMBERS = {
-    "sd-query": "instead of a pilot: the SD over queries of the true difference of two systems",
-    "sd-seed": "that of a system's mean over training runs",
-    "sd-residual": "that between training runs on one query, beyond the two above",
-    "seed-correlation": "with --paired-seeds and given deviations: of the means of paired runs",
     "gpu-hours": "budget (core-hours without a GPU): the best designs for it",
     "seconds-per-seed": "of a device, to train one seed",
     "seconds-per-query": "of a device, to score a test query",
@@ -88,53 +83,41 @@ class DesignPlan:
     floor: float
     power: dict[tuple[int, int], float]  # {(seeds per system, queries): power}
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
-    costs: Costs | None = None
-    budget: float = math.inf  # device-hours
-    designs: tuple[Design, ...] = ()  # the best one for each number of configurations
-    recommended: Design | None = None
-    pilot: Sweep | None = None
-    components: SweepComponents | None = None  # of the pilot
-    command: str = ""  # that runs the recommended design
-
-    @property
-    def has_budget(self) -> bool:
-        """True if the device-hours are limited."""
-        return math.isfinite(self.budget)
+    pilot: Sweep
+    components: SweepComponents  # of the pilot
+    costs: Costs | None  # where the device-hours are limited
+    budget: float  # device-hours
+    designs: tuple[Design, ...]  # the best one for each number of configurations
+    recommended: Design | None
 
 
 def main(argv: Sequence[str]) -> int:
-    """Plan seeds and queries from the variances of a pilot, or from given standard deviations."""
+    """Plan seeds and queries from the variances of a pilot."""
     given = _parser().parse_args(argv)
     if given.out is not None:
         if given.out.suffix.lower() not in FORMATS:
             raise BadInput(f"--out must end in {' or '.join(FORMATS)}, got {given.out.name}")
         check_writable("the folder of --out", given.out.parent)
-    budget = math.inf if given.gpu_hours is None else given.gpu_hours
-    if not budget > 0:
-        raise BadInput(f"--gpu-hours > 0 must hold, got {budget}")
-    variances = _given_variances(given)
-    sweep = _pilot(given) if variances is None else None
-    baseline = _baseline(sweep, given.baseline) if sweep else ""
-    alpha, family = (sweep.alpha, _family(sweep, baseline)) if sweep else (0.05, 1)
+    if given.gpu_hours is not None and given.gpu_hours <= 0:
+        raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
+    sweep = _pilot(given)
+    baseline = _baseline(sweep, given.baseline)
     goal = Goal(
         given.delta,
-        alpha=alpha if given.alpha is None else given.alpha,
+        alpha=sweep.alpha if given.alpha is None else given.alpha,
         power=given.power,
-        family_size=family if given.family is None else given.family,
+        family_size=given.family or _family(sweep, baseline),
     )
-    sizes: dict[str, Any] = {
-        "costs": _costs(sweep, given.seconds_per_seed, given.seconds_per_query),
-        "num_configurations": given.family and given.family + 1,
-        "budget": budget,
-        "num_queries": given.queries,
-    }
-    if variances is not None:
-        planned = plan(variances, goal, **sizes)
-    elif sweep is not None:
-        paired = given.paired_seeds
-        planned = pilot_plan(sweep, goal, baseline=baseline, paired_seeds=paired, **sizes)
-    if math.isfinite(budget) and planned.costs is None:
-        raise BadInput(_no_costs(planned))
+    planned = plan(
+        sweep,
+        goal,
+        baseline=baseline,
+        paired_seeds=given.paired_seeds,
+        num_queries=given.queries,
+        num_configurations=given.family and given.family + 1,
+        costs=_costs(sweep, given),
+        budget=given.gpu_hours or math.inf,
+    )
     say(design_text(planned), end="")
     if given.out is not None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -147,9 +130,9 @@ def _parser() -> Parser:
     parser = Parser("ranksweep design", main.__doc__, epilog=SOURCES)
     add = parser.add_argument
     help_ = "the folder or URI of one sweep, or systems, given as to compare"
-    add("pilot", nargs="*", metavar="PILOT", help=help_)
+    add("pilot", nargs="+", metavar="PILOT", help=help_)
     add("--delta", type=float, required=True, help="the true difference to find, such as .01")
-    add("--alpha", type=float, help="default: the pilot's, or .05")
+    add("--alpha", type=float, help="default: the pilot's")
     add("--power", type=float, default=0.8, help="default: %(default)s")
     add("--family", type=int, metavar="N", help="comparisons that share alpha (default: pilot's)")
     add("--queries", type=int, metavar="N", help="of the comparison; default: the pilot's")
@@ -162,23 +145,6 @@ def _parser() -> Parser:
         add(f"--{name}", type=float, help=text, metavar="X")
     add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
     return parser
-
-
-def _given_variances(given: argparse.Namespace) -> Variances | None:
-    """The standard deviations of the command line; None where a pilot has them."""
-    values = {"--sd-query": given.sd_query, "--sd-seed": given.sd_seed}
-    values |= {"--sd-residual": given.sd_residual}
-    if given.pilot and not any(value is not None for value in values.values()):
-        return None
-    missing = [name for name, value in (values | {"--queries": given.queries}).items()
-               if value is None]  # fmt: skip
-    if missing or given.pilot:
-        raise BadInput(
-            f"a plan needs a PILOT, or all of {', '.join(values)}, --queries without one; "
-            f"{f'missing: {missing[0]}' if missing else f'got {given.pilot[0]} as well'}"
-        )
-    variances = Variances(given.sd_query, given.sd_seed, given.sd_residual)
-    return variances.pairing(given.seed_correlation or 0.0) if given.paired_seeds else variances
 
 
 def _pilot(given: argparse.Namespace) -> Sweep:
@@ -225,7 +191,7 @@ def _family(sweep: Sweep, baseline: str) -> int:
     return compared[0].family_size if compared and sweep.correction != "none" else 1
 
 
-def pilot_plan(
+def plan(
     sweep: Sweep,
     goal: Goal,
     *,
@@ -233,72 +199,30 @@ def pilot_plan(
     paired_seeds: bool = False,
     num_queries: int | None = None,
     num_configurations: int | None = None,
-    **sizes: Any,
+    costs: Costs | None = None,
+    budget: float = math.inf,
 ) -> DesignPlan:
     """The plan from the primary measure of a pilot, with its seed SD at the upper limit.
 
     By default it has the pilot's number of configurations and the judged queries of its collection.
-    Its command is the pilot's with other flags. `sizes` are costs and budget of `plan`.
+    Designs need costs.
     """
+    if goal.power <= goal.alpha:
+        raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
+    if num_queries is not None and num_queries < 2:
+        raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
     scored = set(sweep.scores["cell"])
     cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
     if baseline not in cells:
         raise unknown("baseline", baseline, cells)
     matrix = score_matrix(sweep.scores, measure=sweep.primary, cells=cells)
-    Q = len(matrix.query_ids)
     judged = sweep.collection.get("num_queries", {}).get(sweep.split, 0)
     pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
-    planned = plan(
-        planned_variances(matrix, assurance=ASSURANCE, **pairing),
-        goal,
-        num_queries=num_queries or Q,
-        available=num_queries or max(Q, judged),
-        num_configurations=num_configurations or len(cells),
-        **sizes,
-    )
-    planned = replace(planned, pilot=sweep, components=sweep_components(matrix, **pairing))
-    if planned.recommended is None or not sweep.command or sweep.third_party:
-        return planned
-    return replace(planned, command=_command(sweep, planned.recommended, planned, len(cells)))
-
-
-def plan(
-    variances: Variances,
-    goal: Goal,
-    *,
-    num_queries: int,
-    available: int | None = None,
-    costs: Costs | None = None,
-    num_configurations: int | None = None,
-    budget: float = math.inf,
-) -> DesignPlan:
-    """The whole plan; `available` is the number of judged queries."""
-    if goal.power <= goal.alpha:
-        raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
-    if num_queries < 2:
-        raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
-    Q, most, K = num_queries, available or num_queries, num_configurations or 2
+    variances = planned_variances(matrix, assurance=ASSURANCE, **pairing)
+    Q, K = num_queries or len(matrix.query_ids), num_configurations or len(cells)
+    most = num_queries or max(Q, judged)
     limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size}
-    least = floor(variances, num_queries=Q, **limits)
-    seeds = seeds_needed(variances, goal, num_queries=Q)
-    parts = sorted({max(2, most // part) for part in _PARTS})
-    found = (
-        []
-        if costs is None
-        else [
-            best_design(
-                variances,
-                goal,
-                num_configurations=number,
-                queries=[Q] if number == 2 < K else parts,  # a confirmation has the sweep's
-                training_cost=costs.training / 3600,
-                query_cost=costs.query / 3600,
-                budget=budget,
-            )
-            for number in sorted({2, max(2, K // 2), K, 2 * K})
-        ]
-    )
-    designs = tuple(design for design in found if design is not None)
+    designs = _designs(variances, goal, Q, most, K, costs, budget) if costs else []
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
     return DesignPlan(
@@ -306,9 +230,9 @@ def plan(
         variances=variances,
         num_queries=Q,
         available=most,
-        seeds=seeds,
-        queries=_queries_for(variances, goal, seeds, 2 * Q * (least / goal.delta) ** 2),
-        floor=least,
+        seeds=seeds_needed(variances, goal, num_queries=Q),
+        queries={S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)},
+        floor=floor(variances, num_queries=Q, **limits),
         power={
             (S, size): planned_power(variances, goal, num_seeds=S, num_queries=size)
             for S in SEEDS
@@ -317,35 +241,45 @@ def plan(
         detectable={
             S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
         },
+        pilot=sweep,
+        components=sweep_components(matrix, **pairing),
         costs=costs,
         budget=budget,
-        designs=designs,
+        designs=tuple(designs),
         recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
 
 
-def _queries_for(
-    variances: Variances, goal: Goal, seeds: float, twice_the_floor: float
-) -> dict[int, float]:
-    """{seeds per system: queries needed}; where numbers of them do not suffice, also for the seeds
-    that do on twice the queries of the floor, which leave the seeds half of the variance."""
-    queries = {S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)}
-    if math.isinf(min(seeds, *queries.values())):
-        more = math.ceil(min(twice_the_floor, MOST_QUERIES))
-        enough = seeds_needed(variances, goal, num_queries=more)
-        if enough < math.inf:
-            queries[int(enough)] = queries_needed(variances, goal, num_seeds=int(enough))
-    return queries
+def _designs(
+    variances: Variances, goal: Goal, Q: int, most: int, K: int, costs: Costs, budget: float
+) -> list[Design]:
+    """The best design within the budget for 2, K / 2, K and 2K configurations. One of two confirms
+    the winner on the sweep's Q queries, others may have up to `most`."""
+    parts = sorted({max(2, most // part) for part in _PARTS})
+    designs = [
+        best_design(
+            variances,
+            goal,
+            num_configurations=number,
+            queries=[Q] if number == 2 < K else parts,
+            training_cost=costs.training / 3600,
+            query_cost=costs.query / 3600,
+            budget=budget,
+        )
+        for number in sorted({2, max(2, K // 2), K, 2 * K})
+    ]
+    return [design for design in designs if design is not None]
 
 
-def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) -> str:
+def command_of(planned: DesignPlan, design: Design) -> str:
     """The pilot's command with the sizes of a design: all of its configurations, a random sample of
-    them, or its winner and baseline trained again."""
+    them, or its winner and baseline trained again. Of other pilots the flags that a sweep needs."""
+    sweep, num_cells = planned.pilot, planned.components.num_cells
+    more = ["--num-seeds", str(design.num_seeds), "--max-gpu-hours", f"{planned.budget:g}"]
+    if not sweep.command or sweep.third_party:
+        return f"any sweep with {shlex.join(more)}"
     confirmation = design.num_configurations == 2 < num_cells
     drawn = not confirmation and design.num_configurations < num_cells
-    more = ["--num-seeds", str(design.num_seeds)]
-    if planned.has_budget:
-        more += ["--max-gpu-hours", f"{planned.budget:g}"]
     if confirmation:
         command = changed(sweep.command, without=["max_gpu_hours"])
         return command_in(sweep.directory, confirming(command, add=more))
@@ -361,50 +295,39 @@ def _command(sweep: Sweep, design: Design, planned: DesignPlan, num_cells: int) 
 
 
 def design_text(planned: DesignPlan) -> str:
-    """The plan as text: what it rests on, the counts, and one table."""
+    """The plan as text: what it rests on, the counts, one table, and the design to run."""
     lines = [line for text in _origin(planned) for line in wrapped(text)]
     lines += ["", *_goal_lines(planned), ""]
-    lines += _design_table(planned) if planned.has_budget else _power_table(planned)
-    return "\n".join([*lines, "", *_recommendation(planned), ""])
+    if planned.costs is None:
+        lines += _power_table(planned)
+    else:
+        lines += [*_design_table(planned, planned.costs), "", *_recommendation(planned)]
+    return "\n".join([*lines, ""])
 
 
 def draw_plan(planned: DesignPlan, path: Path) -> None:
-    """Contours of the power over queries and seeds, at round levels and at the goal's."""
-    goal, Q, seeds = planned.goal, planned.num_queries, range(SEEDS[0], SEEDS[-1] + 1)
+    """The power over queries, a line for each number of seeds, and the goal's power."""
+    goal, Q = planned.goal, planned.num_queries
     queries = sorted({max(2, round(float(size))) for size in np.geomspace(Q / 5, 5 * Q, 25)})
-    power = [
-        [planned_power(planned.variances, goal, num_seeds=S, num_queries=size) for size in queries]
-        for S in seeds
-    ]
-    area = queries, list(seeds), np.array(power)
     with style():
         figure = new_figure(WIDTH, 3.8)
         axes = figure.add_subplot()
-        # Up to 1 of 1.6: lines and numbers must be legible on the darkest.
-        axes.contourf(*area, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6)
-        levels = sorted({0.5, 0.9, 0.95} - {goal.power})
-        for drawn in (
-            axes.contour(*area, levels=levels, colors=INK, linewidths=0.7),
-            axes.contour(*area, levels=[goal.power], colors=INK, linewidths=2.2),
-        ):
-            axes.clabel(drawn, fmt=lambda level: f"{100 * level:g}%", fontsize=8)
+        colours = colormaps["viridis"](np.linspace(0.85, 0, len(SEEDS)))
+        for S, colour in zip(SEEDS, colours, strict=True):
+            power = [
+                planned_power(planned.variances, goal, num_seeds=S, num_queries=size)
+                for size in queries
+            ]
+            axes.plot(queries, power, color=colour, label=f"{S} seeds")
+        axes.axhline(goal.power, color=INK, linewidth=0.8, linestyle=(0, (5, 3)))
         axes.axvline(Q, color=INK, linewidth=0.8, linestyle=(0, (5, 3)))
         axes.set_xscale("log")
         ticks = sorted({size for _, size in planned.power})
         axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
         axes.minorticks_off()
-        axes.set_xlabel("queries")
-        axes.set_yticks(SEEDS)
-        axes.set_ylabel("seeds per system")
-        axes.set_title(
-            f"Power to find {goal.delta:g}"
-            f"{f' in {planned.pilot.primary}' if planned.pilot else ''}"
-            f"{', paired seeds' if planned.variances.paired else ''} "
-            f"(alpha {goal.alpha:g}, family of {goal.family_size})",
-            fontsize=9,
-            loc="left",
-        )
-        drawing = draw(figure, name="power", description="contours of the power")
+        axes.set(xlabel="queries", ylim=(0, 1), ylabel=f"power to find {goal.delta:g}")
+        legend(figure, 3)
+        drawing = draw(figure, name="power", description="the power over queries and seeds")
     is_svg = path.suffix.lower() == ".svg"
     path.write_bytes(drawing.svg.encode() if is_svg else drawing.png)
 
@@ -417,8 +340,6 @@ def _origin(planned: DesignPlan) -> list[str]:
         f"{variances.seed:.4f} between training runs{pairs}, {variances.residual:.4f} between runs "
         f"on one query, {variances.difference:.4f} of systems' differences per query."
     )
-    if sweep is None or planned.components is None:
-        return [f"Standard deviations as given: {deviations}"]
     parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
     lines = [
         f"Pilot{'' if sweep.third_party else f' {sweep.name}'}: {sweep.primary} on "
@@ -466,18 +387,12 @@ def _power_table(planned: DesignPlan) -> list[str]:
         "Power by seeds per system and queries. Detectable: the difference found with "
         f"{100 * planned.goal.power:g}% power on {planned.num_queries:,} queries."
     )
-    if any(power[S, Q] > power[S, more] + 0.005 for S in SEEDS for Q, more in pairwise(queries)):
-        words += (
-            " With few seeds power can fall as queries increase: seeds then dominate the variance, "
-            "which leaves the test fewer degrees of freedom."
-        )
     return [*wrapped(words), *terminal_lines(table([*heading, "detectable"], rows))]
 
 
-def _design_table(planned: DesignPlan) -> list[str]:
+def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
     """The designs within the budget."""
-    goal, costs = planned.goal, planned.costs
-    assert costs is not None
+    goal = planned.goal
     words = (
         f"Designs to find {goal.delta:g} with {100 * goal.power:g}% power for {planned.budget:g} "
         f"{costs.unit}-hours. A seed takes {costs.training:,.4g} {costs.unit}-seconds of training "
@@ -502,38 +417,24 @@ def _design_table(planned: DesignPlan) -> list[str]:
 
 
 def _recommendation(planned: DesignPlan) -> list[str]:
-    """The design with most configurations that reaches the goal, its cost and its command."""
-    goal, costs, best = planned.goal, planned.costs, planned.recommended
-    if costs is None:
-        why = _no_costs(planned)
-        return wrapped(f"{why[0].upper()}{why[1:]}.")
+    """The design with most configurations that reaches the goal, and its command."""
+    best = planned.recommended
     if best is None and planned.designs:
         least = min(_detectable(planned, design) for design in planned.designs)
         return wrapped(
-            f"None of them reaches {100 * goal.power:g}% power: on at most {planned.available:,} "
-            f"queries they detect differences of {least:.4f} at best."
+            f"None of them reaches {100 * planned.goal.power:g}% power: on at most "
+            f"{planned.available:,} queries they detect differences of {least:.4f} at best."
         )
     if best is None:
-        return [] if planned.has_budget else ["No number of seeds is enough."]
-    flags = f"--num-seeds {best.num_seeds}"
-    flags += f" --max-gpu-hours {planned.budget:g}" if planned.has_budget else ""
+        return []
     words = (
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
-        f"{best.num_queries:,} queries, {best.cost:,.3g} {costs.unit}-hours ({costs.source}):"
+        f"{best.num_queries:,} queries:"
     )
-    lines = [*wrapped(words), planned.command or f"any sweep with {flags}"]
-    if planned.command and "--confirm" not in shlex.split(planned.command):
+    lines = [*wrapped(words), command := command_of(planned, best)]
+    if planned.pilot.command and "--confirm" not in shlex.split(command):
         lines += wrapped("It reuses finished trials of the pilot with the same settings and seeds.")
     return lines
-
-
-def _no_costs(planned: DesignPlan) -> str:
-    if planned.pilot is not None and planned.pilot.smoke_test:
-        return "a smoke test is no pilot: run the sweep first"
-    return (
-        "the cost of a design needs --seconds-per-seed and --seconds-per-query, or a finished "
-        "sweep as the PILOT"
-    )
 
 
 def _detectable(planned: DesignPlan, design: Design) -> float:
@@ -547,13 +448,20 @@ def _detectable(planned: DesignPlan, design: Design) -> float:
     )
 
 
-def _costs(sweep: Sweep | None, training: float | None, query: float | None) -> Costs | None:
-    """The costs of the flags, else those of the pilot's trials."""
-    if training is None and query is None:
-        return None if sweep is None else _measured_costs(sweep)
-    if training is None or query is None or min(training, query) < 0:
+def _costs(sweep: Sweep, given: argparse.Namespace) -> Costs | None:
+    """The costs of the flags, else those of the pilot's trials; None without a budget."""
+    training, query = given.seconds_per_seed, given.seconds_per_query
+    if (training is None) != (query is None) or min(training or 0, query or 0) < 0:
         raise BadInput("--seconds-per-seed and --seconds-per-query >= 0 need each other")
-    return Costs(training, query)
+    if given.gpu_hours is None:
+        return None
+    costs = Costs(training, query) if training is not None else _measured_costs(sweep)
+    if costs is None:
+        raise BadInput(
+            "--gpu-hours needs --seconds-per-seed and --seconds-per-query, or a finished sweep, "
+            "not a smoke test, as the PILOT"
+        )
+    return costs
 
 
 def _measured_costs(sweep: Sweep) -> Costs | None:

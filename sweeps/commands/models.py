@@ -1,6 +1,5 @@
-"""`ranksweep models`: every ranking system with its paper and its size over a backbone; or
-(`--profile NAME`) a paper's settings beside their source, and the deviations from it; or
-(`--markdown`) docs/models.md."""
+"""`ranksweep models`: every ranking system with its paper; or (`--profile NAME`) a paper's settings
+beside their source, and the deviations from it; or (`--markdown`) docs/models.md."""
 
 import inspect
 import sys
@@ -8,51 +7,26 @@ import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
-
-from rank_core.chunking.batches import NUM_SPECIAL
-from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.backbones import resolve_backbone
-from rank_core.errors import BadInput
-from rank_core.models import MODELS, check_model, model_class
-from rank_core.models.build import build_model
-from rank_core.models.list_rankers import ListRanker
+from rank_core.models import MODELS, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import announced
-from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser
-from sweeps.plan.experiment import suited
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
-from sweeps.plan.terminal import columns, say, shortened, terminal_columns, wrapped
+from sweeps.plan.terminal import columns, terminal_columns, wrapped
 
 TEXTS = tomllib.loads(Path(__file__).with_name("models_page.toml").read_text(encoding="utf-8"))
 PAPERS: dict[str, str] = TEXTS["papers"]
 """{paper as in models and profiles: title, venue and arXiv number}."""
-QUERY_TOKENS = 32
-HEADINGS = ("model", "paper", "parameters", "tokens/doc")
-PAPER, VALUE = 24, 20  # most columns
-
-
-@dataclass(frozen=True)
-class ZooEntry:
-    """A system of the zoo."""
-
-    name: str
-    paper: str
-    parameters: int | None = None  # None: no trained weights
-    tokens_per_document: int | None = None  # encoder tokens of the longest document
-    refused: str = ""  # why it cannot use the backbone; empty where it can
+VALUE = 20  # most columns of a setting's value
 
 
 def main(argv: Sequence[str]) -> int:
     """List every ranking system, or the settings of a paper beside their source."""
     parser = Parser("ranksweep models", main.__doc__)
     add = parser.add_argument
-    add("--backbone", default="tiny-docs", metavar="ID|DIR", help="of sizes (default %(default)s)")
     add("--profile", metavar="NAME", help=f"print a paper's settings: {', '.join(PROFILES)}")
     add("--markdown", action="store_true", help="print docs/models.md")
     arguments = parser.parse_args(argv)
@@ -62,40 +36,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments.profile is not None:
         print(profile_text(profile(arguments.profile)))
         return 0
-    backbone = resolve_backbone(arguments.backbone)
-    entries = [zoo_entry(name, backbone) for name in [*MODELS, *announced("model")]]
-    print(_table(entries))
-    print()
-    say(f"tokens/doc: encoder tokens of the longest document; backbone {backbone.name}")
-    for entry in entries:
-        if entry.refused:
-            say(f"{entry.name}: {entry.refused}")
+    kinds = {name: model_class(name) for name in [*MODELS, *announced("model")]}
+    rows = [(name, kind.label, kind.paper) for name, kind in kinds.items()]
+    print(_text([("model", "in tables", "paper"), *rows], "lll"))
     return 0
-
-
-def zoo_entry(name: str, backbone: Backbone) -> ZooEntry:
-    """The system `name` over a backbone, with windows that it accepts."""
-    kind = model_class(name)
-    if issubclass(kind, ListRanker):
-        return ZooEntry(name, kind.paper)
-    config = TrialConfig().override({"model.name": name, "model.backbone": backbone.name})
-    config = config.override(suited(config, backbone))
-    try:
-        check_model(config, backbone)
-    except BadInput as error:
-        return ZooEntry(name, kind.paper, refused=str(error))
-    model = build_model(config, backbone, init_seed=0)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return ZooEntry(name, kind.paper, parameters, _tokens(kind, config, backbone))
-
-
-def _tokens(kind: type[Ranker], config: TrialConfig, backbone: Backbone) -> int:
-    """Encoder tokens of a document of the greatest length that the settings allow."""
-    length = config.chunking.max_document_tokens
-    text = {"d": np.full(length, backbone.sep_id + 1, dtype=np.int32)}
-    reader = kind.reader(config, backbone, text)  # type: ignore[arg-type]
-    query = np.full(QUERY_TOKENS, backbone.sep_id + 1, dtype=np.int32)
-    return sum(len(chunk.text) + QUERY_TOKENS + NUM_SPECIAL for chunk in reader.chunks(query, "d"))
 
 
 def profile_text(stated: Profile) -> str:
@@ -123,15 +67,6 @@ def _beside(stated: Stated) -> list[tuple[str, str, str]]:
         (name, ", ".join(value) if isinstance(value, tuple) else str(value), words)
         for name, (value, words) in stated.items()
     ]
-
-
-def _table(entries: Sequence[ZooEntry]) -> str:
-    rows: list[tuple[str, ...]] = [HEADINGS]
-    for entry in entries:
-        sizes = (entry.parameters, entry.tokens_per_document)
-        shown = ("-" if size is None else f"{size:,}" for size in sizes)
-        rows.append((entry.name, shortened(entry.paper, PAPER), *shown))
-    return "\n".join(columns(rows, "llrr"))
 
 
 def _text(rows: Sequence[Sequence[str]], align: str) -> str:

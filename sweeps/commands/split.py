@@ -1,4 +1,4 @@
-"""`ranksweep split`: train, dev and test, or folds, from one file of judgments."""
+"""`ranksweep split`: train, dev and test from one file of judgments."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rank_core.data.folds import FEW_QUERIES, SALT, divided, fold_parts
+from rank_core.data.folds import FEW_QUERIES, SALT, divided
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
 from rank_core.data.readers import Fields, documents, kind_of, parse_fields
 from rank_core.data.trec import write_qrels, write_queries, write_run
@@ -22,7 +22,6 @@ NEEDED = {"qrels": "judgments", "queries": "their queries", "docs": "documents",
 OPTIONS = {
     "shares": "A,B,C of train, dev, test (default: 80,10,10; with --test: 90,10)",
     "test": "judgments of the test split",
-    "folds": "number of folds, each a collection: DIR/fold1 .. foldN",
     "salt": f"salt of the hash (default: {SALT})",
     "run": "first stage for all queries (default: BM25)",
     "fields": "field names, THEIRS=OURS: id=doc_id,body=text",
@@ -30,14 +29,12 @@ OPTIONS = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Divide judged queries into train, dev and test, or into folds, and write them as a
-    collection. The SHA-256 of a query's text and the salt decides its split, on every machine and
-    with any other queries. Files are of any kind in docs/data.md; ir:ID is an ir_datasets id.
-    Documents are linked, not copied."""
+    """Divide judged queries into train, dev and test, and write them as a collection. The SHA-256
+    of a query's text and the salt decides its split, on every machine and with any other queries.
+    Files are of any kind in docs/data.md; ir:ID is an ir_datasets id. Documents are linked."""
     parser = Parser("ranksweep split", main.__doc__)
     for name, text in (NEEDED | OPTIONS).items():
-        kind = int if name == "folds" else str
-        parser.add_argument(f"--{name}", required=name in NEEDED, type=kind, help=text)
+        parser.add_argument(f"--{name}", required=name in NEEDED, help=text)
     given = parser.parse_args(argv, Namespace(salt=SALT))
     folder, fields = Path(given.to).absolute(), parse_fields(given.fields) if given.fields else {}
     if folder.exists():
@@ -48,30 +45,25 @@ def main(argv: Sequence[str]) -> int:
     of_test, test = _judged(given.test, texts, fields) if given.test else ({}, {})
     if shared := qrels.keys() & of_test.keys():
         raise BadInput(f"--test judges query {min(shared)!r}, which --qrels judges as well")
-    collections = _parts(given, queries, test)
+    parts = divided(queries, _shares(given), given.salt) | ({"test": list(test)} if test else {})
     run = dict(named_run(given.run)) if given.run else {}
     with new_folder(folder) as unfinished:
-        for home, parts in collections.items():
-            for split, ids in parts.items():
-                (place := unfinished / home / split).mkdir(parents=True)
-                write_queries(place / "queries.tsv", {q: (queries | test)[q] for q in ids})
-                write_qrels(place / "qrels.trec", {q: (qrels | of_test)[q] for q in ids})
-                if run:
-                    ranked = {q: run[q] for q in ids if q in run}
-                    write_run(place / "first-stage.run.gz", ranked, tag="first-stage")
-        _place_documents(given.docs, unfinished, list(collections), fields)
-        facts = ("salt", "folds", "shares", "qrels", "test")
+        for split, ids in parts.items():
+            (place := unfinished / split).mkdir()
+            write_queries(place / "queries.tsv", {q: (queries | test)[q] for q in ids})
+            write_qrels(place / "qrels.trec", {q: (qrels | of_test)[q] for q in ids})
+            if run:
+                ranked = {q: run[q] for q in ids if q in run}
+                write_run(place / "first-stage.run.gz", ranked, tag="first-stage")
+        _place_documents(given.docs, unfinished, fields)
+        facts = ("salt", "shares", "qrels", "test")
         write_json(unfinished / "split.json", {name: vars(given)[name] for name in facts})
-    for home, parts in collections.items():
-        named = ["--collection", str(folder / home)]
-        named += ["--fields", given.fields] if given.fields else []
-        sizes = ", ".join(f"{split} {len(ids)}" for split, ids in parts.items())
-        say(f"{folder / home}: {sizes} queries\n    {ours('doctor', *named)}")
-        if given.folds is None and min(len(parts[name]) for name in ("dev", "test")) < FEW_QUERIES:
-            warn(
-                f"fewer than {FEW_QUERIES} dev or test queries detect no real difference: give "
-                "them more by --shares, or test all queries with evaluation.folds=5"
-            )
+    named = ["--collection", str(folder), *(["--fields", given.fields] if given.fields else [])]
+    sizes = ", ".join(f"{split} {len(ids)}" for split, ids in parts.items())
+    say(f"{folder}: {sizes} queries\n    {ours('doctor', *named)}")
+    if min(len(parts[name]) for name in ("dev", "test")) < FEW_QUERIES:
+        few = f"fewer than {FEW_QUERIES} dev or test queries detect no real difference"
+        warn(f"{few}: raise their --shares, or test all queries with evaluation.folds=5")
     return 0
 
 
@@ -82,37 +74,25 @@ def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, 
     return judged, {query_id: text for query_id, text in texts.items() if query_id in judged}
 
 
-def _parts(
-    given: Namespace, queries: dict[str, str], test: dict[str, str]
-) -> dict[str, dict[str, list[str]]]:
-    """{folder: {split: its query_ids}}; "." where there are no folds."""
-    if given.folds is not None:
-        if given.test or given.shares is not None:
-            raise BadInput("--folds divides all queries alike and excludes --test and --shares")
-        folds = fold_parts(queries, given.folds, given.salt)
-        return {f"fold{n}": parts for n, parts in enumerate(folds, start=1)}
-    names = ("train", "dev") if test else ("train", "dev", "test")
-    text = given.shares if given.shares is not None else "90,10" if test else "80,10,10"
-    shares: dict[str, float] = {}
+def _shares(given: Namespace) -> dict[str, float]:
+    names = ("train", "dev") if given.test else ("train", "dev", "test")
+    text = given.shares if given.shares is not None else "90,10" if given.test else "80,10,10"
     with suppress(ValueError):
         shares = dict(zip(names, map(float, text.split(",")), strict=True))
-    if not shares or not all(0 < share < math.inf for share in shares.values()):
-        raise BadInput(f"--shares must be numbers above 0 of {', '.join(names)}, got {text!r}")
-    return {".": divided(queries, shares, given.salt) | ({"test": list(test)} if test else {})}
+        if all(0 < share < math.inf for share in shares.values()):
+            return shares
+    raise BadInput(f"--shares must be numbers above 0 of {', '.join(names)}, got {text!r}")
 
 
-def _place_documents(docs: str, folder: Path, homes: Sequence[str], fields: Fields) -> None:
-    """Link the documents into each collection; those of an ir_datasets id are written once."""
+def _place_documents(docs: str, folder: Path, fields: Fields) -> None:
+    """Link the documents into the collection; those of an ir_datasets id are written."""
     source, path = source_of(docs, "docs"), Path(docs).absolute()
     if source is not None:
-        path = folder / homes[0] / "docs.jsonl"
-        with path.open("w", encoding="utf-8") as file:
+        with (folder / "docs.jsonl").open("w", encoding="utf-8") as file:
             for doc_id, text in source.documents():
                 file.write(json.dumps({"doc_id": doc_id, "text": text}, ensure_ascii=False) + "\n")
-        homes, path = homes[1:], Path("..") / homes[0] / "docs.jsonl"
-    elif not kind_of(path):
+        return
+    if not kind_of(path):
         raise BadInput(f"{docs} must be a file of documents, .jsonl[.gz] (docs/data.md)")
-    else:
-        next(documents(path, fields), None)  # raises for unknown names of fields
-    for home in homes:
-        (folder / home / f"docs{kind_of(path)}").symlink_to(path)
+    next(documents(path, fields), None)  # raises for unknown names of fields
+    (folder / f"docs{kind_of(path)}").symlink_to(path)

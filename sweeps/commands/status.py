@@ -25,7 +25,6 @@ INTERRUPTED, DAMAGED = "interrupted", "damaged"
 SETTLED = (*USED, TrialStatus.DIVERGED, TrialStatus.STOPPED)  # the same command repeats none
 WATCH_SECONDS = 5.0
 WAIT_SECONDS = 1800.0  # for a sweep to begin
-SILENT_SECONDS = 180.0  # longer than between two reports of trials or to notice Ray's end
 FIELD = 12  # width of the first column of the upper part
 
 
@@ -125,7 +124,7 @@ def status_text(snapshot: Snapshot, *, now: float, width: int, height: int | Non
     lost = list(_losses(snapshot, width))
     if lost:
         below += ["", *lost]
-    for name, text in _next_steps(snapshot, now):
+    for name, text in _next_steps(snapshot):
         short = len(text) <= width - FIELD
         below += ["", f"{name:<{FIELD}}{text}"] if short else ["", name, text]
     room = None if height is None else height - len(above) - len(below) - 2
@@ -163,17 +162,7 @@ def _driver(snapshot: Snapshot, now: float) -> str:
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
         return "none: the sweep has ended" if ended else "none: the sweep is incomplete"
     driver = snapshot.driver
-    state = f"running, process {driver.pid} on {driver.host}, for {duration(now - driver.since)}"
-    silent = _silence(snapshot, now)
-    return f"{state}; silent for {duration(silent)}" if silent else state
-
-
-def _silence(snapshot: Snapshot, now: float) -> float:
-    """Seconds since a running driver recorded anything; 0 below `SILENT_SECONDS`."""
-    if snapshot.driver is None or snapshot.news is None:
-        return 0.0
-    silent = now - max(snapshot.news.time, snapshot.driver.since)
-    return silent if silent > SILENT_SECONDS else 0.0
+    return f"running, process {driver.pid} on {driver.host}, for {duration(now - driver.since)}"
 
 
 def _counts(snapshot: Snapshot) -> str:
@@ -242,15 +231,14 @@ def _losses(snapshot: Snapshot, width: int) -> Iterator[str]:
         yield from textwrap.wrap(names, width, initial_indent="    ", subsequent_indent="    ")
 
 
-def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
+def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Labelled paths and commands to copy; no command is needed while a driver runs."""
     if snapshot.report:
         yield "report", snapshot.report
     if snapshot.failures and any(trial.status == "failed" for trial in snapshot.trials):
         yield "tracebacks", snapshot.failures
     if snapshot.driver:
-        silent = "read the driver's output; Ctrl-C loses nothing, the same command resumes"
-        yield "next", silent if _silence(snapshot, now) else "nothing: the sweep is running"
+        yield "next", "nothing: the sweep is running"
         return
     # A budget removes trials from the plan.
     unfinished = any(trial.status not in SETTLED for trial in snapshot.trials)

@@ -1,10 +1,8 @@
 """`ranksweep verify FILE.zip`: every number of a bundle, recomputed from its runs and judgments."""
 
-import argparse
 import json
 import math
 import re
-import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +35,7 @@ from sweeps.commands.bundle import (
     wrong_sums,
 )
 from sweeps.plan.command_line import Parser
-from sweeps.plan.terminal import numbered, say
+from sweeps.plan.terminal import say
 from sweeps.store.records import RESULT, SCORES, TRIALS, Records, State
 from sweeps.store.scores import SCORE_COLUMNS, TEXTS, as_categories, read_scores
 from sweeps.store.sweep_file import FILE, INTERPOLATED, SweepFile, find_sweep, read_sweep_file
@@ -98,7 +96,7 @@ def _manifest(folder: Path) -> Manifest:
     content = json.loads((folder / MANIFEST).read_bytes())
     if content["format"] != FORMAT:
         raise BadInput(f"{MANIFEST} has format {content['format']}, of another ranksweep")
-    return Manifest(**content | {"authors": tuple(content["authors"])})
+    return Manifest(**content)
 
 
 def _judgments(names: Sequence[str], fields: Fields | None) -> Qrels:
@@ -162,7 +160,7 @@ def _damage(records: Records, state: State) -> str:
 
 
 def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str]) -> Iterator[str]:
-    """What the description states against the settings of its trials and against its command."""
+    """The labels of the description against the settings of its trials."""
     own, groups = {}, {cell.cell: cell.group for cell in sweep.cells}
     for name in names:
         cut = TrialConfig().override(json.loads(records.read(name, "config.json"))).chunking
@@ -173,15 +171,6 @@ def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str
         usual = own.get(one.cell, one.label)
         if one.label != usual and one.label in own.values():
             yield f"the label {shown(one.label)} is another cell's, {one.cell} is {usual}"
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--alpha", type=float, default=SweepFile.alpha)
-    parser.add_argument("--num-seeds", type=int, default=len(sweep.seeds))
-    given, _ = parser.parse_known_args(shlex.split(sweep.command))
-    if (given.alpha, given.num_seeds) != (sweep.alpha, len(sweep.seeds)):
-        yield (
-            f"alpha {sweep.alpha:g} and {numbered(len(sweep.seeds), 'seed')}, the command has "
-            f"{given.alpha:g} and {given.num_seeds}"
-        )
 
 
 def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame) -> None:

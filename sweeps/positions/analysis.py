@@ -38,6 +38,8 @@ from sweeps.positions.rsv import (
     word_chunks,
 )
 
+MOST_DOCUMENTS = 20_000  # whose lengths are counted
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,7 +48,6 @@ class Settings:
     window: int = 50  # of a chunk
     num_bins: int = 10  # of relative positions
     first: int = 512  # words of a first window, marked in figures and counted in the summary
-    max_documents: int = 20_000  # whose lengths are counted; 0: all
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,7 @@ def analyse(
 def _length_summary(
     collection: Collection, pairs: Sequence[RelevantPair], settings: Settings
 ) -> dict[str, float]:
-    most, first = settings.max_documents, settings.first
-    step = max(1, -(-len(collection.documents) // most)) if most else 1
+    first, step = settings.first, max(1, -(-len(collection.documents) // MOST_DOCUMENTS))
     relevant = {pair.doc_id: pair.text for pair in pairs}
     counted = (collection.documents[name] for name in islice(collection.documents, 0, None, step))
     summary: dict[str, float] = {}

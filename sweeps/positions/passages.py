@@ -10,7 +10,6 @@ the passage apart. Here runs of other characters are one space, so a new line br
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ SUBSTRING, SUBSEQUENCE = "substring", "subsequence"
 LEAST_SUBSTRING, LEAST_SUBSEQUENCE = 0.8, 0.7  # of the passage's characters
 STRETCH, STEP = 1.2, 0.1  # of the passage's characters
 
+MOST_BINS = 20  # of a histogram
 _OTHER = re.compile(r"[\W_]")
 
 
@@ -118,21 +118,13 @@ def position_histogram(positions: Sequence[Position]) -> Histogram:
     places = [match.places for match in matched]
     longest = max(places, default=1)
     most = int(np.percentile(places, 95)) if places else 1
-    width = _width_for(most)
-    edges = np.arange(0, most + width, width)
+    edges = np.linspace(0, most, min(MOST_BINS, most) + 1)
     closed = np.append(edges[:-1], max(longest, edges[-1]))
     counts, _ = np.histogram([position.word_start for position in matched], bins=closed)
     expected = np.zeros(len(edges) - 1)
     for number in places:
         expected += np.diff(np.minimum(closed, number)) / number
     return Histogram(edges, counts, expected, open_end=bool(longest > edges[-1]))
-
-
-def _width_for(largest: int, num_bins: int = 20) -> int:
-    """A round width (1, 2, 5, 10, 20, ...) that cuts 0 to `largest` into at most `num_bins`."""
-    widths = (factor * 10**power for power in count() for factor in (1, 2, 5))
-    found: int = next(width for width in widths if largest < width * num_bins)
-    return found
 
 
 class Match(NamedTuple):

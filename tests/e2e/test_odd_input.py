@@ -304,7 +304,7 @@ def _names(words: list[str]) -> tuple[str, ...]:
 
 COMMANDS = {
     "design": ("--delta", "--alpha", "--power", "--family", "--gpu-hours", "--out", "--baseline"),
-    "derive": ("--k", "--strides", "--max-chunks", "--aggregators"),
+    "derive": ("--k", "--aggregators"),
     "sync": ("--tracking-uri",),
     "models": ("--profile",),
     "report": ("--bogus",),
@@ -351,7 +351,6 @@ def stopped_before_launch(monkeypatch) -> None:
     monkeypatch.setattr("sweeps.scaling.connect", none)
     monkeypatch.setattr("sweeps.positional_bias.analyse", none)
     monkeypatch.setattr("sweeps.commands.mlflow_commands.send", none)
-    monkeypatch.setattr("sweeps.commands.models.build_model", none)
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from rank_core.stats.compare import Slot
 from rank_core.stats.multiplicity import CORRECTIONS
 from sweeps.commands.compare.output import (
     SYNTAX,
@@ -36,9 +35,9 @@ SOURCES = """SYSTEM is a source, or NAME=source1,source2,source3 for several tra
     has it) where it holds several, FILE:NAME for one of them,
   the output of trec_eval -q or ir_measures -q,
 or the folder or URI of a sweep (DIR: its cells are systems; DIR:LABEL is one of them), the folder
-that an earlier comparison wrote (--out), mlflow:EXPERIMENT, mlflow:EXPERIMENT:SYSTEM or runs:/ID
-(--tracking-uri). A pattern in quotes names its files: 'NAME=runs/maxp.*.run'; a file by itself
-is a system with its name."""
+that an earlier comparison wrote (--out), mlflow:EXPERIMENT or runs:/ID (--tracking-uri).
+A pattern in quotes names its files: 'NAME=runs/maxp.*.run'; a file by itself is a system with its
+name."""
 """The sources of `compare` and `design`."""
 
 EPILOG = f"""{SOURCES} With several query sets (--qrels dl19=FILE --qrels dl20=FILE) the queries are
@@ -48,15 +47,13 @@ or one per set with {SET} in its name: 'maxp=runs/{SET}/maxp.*.run'."""
 
 LISTS = (
     ("qrels", "FILE", "judgments, which runs need; repeated as NAME=FILE for several query sets"),
-    ("baseline", "NAME", "default: the first system. May be repeated: each has its letter. "
-     "SYSTEM=NAME is the baseline of that system alone; all of these share a letter"),
+    ("baseline", "NAME", "default: the first system; may be repeated: each has its letter"),
     ("deterministic", "NAME", "a system without training, such as BM25, whose only run this is; "
      "may be repeated"),
 )  # fmt: skip
 SWITCHES = {
-    "apart": "every query set is a separate collection with its own columns, and the average gain "
-    "over all is shown; sets named dl/2019 and dl/2020 are pooled as dl. The k-th run of a "
-    "system must be the same training run everywhere",
+    "apart": "every query set has its own columns, and the average gain over all is shown; the "
+    "k-th run of a system must be the same training run everywhere",
     "paired-seeds": "seed i of every system shares its randomness (initialisation, order of the "
     "data, negatives) with seed i of the others: differences are tested seed by seed",
     "all-pairs": "test every pair of systems too (pairs.csv)",
@@ -77,14 +74,13 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
     if given.out is not None:
         check_writable("--out", given.out)
-    for text in given.measures:
-        if len(given.systems) < 2 and glob.glob(text.rpartition("=")[2].partition(",")[0]):
-            raise BadInput(f"--measures took {text} for a measure: give the systems before it")
+    if twice := [name for name in given.baseline if given.baseline.count(name) > 1]:
+        raise BadInput(f"--baseline names a system once, got {twice[0]!r} twice")
     sets = query_sets_of(given.qrels)
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
-        baselines=baselines_of(given.baseline),
+        baselines=given.baseline,
         command=ours("compare", *argv),
         **{name: vars(given)[name] for name in OPTIONS},
     )
@@ -94,8 +90,7 @@ def main(argv: Sequence[str]) -> int:
         say("\n".join(pairs_text(comparison.analysis, pairs)))
     if given.out is not None:
         write_files(comparison, given.out, pairs, compact=given.compact)
-        page = given.out / "index.html"
-        say(f"Page: {page}" if comparison.sweep.baseline else f"Tables: {given.out}")
+        say(f"Page: {given.out / 'index.html'}")
     return 0
 
 
@@ -107,8 +102,7 @@ def _parser() -> Parser:
         add(f"--{name}", action="append", default=[], metavar=metavar, help=text)
     for name, text in SWITCHES.items():
         add(f"--{name}", action="store_true", help=text)
-    shown = f"default: {' '.join(MEASURES)} for runs, all that the files have for values; "
-    shown += "COLLECTION=MEASURE is a measure of that collection alone"
+    shown = f"default: {' '.join(MEASURES)} for runs, all that the files have for values"
     add("--measures", nargs="+", default=(), metavar="MEASURE", help=shown)
     add("--alpha", type=float, default=0.05, help="default: %(default)s")
     corrected = "of p, over all comparisons of a measure (default: %(default)s)"
@@ -172,29 +166,6 @@ def query_sets_of(arguments: Sequence[str]) -> dict[str, Path]:
             raise BadInput(f"a query set must be named once, got {name!r} twice")
         sets[name] = Path(file)
     return sets
-
-
-def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
-    """The baselines of the letters: each `NAME` has a letter, all `SYSTEM=NAME` share another."""
-    own: dict[str, str] = {}
-    slots: list[Slot] = []
-    for text in arguments:
-        system, equals, name = text.partition("=")
-        if not equals:
-            if text in slots:
-                raise BadInput(f"a baseline is named once, got {text!r} twice")
-            slots.append(text)
-            continue
-        if not system or not name:
-            raise BadInput(f"a baseline is NAME or SYSTEM=NAME, got {text!r}")
-        if system == name:
-            raise BadInput(f"a system cannot be its own baseline, got {text!r}")
-        if system in own:
-            raise BadInput(f"a system can have one baseline of its own, got two for {system!r}")
-        if not own:
-            slots.append(own)
-        own[system] = name
-    return tuple(slots)
 
 
 def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from rank_core.seeding import generator
-from rank_core.stats.compare import Comparison, Slot, compare_pairs
+from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened
@@ -21,12 +21,7 @@ from sweeps.report.conclusions import conclusions, paired_t_test
 from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
-from sweeps.report.results import (
-    json_text,
-    paper_table,
-    shared_results,
-    table_files,
-)
+from sweeps.report.results import paper_table
 from sweeps.report.results_table import PAIRED, average_text
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table, next_lines, p_columns
@@ -56,7 +51,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     lines = wrapped(
         f"{len(comparison.seeds)} systems, {len(comparison.runs)} runs, "
         f"{sum(len(query_set.qrels) for query_set in sets)} queries of {where}; "
-        f"{_baseline_words(sweep.slots)}."
+        f"{_baseline_words(comparison)}."
     )
     if compact:
         lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
@@ -145,19 +140,19 @@ def write_files(
         "notes": [*comparison.analysis.notes, *notes],
         "pairs": [dataclasses.asdict(pair) for pair in pairs],
     }
-    drawn: dict[str, Any] = {"label": "tab:comparison", "notes": notes, "compact": compact}
-    if comparison.sweep.baseline:
-        queries = moved_queries(comparison.analysis)
-        files = report_files(comparison.analysis, queries=queries, more=more, **drawn)
-    else:  # each system has a baseline of its own: no difference is drawn
-        results = json_text(shared_results(comparison.analysis) | more)
-        texts = {**table_files(comparison.analysis, **drawn), "results.json": results}
-        files = {name: text.encode() for name, text in texts.items()}
+    files = report_files(
+        comparison.analysis,
+        queries=moved_queries(comparison.analysis),
+        more=more,
+        label="tab:comparison",
+        notes=notes,
+        compact=compact,
+    )
     files[SCORES] = values.getvalue()
     if pairs:
         files["pairs.csv"] = _pairs_csv(pairs).encode()
     write_all(folder, files)
-    for name in {"index.html", QUERY_PAGE, "pairs.csv"} - files.keys():
+    for name in {QUERY_PAGE, "pairs.csv"} - files.keys():
         (folder / name).unlink(missing_ok=True)  # of an earlier comparison
 
 
@@ -167,9 +162,6 @@ def _origins(comparison: RunComparison) -> dict[str, Any]:
     for run in comparison.runs:
         places = {query_set: part.where for query_set, part in run.on.items()}
         systems.setdefault(run.system, {})[run.seed] = places
-    collections: dict[str, list[str]] = {}
-    for one in comparison.query_sets:
-        collections.setdefault(one.collection, []).append(one.name)
     return {
         "systems": systems,
         "qrels": {
@@ -177,7 +169,6 @@ def _origins(comparison: RunComparison) -> dict[str, Any]:
             for one in comparison.query_sets
             if one.where
         },
-        "collections": collections,
         "tied_scores": comparison.tied,
     }
 
@@ -198,12 +189,9 @@ def _pairs_csv(pairs: Sequence[TestedPair]) -> str:
     return csv_text(PAIR_COLUMNS, ([row[name] for name in PAIR_COLUMNS] for row in rows))
 
 
-def _baseline_words(slots: Sequence[Slot]) -> str:
-    """`baseline firstp`, or the baselines of all letters."""
-    named = [
-        slot if isinstance(slot, str) else f"own ({', '.join(map(': '.join, slot.items()))})"
-        for slot in slots
-    ]
+def _baseline_words(comparison: RunComparison) -> str:
+    """`baseline firstp`, or `baselines a firstp, b bm25`."""
+    named = [str(name) for name in comparison.sweep.slots]
     if len(named) == 1:
         return f"baseline {named[0]}"
     return "baselines " + ", ".join(map(" ".join, zip(ascii_lowercase, named, strict=False)))
@@ -219,8 +207,7 @@ def _averages(analysis: Analysis) -> list[str]:
     ]
     if not rows:
         return []
-    over = _baseline_words(sweep.slots[:1]).removeprefix("baseline ")
-    head = f"Average gain over {over}: mean of {len(sweep.measures)} columns"
+    head = f"Average gain over {sweep.slots[0]}: mean of {len(sweep.measures)} columns"
     heading = ("system", f"avg. gain [{level_text(sweep.alpha)} interval]")
     return ["", *wrapped(head), *terminal_lines(table(heading, rows, "ll"))]
 

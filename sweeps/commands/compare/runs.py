@@ -1,10 +1,9 @@
 """The report's analysis of a third party's systems, given as runs or as per-query values.
 
-A system is a cell; its k-th training run is its k-th seed. A column is a measure on a collection,
-and a collection is a query set or several pooled sets.
+A system is a cell; its k-th training run is its k-th seed. A column is a measure on all query sets,
+which are pooled, or on one of them.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +18,6 @@ from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
 from rank_core.files import file_sha256
 from rank_core.records import Qrels, Run
-from rank_core.stats.compare import Slot
 from rank_core.stats.matrix import SEPARATOR
 from sweeps.commands.compare.sources import (
     Source,
@@ -77,7 +75,6 @@ class QuerySet:
     name: str
     qrels: Qrels
     where: str = ""  # of its judgments; "" without any
-    collection: str = ""  # sets of one collection are pooled
     columns: Mapping[str, str] = field(default_factory=dict)  # {measure: column of the table}
 
 
@@ -109,7 +106,7 @@ def compare_runs(
     systems: Systems,
     qrels: Judgments | Mapping[str, Judgments] | None = None,
     *,
-    baselines: Sequence[Slot] = (),
+    baselines: Sequence[str] = (),
     measures: Sequence[str] = (),
     alpha: float = 0.05,
     correction: str = "holm",
@@ -124,44 +121,58 @@ def compare_runs(
 ) -> RunComparison:
     """Test every system against its baselines, on the judged queries or on those of its values.
 
-    `qrels` are needed for runs; several query sets are pooled as one collection; with `apart` each
-    is a collection of its own, except that `dl/2019` and `dl/2020` are both sets of `dl`. The first
-    system is the baseline unless others are named. `deterministic` names systems (BM25) that can
-    have only one run; with `paired_seeds` run i of every other system shares its randomness with
-    run i of the others. `margin` is a difference without practical importance; `ties` is one of
-    `TIES`; `digits` are those of tables; `measures` default to `MEASURES`, or to those of the
-    values; `command` is stored with the results.
+    `qrels` are needed for runs; several query sets are pooled, or with `apart` compared one by one.
+    `ties` is one of `TIES`; `command` is stored with the results; `sweeps.compare` describes the
+    other options.
     """
-    _check_separate(systems)
-    by_system = {name: [*_loaded(name, own, tracking_uri)] for name, own in systems.items()}
-    if len(systems) < 2:
-        given = ", ".join(systems) or "none"
-        raise BadInput(f"a comparison needs two systems or more, got {given}")
-    slots = tuple(baselines) or (next(iter(systems)),)
-    _check_named(systems, slots, deterministic, ties)
+    by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
+    names = [*by_system]
+    if len(names) < 2:
+        raise BadInput(f"a comparison needs two systems or more, got {', '.join(names) or 'none'}")
+    baselines = tuple(baselines) or (names[0],)
+    _check_names("baseline", baselines, names)
+    _check_names("deterministic system", deterministic, names)
+    _check_names("rule for ties", [ties], TIES)
     runs = [run for own in by_system.values() for run in own]
     fixed = _fixed(by_system, deterministic)
-    sets = _with_columns(_judged(qrels) or [_own_queries(runs)], measures, runs, apart=apart)
-    scores, trials, notes = _measured(runs, sets, ties)
-    notes += _warnings(runs, [] if measures else sets)
+    sets = _judged(qrels) or [_own_queries(runs)]
+    sets = _with_columns(sets, measures or _shared_measures(runs), apart=apart)
+    scores, trials, notes = _measured(runs, sets, ties, apart=apart)
+    notes += [] if measures else _not_shown(runs, sets)
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
-    sweep = _sweep(
-        runs,
-        sets,
-        ties,
-        slots=slots,
+    sweep = Sweep(
+        folder=Path(),
+        name="comparison",
+        question=_question(names, baselines[0]),
+        slots=baselines,
         deterministic=fixed,
         alpha=alpha,
         correction=correction,
         rope=margin,
+        cells=tuple(Cell(name, name) for name in names),
         trials=trials,
         scores=scores,
+        third_party=True,
         paired_seeds=paired_seeds,
+        tie_policy=TIES[ties] if "ties" in trials else GIVEN,
         command=command,
         digits=digits,
         notes=tuple(notes),
+        **_of_sets(runs, sets, ties, apart=apart),
     )
     return RunComparison(runs, sets, analyse(sweep))
+
+
+def _of_sets(
+    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, *, apart: bool
+) -> dict[str, Any]:
+    """What a sweep has of its query sets: columns, collections, judgments and ranked lists."""
+    collections = {one.name if apart else "": tuple(one.columns.values()) for one in sets}
+    columns = tuple(column for own in collections.values() for column in own)
+    facts: dict[str, Any] = {"collections": collections, "measures": columns}
+    if len(sets) == 1 and sets[0].where:
+        facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
+    return facts | {"primary": columns[0], "split": _split(sets, apart=apart)}
 
 
 def _fixed(
@@ -173,39 +184,6 @@ def _fixed(
         for name, own in by_system.items()
         if name in declared
         or (len(own) == 1 and all(part.deterministic for part in own[0].on.values()))
-    )
-
-
-def _check_named(
-    systems: Systems, slots: Sequence[Slot], deterministic: Collection[str], ties: str
-) -> None:
-    for slot in slots:
-        named = [slot] if isinstance(slot, str) else [*slot.values(), *slot]
-        _check_names("baseline", named, systems)
-    _check_names("deterministic system", deterministic, systems)
-    _check_names("rule for ties", [ties], TIES)
-
-
-def _sweep(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, **fields: Any) -> Sweep:
-    """The systems in the report's terms, with `fields` of a sweep."""
-    names = list(seeds_of(runs))
-    collections = {one.collection: tuple(one.columns.values()) for one in sets}
-    columns = tuple(column for own in collections.values() for column in own)
-    judged = sets[0] if len(sets) == 1 and sets[0].where else None
-    return Sweep(
-        folder=Path(),
-        name="comparison",
-        question=_question(names, fields["slots"][0]),
-        split=_split(sets),
-        measures=columns,
-        primary=columns[0],
-        cells=tuple(Cell(name, name) for name in names),
-        collections=collections,
-        third_party=True,
-        tie_policy=TIES[ties] if "ties" in fields["trials"] else GIVEN,
-        lists=_lists(runs, ties) if judged else {},
-        qrels=judged.qrels if judged else None,
-        **fields,
     )
 
 
@@ -223,20 +201,6 @@ def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
             raise unknown(kind, name, known)
 
 
-def _check_separate(systems: Systems) -> None:
-    """A file is one run of one system; equal contents of two systems are a finding, with p = 1."""
-    owner: dict[tuple[str, Path], str] = {}
-    for system, runs in systems.items():
-        for run in runs:
-            for name, source in (run if isinstance(run, Mapping) else {"": run}).items():
-                if isinstance(source, str | Path):
-                    key = name, Path(source).resolve()
-                    if key in owner:
-                        both = f"{owner[key]} and {system} both contain {source}"
-                        raise BadInput(f"{both}: a copy is not another training run")
-                    owner[key] = system
-
-
 def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListReader]:
     """{(system, seed): its ranked lists}, of runs on a single query set, read again."""
 
@@ -251,19 +215,15 @@ def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListRe
     }
 
 
-def _question(names: Sequence[str], baseline: Slot) -> str:
+def _question(names: Sequence[str], baseline: str) -> str:
     """The title of the page."""
-    if not isinstance(baseline, str):
-        return "Which systems are better than their baselines?"
     others = [name for name in names if name != baseline]
     if len(others) == 1:
         return f"Is {others[0]} better than {baseline}?"
     return f"Which systems are better than {baseline}?"
 
 
-def _loaded(
-    system: str, sources: Sequence[RunSource], tracking_uri: str | None
-) -> Iterator[SystemRun]:
+def _loaded(system: str, sources: Sequence[RunSource], tracking_uri: str | None) -> list[SystemRun]:
     """The runs of a system; those without seeds of their own are numbered from 1."""
     runs: list[dict[str, TrainingRun]] = []
     for number, source in enumerate(sources, start=1):
@@ -279,8 +239,8 @@ def _loaded(
     seeds = [next(iter(run.values())).seed for run in runs]
     if None in seeds or len(set(seeds)) < len(seeds):
         seeds = list(range(1, len(runs) + 1))
-    for seed, run in sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0]):
-        yield SystemRun(system, seed, run)
+    by_seed = sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0])
+    return [SystemRun(system, seed, run) for seed, run in by_seed]
 
 
 def _runs_of(
@@ -360,15 +320,10 @@ def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
     return shared if len(shared) <= _MOST_MEASURES else shared[:_TAKEN]
 
 
-def _warnings(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[str]:
-    """The first warning, with the number of runs that have one too, and a note on measures that the
-    columns of the sets leave out."""
-    found = list(dict.fromkeys(p.warning for run in runs for p in run.on.values() if p.warning))
-    if found:
-        yield f"Warning: {found[0]}{f' (as {len(found) - 1} other runs)' if found[1:] else ''}."
+def _not_shown(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[str]:
+    """A note on measures of the values that the columns leave out."""
     given = next((run.first.measures for run in runs if run.first.values is not None), ())
-    left = [name for name in given if all(name not in one.columns for one in sets)]
-    if sets and left:
+    if left := [name for name in given if name not in sets[0].columns]:
         yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
 
 
@@ -392,54 +347,30 @@ def _pairs(runs: Sequence[SystemRun]) -> Iterator[str]:
 
 
 def _with_columns(
-    sets: Sequence[QuerySet], measures: Sequence[str], runs: Sequence[SystemRun], *, apart: bool
+    sets: Sequence[QuerySet], measures: Sequence[str], *, apart: bool
 ) -> list[QuerySet]:
-    """The sets as one collection, or as one for each part of a name before a slash, with the
-    columns of their collection."""
-    names = [(one.name.rpartition("/")[0] or one.name) if apart else "" for one in sets]
-    columns = _columns(measures or _shared_measures(runs), list(dict.fromkeys(names)))
-    for name in columns:
-        own = [one for one, of in zip(sets, names, strict=True) if of == name]
-        if (count := sum(len(one.qrels) for one in own)) < 2:
-            where = ", ".join(one.where or "the given values" for one in own)
+    """The sets with the columns of each: its own, or those of all pooled sets."""
+    keys = dict.fromkeys(map(measure_key, measures))  # of NDCG@10, of ndcg_cut_10
+    for pooled in [[one] for one in sets] if apart else [sets]:
+        if (count := sum(len(one.qrels) for one in pooled)) < 2:
+            where = ", ".join(one.where or "the given values" for one in pooled)
             raise BadInput(f"{where}: a test needs two judged queries or more, found {count}")
+    own = apart and len(sets) > 1
     return [
-        replace(one, collection=name, columns=columns[name])
-        for one, name in zip(sets, names, strict=True)
+        replace(one, columns={key: f"{one.name} {key}" if own else key for key in keys})
+        for one in sets
     ]
 
 
-def _columns(measures: Sequence[str], collections: Sequence[str]) -> dict[str, dict[str, str]]:
-    """{collection: {measure: its column}}; `NAME=MEASURE` is for one collection, `MEASURE` for
-    all."""
-    columns: dict[str, dict[str, str]] = {name: {} for name in collections}
-    for text in measures:
-        collection, equals, measure = text.partition("=")
-        if not equals or "(" in collection:  # the = of a setting: AP(rel=2)
-            collection, equals, measure = "", "", text
-        if equals:
-            _check_names("collection of a measure", [collection], columns)
-        key = measure_key(measure)  # of NDCG@10, of ndcg_cut_10
-        for name in [collection] if equals else columns:
-            columns[name][key] = f"{name} {key}" if len(columns) > 1 else key
-    if without := [name for name, own in columns.items() if not own]:
-        raise BadInput(f"every collection needs a measure, {', '.join(without)} has none")
-    return columns
-
-
-def _split(sets: Sequence[QuerySet]) -> str:
-    """The query sets with their sizes: `dl19 (43) + dl20 (45)` are pooled; a comma separates
-    collections."""
+def _split(sets: Sequence[QuerySet], *, apart: bool) -> str:
+    """The query sets with their sizes, joined by + where they are pooled."""
     if len(sets) == 1:
         return sets[0].name or "the given values"
-    texts: dict[str, list[str]] = {}
-    for one in sets:
-        texts.setdefault(one.collection, []).append(f"{one.name} ({len(one.qrels)})")
-    return ", ".join(" + ".join(own) for own in texts.values())
+    return (", " if apart else " + ").join(f"{one.name} ({len(one.qrels)})" for one in sets)
 
 
 def _measured(
-    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str
+    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, *, apart: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """The values of every run on the judged queries of every set, a measure under the name of its
     column, a query of pooled sets as `set/query_id`; a row for every run, with its ties where it is
@@ -447,21 +378,15 @@ def _measured(
     ranked = any(part.ranking for run in runs for part in run.on.values())
     for one in sets if ranked else ():
         check_measures(list(one.columns), [one.qrels])
-    pooled = Counter(one.collection for one in sets)
     tables, trials = [], []
     answered: set[str] = set()
     lost: dict[str, list[str]] = {}  # {note: the runs it is about}
-    # {(system, query set): {place: ranking, or hash of values}}
-    seen: dict[tuple[str, str], dict[str, Run | str]] = {}
+    seen: dict[tuple[str, str], list[tuple[str, Run | str]]] = {}  # of a system on a set
     for run in runs:
         tied = 0
         for part, own in _parts(run, sets):
             ranking = None if part.ranking is None else part.ranking()
-            content: Run | str | None = ranking
-            if content is None and Path(part.where).is_file():
-                content = file_sha256(Path(part.where))
-            if content is not None:
-                _check_differs(part.where, content, seen.setdefault((run.system, own[0].name), {}))
+            _check_differs(part, ranking, seen.setdefault((run.system, own[0].name), []))
             for one in own:
                 if ranking is None:
                     table = _given_values(part, one)
@@ -469,9 +394,8 @@ def _measured(
                     kept = _ranked(part.where, ranking, one)
                     tied += _num_tied(kept, ties)
                     table = per_query(one.qrels, _strict(kept, ties), list(one.columns))
-                if pooled[one.collection] > 1:
-                    name = one.name.removeprefix(f"{one.collection}/")
-                    table["query_id"] = f"{name}{SEPARATOR}" + table["query_id"].astype(str)
+                if len(sets) > 1 and not apart:
+                    table["query_id"] = f"{one.name}{SEPARATOR}" + table["query_id"].astype(str)
                 measure = table["measure"].map(one.columns)
                 tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
             queries = set(ranking or () if part.values is None else part.values["query_id"])
@@ -538,15 +462,20 @@ def _given_values(part: TrainingRun, judged: QuerySet) -> pd.DataFrame:
     return columns.melt(var_name="measure", value_name="value", ignore_index=False).reset_index()
 
 
-def _check_differs(where: str, content: Run | str, earlier: dict[str, Run | str]) -> None:
+def _check_differs(
+    part: TrainingRun, ranking: Run | None, seen: list[tuple[str, Run | str]]
+) -> None:
     """Refuse a copy of another run of the system. Equal values in files that differ are refused by
     `score_matrix` where chance cannot explain them."""
-    for place, other in earlier.items():
-        if place != where and content == other:
+    is_file = ranking is None and Path(part.where).is_file()
+    content = file_sha256(Path(part.where)) if is_file else ranking
+    for place, other in seen:
+        if content is not None and content == other:
             raise BadInput(
-                f"the runs of a system must differ, but {where} has the content of {place}"
+                f"the runs of a system must differ, but {part.where} has the content of {place}"
             )
-    earlier[where] = content
+    if content is not None:
+        seen.append((part.where, content))
 
 
 def _ranked(where: str, run: Run, judged: QuerySet) -> Run:

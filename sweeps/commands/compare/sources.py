@@ -64,13 +64,6 @@ _SUMMARY = "all"  # trec_eval's and ir_measures' query id of the mean
 _NO_MEASURES = {"query", "system", "seed", "split", "rank", "iteration", "q0", "query_set"}
 _NO_MEASURES |= {*COLUMNS["query"]}
 """Columns of numbers that are no measures, in a table with a column per measure."""
-_SHARES = frozenset(
-    "AP Bpref ERR IPrec Judged P R RBP RR Rprec SetAP SetF SetP SetR Success alpha_nDCG infAP nDCG "
-    "nERR8 nERR9 nERR10 nERR11".split()
-)
-"""Measures, without cutoff and settings, whose values are between 0 and 1."""
-_ROUNDING = 1e-6
-MOST_COLUMNS = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +75,6 @@ class TrainingRun:
     values: pd.DataFrame | None = None  # query_id, measure, value; measures by `measure_key`
     seed: int | None = None  # None where the source has no seeds
     deterministic: bool = False
-    warning: str = ""  # of values that cannot be, with file and line
 
     @property
     def name(self) -> str:
@@ -199,36 +191,26 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
 
 
 def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["MlflowRun", str]]:
-    """(run, path of its table) of `runs:/ID[/PATH]`, `mlflow:EXPERIMENT[:SYSTEM]`."""
-    name = where.removeprefix(EXPERIMENT)
+    """(run, path of its table) of `runs:/ID[/PATH]` or `mlflow:EXPERIMENT`."""
     if where.startswith(RUN):
         run_id, _, artifact = where.removeprefix(RUN).partition("/")
         if not (artifact := artifact or _table_of(client, run_id)):
             raise BadInput(f"{where} has no {', '.join(TABLES)}; name its table: {where}/PATH")
         yield client.get_run(run_id), artifact
         return
-    experiment, system = client.get_experiment_by_name(name), ""
-    if experiment is None and ":" in name:
-        base, _, system = name.rpartition(":")
-        experiment = client.get_experiment_by_name(base)
-    if experiment is None:
+    name = where.removeprefix(EXPERIMENT)
+    if (experiment := client.get_experiment_by_name(name)) is None:
         raise unknown("experiment", name, [known.name for known in client.search_experiments()])
-    systems: set[str] = set()
     finished = partial(
         client.search_runs,
         [experiment.experiment_id],
         filter_string="attributes.status = 'FINISHED'",
         order_by=["attributes.start_time"],
     )
-    for run in every_page(finished):
-        if artifact := _table_of(client, run.info.run_id):
-            systems.add(_system_of(run))
-            if system in ("", _system_of(run)):
-                yield run, artifact
-    if not systems:
+    tables = [(run, _table_of(client, run.info.run_id)) for run in every_page(finished)]
+    if not any(artifact for _, artifact in tables):
         raise BadInput(f"{where}: none of its finished runs has {', '.join(TABLES)}")
-    if system and system not in systems:
-        raise unknown(f"system of {EXPERIMENT}{experiment.name}", system, systems)
+    yield from ((run, artifact) for run, artifact in tables if artifact)
 
 
 def _system_of(run: "MlflowRun") -> str:
@@ -248,15 +230,15 @@ def _of_file(path: Path, named: str = "") -> Held:
     where = named or str(path)
     with open_content(path) as content:
         is_parquet = content.read(4) == b"PAR1"
-    if is_parquet:
-        return _held(_parquet(path), where, f"{where}, row ")
-    number, line = next(read_lines(path), (0, ""))
-    if line.lstrip().startswith(("{", "[")):
-        return _held(_json(path), where, f"{where}, row ")
+    number, line = (0, "") if is_parquet else next(read_lines(path), (0, ""))
+    if is_parquet or line.lstrip().startswith(("{", "[")):
+        return _held(_parquet(path) if is_parquet else _json(path), where, f"{where}, row ")
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
     header = [name.strip(' "').lower() for name in line.split(separator)]
     if {*header} & {*COLUMNS["query"]}:
-        _check_header(header, f"{path}:{number}")
+        if twice := [name for name in header if name and header.count(name) > 1]:
+            law = f"the columns must differ, found {shown(twice[0])} twice"
+            raise BadInput(f"{path}:{number}: {law}")
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
@@ -270,14 +252,6 @@ def _of_file(path: Path, named: str = "") -> Held:
     return _held(_delimited(path, r"\s+", columns), where, f"{where}:")
 
 
-def _check_header(names: list[str], where: str) -> None:
-    if len(names) > MOST_COLUMNS:
-        raise BadInput(f"{where}: at most {MOST_COLUMNS:,} columns, found {len(names):,}")
-    for name in names:
-        if name and names.count(name) > 1:
-            raise BadInput(f"{where}: the columns must differ, found {shown(name)} twice")
-
-
 def _parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
@@ -286,21 +260,15 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 def _json(path: Path) -> pd.DataFrame:
-    """{"columns": [...], "data": [...]} as MLflow writes tables, a list of records, or a record a
-    line."""
-    lines = [line for _, line in read_lines(path)]
+    """{"columns": [...], "data": [...]} as MLflow writes tables, or a list of records."""
     try:
-        try:
-            whole = json.loads("\n".join(lines))
-        except ValueError:
-            whole = [json.loads(line) for line in lines]
-        if isinstance(whole, dict) and {"columns", "data"} <= whole.keys():
+        whole = json.loads("\n".join(line for _, line in read_lines(path)))
+        if isinstance(whole, dict):
             return pd.DataFrame(whole["data"], columns=whole["columns"])
-        records = whole if isinstance(whole, list) else [whole]
-        if any(isinstance(v, list | dict) for record in records for v in dict(record).values()):
+        if any(isinstance(v, list | dict) for record in whole for v in dict(record).values()):
             raise TypeError("its values must be texts and numbers, not lists and objects")
-        return pd.DataFrame(records)
-    except (ValueError, TypeError, RecursionError) as error:
+        return pd.DataFrame(whole)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadInput(f"{path}: not a table in JSON: {error}") from None
 
 
@@ -407,16 +375,7 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
     if {"document", "score"} <= set(frame.columns):
         run = _run(frame, row)
         return TrainingRun(where, ranking=lambda: run, seed=seed)
-    values = _values(frame, row)
-    keyed = _keyed(values)
-    out = keyed["measure"].map(lambda name: re.split("[@(]", name)[0] in _SHARES)
-    out &= ~keyed["value"].between(-_ROUNDING, 1 + _ROUNDING)
-    warning = ""
-    for at in np.flatnonzero(out)[:1]:
-        line, more = keyed.iloc[at], f", as {out.sum() - 1} more" if out.sum() > 1 else ""
-        warning = f"{row}{values.index[at]}: {line['measure']} is between 0 and 1, query "
-        warning += f"{line['query_id']} has {line['value']:g}{more}"
-    return TrainingRun(where, values=keyed, seed=seed, warning=warning)
+    return TrainingRun(where, values=_keyed(_values(frame, row)), seed=seed)
 
 
 def _run(frame: pd.DataFrame, row: str) -> Run:

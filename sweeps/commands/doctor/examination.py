@@ -4,17 +4,14 @@ gets what every sweep needs: the collection and its tokens."""
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from rank_core.chunking.batches import tokenize_queries
-from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.data.folds import FEW_QUERIES
-from rank_core.data.spans import FILE, relevant_spans, spans_file
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
@@ -22,7 +19,7 @@ from rank_core.evaluate import check_measures
 from rank_core.models import check_model, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.records import Collection, Split
-from rank_core.settings.config import Chunking, Evaluation, TrialConfig, parse_setting
+from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
@@ -31,26 +28,7 @@ from sweeps.plan.trial_cost import chunk_statistics, few_steps
 
 CUT = ("chunking.window", "chunking.stride")
 LOW_RECALL = 0.7
-MUCH = 0.05
-"""Share of relevant text in no chunk above which a finding is a warning."""
 _EARLIER = (("dev", "train"), ("test", "train"), ("test", "dev"))
-
-
-class Passage(NamedTuple):
-    """The relevant text of one document for one query."""
-
-    query_id: str
-    doc_id: str
-    tokens: Span
-
-
-class Unseen(NamedTuple):
-    """Shares over relevant passages."""
-
-    text: float  # of their tokens in no chunk
-    whole: float  # of the passages without a token in a chunk
-    cut: float  # of the passages that no single chunk contains whole
-    start: float  # mean token at which they start
 
 
 def examine(arguments: argparse.Namespace) -> int:
@@ -105,7 +83,8 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         for name, split in collection.splits.items():
             yield recall(name, split, config.evaluation)
         yield from shared_queries(collection)
-        yield from coverage(config, inputs)
+        if not issubclass(model_class(config.model.name), ListRanker):
+            yield coverage(config, inputs)
         few, remedy = few_steps(config, inputs) if "train" in collection.splits else ("", "")
         if few:
             yield Finding("warning", f"training: {few}", "next to nothing is learned", remedy)
@@ -194,93 +173,19 @@ def _plain(queries: Mapping[str, str]) -> dict[str, str]:
     return {query_id: " ".join(text.casefold().split()) for query_id, text in queries.items()}
 
 
-def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
-    """For the configuration's window, stride, limits and model."""
-    model, chunking = model_class(config.model.name), config.chunking
-    if issubclass(model, ListRanker):
-        return
+def coverage(config: TrialConfig, inputs: Inputs) -> Finding:
+    """The finding on the text that a configuration reads: its window, stride, limits and model."""
+    chunking = config.chunking
     statistics = chunk_statistics(config, inputs)
     longer = float((inputs.tokens.lengths() > chunking.max_document_tokens).mean())
     name = (
         f"{config.model.name}, window {chunking.window}, stride {chunking.stride}, "
         f"max_document_tokens {chunking.max_document_tokens}"
     )
-    yield Finding(
+    return Finding(
         "ok" if statistics.coverage == 1 else "note",
         f"{name}: {statistics.chunks_per_document:.1f} chunks per document (most "
         f"{statistics.max_chunks}), {1 - statistics.coverage:.1%} of all tokens are never seen",
         f"{longer:.1%} of documents are longer than max_document_tokens" if longer else "",
         "raise chunking.max_document_tokens to read more of them" if longer else "",
     )
-    path = spans_file(config.collection, inputs.collection)
-    if path is None:
-        yield Finding("note", f"no {FILE}: whether windows miss relevant text is not known")
-        return
-    passages = relevant_passages(path, inputs)
-    if passages:
-        yield _relevant_finding(name, unseen(passages, inputs, chunking, model.first_chunk_only))
-
-
-def unseen(
-    passages: Sequence[Passage], inputs: Inputs, chunking: Chunking, first_only: bool
-) -> Unseen:
-    """Shares of the passages that are in no chunk of their documents."""
-    tokens = lost = gone = cut = 0
-    for _, doc_id, passage in passages:
-        chunks = document_spans(doc_id, len(inputs.tokens[doc_id]), chunking)
-        chunks = chunks[:1] if first_only else chunks
-        length = passage.end - passage.start
-        seen = seen_tokens(passage, chunks)
-        tokens, lost = tokens + length, lost + length - seen
-        gone += seen == 0
-        cut += not any(
-            chunk.start <= passage.start and passage.end <= chunk.end for chunk in chunks
-        )
-    count = len(passages)
-    start = sum(relevant.tokens.start for relevant in passages) / count
-    return Unseen(lost / max(1, tokens), gone / count, cut / count, start)
-
-
-def seen_tokens(passage: Span, chunks: Sequence[Span]) -> int:
-    """Tokens of the passage that are in at least one of the chunks, which are in order."""
-    seen, end = 0, passage.start
-    for chunk in chunks:
-        seen += max(0, min(chunk.end, passage.end) - max(chunk.start, end))
-        end = max(end, chunk.end)
-    return seen
-
-
-def _relevant_finding(name: str, shares: Unseen) -> Finding:
-    result = (
-        f"{shares.text:.1%} of relevant text is never seen; {shares.whole:.1%} of relevant "
-        f"passages not at all, {shares.cut:.1%} whole in no chunk (they start at token "
-        f"{shares.start:,.0f} on average)"
-    )
-    if shares.text == 0:
-        return Finding("ok", result)
-    return Finding(
-        "warning" if shares.text > MUCH else "note",
-        result,
-        "no model learns from text that it does not read",
-        "raise chunking.max_document_tokens or max_chunks, or use a model that reads all chunks",
-    )
-
-
-def relevant_passages(path: Path, inputs: Inputs) -> list[Passage]:
-    """The spans of relevant documents in tokens of the backbone; a span may be empty."""
-    documents = inputs.collection.documents
-    tokenizer = load_tokenizer(inputs.backbone.folder)
-    passages = []
-    for query_id, doc_id, start, end in relevant_spans(path, inputs.collection):
-        # A text at a time: the offsets of all would be larger than the collection.
-        offsets = tokenizer(
-            documents[doc_id],
-            add_special_tokens=False,
-            truncation=False,
-            return_offsets_mapping=True,
-            verbose=False,
-        )["offset_mapping"]
-        inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
-        span = Span(inside[0], inside[-1] + 1) if inside else Span(0, 0)
-        passages.append(Passage(query_id, doc_id, span))
-    return passages

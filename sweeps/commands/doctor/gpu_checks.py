@@ -1,7 +1,7 @@
 """`ranksweep doctor --gpu`: the tests of tests/gpu with their results and remedies.
 
 pytest runs them in a separate process, which a broken GPU may kill. Each test appends a line to a
-file when it ends (tests/gpu/conftest.py); the file is read as it grows.
+file when it ends (tests/gpu/conftest.py).
 """
 
 import json
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,23 +27,19 @@ CHECKS = ROOT / "tests" / "gpu"
 BLOCKS = ("facts", "same_numbers", "no_wait", "memory", "resume", "ray", "speed")
 """The files of tests/gpu, without test_, in their order."""
 MOST_SECONDS = 1200.0  # twice their duration; a GPU that hangs is killed then
-POLL_SECONDS = 0.2
 
 
 def check_gpu(json_file: Path) -> int:
     """Run the checks, print a table, write it to `json_file` and return the exit code."""
     _check_parts(json_file)
-    log = json_file.with_suffix(".log")
-    start, shown = time.monotonic(), ""
-    lines, findings = [], []
+    log, start = json_file.with_suffix(".log"), time.monotonic()
     print(f"checks of the GPU, about ten minutes; their output goes to {log}", flush=True)
-    for line in _results(log):
-        lines.append(line)
-        findings.append(_finding(line))
-        if line["block"] != shown:
-            shown = line["block"]
-            print(shown.replace("_", " "))
-        print_finding(findings[-1])
+    lines = _results(log)
+    findings = [_finding(line) for line in lines]
+    for number, (line, finding) in enumerate(zip(lines, findings, strict=True)):
+        if not number or line["block"] != lines[number - 1]["block"]:
+            print(line["block"].replace("_", " "))
+        print_finding(finding)
     seconds = time.monotonic() - start
     passed = sum(line["result"] == "ok" for line in lines)
     print(f"{passed} of {len(lines)} checks passed in {seconds:.0f} s: {verdict(findings)}")
@@ -65,13 +62,12 @@ def _check_parts(json_file: Path) -> None:
             raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {found.what}")
 
 
-def _results(log: Path) -> Iterator[dict[str, Any]]:
-    """A line for each check as it ends, then those that did not run because the process ended."""
+def _results(log: Path) -> list[dict[str, Any]]:
+    """A line for each check, at the end those that did not run because the process ended."""
     files = [str(CHECKS / f"test_{block}.py") for block in BLOCKS]
     # Without the project's options, whose plugins a GPU machine may lack.
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--import-mode=importlib"]
     command += ["-p", "no:cacheprovider", "-m", "gpu", "-rA", *files]
-    planned: list[dict[str, str]] = []
     with TemporaryDirectory(prefix="ranksweep-gpu-") as scratch, log.open("w") as output:
         results_file = Path(scratch, "told.jsonl")
         results_file.touch()
@@ -84,30 +80,20 @@ def _results(log: Path) -> Iterator[dict[str, Any]]:
             start_new_session=True,  # with its children
         )
         try:
-            for line in _lines(results_file, process):
-                if "planned" in line:
-                    planned = line["planned"]
-                    continue
-                same = [check for check in planned if check.items() <= line.items()]
-                planned = [check for check in planned if check not in same[:1]]
-                yield line
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(MOST_SECONDS)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
-    yield from _checks_not_run(planned, code)
-
-
-def _lines(results_file: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """The records of the file until the process ends or its time is up."""
-    until = time.monotonic() + MOST_SECONDS
-    with results_file.open() as file:
-        ended, begun = False, ""
-        while not ended:
-            ended = process.poll() is not None or time.monotonic() > until  # before the last read
-            *lines, begun = (begun + file.read()).split("\n")
-            yield from map(json.loads, lines)
-            time.sleep(POLL_SECONDS)
+        *whole, _begun = results_file.read_text().split("\n")
+    lines = [json.loads(line) for line in whole]
+    planned = [check for line in lines for check in line.get("planned", ())]
+    ended = [line for line in lines if "planned" not in line]
+    for line in ended:
+        same = [check for check in planned if check.items() <= line.items()]
+        planned = [check for check in planned if check not in same[:1]]
+    return [*ended, *_checks_not_run(planned, code)]
 
 
 def _checks_not_run(planned: list[dict[str, str]], code: int) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,6 @@ from rank_core.chunking.chunks import (
     BLOCK_COST,
     block_spans,
     chunk_spans,
-    coarser_ends,
     document_spans,
     mark_costs,
     span_counts,
@@ -71,20 +70,6 @@ def test_a_limit_on_chunks_keeps_that_many_in_document_order(overflow, limit):
         assert kept == everything[:limit]
     elif limit > 1:
         assert kept[-1] == everything[-1]
-
-
-@pytest.mark.parametrize(("window", "stride"), SHAPES)
-def test_spans_and_coarser_ends_are_all_that_multiples_of_the_stride_read(window, stride):
-    chunking = Chunking(window=window, stride=stride, max_document_tokens=1000)
-    for length in LENGTHS:
-        own, ends = document_spans("d", length, chunking), coarser_ends(length, chunking)
-        read = [
-            chunk_spans(min(length, 1000), window, wider)
-            for wider in range(stride, window + 1, stride)
-        ]
-        assert {span for spans in read[1:] for span in spans} <= {*own, *ends}
-        assert set(ends).isdisjoint(own)
-        assert set(ends) <= {spans[-1] for spans in read}
 
 
 def _drawn_chunking(rng):

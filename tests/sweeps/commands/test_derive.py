@@ -75,16 +75,11 @@ def derive(sweep_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_every_derived_row_is_marked_and_every_trained_one_is_not(derive: Derive) -> None:
-    text, table = derive("--strides", "20", "40", "--max-chunks", "2")
+    text, table = derive()
     rows = table.drop_duplicates(["label", "cell"])
     assert list(rows["kind"]).count("trained") == 2
     assert set(rows["kind"]) == {"trained", MARK}
-    expected = {
-        f"{name}, 2 chunks"
-        for pooled in ("MaxP", "SumP", "AvgP")
-        for name in (f"{pooled} 40/20", f"{pooled} 40")
-    }
-    expected |= {"KMaxAvgP 40/20, k 3, 2 chunks", "KMaxAvgP 40, k 3, 2 chunks"}
+    expected = {"SumP 40/20", "AvgP 40/20", "KMaxAvgP 40/20, k 3", "FirstP 40"}
     assert set(rows.loc[rows["kind"] == MARK, "label"]) == expected
     lines = text.splitlines()
     assert max(len(line) for line in lines if not line.startswith("Tables: ")) <= 80
@@ -95,14 +90,13 @@ def test_every_derived_row_is_marked_and_every_trained_one_is_not(derive: Derive
 def test_means_and_differences_are_those_of_the_per_query_values(
     derive: Derive, sweep_folder: Path
 ) -> None:
-    _, table = derive("--aggregators", "avgp", "maxp", "--max-chunks", "1")
+    _, table = derive("--aggregators", "avgp", "maxp")
     scores = read_values(sweep_folder).query("split == 'test'")
     trained = table[table["kind"] == "trained"].set_index(["cell", "measure"])["mean"]
     for key, mean in scores.groupby(["cell", "measure"])["value"].mean().items():
         assert trained[key] == pytest.approx(mean)
     derived = table[table["kind"] == MARK]
-    assert set(derived["label"]) == {"AvgP 40/20, 1 chunk", "MaxP 40/20, 1 chunk"}
-    assert derived.groupby("measure")["mean"].nunique().eq(1).all()  # of one chunk: the same
+    assert set(derived["label"]) == {"AvgP 40/20"}
     own = derived.apply(lambda row: trained[row["cell"], row["measure"]], axis=1)
     assert derived["delta"].to_numpy() == pytest.approx((derived["mean"] - own).to_numpy())
     assert (derived["seeds"] == "1 2").all() and (derived["delta"] != 0).any()
@@ -132,9 +126,6 @@ def test_trials_that_kept_nothing_are_left_out(
     ("words", "message"),
     [
         (["--aggregators", "parade-attn"], "unknown aggregation of chunk scores 'parade-attn'"),
-        (["--strides", "30"], "multiple of the trial's, 20, got 30"),
-        (["--strides", "60"], "stride <= chunking.window must hold"),
-        (["--max-chunks", "0"], "--max-chunks >= 1 must hold, got 0"),
         (["--k", "0"], "--k >= 1 must hold, got 0"),
         (["without"], "none of the 4 finished trials in .*=true"),
     ],

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rank_core.data.folds import divided, fold_parts, query_share
+from rank_core.data.folds import divided, query_share
 from rank_core.data.load import load_collection
 from sweeps.__main__ import main
 
@@ -49,14 +49,6 @@ def test_a_query_goes_where_its_hash_says_whatever_others_there_are():
     assert round(query_share("what is number 7"), 6) == 0.318863
 
 
-def test_each_query_is_tested_in_one_fold():
-    folds = fold_parts(QUERIES, 5)
-    assert sorted(one for parts in folds for one in parts["test"]) == sorted(QUERIES)
-    for parts in folds:
-        assert sorted(one for ids in parts.values() for one in ids) == sorted(QUERIES)
-    assert folds[0]["dev"] == folds[1]["test"]
-
-
 def test_a_split_is_a_collection_that_loads_and_the_same_again(files, tmp_path, capsys):
     assert main(["split", *files, "--to", "out/pets"]) == 0
     found = members("out/pets")
@@ -74,15 +66,6 @@ def test_a_split_is_a_collection_that_loads_and_the_same_again(files, tmp_path, 
     assert members("other") != found
 
 
-def test_folds_are_collections_over_the_same_documents(files, tmp_path):
-    assert main(["split", *files, "--folds", "3", "--to", "folds"]) == 0
-    parts = [members(f"folds/fold{n}") for n in (1, 2, 3)]
-    assert sorted(one for fold in parts for one in fold["test"]) == sorted({*QUERIES} - {"q0"})
-    assert parts[0]["dev"] == parts[1]["test"]
-    stores = {load_collection(f"folds/fold{n}").documents.folder for n in (1, 2, 3)}
-    assert len(stores) == 1
-
-
 def test_given_test_judgments_stay_together(files, tmp_path):
     (tmp_path / "test.trec").write_text("q0 0 d0 1\n")
     words = ["--test", "test.trec", "--shares", "70,30", "--to", "out"]
@@ -97,8 +80,6 @@ def test_given_test_judgments_stay_together(files, tmp_path):
     [
         (["--shares", "1,1,0"], "--shares"),
         (["--shares", "99999,1,1"], "59 judged queries"),
-        (["--folds", "60"], "--folds"),
-        (["--folds", "3", "--shares", "1,1,1"], "--folds"),
         (["--test", "all.tsv"], "--test"),
         (["--fields", "id=docid"], "--fields"),
         (["--docs", "nowhere.jsonl"], "nowhere.jsonl"),

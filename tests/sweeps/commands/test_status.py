@@ -264,16 +264,6 @@ def test_every_status_has_a_word():
     assert set(TrialStatus) | {"interrupted", "damaged"} == set(STATES)
 
 
-def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):
-    with only_driver(begun.records):
-        begun.start(0)
-        snapshot = take_snapshot(str(begun.folder))
-        last = max(snapshot.news.time, snapshot.driver.since)
-        soon, late = (status_text(snapshot, now=last + s, width=120) for s in (170.0, 372.0))
-    assert "silent" not in soon and "nothing: the sweep is running" in soon
-    assert "silent for 6 min 12 s" in late and "is running" not in late
-
-
 def test_watching_waits_for_a_sweep_that_has_not_begun(begun, monkeypatch, capsys, tmp_path):
     folder = begun.folder
     late = folder.rename(tmp_path / "late")

@@ -94,25 +94,6 @@ def test_collections_apart_have_columns_and_an_average_gain(years: Path) -> None
     assert "Average gain over firstp: mean of 2 columns" in comparison_text(found)
 
 
-def test_sets_of_one_collection_are_pooled_beside_another_collection(years: Path) -> None:
-    sets = {f"dl/{name}": years / f"{name}.qrels" for name in ("y19", "y20")}
-    files = {
-        system: tuple(
-            {name: years / name.removeprefix("dl/") / f"{system}.{n}.run" for name in sets}
-            | {"other": years / "y19" / f"{other}.{n}.run"}
-            for n in (1, 2, 3)
-        )
-        for system, other in (("firstp", "maxp"), ("maxp", "sump"))
-    }
-    sets["other"] = years / "y19.qrels"
-    measures = ["dl=RR", "other=nDCG@5"]
-    found = compare_runs(files, sets, measures=measures, apart=True)
-    assert found.sweep.measures == ("dl RR", "other nDCG@5")
-    pooled, other = found.analysis.comparisons
-    assert pooled.num_queries == 50 and other.num_queries == 20
-    assert pooled.delta == pytest.approx(of_years(years).analysis.comparisons[0].delta, rel=1e-12)
-
-
 def test_query_sets_need_names_files_and_runs_of_their_own(years: Path, tmp_path: Path) -> None:
     sets = {name: years / f"{name}.qrels" for name in ("y19", "y20")}
     systems = systems_of([str(years / "y20" / f"{one}.1.run") for one in ("maxp", "sump")])

@@ -6,7 +6,6 @@ from argparse import Namespace
 
 import pytest
 
-from rank_core.data.load import load_collection
 from sweeps.__main__ import main
 from sweeps.commands.doctor.examination import config_of
 from sweeps.commands.doctor.finding import LEVELS, Finding, accelerators, verdict
@@ -37,7 +36,6 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
     assert re.search(r"woods \w{16}: 20 documents .*queries: 8 train, 8 dev, 8 test", text)
     assert "8 test queries" in text and "evaluation.folds=5" in text
     assert "test: 100.0% of relevant documents are among 100 candidates" in text
-    assert "no spans.jsonl.gz" in text
     assert "training: 1 step per trial (8 queries, batch 16, 1 epoch)" in text
     assert ", window " in text and "0.0% of all tokens are never seen" in text
     title, *lines, last = text.splitlines()
@@ -99,13 +97,3 @@ def test_bad_usage_is_refused_before_anything_is_examined(doctor, words, named):
 def test_gpus_that_torch_does_not_see_have_a_reason(attached, build, hidden, level, words):
     found = accelerators(visible=0, attached=attached, build=build, hidden=hidden)
     assert found.level == level and words in found.text
-
-
-@pytest.mark.slow
-def test_python_docs_shows_where_its_relevant_text_stands(doctor):
-    load_collection("python-docs")
-    code, text = doctor("--collection", "python-docs", "chunking.max_document_tokens=100")
-    assert code == 0
-    assert re.search(r"warning.*% of relevant text is never seen", text)
-    _, text = doctor("--collection", "python-docs")
-    assert re.search(r"ok .*  0\.0% of relevant text is never seen", text)

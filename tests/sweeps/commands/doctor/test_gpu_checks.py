@@ -48,7 +48,6 @@ def pretended(monkeypatch, tmp_path):
     run a shell command."""
     monkeypatch.setenv("RANKSWEEP_GPU_CHECKS_ON", "cpu")
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(gpu_checks, "POLL_SECONDS", 0.01)
 
     def run(end, *lines):
         told = tmp_path / "told"
