@@ -4,15 +4,17 @@ The best is the method with the highest mean over new queries and new training r
 the set if some system j beats it: if the one-sided p of j - i, corrected for the rivals of i alone,
 is below alpha. The set then contains the truly best system with probability 1 - alpha: only that
 system has to be covered, so nothing is corrected over i. The one-sided p is half of the two-sided
-one of scope `both` (`WelchDf`), and of the moderated test where there is one; the rivals of i share
-its queries and its runs, so they are corrected by max-t as a family of comparisons with i is
-(`Family`). The highest mean never leaves.
+one of scope `both` (`WelchDf`), or of the moderated test. Where the seed variances agree, both have
+to be below alpha, the moderated one corrected by max-t, since the rivals of i share its queries and
+its runs (as in `Family`); elsewhere, and with fewer than four trained systems, the larger p times
+the number of systems (of two systems: p). The highest mean never leaves.
 """
 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,18 +167,15 @@ class _Rivalry:
             own, moderated = own_KK[i, others], moderated_KK[i, others]
             baseline = [int(one) for one in np.flatnonzero(trained == i)]
             pooled = not np.isnan(moderated).all()
-            agree = pooled and seeds_agree(squares, self.seeds[trained] - 1, baseline)
-            if method == BONFERRONI or (pooled and not agree):
-                p = np.fmax(own, moderated) * len(others)
-                place = int(p.argmin())
-                p_K[i] = p[place]
-            else:
-                carrying = moderated if pooled else own
-                R_JJ = self._correlation(i, others, error_KK[i, others])
-                m = corrected(carrying.min(), R_JJ)
-                place = int(np.fmax(carrying * m, own).argmin())
-                p_K[i] = max(carrying[place] * corrected(carrying[place], R_JJ), own[place])
-            rivals[i] = int(others[place])
+            agree = (
+                method == MAX_T
+                and pooled
+                and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
+            )
+            R_JJ = self._correlation(i, others, error_KK[i, others])
+            found, place = leaving_p(own, moderated, R_JJ, agree=agree)
+            p_K[i] = found
+            rivals[i] = int(others[int(place)])
         mean_K = self.means.mean(axis=1)
         p_K[mean_K >= mean_K.max() - ROUNDING * self.scale] = 1.0
         return np.minimum(p_K, 1.0), rivals
@@ -235,14 +234,53 @@ class _Rivalry:
         """The correlations of the differences of `others` with system i."""
         delta_JQ = self.means[others] - self.means[i]
         covariance_JJ = np.atleast_2d(np.cov(delta_JQ)) / delta_JQ.shape[1]
-        if not self.paired_seeds:
-            covariance_JJ = covariance_JJ + max(self.parts[i, 0] - self.parts[i, 1], 0.0)
-        return scaled(covariance_JJ, error_J)
+        shared = max(self.parts[i, 0] - self.parts[i, 1], 0.0)
+        return scaled(covariance_JJ + shared, error_J)
 
 
-def corrected(p: float, correlation_JJ: Floats) -> float:
-    """The effective number of rivals at a one-sided p; rivals without a variance do not count."""
-    counted = np.flatnonzero(np.diagonal(correlation_JJ) > 0)
-    if len(counted) < 2:
-        return 1.0
-    return float(effective_number(p, correlation_JJ[np.ix_(counted, counted)], two_sided=False))
+def leaving_p(
+    own_J: Floats,
+    moderated_J: Floats,
+    correlation_JJ: Floats,
+    *,
+    agree: Any,
+    num_draws: int = 0,
+) -> tuple[Floats, NDArray[np.intp]]:
+    """(the p of a system by the one-sided p-values of its J rivals, the rival that decides).
+
+    `agree` is whether there are moderated p-values and the seed variances agree. Leading axes are
+    systems or tables of their own.
+    """
+    J = own_J.shape[-1]
+    larger = np.fmax(own_J, moderated_J)
+    by_both = larger.argmin(axis=-1)
+    separate = np.minimum(_at(larger, by_both) * (J + 1 if J > 1 else 1), 1.0)
+    if not np.any(agree):
+        return separate, by_both
+
+    def corrected(p: Floats) -> Floats:
+        return p * _rivals(p, correlation_JJ, num_draws)
+
+    least = np.fmin(moderated_J.min(axis=-1), 1.0)
+    number = corrected(least) / np.maximum(least, 1e-300)
+    joint = np.fmax(moderated_J * np.maximum(number, 1)[..., None], own_J)
+    place = joint.argmin(axis=-1)
+    together = np.minimum(
+        np.maximum(corrected(np.fmin(_at(moderated_J, place), 1.0)), _at(own_J, place)), 1.0
+    )
+    return np.where(agree, together, separate), np.where(agree, place, by_both)
+
+
+def _at(p_J: Floats, place: NDArray[np.intp]) -> Floats:
+    return np.asarray(np.take_along_axis(p_J, place[..., None], axis=-1)[..., 0])
+
+
+def _rivals(p: Floats, correlation_JJ: Floats, num_draws: int) -> Floats:
+    """The effective number of rivals at one-sided p-values; in one system's family rivals without a
+    variance do not count."""
+    if correlation_JJ.ndim == 2:
+        counted = np.flatnonzero(np.diagonal(correlation_JJ) > 0)
+        correlation_JJ = correlation_JJ[np.ix_(counted, counted)]
+    if correlation_JJ.shape[-1] < 2:
+        return np.ones(np.shape(p))
+    return effective_number(p, correlation_JJ, two_sided=False, num_draws=num_draws)
