@@ -38,11 +38,14 @@ def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_pla
 
 
 def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
-    found = error_rates._pair_tests(tables(30, 9), 0)
+    found = error_rates._pair_tests(tables(200, 9, seed=8), 0)
     first = error_rates._family_max_t(found, 8)
-    for own, moderated, correlation, agree, p in zip(*found[:4], first, strict=True):
+    near = np.flatnonzero(first.min(axis=1) < 0.15)  # its effective number is the smallest p's
+    assert len(near) > 10
+    for one in near:
+        own, moderated, correlation, agree = (part[one] for part in found[:4])
         shipped = Family(own, moderated, correlation, bool(agree)).adjusted("max-t")
-        assert min(p.min(), 1) == pytest.approx(shipped.min(), rel=0.1)
+        assert first[one].min() == pytest.approx(shipped.min(), rel=0.15)
     assert 0 < found.agree.mean() < 1
 
 
