@@ -161,9 +161,11 @@ class _Rivalry:
         K = len(self.cells)
         p_K, rivals = np.ones(K), [0] * K
         trained = np.flatnonzero(np.isfinite(self.seeds))
-        squares = (self.seeds * self.parts[:, 0])[trained]
+        squares = self.seeds[trained] * self.parts[trained, 0]
         for i in range(K) if K > 1 else ():
             others = np.flatnonzero(np.arange(K) != i)
+            # By their p, so that the order of the systems does not change what is drawn.
+            others = others[np.lexsort((own_KK[i, others], moderated_KK[i, others]))]
             own, moderated = own_KK[i, others], moderated_KK[i, others]
             baseline = [int(one) for one in np.flatnonzero(trained == i)]
             pooled = not np.isnan(moderated).all()
