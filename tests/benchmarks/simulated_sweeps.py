@@ -8,7 +8,7 @@ Drawing them is the same experiment as drawing whole tables of scores, at a thou
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,7 @@ SHAPES: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
     "lognormal": lambda rng, shape: (
         (np.exp(rng.normal(0, 1, shape)) - math.sqrt(math.e)) / math.sqrt(math.e * (math.e - 1))
     ),
+    "bimodal": lambda rng, shape: (0.3 - (rng.random(shape) < 0.3)) / math.sqrt(0.21),
     "1 in 20 collapses": lambda rng, shape: (0.05 - (rng.random(shape) < 0.05)) / math.sqrt(0.0475),
 }
 """{how training runs scatter: draws of mean 0 and deviation 1}."""
@@ -51,3 +52,45 @@ def customary_error(kind: Kind, *, S: int, seed_sd: float, alpha: float) -> floa
     V_q = 2 * (kind.query**2 + kind.residual**2 / S) / kind.num_queries
     V = V_q + 2 * seed_sd**2 / S
     return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) * math.sqrt(V_q / V)))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """N tables of K systems as the tests see them; in truth all means are 0."""
+
+    mean_NK: Floats
+    covariance_NKK: Floats  # of the query means
+    variance_seeds_NK: Floats  # V_s, 0 of a deterministic system
+    variance_error_NK: Floats  # V_e
+    seeds_K: Floats  # infinite: deterministic
+    error_KK: Floats  # the true covariance of the means
+    num_queries: int
+
+
+def drawn_tables(
+    rng: np.random.Generator, num: int, kind: Kind, S: int, sd_K: Sequence[float], shape: str
+) -> Tables:
+    """Tables whose systems have these deviations between seeds; NaN: deterministic.
+
+    The covariance of the query means is Wishart's, drawn by Bartlett's (1933) decomposition.
+    """
+    Q, K = kind.num_queries, len(sd_K)
+    trained_K, own_K = ~np.isnan(sd_K), np.nan_to_num(np.asarray(sd_K, dtype=np.float64))
+    residual_K = np.where(trained_K, kind.residual, 0.0)
+    query_K = np.hypot(kind.query, kind.residual / math.sqrt(S)) * np.ones(K)
+    run_NKS = own_K[:, None] * SHAPES[shape](rng, (num * K, S)).reshape(num, K, S)
+    noise_NKS = residual_K[:, None] / math.sqrt(Q) * rng.normal(size=(num, K, S))
+    factor_NKK = np.tril(rng.normal(size=(num, K, K)), -1)
+    diagonal = np.arange(K)
+    factor_NKK[:, diagonal, diagonal] = np.sqrt(rng.chisquare(Q - 1 - diagonal, (num, K)))
+    factor_NKK *= (query_K / math.sqrt(Q - 1))[:, None]
+    df = (S - 1) * (Q - 1)
+    return Tables(
+        mean_NK=rng.normal(0, query_K / math.sqrt(Q), (num, K)) + run_NKS.mean(axis=2),
+        covariance_NKK=factor_NKK @ np.swapaxes(factor_NKK, 1, 2),
+        variance_seeds_NK=(run_NKS + noise_NKS).var(axis=2, ddof=1) / S * trained_K,
+        variance_error_NK=residual_K**2 / (Q * S) * rng.chisquare(df, (num, K)) / df,
+        seeds_K=np.where(trained_K, float(S), math.inf),
+        error_KK=np.diag(query_K**2 / Q + own_K**2 / S),
+        num_queries=Q,
+    )

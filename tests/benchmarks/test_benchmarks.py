@@ -9,28 +9,54 @@ import pytest
 from rank_core.data.load import load_collection
 from rank_core.models import MODELS
 from rank_core.settings.config import TrialConfig
+from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
 from tests.benchmarks import bars, error_rates, racing
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
-from tests.benchmarks.simulated_sweeps import DL, R04, SHAPES
+from tests.benchmarks.simulated_sweeps import DL, R04, SHAPES, drawn_tables
 from tests.benchmarks.sweep_overhead import pauses
 from tests.benchmarks.zoo import RECIPES
 
 
-@pytest.mark.parametrize("shape", ["normal", "resampled", "exponential", "lognormal"])
+@pytest.mark.parametrize("shape", ["normal", "resampled", "exponential", "lognormal", "bimodal"])
 def test_runs_of_every_shape_have_mean_0_and_deviation_1(shape):
     drawn = SHAPES[shape](np.random.default_rng(6), (400, 2000))
     assert (drawn.mean(), drawn.std()) == (pytest.approx(0, abs=0.01), pytest.approx(1, abs=0.03))
     assert (abs((drawn**3).mean()) > 1) == (shape in ("exponential", "lognormal"))
 
 
+def tables(num, num_systems, sd=0.01, seed=7):
+    kind = error_rates.TABLE
+    return drawn_tables(np.random.default_rng(seed), num, kind, 5, [sd] * num_systems, "normal")
+
+
 def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_planted_one():
-    rng = np.random.default_rng(7)
-    family = error_rates.FAMILIES["all .01"]
-    drawn = [error_rates._family_decisions(rng, *family[:2], 5, "normal") for _ in range(150)]
-    wrong, power = np.mean(drawn, axis=0)[:3], np.mean(drawn, axis=0)[3:]
-    assert all(wrong < 0.11) and list(wrong) == sorted(wrong)[::-1]  # ever fewer
-    assert all(power > 0.45) and list(power) == sorted(power)[::-1]
+    drawn = error_rates._family_decisions(tables(150, 18))
+    interval, holm, max_t, *power = drawn.mean(axis=0)
+    assert max(interval, holm, max_t) < 0.11
+    assert power[1] > power[0] > 0.4
+
+
+def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
+    found = error_rates._pair_tests(tables(200, 9, seed=8), 0)
+    first = error_rates._family_max_t(found, 8)
+    near = np.flatnonzero(first.min(axis=1) < 0.15)  # its effective number is the smallest p's
+    assert len(near) > 10
+    for one in near:
+        own, moderated, correlation, agree = (part[one] for part in found[:4])
+        shipped = Family(own, moderated, correlation, bool(agree)).adjusted("max-t")
+        assert first[one].min() == pytest.approx(shipped.min(), rel=0.15)
+    assert 0 < found.agree.mean() < 1
+
+
+def test_drawn_tables_have_the_variances_they_are_drawn_with():
+    many, kind = tables(4000, 3), error_rates.TABLE
+    assert np.cov(many.mean_NK.T) == pytest.approx(many.error_KK, abs=4e-6)
+    query = kind.query**2 + kind.residual**2 / 5
+    assert many.covariance_NKK.mean(axis=0) == pytest.approx(query * np.eye(3), abs=2e-4)
+    noise = kind.residual**2 / kind.num_queries
+    assert many.variance_seeds_NK.mean() == pytest.approx((0.01**2 + noise) / 5, rel=0.03)
+    assert many.variance_error_NK.mean() == pytest.approx(noise / 5, rel=0.01)
 
 
 def test_the_error_rates_are_the_same_again_and_written_as_json(tmp_path, capsys):

@@ -1,0 +1,147 @@
+"""The set of systems that cannot be told from the best: its laws, and one verdict by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rank_core.errors import BadInput
+from rank_core.stats.best import BestSet, best_set
+from rank_core.stats.compare import compare
+from rank_core.stats.scopes import scope_test
+from tests.rank_core.stats.matrices import drawn, matrix_of
+
+EFFECTS = {"far": -0.2, "low": 0.0, "middle": 0.02, "high": 0.03, "best": 0.035, "twin": 0.034}
+MATRIX = drawn(EFFECTS, own_sd=0.03, Q=150, seed=5)
+
+
+def rebuilt(change=lambda scores: scores, cells=MATRIX.cells):
+    return matrix_of({cell: change(MATRIX.scores[cell]) for cell in cells})
+
+
+def assert_same(found: BestSet, expected: BestSet) -> None:
+    assert (found.best, found.members, found.left) == (
+        expected.best,
+        expected.members,
+        expected.left,
+    )
+    assert found.p == pytest.approx(expected.p, rel=1e-6)
+    assert found.rivals == expected.rivals
+
+
+EXPECTED = best_set(MATRIX)
+
+
+def test_the_set_has_the_highest_mean_and_what_is_near_it():
+    means = {cell: MATRIX.scores[cell].mean() for cell in MATRIX.cells}
+    assert EXPECTED.best == max(means, key=means.__getitem__) == EXPECTED.members[0]
+    assert {"far", "low"} <= set(EXPECTED.left)
+    assert set(EXPECTED.members) | set(EXPECTED.left) == set(MATRIX.cells)
+    assert EXPECTED.p[EXPECTED.best] == 1 and EXPECTED.others == EXPECTED.members[1:]
+    assert EXPECTED.rivals["far"] != "far" and EXPECTED.best not in EXPECTED.rivals
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("method", ["max-t", "bonferroni"])
+def test_no_order_of_systems_queries_or_runs_changes_the_set(method, paired):
+    settings = {"method": method, "paired_seeds": paired}
+    expected = best_set(MATRIX, **settings)
+    assert_same(best_set(rebuilt(cells=MATRIX.cells[::-1]), **settings), expected)
+    order = np.random.default_rng(1).permutation(150)
+    assert_same(best_set(rebuilt(lambda scores: scores[:, order]), **settings), expected)
+    assert_same(best_set(rebuilt(lambda scores: scores[::-1]), **settings), expected)
+
+
+def test_scale_and_shift_do_not_change_the_set():
+    shift_Q = np.linspace(0, 2, 150)
+    assert_same(best_set(rebuilt(lambda scores: 100 * scores)), EXPECTED)
+    assert_same(best_set(rebuilt(lambda scores: scores + shift_Q)), EXPECTED)
+
+
+def test_the_set_shrinks_as_alpha_rises():
+    before = set(MATRIX.cells)
+    for alpha in (1e-6, 0.001, 0.01, 0.05, 0.2, 0.45):
+        members = set(best_set(MATRIX, alpha=alpha).members)
+        assert EXPECTED.best in members and members <= before
+        assert members == {cell for cell in MATRIX.cells if EXPECTED.p[cell] >= alpha}
+        before = members
+
+
+def test_two_systems_are_decided_by_half_the_p_of_their_comparison():
+    pair = rebuilt(cells=("low", "best"))
+    (comparison,) = compare(pair, baseline="low")
+    assert best_set(pair).p["low"] == pytest.approx(comparison.p_both / 2, rel=1e-9)
+
+
+def test_three_systems_by_hand():
+    """Fewer than four trained systems: the smallest one-sided p, times three systems."""
+    names = ("middle", "high", "best")
+    found = best_set(rebuilt(cells=names))
+    for cell in names:
+        one_sided = []
+        for rival in set(names) - {cell}:
+            test = scope_test(MATRIX.scores[rival], MATRIX.scores[cell])
+            half = test.p_both / 2
+            one_sided.append(half if test.delta > 0 else 1 - half)
+        expected = 1.0 if cell == found.best else min(1, 3 * min(one_sided))
+        assert found.p[cell] == pytest.approx(expected, rel=1e-9)
+
+
+def test_max_t_leaves_no_more_than_bonferroni_where_variances_agree():
+    by_max_t, bonferroni = EXPECTED, best_set(MATRIX, method="bonferroni")
+    assert all(by_max_t.p[cell] <= bonferroni.p[cell] for cell in MATRIX.cells)
+    assert set(by_max_t.members) <= set(bonferroni.members)
+
+
+def test_systems_that_are_identical_enter_once():
+    scores = {**MATRIX.scores, "copy": MATRIX.scores["best"], "again": MATRIX.scores["low"]}
+    found = best_set(matrix_of(scores))
+    for cell, first in (("copy", "best"), ("again", "low")):
+        assert found.p[cell] == found.p[first]
+    assert {cell: found.p[cell] for cell in MATRIX.cells} == EXPECTED.p
+
+
+def test_all_equal_systems_stay():
+    one = MATRIX.scores["low"]
+    found = best_set(matrix_of({"a": one, "b": one.copy(), "c": one.copy()}))
+    assert (found.members, found.left) == (("a", "b", "c"), ())
+    assert best_set(matrix_of({"a": one})).members == ("a",)
+
+
+def test_a_deterministic_system_is_a_member_and_one_run_of_a_trained_one_is_not_judged():
+    scores = {"bm25": MATRIX.scores["best"][:1] + 0.001, **MATRIX.scores}
+    fixed = best_set(matrix_of(scores), deterministic=["bm25"])
+    assert fixed.best == "bm25" and "best" in fixed.members and not fixed.untested
+    test = scope_test(scores["bm25"], scores["far"], deterministic=(True, False))
+    assert fixed.p["far"] == pytest.approx(0, abs=1e-6) and test.p_both < 1e-6
+    undeclared = best_set(matrix_of(scores))
+    assert undeclared.untested == ("bm25",) and "bm25" not in undeclared.p
+    assert undeclared.p == EXPECTED.p
+
+
+def test_systems_of_two_runs_neither_leave_nor_win():
+    scores = {cell: MATRIX.scores[cell][:2] for cell in MATRIX.cells}
+    assert set(best_set(matrix_of(scores)).members) == set(MATRIX.cells)
+
+
+def test_paired_runs_need_the_same_seeds():
+    other = dataclasses.replace(MATRIX, seeds={**MATRIX.seeds, "low": (7, 8, 9)})
+    assert best_set(other)
+    with pytest.raises(BadInput):
+        best_set(other, paired_seeds=True)
+
+
+@pytest.mark.parametrize("bad", [{"alpha": 0.5}, {"alpha": 0}, {"method": "none"}])
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(BadInput):
+        best_set(MATRIX, **bad)
+
+
+def test_the_truly_best_is_inside_as_often_as_said():
+    """Five equal systems; every one is the best, so each leaves in at most alpha of the tables."""
+    stays = [
+        "a" in best_set(drawn(dict.fromkeys("abcde", 0.0), own_sd=0.03, seed=seed)).members
+        for seed in range(100)
+    ]
+    assert np.mean(stays) > 0.95 - 3 * stats.binom.std(100, 0.05) / 100

@@ -1,0 +1,158 @@
+"""max-t: between a single p and Bonferroni's, at one comparison the p itself, on independent normal
+data Dunnett's test, and on any family never above Holm."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rank_core.errors import BadInput
+from rank_core.stats.compare import compare
+from rank_core.stats.family import Family, correlations
+from rank_core.stats.moderation import seeds_agree
+from rank_core.stats.multiplicity import effective_number, family_level, holm, max_t
+from rank_core.stats.scopes import scope_test
+from tests.rank_core.stats.matrices import drawn
+
+P = np.array([0.0004, 0.008, 0.021, 0.04, 0.3])
+
+
+def alike(K, r=0.5):
+    return np.full((K, K), r) + (1 - r) * np.eye(K)
+
+
+@pytest.mark.parametrize("r", [0.0, 0.3, 0.7, 0.95])
+def test_a_corrected_p_is_between_the_p_and_holm_s(r):
+    adjusted = max_t(P, alike(5, r))
+    assert (adjusted >= P).all() and (adjusted <= holm(P) + 1e-15).all()
+    assert (np.diff(adjusted) >= 0).all()
+    assert adjusted[-1] == P[-1]
+
+
+def test_one_comparison_keeps_its_p_and_equal_ones_count_once():
+    assert max_t([0.03], [[1.0]]).tolist() == [0.03]
+    assert max_t([0.03, 0.03], np.ones((2, 2))) == pytest.approx(0.03, rel=1e-3)
+    assert family_level(0.05, np.ones((1, 1))) == 0.05
+
+
+@pytest.mark.parametrize("K", [2, 5, 17])
+@pytest.mark.parametrize("p", [0.1, 0.01, 1e-5])
+def test_independent_comparisons_are_sidak_s(K, p):
+    found = float(effective_number(p, np.eye(K))) * p
+    assert found == pytest.approx(1 - (1 - p) ** K, rel=0.02)
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
+def test_the_effective_number_is_that_of_the_one_factor_integral(two_sided):
+    for K in (2, 8, 17):
+        for p in (0.2, 0.02, 1e-4):
+            z = stats.norm.isf(p / 2 if two_sided else p)
+            x = np.linspace(-9, 9, 4001)
+            inside = stats.norm.cdf((z - np.sqrt(0.5) * x) / np.sqrt(0.5))
+            if two_sided:
+                inside -= stats.norm.cdf((-z - np.sqrt(0.5) * x) / np.sqrt(0.5))
+            exact = 1 - np.trapezoid(inside**K * stats.norm.pdf(x), x)
+            found = p * float(effective_number(p, alike(K), two_sided=two_sided))
+            assert found == pytest.approx(exact, rel=0.015)
+
+
+def test_a_level_of_simultaneous_intervals_errs_with_alpha():
+    level = family_level(0.05, alike(8))
+    assert 0.05 / 8 < level < 0.05
+    assert level * float(effective_number(level, alike(8))) == pytest.approx(0.05, rel=1e-4)
+
+
+def test_independent_groups_with_one_control_have_dunnett_s_p():
+    """Many values a group: the degrees of freedom, which differ, do not matter."""
+    rng = np.random.default_rng(3)
+    control = rng.normal(0, 1, 4000)
+    groups = [rng.normal(shift, 1, 4000) for shift in (0.01, 0.03, 0.05, 0.06)]
+    expected = stats.dunnett(*groups, control=control, rng=np.random.default_rng(1)).pvalue
+    single = [stats.ttest_ind(group, control).pvalue for group in groups]
+    # Dunnett's is single-step: the smallest p has the same correction as in a step-down one.
+    found = [float(effective_number(p, alike(4))) * p for p in single]
+    assert found == pytest.approx(expected, rel=0.05, abs=0.002)
+    assert max_t(single, alike(4)).min() == pytest.approx(expected.min(), rel=0.05)
+
+
+def test_the_order_of_the_comparisons_does_not_matter():
+    rng = np.random.default_rng(2)
+    factor = rng.normal(size=(6, 4))
+    R = np.corrcoef(factor @ factor.T + 0.2 * np.eye(6))
+    p = rng.uniform(size=6) ** 3
+    order = rng.permutation(6)
+    expected = max_t(p, R)[order]
+    assert max_t(p[order], R[np.ix_(order, order)]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_untested_and_identical_comparisons_are_no_part_of_the_family():
+    R = alike(4)
+    R[3], R[:, 3] = 0, 0
+    found = max_t([0.01, float("nan"), 0.02, 1.0], R)
+    assert np.isnan(found[1]) and found[3] == 1
+    assert found[[0, 2]].tolist() == max_t([0.01, 0.02], alike(2)).tolist()
+
+
+def test_correlations_of_another_family_are_refused():
+    with pytest.raises(BadInput):
+        max_t([0.1, 0.2], np.eye(3))
+
+
+MATRIX = drawn({"base": 0.0, "a": 0.01, "b": 0.02, "c": 0.03, "d": 0.05}, own_sd=0.04, Q=80)
+
+
+def test_the_correlations_are_those_of_queries_and_shared_runs():
+    cells = ("a", "b", "c")
+    tests = [scope_test(MATRIX.scores[cell], MATRIX.scores["base"]) for cell in cells]
+    found = correlations(MATRIX, [(cell, "base") for cell in cells], tests)
+    mean = {cell: MATRIX.scores[cell].mean(axis=0) for cell in MATRIX.cells}
+    shared = np.cov(mean["a"] - mean["base"], mean["b"] - mean["base"])[0, 1] / 80
+    shared += max(tests[0].variance_seeds_b - tests[0].variance_error_b, 0)
+    assert found[0, 1] == pytest.approx(shared / tests[0].se_both / tests[1].se_both)
+    assert np.diagonal(found).tolist() == [1, 1, 1]
+    queries = correlations(MATRIX, [(cell, "base") for cell in cells], tests, scope="queries")
+    delta = np.array([mean[cell] - mean["base"] for cell in cells])
+    assert queries == pytest.approx(np.corrcoef(delta))
+
+
+def test_max_t_is_an_option_of_a_comparison_and_intervals_agree_with_it():
+    by_holm, by_max_t = (compare(MATRIX, baseline="base", correction=c) for c in ("holm", "max-t"))
+    for holm_, max_t_ in zip(by_holm, by_max_t, strict=True):
+        assert max_t_.p_both == holm_.p_both
+        assert max_t_.p_both <= max_t_.p_both_adjusted
+        assert max_t_.p_queries_adjusted <= holm_.p_queries_adjusted
+        assert max_t_.family_low <= max_t_.ci_low and max_t_.family_high >= max_t_.ci_high
+        if max_t_.family_low > 0 or max_t_.family_high < 0:
+            assert max_t_.p_both_adjusted < 0.05
+
+
+@pytest.mark.parametrize("correction", ["holm", "max-t"])
+def test_copies_of_a_system_have_one_p(correction):
+    scores = {**MATRIX.scores, "again": MATRIX.scores["b"]}
+    cells = (*MATRIX.cells, "again")
+    seeds = {**MATRIX.seeds, "again": MATRIX.seeds["b"]}
+    doubled = type(MATRIX)("AP", cells, MATRIX.query_ids, seeds, scores)
+    found = {c.system: c for c in compare(doubled, baseline="base", correction=correction)}
+    assert found["again"].p_both == found["b"].p_both
+    assert found["again"].p_both_adjusted == pytest.approx(found["b"].p_both_adjusted, rel=1e-9)
+
+
+def test_variances_that_disagree_are_corrected_by_holm_and_agreeing_ones_by_the_moderated_test():
+    own, moderated, R = np.array([0.02, 0.03]), np.array([0.001, 0.04]), alike(2)
+    apart, together = (Family(own, moderated, R, agree) for agree in (False, True))
+    assert apart.adjusted("max-t").tolist() == holm(np.maximum(own, moderated)).tolist()
+    assert together.adjusted("max-t")[0] == 0.02
+    assert together.adjusted("max-t")[1] == pytest.approx(0.04)
+    assert apart.levels(0.05, "max-t") == (0.025, 0.025)
+    level_own, level_moderated = together.levels(0.05, "max-t")
+    assert level_own == 0.05 and 0.025 < level_moderated < 0.05
+
+
+def test_seed_variances_agree_by_bartlett_s_test_and_that_of_the_baseline():
+    rng = np.random.default_rng(4)
+    groups = [rng.normal(0, 1, 4) for _ in range(6)]
+    s2 = np.array([group.var(ddof=1) for group in groups])
+    assert stats.bartlett(*groups).pvalue > 0.25 and seeds_agree(s2, np.full(6, 3.0))
+    assert not seeds_agree(s2 * [1, 1, 1, 1, 1, 400], np.full(6, 3.0))
+    assert not seeds_agree([1.0] * 17 + [4.5], np.full(18, 2.0), [17])
+    assert seeds_agree(np.zeros(4), np.full(4, 2.0))
+    assert not seeds_agree([0.0, 1, 1, 1], np.full(4, 2.0))
