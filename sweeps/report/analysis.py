@@ -28,7 +28,7 @@ from rank_core.stats.compare import (
     scope_test_of,
 )
 from rank_core.stats.design import worst_familywise_error
-from rank_core.stats.matrix import ScoreMatrix, score_matrices, score_matrix
+from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.interpolation import interpolation_text
 from sweeps.report.load import Interpolated, Sweep
@@ -251,19 +251,6 @@ def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
         len({own for cell, own in matrix.seeds.items() if cell not in fixed}) == 1
         for matrix in matrices
     )
-
-
-def without_collapsed(analysis: Analysis) -> ScoreMatrix | None:
-    """The primary measure without collapsed seeds; None if nothing collapsed or nothing is left."""
-    sweep = analysis.sweep
-    collapsed = [(c.cell.cell, seed) for c in analysis.cells for seed in c.seeds("collapsed")]
-    if not collapsed:
-        return None
-    keys = pd.MultiIndex.from_frame(sweep.scores[["cell", "seed"]])
-    scores = sweep.scores[~keys.isin(collapsed)]
-    alive = set(scores["cell"])
-    cells = [cell.cell for cell in sweep.cells if cell.cell in alive]
-    return score_matrix(scores, measure=sweep.primary, cells=cells) if cells else None
 
 
 def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:

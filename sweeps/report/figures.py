@@ -3,10 +3,9 @@ each is None without its data."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -43,7 +42,6 @@ from sweeps.report.summary import CellSummary, crossed_grids
 from sweeps.store.sweep_file import find_sweep
 from sweeps.store.trial_status import LOST, TrialStatus
 
-MOST_RUNS = 100  # learning curves in one figure
 _DASHED = (0, (5, 3))
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))
 """Blue is better, red is worse; never so dark that black numbers are hard to read."""
@@ -415,108 +413,78 @@ def _names(axes: Axes, points: Mapping[str, tuple[float, float]], analysis: Anal
         text.set_path_effects([withStroke(linewidth=2.5, foreground=PAPER)])
 
 
-@dataclass
-class Curve:
-    """One training run: loss of its batches and its development measure, by optimiser step."""
-
-    cell: str
-    seed: int
-    loss: dict[int, float] = field(default_factory=dict)
-    dev: dict[int, float] = field(default_factory=dict)
-    best_step: int | None = None  # of the checkpoint that was kept
-
-
-def learning_curves(sweep: Sweep) -> list[Curve]:
-    """The curves in the order of the cells, of the first `MOST_RUNS` trials by seed; empty where
-    the folder has none."""
-    if sweep.third_party:
-        return []
-    trials = sweep.trials.sort_values("seed", kind="stable")[:MOST_RUNS].sort_index()
+def learning_curves(sweep: Sweep) -> "pd.Series[float]":
+    """Loss of the batches and primary measure on dev by (kind, cell, seed, step), in the order of
+    the cells; empty where the folder has none."""
+    values: dict[tuple[str, str, int, int], float] = {}
     records = find_sweep(str(sweep.folder))
-    curves = {
-        f"{cell}-seed{seed}": Curve(str(cell), int(seed))
-        for cell, seed in zip(trials["cell"], trials["seed"], strict=True)
-    }
-    for name, state in records.states(curves).items():
-        curve = curves[name]
-        for report in records.history(name):
-            curve.loss |= {int(point["step"]): float(point["loss"]) for point in report["curve"]}
+    trials = sweep.trials[["cell", "seed"]].itertuples(index=False, name=None)
+    for cell, seed in () if sweep.third_party else trials:
+        for report in records.history(f"{cell}-seed{seed}"):
+            values |= {("loss", cell, seed, int(p["step"])): p["loss"] for p in report["curve"]}
             if report["dev"] and sweep.primary in report["dev"]:
-                curve.dev[int(report["step"])] = float(report["dev"][sweep.primary])
-        curve.best_step = state.facts.get("best_step")
-    return [curve for curve in curves.values() if curve.loss or curve.dev]
+                values["dev", cell, seed, int(report["step"])] = report["dev"][sweep.primary]
+    names = ["kind", "cell", "seed", "step"]
+    keys = pd.MultiIndex.from_tuples(values, names=names) if values else None
+    return pd.Series(list(values.values()), keys, dtype=float)
 
 
 @style()
 def learning_plot(analysis: Analysis) -> Drawing | None:
-    """Training loss and the primary measure on dev by step, one line per run."""
+    """Training loss and the primary measure on dev by step: the mean of each cell's runs and the
+    range of these; lost runs are lines of their own."""
     sweep = analysis.sweep
     curves = learning_curves(sweep)
-    steps = max((step for curve in curves for step in (*curve.loss, *curve.dev)), default=0)
-    if not steps:  # nothing was trained
+    if curves.empty:  # nothing was trained
         return None
-    looks = _looks(analysis, curves)
-    window = max(1, steps // 12)
+    steps = int(curves.index.get_level_values("step").max())
+    window = max(1, steps // 12)  # the loss of single batches is mostly noise
+    colours = _colours(analysis, list(curves.index.unique("cell")))
     fates = {system.cell.cell: system.fates for system in analysis.cells}
-    ring = {"ms": 6, "mfc": "white", "mew": 1.4}
     figure = new_figure(WIDTH, 4.6)
-    loss, dev = figure.subplots(2, 1, sharex=True)
+    panels = dict(zip(("loss", "dev"), figure.subplots(2, 1, sharex=True), strict=True))
     lost = False
-    for curve in curves:
-        line: dict[str, Any] = {"lw": 1.1, "alpha": 0.85} | looks[curve.cell]
-        if fates[curve.cell].get(curve.seed) in (*LOST, TrialStatus.COLLAPSED):
-            line, lost = line | {"color": ORANGE, "zorder": 3}, True
-        if smooth := _smoothed(curve.loss, window):  # a line of one step is invisible
-            mark = "." if len(smooth) == 1 else None
-            loss.plot(*zip(*smooth, strict=True), **line, marker=mark)
-        if curve.dev:
-            dev.plot(*zip(*sorted(curve.dev.items()), strict=True), **line, marker=".")
-        if curve.best_step in curve.dev:
-            kept = ring | {"mec": line["color"], "zorder": 5}
-            dev.plot(curve.best_step, curve.dev[curve.best_step], "o", **kept)
-    for axes, label in ((loss, "training loss"), (dev, f"{sweep.primary} on dev")):
-        axes.set(ylabel=label, xlim=(0, steps * 1.04))
-        grid(axes)
-    dev.set_xlabel("optimiser step")
-    loss.set_ylim(bottom=0)
-    marked = {sweep.label(cell): own["color"] for cell, own in looks.items() if own["zorder"] > 1}
-    marked |= {"other cells": _PALE} if len(marked) < len(looks) else {}
+    for (kind, cell), own in curves.groupby(level=["kind", "cell"], sort=False):
+        axes, colour = panels[kind], colours.get(cell, _PALE)
+        runs = own.droplevel(["kind", "cell"]).unstack("seed").sort_index()
+        if kind == "loss":
+            runs = runs.rolling(window, min_periods=min(window, len(runs))).mean().dropna(how="all")
+        marker = "." if kind == "dev" or len(runs) == 1 else None
+        for seed in [s for s in runs if fates[cell].get(s) in (*LOST, TrialStatus.COLLAPSED)]:
+            axes.plot(runs.pop(seed).dropna(), color=ORANGE, lw=1.1, marker=marker, zorder=3)
+            lost = True
+        if runs.empty:
+            continue
+        named = cell in colours
+        axes.plot(runs.mean(axis=1), color=colour, lw=1.3, marker=marker, zorder=3 + named)
+        if named and runs.shape[1] > 1:
+            low, high = runs.min(axis=1), runs.max(axis=1)
+            axes.fill_between(runs.index, low, high, color=colour, alpha=0.2, lw=0)
+    for kind, label in (("loss", "training loss"), ("dev", f"{sweep.primary} on dev")):
+        panels[kind].set(ylabel=label, xlim=(0, steps * 1.04))
+        grid(panels[kind])
+    panels["dev"].set_xlabel("optimiser step")
+    panels["loss"].set_ylim(bottom=0)
+    marked = {sweep.label(cell): colour for cell, colour in colours.items()}
+    marked |= {"other cells": _PALE} if len(colours) < len(curves.index.unique("cell")) else {}
     marked |= {"failed, diverged or collapsed": ORANGE} if lost else {}
     for label, colour in marked.items():
-        loss.plot([], [], color=colour, linewidth=1.6, label=shortened(label, 30))
-    loss.plot([], [], "o", **ring, mec=GREY, ls="none", label="kept checkpoint")
+        panels["loss"].plot([], [], color=colour, linewidth=1.6, label=shortened(label, 30))
     legend(figure)
-    smooth_words = f", loss a mean of the last {window} steps" if window > 1 else ""
-    first = f", for the first {MOST_RUNS}" if len(sweep.trials) > MOST_RUNS else ""
+    smooth = f"; loss: a mean of the last {window} steps" if window > 1 else ""
     return draw(
         figure,
         "learning",
         f"training loss and {sweep.primary} on dev by step",
         heading="Learning curves",
-        caption=f"A line per training run{first}{smooth_words}; ring: the kept checkpoint.",
+        caption=f"Line: mean of a configuration's training runs; band: their range{smooth}.",
         appendix=True,
     )
 
 
-def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, dict[str, Any]]:
-    """{cell: colour and drawing order}; of many cells only baseline and best have a colour."""
-    present = list(dict.fromkeys(curve.cell for curve in curves))
-    chosen = dict(zip(present, _COLOURS, strict=False))
-    if len(present) > len(_COLOURS):
-        best = {analysis.best.system: BLUE} if analysis.best else {}
-        chosen = {analysis.sweep.baseline: INK} | best
-    return {
-        cell: {"color": chosen.get(cell, _PALE), "zorder": 4 if cell in chosen else 1}
-        for cell in present
-    }
-
-
-def _smoothed(values: dict[int, float], window: int) -> list[tuple[int, float]]:
-    """The mean over the last `window` steps; loss of single batches is mostly noise."""
-    steps = sorted(values)
-    raw = np.array([values[step] for step in steps])
-    return [
-        (step, float(raw[max(0, at - window + 1) : at + 1].mean()))
-        for at, step in enumerate(steps)
-        if at + 1 >= min(window, len(steps))
-    ]
+def _colours(analysis: Analysis, cells: list[str]) -> dict[str, str]:
+    """{cell: colour}; of many cells only baseline and best have one."""
+    if len(cells) <= len(_COLOURS):
+        return dict(zip(cells, _COLOURS, strict=False))
+    best = {analysis.best.system: BLUE} if analysis.best else {}
+    return {analysis.sweep.baseline: INK} | best

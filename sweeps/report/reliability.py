@@ -15,7 +15,6 @@ from rank_core.stats.bootstrap import (
     rank_stability,
     selected_gain,
 )
-from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
@@ -26,9 +25,9 @@ from rank_core.stats.variance import (
     homogeneity,
     sweep_components,
 )
-from sweeps.report.analysis import Analysis, without_collapsed
+from sweeps.report.analysis import Analysis
 from sweeps.report.notation import level_text, percent, range_text, relation, signed
-from sweeps.report.summary import best_on_dev, crossed_grids, dev_means
+from sweeps.report.summary import crossed_grids
 
 POWER = 0.8
 """The power at which a difference is called detectable."""
@@ -50,30 +49,11 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class DevChoice:
-    """The cell with the best mean on the dev queries, which are independent of the test."""
-
-    cell: str
-    dev_mean: float
-    num_dev_queries: int
-    comparison: Comparison | None  # its test result; None if the baseline itself was chosen
-
-
-@dataclass(frozen=True)
-class WithoutCollapsed:
-    """One comparison as reported, and again without the collapsed seeds of both sides."""
-
-    reported: Comparison
-    without: Comparison | None  # None if a side has no other seed
-
-
-@dataclass(frozen=True)
 class GridFactors:
     """The tests of one grid on the primary measure."""
 
     grid: str
     num_cells: int
-    without_collapsed: bool
     tests: list[FactorTest]
 
 
@@ -85,9 +65,7 @@ class Reliability:
     floor: float | None  # smallest difference that any number of seeds could find
     homogeneity_p: float | None
     limits: list[Limits]
-    chosen_on_dev: DevChoice | None
     corrected: SelectedGain | None
-    collapsed: list[WithoutCollapsed]
     factors: list[GridFactors]
     ranking: RankStability | None
 
@@ -117,9 +95,7 @@ def assess(analysis: Analysis) -> Reliability:
         floor=least,
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
-        chosen_on_dev=_chosen_on_dev(analysis),
         corrected=_corrected(seeded, sweep.baseline) if decided and trained else None,
-        collapsed=_without_collapsed(analysis),
         factors=grid_factors(analysis),
         ranking=_ranking(matrix, paired_seeds=analysis.paired),
     )
@@ -162,20 +138,6 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     return limits
 
 
-def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
-    """None where the sweep has no development scores, or reports those already."""
-    sweep = analysis.sweep
-    if sweep.split == "dev" or sweep.dev_scores.empty or not analysis.primary:
-        return None
-    chosen = best_on_dev(sweep)
-    return DevChoice(
-        cell=chosen,
-        dev_mean=dev_means(sweep)[chosen],
-        num_dev_queries=int(sweep.dev_scores["query_id"].nunique()),
-        comparison=next((pair for pair in analysis.primary if pair.system == chosen), None),
-    )
-
-
 def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None:
     """The winner's gain without its selection bias; a selection needs two candidates."""
     if seeded is None or len(seeded.cells) < 3:
@@ -191,62 +153,32 @@ def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None
     )
 
 
-def _without_collapsed(analysis: Analysis) -> list[WithoutCollapsed]:
-    """The comparisons that collapsed seeds touch, with and without them."""
-    sweep, matrix = analysis.sweep, without_collapsed(analysis)
-    again: dict[str, Comparison] = {}
-    if matrix is not None and sweep.baseline in matrix.cells:
-        compared = compare(
-            matrix,
-            baseline=sweep.baseline,
-            correction=sweep.correction,
-            alpha=sweep.alpha,
-            paired_seeds=analysis.paired and len(set(matrix.seeds.values())) == 1,
-            deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
-        )
-        again = {pair.system: pair for pair in compared}
-    touched = {system.cell.cell for system in analysis.cells if system.seeds("collapsed")}
-    return [
-        WithoutCollapsed(pair, again.get(pair.system))
-        for pair in analysis.primary
-        if touched & {pair.system, pair.baseline}
-    ]
-
-
 def grid_factors(analysis: Analysis) -> list[GridFactors]:
-    """Every crossed grid; cells without two seeds are excluded. Where seeds collapsed, a second
-    line of tests follows without them."""
-    all_seeds = analysis.matrices.get(analysis.sweep.primary)
+    """Every crossed grid; cells without two seeds are excluded."""
+    matrix = analysis.matrices.get(analysis.sweep.primary)
     factors = []
-    for grid in crossed_grids(analysis.sweep, analysis.cells):
-        for matrix, healthy in ((all_seeds, False), (without_collapsed(analysis), True)):
-            if matrix is None:
-                continue
-            levels = {
-                system.cell.cell: {"window": window, "stride": stride}
-                for (window, stride), system in grid.cells.items()
-                if len(matrix.seeds.get(system.cell.cell, ())) > 1
-            }
-            if all(
-                len({own[name] for own in levels.values()}) > 1 for name in ("window", "stride")
-            ):
-                tests = factor_tests(matrix, levels=levels)
-                factors.append(GridFactors(grid.title, len(levels), healthy, tests))
+    for grid in crossed_grids(analysis.sweep, analysis.cells) if matrix else ():
+        levels = {
+            system.cell.cell: {"window": window, "stride": stride}
+            for (window, stride), system in grid.cells.items()
+            if len(matrix.seeds.get(system.cell.cell, ())) > 1
+        }
+        if all(len({own[name] for own in levels.values()}) > 1 for name in ("window", "stride")):
+            tests = factor_tests(matrix, levels=levels)
+            factors.append(GridFactors(grid.title, len(levels), tests))
     return factors
 
 
 def factor_text(factors: list[GridFactors]) -> str:
     """A sentence per grid: p of every factor that the grid can separate from the others, then p of
     any difference at all."""
-    several = len({grid.grid for grid in factors}) > 1
     sentences = []
     for grid in factors:
+        head = grid.grid if len(factors) > 1 else "Factors"
         tests = ", ".join(
             f"{test.factor} p {relation(test.p)}" for test in grid.tests if not math.isnan(test.p)
         )
-        parts = [grid.grid] * several + ["without collapsed seeds"] * grid.without_collapsed
-        head = ", ".join(parts) or "factors"
-        sentences.append(f"{head[0].upper()}{head[1:]}: {tests}.")
+        sentences.append(f"{head}: {tests}.")
     return " ".join(sentences)
 
 
@@ -260,15 +192,11 @@ def reliability_results(judged: Reliability) -> dict[str, Any]:
 
 
 def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
-    """The seed variance with the power, the gain of the best system, and its place; none where one
-    seed estimates nothing."""
+    """The seed variance with the power, and the gain of the best system; none where one seed
+    estimates nothing."""
     if all(math.isnan(pair.p_both) for pair in analysis.primary):
         return []
-    sentences = [
-        _seed_variance(analysis, judged),
-        best_gain(analysis, judged.limits, judged),
-        _stability(analysis, judged),
-    ]
+    sentences = (_seed_variance(analysis, judged), best_gain(analysis, judged.limits, judged))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -289,23 +217,7 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
         middle = ordered[(len(ordered) - 1) // 2]
         number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
         words += f"; a true difference of {number} is found with {100 * POWER:.0f}% power"
-    return f"{words}.{_collapsed(analysis, judged.collapsed)}"
-
-
-def _collapsed(analysis: Analysis, collapsed: list[WithoutCollapsed]) -> str:
-    """The comparison that collapsed seeds change most."""
-    changes = {
-        change.reported.system: (abs(again.delta - change.reported.delta), again.delta)
-        for change in collapsed
-        if (again := change.without) is not None
-    }
-    if not changes:
-        return ""
-    most = max(changes, key=lambda system: changes[system][0])
-    return (
-        f" Without collapsed seeds the difference of {analysis.sweep.label(most)} is "
-        f"{signed(changes[most][1])}: change the training settings, do not drop the seeds."
-    )
+    return f"{words}."
 
 
 def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | None = None) -> str:
@@ -335,14 +247,14 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
     return f"{'; '.join(words)}." if words else ""
 
 
-def _stability(analysis: Analysis, judged: Reliability) -> str:
-    """How often the first system is first when seeds and queries are drawn again."""
+def stability(analysis: Analysis, judged: Reliability) -> str:
+    """How often the first system is first when seeds and queries are drawn again; "" for fewer than
+    three systems."""
     ranking = judged.ranking
     if ranking is None or math.isnan(ranking.tau) or len(ranking.order) < 3:
         return ""
     first = ranking.order[0]
     return (
         f"{analysis.sweep.label(first)} has the best mean in {percent(ranking.best[first])} of "
-        "bootstrap samples of seeds and queries; a ranking by single runs has a Kendall's tau of "
-        f"{ranking.tau:.2f} ({ranking.tau_low:.2f} to {ranking.tau_high:.2f}) with that by means."
+        "bootstrap samples of seeds and queries."
     )
