@@ -47,14 +47,14 @@ class TestedTable:
         return pd.DataFrame(
             {
                 "system": row.label,
-                "measure": cell.measure,
-                "mean": cell.mean,
-                "sd_seeds": cell.sd_seeds,
-                "seeds": row.seeds_used,
-                **{name: getattr(cell.comparison, name, None) for name in _TESTED},
+                "measure": measure,
+                "mean": row.mean(measure),
+                "sd_seeds": row.deviation(measure),
+                "seeds": row.num_used,
+                **{name: getattr(row.test(measure), name, None) for name in _TESTED},
             }
             for row in self._analysis.rows
-            for cell in row.cells
+            for measure in row.seed_means
         )
 
     def markdown(self) -> str:

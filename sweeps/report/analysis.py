@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from string import ascii_lowercase
 
-import numpy as np
 import pandas as pd
 
 from rank_core.seeding import generator
@@ -24,7 +23,6 @@ from rank_core.stats.compare import (
     Slot,
     baseline_of,
     compare_with,
-    of_system,
     scope_test_of,
 )
 from rank_core.stats.design import worst_familywise_error
@@ -32,7 +30,7 @@ from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.interpolation import interpolation_text
 from sweeps.report.load import Interpolated, Sweep
-from sweeps.report.results_table import ResultCell, ResultRow, caption, notes
+from sweeps.report.results_table import caption, notes
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
 from sweeps.store.scores import as_categories
@@ -53,7 +51,7 @@ class Analysis:
     comparisons: list[Comparison]  # with the first baseline
     further: list[Comparison]  # with the others, such as each system's own
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
-    rows: list[ResultRow]
+    rows: list[CellSummary]  # of the table, with their tests
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
     gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
@@ -377,6 +375,7 @@ def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
         cell=Cell(FIRST_STAGE, name, name),
         seed_means={measure: {sweep.seeds[0]: float(means[measure])} for measure in sweep.measures},
         fates={},
+        derived=True,
     )
 
 
@@ -390,6 +389,7 @@ def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -
         cell=Cell(derived.cell, derived.label, of.cell.group),
         seed_means=means,
         fates={seed: fate for seed, fate in of.fates.items() if fate in USED},
+        derived=True,
     )
 
 
@@ -400,40 +400,33 @@ def _rows(
     first_stage: CellSummary | None,
     by_measure: Mapping[str, ByLetter],
     average: Mapping[str, GainInterval],
-) -> list[ResultRow]:
+) -> list[CellSummary]:
     """The first stage, then every cell followed by the system derived from it; cells of one group
     stand together, groups in order of appearance."""
     after = {one.of: row for one, row in zip(sweep.interpolated, derived, strict=True)}
     pairs = [(system, after.get(system.cell.cell)) for system in cells]
     systems = [row for row in (first_stage, *chain.from_iterable(pairs)) if row is not None]
     groups = list(dict.fromkeys(system.cell.group for system in systems))
-    same = {one.cell: one.identical_to for one in sweep.interpolated if one.identical_to}
+    same = {
+        one.cell: sweep.label(one.identical_to) for one in sweep.interpolated if one.identical_to
+    }
     first = sweep.slots[0]
     baselines = [first] if isinstance(first, str) else list(first.values())
-    return [
-        ResultRow(
-            label=system.cell.label,
-            group=system.cell.group,
-            cell=(name := system.cell.cell),
+
+    def tested(row: CellSummary) -> CellSummary:
+        name = row.cell.cell
+        tests = {
+            measure: {
+                mark: c for mark, compared in slots.items() for c in compared if c.system == name
+            }
+            for measure, slots in by_measure.items()
+        }
+        return replace(
+            row,
             is_baseline=name in baselines,
-            seeds_used=system.num_used,
-            seeds_launched=system.num_launched,
-            cells=tuple(
-                ResultCell(
-                    measure,
-                    system.mean(measure),
-                    _deviation(list(system.seed_means[measure].values())),
-                    *of_system(by_measure.get(measure, {}), name),
-                )
-                for measure in sweep.measures
-            ),
+            same_as=same.get(name, ""),
+            tests=tests,
             average_gain=average.get(name),
-            derived=system is first_stage or system in derived,
-            same_as=sweep.label(same[name]) if name in same else "",
         )
-        for system in sorted(systems, key=lambda system: groups.index(system.cell.group))
-    ]
 
-
-def _deviation(values: list[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return [tested(row) for row in sorted(systems, key=lambda row: groups.index(row.cell.group))]

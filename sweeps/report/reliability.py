@@ -156,8 +156,10 @@ def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None
 def grid_factors(analysis: Analysis) -> list[GridFactors]:
     """Every crossed grid; cells without two seeds are excluded."""
     matrix = analysis.matrices.get(analysis.sweep.primary)
+    if matrix is None:
+        return []
     factors = []
-    for grid in crossed_grids(analysis.sweep, analysis.cells) if matrix else ():
+    for grid in crossed_grids(analysis.sweep, analysis.cells):
         levels = {
             system.cell.cell: {"window": window, "stride": stride}
             for (window, stride), system in grid.cells.items()

@@ -111,7 +111,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             for (measure, system, base), gain in analysis.gains.items()
         ],
         "average_gains": {
-            row.cell: dataclasses.asdict(row.average_gain)
+            row.cell.cell: dataclasses.asdict(row.average_gain)
             for row in analysis.rows
             if row.average_gain is not None
         },
