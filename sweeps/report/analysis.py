@@ -14,14 +14,11 @@ from rank_core.stats.bootstrap import (
     GainInterval,
     average_gains,
     crossed_weights,
-    gain_intervals,
-    gain_weights,
 )
 from rank_core.stats.compare import (
     ByLetter,
     Comparison,
     Slot,
-    baseline_of,
     compare_with,
     scope_test_of,
 )
@@ -54,7 +51,6 @@ class Analysis:
     rows: list[CellSummary]  # of the table, with their tests
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
-    gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
     interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
     interpolated_comparisons: list[Comparison]  # with the first baseline
     first_stage: CellSummary | None = None  # a row of the table, no cell
@@ -223,7 +219,6 @@ def analyse(sweep: Sweep) -> Analysis:
         rows=_rows(sweep, cells, derived, first_stage, by_measure, average),
         paired=paired,
         matrices=matrices,
-        gains=_gains(sweep, matrices, by_slot, slots, paired=paired),
         interpolated=derived,
         interpolated_comparisons=[pair for added, _ in with_rows.values() for pair in added],
         first_stage=first_stage,
@@ -273,29 +268,6 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
     if isinstance(first, str) and first not in scored:
         return ()
     return (first, *(slot for slot in further if slot))
-
-
-def _gains(
-    sweep: Sweep,
-    matrices: Matrices,
-    by_slot: Sequence[list[Comparison]],
-    slots: Sequence[Slot],
-    *,
-    paired: bool,
-) -> dict[tuple[str, str, str], GainInterval]:
-    """The relative gains; the measures of a collection share the replicates of its queries."""
-    intervals: dict[tuple[str, str, str], GainInterval] = {}
-    for measures in sweep.collections.values() if slots and by_slot[0] else ():
-        weights = gain_weights(matrices[measures[0]], paired_seeds=paired)
-        for compared, slot in zip(by_slot, slots, strict=True):
-            for measure in measures:
-                df = {pair.system: pair.df_both for pair in compared if pair.measure == measure}
-                gains = gain_intervals(
-                    matrices[measure], baseline=slot, df=df, weights=weights, level=1 - sweep.alpha
-                )
-                for system, gain in gains.items():
-                    intervals[measure, system, str(baseline_of(system, slot))] = gain
-    return intervals
 
 
 def _average_gains(

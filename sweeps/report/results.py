@@ -106,10 +106,6 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
-        "relative_gains": [
-            {"measure": measure, "system": system, "baseline": base, **dataclasses.asdict(gain)}
-            for (measure, system, base), gain in analysis.gains.items()
-        ],
         "average_gains": {
             row.cell.cell: dataclasses.asdict(row.average_gain)
             for row in analysis.rows

@@ -57,9 +57,6 @@ def test_each_system_is_compared_with_its_own_baseline_too(tmp_path: Path) -> No
         place = one["measure"], one["system"]
         expected = first[place]["mean_system"] - one["mean_baseline"]
         assert one["delta"] == pytest.approx(expected, abs=1e-12)
-    gains = {(g["measure"], g["system"], g["baseline"]): g for g in results["relative_gains"]}
-    assert set(gains) >= {(c["measure"], c["system"], c["baseline"]) for c in own}
-    assert all(g["low"] < g["gain"] < g["high"] for g in gains.values())
 
 
 def test_the_own_baseline_has_a_letter_in_every_table(tmp_path: Path) -> None:

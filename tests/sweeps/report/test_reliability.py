@@ -155,7 +155,7 @@ def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> No
     analysis = _analysis(tmp_path, seeds=(1,), num_queries=40)
     judged = assess(analysis)
     assert (judged.components, judged.corrected, judged.limits) == (None, None, [])
-    assert judged.factors == [] and analysis.gains == {} and _words(analysis) == ""
+    assert judged.factors == [] and _words(analysis) == ""
     page = (write_report(tmp_path).folder / "index.html").read_text()
     assert page.count("One planned comparison needs three seeds") == 1
     assert page.count("†: one training run") == 1 and not re.search(r"\bnan\b", page)
