@@ -2,7 +2,7 @@
 each is None without its data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -144,28 +144,49 @@ def _draw_cell(
         axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)
 
 
+def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The range of all values without those of a row that would press the others into less than a
+    third of it."""
+    kept = [known for row in rows if (known := [value for value in row if not math.isnan(value)])]
+
+    def span(some: Sequence[Sequence[float]]) -> float:
+        return max(map(max, some)) - min(map(min, some))
+
+    while len(kept) > 3:
+        rest = min((kept[:at] + kept[at + 1 :] for at in range(len(kept))), key=span)
+        if span(rest) > 0.3 * span(kept):
+            break
+        kept = rest
+    return (min(map(min, kept)), max(map(max, kept))) if kept else (0.0, 1.0)
+
+
 @style()
 def forest_plot(analysis: Analysis) -> Drawing | None:
-    """Differences on the primary measure with their intervals, best first."""
+    """Differences on the primary measure with their intervals, best first, those of the first stage
+    and of the rows with it included."""
     sweep = analysis.sweep
     if not analysis.primary:
         return None
-    ordered = sorted(analysis.primary, key=lambda pair: -pair.delta)
+    added = [c for c in analysis.interpolated_comparisons if c.measure == sweep.primary]
+    ordered = sorted([*analysis.primary, *added], key=lambda pair: -pair.delta)
     baseline, labels = sweep.label(sweep.baseline), [sweep.label(pair.system) for pair in ordered]
     figure, axes = figure_of_rows(labels, 1.0 + 0.32 * len(ordered))
     axes.axvline(0, color=GREY, linewidth=1)
-    left, right = _forest_range(analysis)
+    low, high = _near([[getattr(pair, end) for *_, low, high in _SCOPES for end in (low, high)]
+                       for pair in ordered])  # fmt: skip
+    margin = max(0.05 * (max(high, 0) - min(low, 0)), 0.0005)
+    left, right = min(low, 0) - margin, max(high, 0) + margin
     for row, pair in enumerate(ordered):
         single = math.isnan(pair.p_both)  # the only line of a row is in the middle
-        for _, colour, shift, width, low, high in _SCOPES:
-            ends, at = (getattr(pair, low), getattr(pair, high)), row + shift * (not single)
+        for _, colour, shift, width, start, end in _SCOPES:
+            ends, at = (getattr(pair, start), getattr(pair, end)), row + shift * (not single)
             axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
         face = INK if pair.significant(sweep.alpha) else PAPER
         axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
         edge_note(axes, row, [(signed(pair.delta), pair.delta)], (left, right))
     axes.set(xlim=(left, right), ylim=(len(ordered) - 0.45, -0.55))
     axes.set_xlabel(f"difference in {sweep.primary}")
-    decided = len(analysis.undecided) < len(ordered)
+    decided = any(not math.isnan(pair.p_both) for pair in ordered)
     for words, colour, _, width, *_ in _SCOPES if decided else _SCOPES[:1]:
         axes.plot([], [], color=colour, linewidth=width, label=words)
     legend(figure)
@@ -178,99 +199,73 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     )
 
 
-def _forest_range(analysis: Analysis) -> tuple[float, float]:
-    """The axis: zero and all intervals, except a few much wider than the rest. A system without
-    training, such as BM25, may be far from all others."""
-    fixed = analysis.sweep.deterministic
-    trained = [pair for pair in analysis.primary if pair.system not in fixed] or analysis.primary
-    ends = [
-        getattr(pair, end) for pair in trained for *_, low, high in _SCOPES for end in (low, high)
-    ]
-    bounds = [end for end in ends if not math.isnan(end)]
-    middle = sorted(map(abs, bounds))[len(bounds) // 2]
-    shown = [0.0, *(bound for bound in bounds if abs(bound) <= 4 * middle)]
-    margin = max(0.05 * (max(shown) - min(shown)), 0.0005)
-    return min(shown) - margin, max(shown) + margin
-
-
 @style()
 def strip_plot(analysis: Analysis) -> Drawing:
-    """The primary measure of each seed, with the mean and its interval over training runs."""
-    sweep, cells = analysis.sweep, analysis.cells
-    figure, axes = figure_of_rows([c.cell.label for c in cells], 1.2 + 0.3 * len(cells))
-    low, high = ends = _strip_range(analysis)
+    """The primary measure of each seed, with the mean and its interval over training runs, in the
+    rows of the table."""
+    sweep, rows = analysis.sweep, analysis.rows
+    figure, axes = figure_of_rows([row.label for row in rows], 1.2 + 0.3 * len(rows))
+    seeds = [
+        [value for seed, value in row.seed_means[sweep.primary].items()
+         if row.fates.get(seed) != "collapsed"]
+        for row in rows
+    ]  # fmt: skip
+    low, high = _near(seeds)
+    spread = max(high - low, 0.01)
+    ends = max(low - 0.35 * spread, min(low, 0)), high + 0.25 * spread
+    first = sweep.first_stage.get(sweep.primary)
     if analysis.baseline.num_used:
         mean = analysis.baseline.mean(sweep.primary)
         axes.axvline(mean, color=INK, linewidth=1, linestyle=_DASHED)
-    first = sweep.first_stage.get(sweep.primary)
     if first is not None:
-        words = f"first stage {first:.3f}"
-        if low <= first <= high:
-            axes.axvline(first, color=GREY, lw=1.2, ls=":", label=words)
-        edge_note(axes, -0.72, [(words, first)], ends, colour=GREY)
-    for row, cell in enumerate(cells):
-        _draw_seeds(axes, row, cell, analysis, ends)
-    axes.set(xlim=ends, ylim=(len(cells) - 0.4, -1.05))
+        if ends[0] <= first <= ends[1]:
+            axes.axvline(first, color=GREY, lw=1.2, ls=":", label=f"first stage {first:.3f}")
+        edge_note(axes, -0.72, [(f"first stage {first:.3f}", first)], ends, colour=GREY)
+    for place, row in enumerate(rows):
+        _draw_seeds(axes, place, row, analysis, ends)
+    axes.set(xlim=ends, ylim=(len(rows) - 0.4, -1.05))
     axes.set_xlabel(f"{sweep.primary} on {sweep.split}")
     axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
-    if any(system.seeds("collapsed") for system in cells):
+    if any(row.seeds("collapsed") for row in rows):
         axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")
     axes.plot([], [], "|", color=INK, ms=11, mew=2, ls="none", label="mean")
     legend(figure, 3)
     words = "Dot: one training run"
-    if any(system.num_used > 1 for system in cells):
+    if any(row.num_used > 1 for row in rows):
         words += f"; line: {level_text(sweep.alpha)} interval of the mean over seeds"
     return draw(
         figure,
         "strip",
-        f"strip plot: {sweep.primary} of every seed of {len(cells)} systems",
+        f"strip plot: {sweep.primary} of every seed of {len(rows)} systems",
         heading="Every seed",
         caption=f"{words}; dashed: the baseline's mean.",
     )
 
 
-def _strip_range(analysis: Analysis) -> tuple[float, float]:
-    """The range of the baseline's and trained systems' seeds that did not collapse; far values
-    would squeeze these into a line."""
-    sweep, cells = analysis.sweep, analysis.cells
-    near = [
-        value
-        for system in cells
-        if system.cell.cell == sweep.baseline or system.cell.cell not in sweep.deterministic
-        for seed, value in system.seed_means[sweep.primary].items()
-        if system.fates[seed] != "collapsed"
-    ]
-    every = [value for system in cells for value in system.seed_means[sweep.primary].values()]
-    values = near or every or [0.0, 1.0]
-    spread = max(max(values) - min(values), 0.01)
-    return min(values) - 0.35 * spread, max(values) + 0.25 * spread
-
-
 def _draw_seeds(
-    axes: Axes, row: int, cell: CellSummary, analysis: Analysis, ends: tuple[float, float]
+    axes: Axes, place: int, row: CellSummary, analysis: Analysis, ends: tuple[float, float]
 ) -> None:
-    """A cell: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
+    """A row: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
     axis is a number at its edge."""
-    sweep, (low, high), seeds = analysis.sweep, ends, cell.seed_means[analysis.sweep.primary]
-    mean = cell.mean(sweep.primary)
+    sweep, seeds = analysis.sweep, row.seed_means[analysis.sweep.primary]
+    mean = row.mean(sweep.primary)
     values = [(f"{value:.3f}", value) for value in seeds.values()]
-    values += [(f"mean {mean:.3f}", mean)] if cell.num_used > 1 else []
-    edge_note(axes, row, values, ends)
-    for seed, value in seeds.items():
-        if low <= value <= high:
-            collapsed = cell.fates[seed] == "collapsed"
-            face, edge = ("none", ORANGE) if collapsed else (BLUE, BLUE)
-            axes.plot(value, row, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
-    if interval := cell.interval(sweep.primary, sweep.alpha):
-        axes.plot(interval, (row, row), color=INK, linewidth=1.2, solid_capstyle="butt")
-    if cell.num_used and low <= mean <= high:
-        axes.plot(mean, row, "|", color=INK, ms=13, mew=2)
+    edge_note(axes, place, [*values, *[(f"mean {mean:.3f}", mean)] * (len(seeds) > 1)], ends)
+    inside = {seed: value for seed, value in seeds.items() if ends[0] <= value <= ends[1]}
+    for seed, value in inside.items() if row.num_launched else ():
+        collapsed = row.fates.get(seed) == "collapsed"
+        face, edge = ("none", ORANGE) if collapsed else (BLUE, BLUE)
+        axes.plot(value, place, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
+    if interval := row.interval(sweep.primary, sweep.alpha):
+        axes.plot(interval, (place, place), color=INK, linewidth=1.2, solid_capstyle="butt")
+    if ends[0] <= mean <= ends[1]:
+        axes.plot(mean, place, "|", color=INK, ms=13, mew=2)
     words = dict.fromkeys([*LOST, "collapsed", "running"]) | {"planned": "not run"}
-    lost = {text or fate: len(cell.seeds(fate)) for fate, text in words.items() if cell.seeds(fate)}
+    lost = {text or fate: len(row.seeds(fate)) for fate, text in words.items() if row.seeds(fate)}
     if lost:
         counts = [f"{count} {text}" for text, count in lost.items()]
         axes.annotate(
-            ", ".join([f"{cell.num_used}/{cell.num_launched} seeds", *counts]), (1, row - 0.36),
+            ", ".join([f"{row.num_used}/{row.num_launched} seeds", *counts]), (1, place - 0.36),
             xycoords=axes.get_yaxis_transform(), fontsize=9, color=ALERT, ha="right", va="center",
         )  # fmt: skip
 
@@ -320,41 +315,59 @@ def query_bars(analysis: Analysis) -> Drawing | None:
 
 @style()
 def pareto_plot(analysis: Analysis) -> Drawing | None:
-    """The primary measure against encoder tokens, or seconds where no tokens were recorded."""
+    """The primary measure against encoder tokens, or seconds where no tokens were recorded; a row
+    with the first stage costs what its cell does, and the first stage is a line."""
     costs, unit = _costs(analysis)
     sweep = analysis.sweep
     if len(set(costs.values())) < 2 or sweep.primary not in analysis.matrices:
         return None
-    by_cell = {pair.system: pair for pair in analysis.primary if not math.isnan(pair.ci_low)}
-    means = {system.cell.cell: system.mean(sweep.primary) for system in analysis.cells}
-    front: list[str] = []  # the cells that no cell of at most their cost beats
-    for cell in sorted(costs, key=lambda cell: (costs[cell], -means[cell])):
+    costs |= {row.cell: costs[row.of] for row in sweep.interpolated if row.of in costs}
+    rows = {row.cell.cell: row for row in analysis.rows if row.cell.cell in costs}
+    means = {cell: row.mean(sweep.primary) for cell, row in rows.items()}
+    front: list[str] = []  # the systems that no system of at most their cost beats
+    for cell in sorted(rows, key=lambda cell: (costs[cell], -means[cell])):
         if not front or means[cell] > means[front[-1]]:
             front.append(cell)
     figure = new_figure(WIDTH, 3.4)
     axes = figure.add_subplot()
     steps = [costs[cell] for cell in front], [means[cell] for cell in front]
     axes.plot(*steps, color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2)
-    halves = []
-    for cell, cost in costs.items():
-        if pair := by_cell.get(cell):  # the difference's interval, around the baseline's mean
-            ends = pair.mean_baseline + pair.ci_low, pair.mean_baseline + pair.ci_high
-            axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
-            halves.append(ends[1] - means[cell])
+    reach = []  # of the mean and its bar
+    for cell, row in rows.items():
+        cost, mean, pair = costs[cell], means[cell], row.test(sweep.primary)
+        base = pair.mean_baseline if pair else mean  # the bar is around the baseline's mean
+        ends = (base + pair.ci_low, base + pair.ci_high) if pair else (mean, mean)
+        axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
+        reach.append([mean, *ends])
         face, edge = (BLUE, BLUE) if cell in front else (PAPER, INK)
-        axes.plot(cost, means[cell], "o", ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
-    _frame(axes, list(costs.values()), [means[cell] for cell in costs], sorted(halves))
+        axes.plot(
+            cost, mean, "D" if row.derived else "o", ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge
+        )
+    low, high = _near(reach)
+    least, most = min(means.values()), max(means.values())
+    low, high = min(max(low, 0.0), least), max(min(high, 1.0), most)
+    first = sweep.first_stage.get(sweep.primary)
+    if first is not None and low <= first <= high:
+        axes.axhline(first, color=GREY, lw=1.2, ls=":")
+        axes.annotate(
+            sweep.first_stage_name, (1, first), xycoords=axes.get_yaxis_transform(),
+            xytext=(0, 3), textcoords="offset points", ha="right", color=GREY, fontsize=9,
+        )  # fmt: skip
+    axes.set_ylim(low - 0.08 * (high - low) - 0.002, high + 0.08 * (high - low) + 0.002)
+    _cost_axis(axes, list(costs.values()))
     names = costs if len(costs) <= _NAMED_POINTS else front
     _names(axes, {cell: (costs[cell], means[cell]) for cell in names}, analysis)
     axes.set(xlabel=unit, ylabel=f"{sweep.primary} on {sweep.split}")
     grid(axes)
     words = "Filled: on the Pareto front (no cheaper system is better)."
+    words += " Bars: interval of the difference from the baseline." * bool(analysis.primary)
+    words += f" Diamond: with {sweep.first_stage_name}." * bool(sweep.interpolated)
     return draw(
         figure,
         "pareto",
         f"scatter plot: {sweep.primary} of each system by {unit}",
         heading="Cost",
-        caption=words + " Bars: interval of the difference from the baseline." * bool(halves),
+        caption=words,
     )
 
 
@@ -372,25 +385,17 @@ def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
     return {n: cost for n, cost in costs.items() if cost > 0}, "evaluation of one run (seconds)"
 
 
-def _frame(axes: Axes, costs: list[float], means: list[float], halves: list[float]) -> None:
-    """Costs are logarithmic, with plain numbers, where they span more than a factor of three. The
-    range has the means and the usual intervals, without a single very wide one."""
+def _cost_axis(axes: Axes, costs: list[float]) -> None:
+    """Logarithmic, with plain numbers, where costs span more than a factor of three."""
     low, high = min(costs), max(costs)
     if high <= 3 * low:
         axes.set_xlim(low - 0.08 * (high - low), high + 0.25 * (high - low))
-    else:
-        axes.set_xscale("log")
-        axes.set_xlim(low / 1.2, high * (high / low) ** 0.25)
-        ticks = LogLocator(subs=(1, 2, 5), numticks=99).tick_values(low / 1.2, high * 1.5)
-        axes.set_xticks([tick for tick in ticks if low / 1.2 <= tick <= high * 1.5])
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    half = 1.5 * halves[len(halves) // 2] if halves else 0.0
-    margin = max(half, 0.15 * (max(means) - min(means)), 0.002)
-    bottom, top = min(means) - margin, max(means) + margin
-    # A measure that is never negative has no axis below 0, and most end at 1.
-    bottom = max(bottom, 0.0) if min(means) >= 0 else bottom
-    axes.set_ylim(bottom, min(top, 1.03) if max(means) <= 1 else top)
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(low / 1.2, high * (high / low) ** 0.25)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=99))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _names(axes: Axes, points: Mapping[str, tuple[float, float]], analysis: Analysis) -> None:

@@ -73,7 +73,7 @@ def test_the_front_holds_what_no_cheaper_cell_beats(tmp_path: Path) -> None:
     means = [row.mean("nDCG@10") for row in analysis.cells]
     assert list(front.get_ydata()) == [means[0], max(means[1:4]), means[4]]
     wide = pareto_plot(_analysis(tmp_path / "wide", effect=0.9, seed_deviation=0.5))
-    assert wide is not None and wide.figure.axes[0].get_ylim()[1] <= 1.03
+    assert wide is not None and wide.figure.axes[0].get_ylim()[1] <= 1.1
 
 
 def test_without_tokens_the_cost_is_seconds_and_without_both_there_is_no_front(
