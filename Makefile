@@ -37,7 +37,7 @@ test-all: test
 
 # Lucene and PyTerrier bring dozens of packages: after all other tests.
 test-extras: $(VENV)/.installed-dev
-	$(BIN)/pip install --quiet --editable ".[retrieval,pyterrier]"
+	$(BIN)/pip install --quiet --no-compile --editable ".[retrieval,pyterrier]"
 	$(PYTEST) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
 		tests/rank_core/first_stage/test_lucene.py \
 		tests/rank_core/data/transforms/test_first_stage_transform.py
@@ -53,14 +53,15 @@ docs: $(VENV)/.installed
 		$(BIN)/python -m sweeps $$page --markdown > docs/.$$page.md && \
 		mv docs/.$$page.md docs/$$page.md || exit 1; done
 
+# Python compiles a module when it is first imported; to compile all of them takes pip over a minute.
 $(VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable ".[sweep]"
+	$(BIN)/pip install --quiet --no-compile --editable ".[sweep]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable ".[dev]"
+	$(BIN)/pip install --quiet --no-compile --editable ".[dev]"
 	touch $@
 
 clean:

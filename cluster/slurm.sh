@@ -22,6 +22,9 @@
 # shared cache is prepared once, one on a node's own disk by every node.
 #   export RANKSWEEP_CACHE=$SCRATCH/ranksweep IR_DATASETS_HOME=$SCRATCH/ir_datasets HF_HOME=$SCRATCH/hf
 #
+# Where nodes have several networks and Ray takes the wrong one, `export RANKSWEEP_HOST=ADDRESS` names the
+# first node's address in the right one.
+#
 # All nodes use the virtual environment .venv of the folder that the job is submitted from; the job
 # makes it or completes it. Where compute nodes have no network, make it on the login node first:
 #   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e '.[sweep]'
@@ -78,15 +81,17 @@ if test "$(wc -l <<< "$seen")" != 1; then
 fi
 echo "$seen"
 
-# The batch script runs on the first node. Ports follow the job's number, because other users may run
-# Ray on the same machines; a token of this job keeps them out.
+# The batch script runs on the first node. Ports follow the job's number or are free ones, because other
+# users may run Ray on the same machines; a token of this job keeps them out.
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-port=$((20000 + SLURM_JOB_ID % 20000))
-address=$("$python" -c 'import ray; print(ray.util.get_node_ip_address())'):$port
+port=$((20000 + 3 * (SLURM_JOB_ID % 10000)))
+host=${RANKSWEEP_HOST:-$("$python" -c 'import ray; print(ray.util.get_node_ip_address())')}
+address=$host:$port
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 ray=("$python" -m ray.scripts.scripts start --block "--num-cpus=$cpus"
     "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000
+    --min-worker-port=0 --max-worker-port=0
     "--temp-dir=/tmp/ray-$SLURM_JOB_ID")
 
 # Not `ray stop`, which would end the Ray of the user's other jobs on a machine. Each process is ended
@@ -105,9 +110,10 @@ on_node() {
     pids=("$!" "${pids[@]}") # the head, started first, ends last
 }
 
-# The dashboard must be on: Ray Train asks it for the resources of dead trials.
-on_node "${nodes[0]}" "${ray[@]}" --head "--port=$port" "--dashboard-port=$((port + 20000))" \
-    --include-dashboard=true
+# The dashboard must be on: Ray Train asks it for the resources of dead trials. The port of Ray's
+# clients is not used, but Ray would end where another Ray of the node has its default, 10001.
+on_node "${nodes[0]}" "${ray[@]}" --head "--node-ip-address=$host" "--port=$port" \
+    "--ray-client-server-port=$((port + 1))" "--dashboard-port=$((port + 2))" --include-dashboard=true
 for node in "${nodes[@]:1}"; do
     on_node "$node" "${ray[@]}" "--address=$address"
 done

@@ -16,9 +16,17 @@ import numpy as np
 from scipy import stats
 
 from rank_core.errors import BadInput, unknown
+from rank_core.stats.family import Family, correlations
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.moderation import LEAST_POOL, fitted_prior, moderated_p
-from rank_core.stats.multiplicity import CORRECTIONS
+from rank_core.stats.moderation import (
+    LEAST_POOL,
+    LEAST_POOL_MAX_T,
+    Side,
+    fitted_prior,
+    moderated_error,
+    seeds_agree,
+)
+from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T, adjusted
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
     Floats,
@@ -27,6 +35,7 @@ from rank_core.stats.scopes import (
     paired_scope_test,
     scope_test,
     seed_variances,
+    two_sided_p,
     variance_interval,
 )
 
@@ -38,9 +47,10 @@ TIE = 1e-9
 class Comparison:
     """One system against the baseline on one measure; `significant` is the decision.
 
-    With one seed the scopes `seeds` and `both` and the interval are NaN, unless its system is
-    declared deterministic. `p_both_adjusted` corrects the larger one of
-    `p_both` and `p_moderated`, which is NaN unless enough trained systems are compared.
+    With one seed the scopes `seeds` and `both` and the intervals are NaN, unless its system is
+    declared deterministic. `p_moderated` is NaN unless enough trained systems are compared;
+    `p_both_adjusted` corrects both by the rule of `Family`. The intervals are the wider ones of
+    both tests.
     """
 
     measure: str
@@ -72,6 +82,8 @@ class Comparison:
     se_queries: float
     ci_queries_low: float  # of delta, scope `queries`, level 1 - alpha
     ci_queries_high: float
+    family_low: float = math.nan  # the intervals of all comparisons of the family at once
+    family_high: float = math.nan
 
     @property
     def fewest_seeds(self) -> float:
@@ -118,8 +130,8 @@ def compare_pairs(
     deterministic: Collection[str] = (),
 ) -> list[Comparison]:
     """Compare the first cell of every pair with the second; the family is all pairs."""
-    if correction not in CORRECTIONS:
-        raise unknown("correction", correction, CORRECTIONS)
+    if correction not in CORRECTION_NAMES:
+        raise unknown("correction", correction, CORRECTION_NAMES)
     if not 0 < alpha < 1:
         raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
     _check_deterministic(matrix, deterministic)
@@ -130,21 +142,32 @@ def compare_pairs(
         for pair in pairs
     ]
     moderated = _moderated(
-        matrix, pairs, tests, paired_seeds=paired_seeds, deterministic=deterministic
+        matrix,
+        pairs,
+        tests,
+        least_pool=LEAST_POOL_MAX_T if correction == MAX_T else LEAST_POOL,
+        paired_seeds=paired_seeds,
+        deterministic=deterministic,
     )
-    adjust = CORRECTIONS[correction]
+    both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
+    own_K = np.array([test.p_both for test in tests])
+    family = Family(own_K, moderated.p_K, both_KK, moderated.agree)
+    both_K = family.adjusted(correction)
+    levels = family.levels(alpha, correction)
+    queries_KK = correlations(matrix, pairs, tests, scope="queries")
+    queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
     tested = sum(not math.isnan(test.p_both) for test in tests)
-    both = adjust(np.fmax([test.p_both for test in tests], moderated).tolist()).tolist()
-    queries = adjust([test.p_queries for test in tests]).tolist()
     return [
         _comparison(
             matrix,
             pair,
             tests[i],
             alpha,
-            p_moderated=moderated[i],
-            p_both_adjusted=both[i],
-            p_queries_adjusted=queries[i],
+            interval=moderated.interval(tests[i], i, alpha, alpha),
+            family_interval=moderated.interval(tests[i], i, *levels),
+            p_moderated=math.nan if math.isnan(moderated.p_K[i]) else float(moderated.p_K[i]),
+            p_both_adjusted=float(both_K[i]),
+            p_queries_adjusted=float(queries_K[i]),
             family_size=tested or len(pairs),
             correction=correction,
         )
@@ -153,12 +176,18 @@ def compare_pairs(
 
 
 def _comparison(
-    matrix: ScoreMatrix, pair: tuple[str, str], test: ScopeTest, alpha: float, **of_family: Any
+    matrix: ScoreMatrix,
+    pair: tuple[str, str],
+    test: ScopeTest,
+    alpha: float,
+    *,
+    interval: tuple[float, float],
+    family_interval: tuple[float, float],
+    **of_family: Any,
 ) -> Comparison:
     score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
     mean_B = float(score_B_SQ.mean())
     wins, ties, losses = wins_ties_losses(score_A_SQ, score_B_SQ)
-    ci_low, ci_high = confidence_interval(test, 1 - alpha)
     ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
     own = ("delta", "p_queries", "p_seeds", "p_both", "se_both", "se_queries")
     return Comparison(
@@ -167,8 +196,10 @@ def _comparison(
         baseline=pair[1],
         relative_gain=test.delta / mean_B if mean_B != 0 else math.nan,
         df_both=float(test.welch.at_level(alpha)) if test.se_both else test.df_both,
-        ci_low=ci_low,
-        ci_high=ci_high,
+        ci_low=interval[0],
+        ci_high=interval[1],
+        family_low=family_interval[0],
+        family_high=family_interval[1],
         num_seeds_system=len(score_A_SQ),
         num_seeds_baseline=len(score_B_SQ),
         num_queries=len(matrix.query_ids),
@@ -185,44 +216,72 @@ def _comparison(
     )
 
 
+@dataclass(frozen=True)
+class _Moderated:
+    """The moderated tests of K pairs; NaN where there are none."""
+
+    error_K: Floats
+    df_K: Floats
+    p_K: Floats
+    agree: bool
+
+    def interval(
+        self, test: ScopeTest, pair: int, level_own: float, level_moderated: float
+    ) -> tuple[float, float]:
+        """The wider one of a pair's two intervals, the own test's and the moderated one's."""
+        low, high = confidence_interval(test, 1 - level_own)
+        if math.isnan(self.error_K[pair]):
+            return low, high
+        half = float(stats.t.isf(level_moderated / 2, self.df_K[pair]) * self.error_K[pair])
+        return min(low, test.delta - half), max(high, test.delta + half)
+
+
 def _moderated(
     matrix: ScoreMatrix,
     pairs: Sequence[tuple[str, str]],
     tests: Sequence[ScopeTest],
     *,
+    least_pool: int,
     paired_seeds: bool,
     deterministic: Collection[str],
-) -> list[float]:
-    """The moderated p of every pair; NaN in a family of few trained systems, and for one seed."""
+) -> _Moderated:
+    """The moderated test of every pair; NaN in a family of few trained systems and for one seed."""
 
     def tables(pair: tuple[str, str]) -> list[tuple[str, ...]]:
         """The cells of each table of scores whose seed variance the test of a pair estimates."""
         trained = [cell for cell in pair if cell not in deterministic]
         return [pair] if paired_seeds and len(trained) == 2 else [(cell,) for cell in trained]
 
-    variances = {}
+    variances: dict[tuple[str, ...], Side] = {}
     for table in dict.fromkeys(table for pair in pairs for table in tables(pair)):
         scores = [matrix.scores[cell] for cell in table]
         if len(scores[0]) > 1:
             score_SQ = scores[0] - scores[1] if len(scores) > 1 else scores[0]
             variances[table] = *seed_variances(score_SQ), len(score_SQ)
-    if len(variances) < LEAST_POOL:
-        return [math.nan] * len(pairs)
-    prior = fitted_prior(
-        [S * V_s for V_s, _, S in variances.values()], [S - 1 for *_, S in variances.values()]
-    )
-    return [
-        moderated_p(
-            test.delta,
+    unknown_K = np.full(len(pairs), math.nan)
+    if len(variances) < least_pool:
+        return _Moderated(unknown_K, unknown_K, unknown_K, agree=False)
+    squares = [S * V_s for V_s, _, S in variances.values()]
+    df = [S - 1 for *_, S in variances.values()]
+    prior = fitted_prior(squares, df)
+    found = [
+        moderated_error(
             test.variance_queries,
             len(matrix.query_ids),
             [variances[table] for table in tables(pair)],
             prior,
         )
         if all(table in variances for table in tables(pair))
-        else math.nan
+        else (math.nan, math.nan)
         for pair, test in zip(pairs, tests, strict=True)
     ]
+    error_K, df_K = np.array(found, dtype=np.float64).T
+    delta_K = np.array([test.delta for test in tests])
+    p_K = np.where(np.isnan(error_K), math.nan, two_sided_p(delta_K, error_K, df_K))
+    order = {table: place for place, table in enumerate(variances)}
+    baselines = {(base,) for _, base in pairs}
+    own = [order[base] for base in baselines if base in order]
+    return _Moderated(error_K, df_K, p_K, seeds_agree(squares, df, sorted(own)))
 
 
 def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:

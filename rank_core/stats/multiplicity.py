@@ -1,16 +1,32 @@
 """Adjusted p-values of a family of comparisons.
 
 A NaN (a comparison without this test) stays NaN and does not count in the family.
+
+`max_t` knows how the comparisons are correlated (Dunnett 1955; Hothorn, Bretz and Westfall 2008):
+those with one baseline share its queries and its runs. The smallest of K p-values is p or less with
+probability m p, where the effective number m of comparisons is between 1 and K (Bonferroni's):
+m = K E[1 / N], where N counts how many of the K are p or less if a random one of them is (the
+importance sampling of Naiman and Priebe 2001). Every test keeps its own p-value and degrees of
+freedom; their joint distribution is that of correlated normals.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import optimize, special, stats
 
 from rank_core.errors import BadInput
+from rank_core.seeding import generator
 from rank_core.stats.scopes import Floats
+
+NUM_DRAWS = 8192
+"""Draws behind an effective number, whose standard error is then .5%; fewer in a large family."""
+_NUMBERS = 2**19
+
+_SMALLEST = 1e-300  # of the p-values whose effective number is drawn
+_ROUNDING = 1e-9  # a correlation matrix may lack this much of being positive definite
 
 
 def holm(p: ArrayLike) -> Floats:
@@ -32,10 +48,95 @@ def benjamini_hochberg(p: ArrayLike) -> Floats:
     return _of_tested(p, lambda p_K: stats.false_discovery_control(p_K, method="bh"))
 
 
+def max_t(p: ArrayLike, correlation_KK: ArrayLike) -> Floats:
+    """The step-down max-t adjustment (Westfall and Young 1993) of two-sided p-values whose test
+    statistics have this correlation: never larger than Holm's, nor smaller than p."""
+    p_K, R_KK = np.array(p, dtype=np.float64, ndmin=1), np.asarray(correlation_KK, dtype=np.float64)
+    if R_KK.shape != (len(p_K), len(p_K)):
+        raise BadInput(
+            f"max-t needs the correlations of all {len(p_K)} comparisons, got {R_KK.shape}"
+        )
+    tested = np.flatnonzero(~np.isnan(p_K))
+    return _of_tested(p_K, lambda own: _step_down(own, R_KK[np.ix_(tested, tested)]))
+
+
+def _step_down(p_K: Floats, R_KK: Floats) -> Floats:
+    adjusted, largest = np.empty(len(p_K)), 0.0
+    order = np.argsort(p_K, kind="stable")
+    for step, k in enumerate(order):
+        left = order[step:]
+        # A comparison without any variance cannot err: its p is 0 or 1, whatever the family.
+        counted = left[np.diagonal(R_KK)[left] > 0]
+        m = float(effective_number(p_K[k], R_KK[np.ix_(counted, counted)])) if len(counted) else 1.0
+        largest = max(largest, min(1.0, max(m, 1.0) * p_K[k]))
+        adjusted[k] = largest
+    return adjusted
+
+
+def effective_number(
+    p: ArrayLike, correlation_KK: Floats, *, two_sided: bool = True, num_draws: int = 0
+) -> Floats:
+    """m: the smallest of K p-values is p or less with probability m p, 1 <= m <= K. Leading axes of
+    p and of the matrices are families of their own; `two_sided` is whether the p-values are."""
+    p_F, R_FKK = np.asarray(p, dtype=np.float64), np.asarray(correlation_KK, dtype=np.float64)
+    K = R_FKK.shape[-1]
+    if K == 1:
+        return np.ones(p_F.shape)
+    num_draws = num_draws or max(min(NUM_DRAWS, _NUMBERS // K), NUM_DRAWS // 8)
+    normal_NK, tail_N = _draws(K, num_draws)
+    one_N = np.arange(num_draws) % K
+    factor_FKK = np.linalg.cholesky((1 - _ROUNDING) * R_FKK + _ROUNDING * np.eye(K))
+    tail_F = np.maximum(p_F / 2 if two_sided else p_F, _SMALLEST)
+    z_FNK = normal_NK @ np.swapaxes(factor_FKK, -1, -2)
+    # Given that comparison `one` is in its tail, the others are normal around their regression.
+    beyond_FN = -special.ndtri(tail_F[..., None] * tail_N)
+    gap_FN = beyond_FN - z_FNK[..., np.arange(num_draws), one_N]
+    z_FNK += np.swapaxes(R_FKK[..., one_N], -1, -2) * gap_FN[..., None]
+    reached_FNK = (np.abs(z_FNK) if two_sided else z_FNK) >= -special.ndtri(tail_F)[..., None, None]
+    reached_FNK[..., np.arange(num_draws), one_N] = True
+    return np.asarray(K * (1 / reached_FNK.sum(axis=-1)).mean(axis=-1))
+
+
+@lru_cache(maxsize=32)
+def _draws(K: int, num_draws: int) -> tuple[Floats, Floats]:
+    """Independent normals, and where in its tail the chosen comparison is, evenly spread."""
+    rng = generator(1, "max-t", K, num_draws)
+    return rng.normal(size=(num_draws, K)), (rng.permutation(num_draws) + 0.5) / num_draws
+
+
+def family_level(
+    alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = True, num_draws: int = 0
+) -> float:
+    """The level of each comparison at which all together err with probability alpha: that of
+    simultaneous intervals."""
+    R_KK = np.asarray(correlation_KK, dtype=np.float64)
+    counted = np.flatnonzero(np.diagonal(R_KK) > 0)
+    R_KK = R_KK[np.ix_(counted, counted)]
+    if len(counted) < 2:
+        return alpha
+
+    def excess(level: float) -> float:
+        m = effective_number(level, R_KK, two_sided=two_sided, num_draws=num_draws)
+        return float(m) * level - alpha
+
+    return float(optimize.brentq(excess, alpha / len(counted) / 2, alpha, rtol=1e-6))
+
+
 def unadjusted(p: ArrayLike) -> Floats:
     """The p-values unchanged; the probability of a false positive grows with the family."""
     return _of_tested(p, lambda p_K: p_K)
 
+
+def adjusted(p: ArrayLike, method: str, correlation_KK: ArrayLike | None = None) -> Floats:
+    """The p-values by `method`: one of `CORRECTIONS`, or `max-t`, which needs the correlations."""
+    if method != MAX_T:
+        return CORRECTIONS[method](np.asarray(p, dtype=np.float64).tolist())
+    if correlation_KK is None:
+        raise BadInput("max-t needs the correlations of the comparisons, got none")
+    return max_t(p, correlation_KK)
+
+
+MAX_T = "max-t"
 
 CORRECTIONS: dict[str, Callable[[Sequence[float]], Floats]] = {
     "holm": holm,
@@ -43,6 +144,7 @@ CORRECTIONS: dict[str, Callable[[Sequence[float]], Floats]] = {
     "none": unadjusted,
 }
 CORRECTION_NAMES = {
+    MAX_T: "max-t",
     "holm": "Holm",
     "bh": "Benjamini-Hochberg (exploratory)",
     "none": "no correction",

@@ -46,8 +46,6 @@ class Resources:
 def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     """Join the cluster of this command, or start Ray on this machine; every worker gets a copy of
     the `code`: files and folders outside the package. Raises `BadInput` where there is no Ray."""
-    # Ray would abort this process, even after a restart, 60 s after the death of its GCS.
-    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(10**6))
     os.environ.setdefault("RAY_worker_niceness", "0")  # 15 starves trials on a shared machine
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # With the default of 2 s, trials of several workers end seven seconds late.

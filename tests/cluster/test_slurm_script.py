@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,7 @@ def slurm(tmp_path):
     """Environment of a batch job on two nodes that are both this machine."""
     env = os.environ | {
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
-        "SLURM_JOB_ID": str(free_port() - 20000),
+        "SLURM_JOB_ID": str(free_job()),
         "SLURM_JOB_NODELIST": "node[0-1]",
         "SLURM_SUBMIT_DIR": str(tmp_path),
         "SLURM_CPUS_PER_TASK": "1",
@@ -55,15 +57,22 @@ def slurm(tmp_path):
     return env
 
 
-def free_port():
-    """A port of the script's range that is free, with its dashboard's."""
-    for port in range(20000 + os.getpid() % 10000, 40000):
-        with socket.socket() as one, socket.socket() as other:
-            if one.connect_ex(("127.0.0.1", port)) and other.connect_ex(
-                ("127.0.0.1", port + 20000)
-            ):
-                return port
-    raise AssertionError("no free port")
+def port_of(job):
+    """The first of a job's three ports."""
+    return 20000 + 3 * (int(job) % 10000)
+
+
+def free_job(above=0):
+    """The number of a job whose ports are free."""
+    for job in range(max(above + 1, os.getpid() % 9000), 10000):
+        if not any(listens(port_of(job) + k) for k in range(3)):
+            return job
+    raise AssertionError("no free ports")
+
+
+def listens(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 DRIVER = """
@@ -81,41 +90,77 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.ray
-def test_a_slurm_job_starts_ray_on_all_nodes_and_leaves_nothing_behind(slurm, tmp_path):
+def test_two_slurm_jobs_share_a_machine_with_a_strangers_ray_and_leave_nothing_behind(
+    slurm, tmp_path
+):
     (tmp_path / "driver.py").write_text(DRIVER)
-    number, log = slurm["SLURM_JOB_ID"], tmp_path / "log"
-    marks = (f"/ray-{number}/", f":{20000 + int(number)}")  # its folder, and its head's port
-    words = ["bash", str(SLURM), "driver.py", "--num-workers", "2", "two words"]
+    first = int(slurm["SLURM_JOB_ID"])
+    with socket.socket() as stranger:
+        with suppress(OSError):  # else a stranger has the port of Ray's clients already
+            stranger.bind(("", 10001))
+            stranger.listen()
+        with job_of(slurm, first, tmp_path) as one, job_of(slurm, free_job(first), tmp_path) as two:
+            for job in (one, two):
+                job.wait_for("driver got")
+                assert all(any(mark in line for line in command_lines()) for mark in job.marks)
+            for job in (one, two):
+                job.process.send_signal(signal.SIGUSR1)  # Slurm does, two minutes before the end
+                assert job.process.wait(300) == 130, job.text
+                left = [line for line in command_lines() if any(m in line for m in job.marks)]
+                assert left == []
+                if job is one:  # the other's Ray is untouched
+                    assert two.process.poll() is None
+                    assert any(two.marks[0] in line for line in command_lines())
+    for job in (one, two):
+        assert "2 nodes joined" in job.text and "driver sees 2 nodes with 2.0 CPUs" in job.text
+        assert "driver got ['--num-workers', '2', 'two words']" in job.text
+        assert "driver was interrupted" in job.text
+        assert f"requeue {job.number}" in (tmp_path / "scontrol").read_text()
+
+
+@dataclass
+class Job:
+    """The script, as Slurm runs it for a job."""
+
+    number: int
+    process: subprocess.Popen
+    log: Path
+
+    @property
+    def text(self):
+        return self.log.read_text()
+
+    @property
+    def marks(self):
+        """What is in the command lines of its processes: its folder, and its head's port."""
+        return f"/ray-{self.number}/", f":{port_of(self.number)}"
+
+    def wait_for(self, words):
+        deadline = time.monotonic() + 300
+        while words not in self.text:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.text
+            time.sleep(0.2)
+
+
+@contextmanager
+def job_of(slurm, number, folder):
+    log = folder / f"log-{number}"
     with log.open("w") as output:
-        job = subprocess.Popen(
-            words,
-            env=slurm,
+        process = subprocess.Popen(
+            ["bash", str(SLURM), "driver.py", "--num-workers", "2", "two words"],
+            env=slurm | {"SLURM_JOB_ID": str(number)},
             stdout=output,
             stderr=subprocess.STDOUT,
             # A shell's background jobs ignore interrupts, and hand that down to this one.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
-        deadline = time.monotonic() + 300
-        while "driver got" not in log.read_text():
-            assert job.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        running = list(command_lines())
-        assert all(any(mark in line for line in running) for mark in marks)
-        job.send_signal(signal.SIGUSR1)  # Slurm does, two minutes before the end
-        assert job.wait(300) == 130, log.read_text()
+        yield Job(number, process, log)
     finally:
-        if job.poll() is None:
-            job.terminate()
-            job.wait(300)
+        if process.poll() is None:
+            process.terminate()
+            process.wait(300)
         shutil.rmtree(f"/tmp/ray-{number}", ignore_errors=True)
-    text = log.read_text()
-    assert "2 nodes joined" in text and "driver sees 2 nodes with 2.0 CPUs" in text
-    assert "driver got ['--num-workers', '2', 'two words']" in text
-    assert "driver was interrupted" in text
-    assert f"requeue {number}" in (tmp_path / "scontrol").read_text()
-    left = [line for line in command_lines() if any(mark in line for mark in marks)]
-    assert left == []
 
 
 def test_a_slurm_job_refuses_nodes_with_other_versions(slurm, tmp_path):

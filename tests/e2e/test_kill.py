@@ -93,20 +93,29 @@ def busy_trial(pids: list[int]) -> int | None:
     return None
 
 
+def kill_a_trial(sweep, processes_below):
+    """Kills a process that computes a trial, until the sweep says that it tries one again. A kill
+    in the moment between a trial's result and the end of its process costs the sweep nothing."""
+    while "attempt 2" not in sweep.text:
+        victim = None
+        while victim is None:
+            assert sweep.process.poll() is None, sweep.text
+            victim = busy_trial(processes_below(sweep.process.pid))
+        os.kill(victim, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while "attempt 2" not in sweep.text and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
 def test_a_killed_trial_is_run_again_and_the_sweep_ends_well(
     undisturbed, start_sweep, processes_below, assert_recorded_once, tmp_path
 ):
     storage = tmp_path / "results"
     with start_sweep(storage, *WORDS, *OFTEN) as sweep:
         sweep.wait_for("[1/6]")
-        victim = None
-        while victim is None:
-            assert sweep.process.poll() is None, sweep.text
-            victim = busy_trial(processes_below(sweep.process.pid))
-        os.kill(victim, signal.SIGKILL)
+        kill_a_trial(sweep, processes_below)
         assert sweep.end() == 0, sweep.text
-    assert "attempt 2" in sweep.text
     attempts = trials_of(sweep.folder)["attempts"]
-    assert sorted(attempts) == [1] * (TRIALS - 1) + [2]
+    assert (min(attempts), max(attempts)) == (1, 2)
     assert_same_numbers(sweep.folder, undisturbed)
     assert_recorded_once(storage, trials=TRIALS, steps=STEPS)

@@ -77,7 +77,7 @@ def test_scaling_leaves_p_and_scales_the_differences(factor: float):
     given = table()
     found = compared(given.assign(value=given["value"] * factor))
     scaled = {"mean_system", "mean_baseline", "delta", "se_both", "ci_low", "ci_high"}
-    scaled |= {"se_queries", "ci_queries_low", "ci_queries_high"}
+    scaled |= {"se_queries", "ci_queries_low", "ci_queries_high", "family_low", "family_high"}
     assert_same(found, compared(given), but=scaled)
     for name, one in compared(given).items():
         for field in scaled:

@@ -1,0 +1,248 @@
+"""The systems that cannot be told from the best: Hsu's (1984) multiple comparisons with the best.
+
+The best is the method with the highest mean over new queries and new training runs. System i leaves
+the set if some system j beats it: if the one-sided p of j - i, corrected for the rivals of i alone,
+is below alpha. The set then contains the truly best system with probability 1 - alpha: only that
+system has to be covered, so nothing is corrected over i. The one-sided p is half of the two-sided
+one of scope `both` (`WelchDf`), and of the moderated test where there is one; the rivals of i share
+its queries and its runs, so they are corrected by max-t as a family of comparisons with i is
+(`Family`). The highest mean never leaves.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rank_core.errors import BadInput, unknown
+from rank_core.stats.family import scaled
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.moderation import LEAST_POOL_MAX_T, fitted_prior, moderated_p, seeds_agree
+from rank_core.stats.multiplicity import MAX_T, effective_number
+from rank_core.stats.scopes import (
+    LEAST_SEEDS,
+    ROUNDING,
+    Floats,
+    infer,
+    seed_variances,
+)
+
+BONFERRONI = "bonferroni"
+METHODS = (MAX_T, BONFERRONI)
+
+
+@dataclass(frozen=True)
+class BestSet:
+    """The set of one measure; `members` and `left` are ordered by their means, highest first.
+
+    `p[system]` is the smallest alpha at which it leaves, 1 for the best. `rivals[system]` is the
+    system that comes closest to beating it. `untested` have one run that is not declared
+    deterministic; they are not judged and beat nothing.
+    """
+
+    measure: str
+    alpha: float
+    best: str
+    members: tuple[str, ...]
+    left: tuple[str, ...]
+    untested: tuple[str, ...]
+    p: dict[str, float]
+    rivals: dict[str, str]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The members without the best."""
+        return tuple(system for system in self.members if system != self.best)
+
+
+def best_set(
+    matrix: ScoreMatrix,
+    *,
+    alpha: float = 0.05,
+    method: str = MAX_T,
+    paired_seeds: bool = False,
+    deterministic: Collection[str] = (),
+) -> BestSet:
+    """The systems not distinguishable from the best at level alpha.
+
+    Systems with identical scores enter once and share a verdict. A system of two runs neither
+    leaves nor beats another one, as it has no letter.
+    """
+    if not 0 < alpha < 0.5:
+        raise BadInput(f"0 < alpha < .5 must hold, got alpha={alpha}")
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    untested = tuple(
+        cell for cell in matrix.cells if len(matrix.scores[cell]) == 1 and cell not in deterministic
+    )
+    first_of = _representatives(matrix, untested)
+    judged = list(dict.fromkeys(first_of.values()))
+    if not judged:
+        raise BadInput("the best needs a system with two runs or more, or a deterministic one")
+    rivalry = _Rivalry(matrix, judged, frozenset(deterministic), paired_seeds)
+    p_K, rival_K = rivalry.leaving(method)
+    p = {cell: float(p_K[judged.index(first)]) for cell, first in first_of.items()}
+    rivals = {cell: judged[rival_K[judged.index(first)]] for cell, first in first_of.items()}
+    mean = {cell: float(matrix.scores[cell].mean()) for cell in first_of}
+    ordered = sorted(first_of, key=lambda cell: -round(mean[cell] / (rivalry.scale or 1.0), 12))
+    return BestSet(
+        measure=matrix.measure,
+        alpha=alpha,
+        best=ordered[0],
+        members=tuple(cell for cell in ordered if p[cell] >= alpha),
+        left=tuple(cell for cell in ordered if p[cell] < alpha),
+        untested=untested,
+        p=p,
+        rivals={cell: rival for cell, rival in rivals.items() if cell != ordered[0]},
+    )
+
+
+def _representatives(matrix: ScoreMatrix, untested: Collection[str]) -> dict[str, str]:
+    """{system: the first one with the same scores}."""
+    first: dict[tuple[int, bytes], str] = {}
+    keys = {
+        cell: (len(scores), np.sort(scores, axis=0).tobytes())
+        for cell, scores in matrix.scores.items()
+        if cell not in untested
+    }
+    return {cell: first.setdefault(keys[cell], cell) for cell in matrix.cells if cell in keys}
+
+
+@dataclass(frozen=True)
+class _Rivalry:
+    """All pairs of K systems; arrays are (K, K), [i, j] being j against i."""
+
+    matrix: ScoreMatrix
+    cells: Sequence[str]
+    deterministic: frozenset[str]
+    paired_seeds: bool
+
+    @cached_property
+    def seeds(self) -> Floats:
+        """The runs of each system; infinite for a deterministic one."""
+        return np.array(
+            [
+                math.inf if c in self.deterministic else len(self.matrix.scores[c])
+                for c in self.cells
+            ]
+        )
+
+    @cached_property
+    def parts(self) -> Floats:
+        """(V_s, V_e) of each system, (K, 2)."""
+        known = np.isfinite(self.seeds)
+        return np.array(
+            [
+                seed_variances(self.matrix.scores[cell], scale=self.scale)
+                if trained
+                else (0.0, 0.0)
+                for cell, trained in zip(self.cells, known, strict=True)
+            ]
+        )
+
+    @cached_property
+    def means(self) -> Floats:
+        """The means over seeds, (K, Q)."""
+        return np.array([self.matrix.scores[cell].mean(axis=0) for cell in self.cells])
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest score, whose rounding is no difference."""
+        return max(float(np.abs(self.matrix.scores[cell]).max()) for cell in self.cells)
+
+    def leaving(self, method: str) -> tuple[Floats, list[int]]:
+        """(the p of every system, the rival that decides it)."""
+        own_KK, moderated_KK, error_KK = self._one_sided()
+        K = len(self.cells)
+        p_K, rivals = np.ones(K), [0] * K
+        trained = np.flatnonzero(np.isfinite(self.seeds))
+        squares = (self.seeds * self.parts[:, 0])[trained]
+        for i in range(K) if K > 1 else ():
+            others = np.flatnonzero(np.arange(K) != i)
+            own, moderated = own_KK[i, others], moderated_KK[i, others]
+            baseline = [int(one) for one in np.flatnonzero(trained == i)]
+            pooled = not np.isnan(moderated).all()
+            agree = pooled and seeds_agree(squares, self.seeds[trained] - 1, baseline)
+            if method == BONFERRONI or (pooled and not agree):
+                p = np.fmax(own, moderated) * len(others)
+                place = int(p.argmin())
+                p_K[i] = p[place]
+            else:
+                carrying = moderated if pooled else own
+                R_JJ = self._correlation(i, others, error_KK[i, others])
+                m = corrected(carrying.min(), R_JJ)
+                place = int(np.fmax(carrying * m, own).argmin())
+                p_K[i] = max(carrying[place] * corrected(carrying[place], R_JJ), own[place])
+            rivals[i] = int(others[place])
+        mean_K = self.means.mean(axis=1)
+        p_K[mean_K >= mean_K.max() - ROUNDING * self.scale] = 1.0
+        return np.minimum(p_K, 1.0), rivals
+
+    def _one_sided(self) -> tuple[Floats, Floats, Floats]:
+        """(p that j beats i, the moderated one, the standard errors)."""
+        K, Q = self.means.shape
+        V_q, shape = np.zeros((K, K)), (K, K)
+        for i, mean_Q in enumerate(self.means):
+            V_q[i] = (self.means - mean_Q).var(axis=1, ddof=1) / Q
+        V_q[V_q * Q <= (ROUNDING * self.scale) ** 2] = 0.0
+        mean_K = self.means.mean(axis=1)
+        delta_KK = mean_K[None] - mean_K[:, None]
+        delta_KK[np.abs(delta_KK) <= ROUNDING * self.scale] = 0.0
+        own = np.broadcast_to(self.seeds[:, None], shape), np.broadcast_to(self.seeds, shape)
+        runs = [np.where(np.isfinite(S), S, 1e9) for S in own]
+        V_s = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, :1], self.parts[:, 0])]
+        V_e = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, 1:], self.parts[:, 1])]
+        if self.paired_seeds:
+            self._pair(V_s, V_e, runs)
+        found = infer(
+            delta=delta_KK,
+            variance_queries=V_q,
+            variance_seeds=tuple(V_s),
+            variance_error=tuple(V_e),
+            num_seeds=tuple(runs),
+            num_queries=Q,
+        )
+        trained = np.isfinite(self.seeds)
+        moderated_KK = np.full(shape, math.nan)
+        if trained.sum() >= LEAST_POOL_MAX_T and not self.paired_seeds:
+            S = self.seeds[trained]
+            prior = fitted_prior(S * self.parts[trained, 0], S - 1)
+            sides = list(zip(V_s, V_e, own, strict=True))
+            moderated_KK = moderated_p(delta_KK, V_q, Q, sides, prior)
+        few = np.minimum(*own) < LEAST_SEEDS
+        one_sided = [
+            np.where(few, 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
+            for p in (found.p_both, moderated_KK)
+        ]
+        return one_sided[0], one_sided[1], np.asarray(found.se_both)
+
+    def _pair(self, V_s: list[Floats], V_e: list[Floats], runs: list[Floats]) -> None:
+        """Put the parts of the differences of paired runs in the place of both sides."""
+        for i, one in enumerate(self.cells):
+            for j, other in enumerate(self.cells):
+                if i == j or {one, other} & self.deterministic:
+                    continue
+                if self.matrix.seeds[one] != self.matrix.seeds[other]:
+                    raise BadInput(f"paired seeds need the same seeds in {one} and {other}")
+                parts = seed_variances(self.matrix.scores[other] - self.matrix.scores[one])
+                (V_s[0][i, j], V_e[0][i, j]), V_s[1][i, j], V_e[1][i, j] = parts, 0.0, 0.0
+                runs[1][i, j] = 1e9
+
+    def _correlation(self, i: int, others: NDArray[np.intp], error_J: Floats) -> Floats:
+        """The correlations of the differences of `others` with system i."""
+        delta_JQ = self.means[others] - self.means[i]
+        covariance_JJ = np.atleast_2d(np.cov(delta_JQ)) / delta_JQ.shape[1]
+        if not self.paired_seeds:
+            covariance_JJ = covariance_JJ + max(self.parts[i, 0] - self.parts[i, 1], 0.0)
+        return scaled(covariance_JJ, error_J)
+
+
+def corrected(p: float, correlation_JJ: Floats) -> float:
+    """The effective number of rivals at a one-sided p; rivals without a variance do not count."""
+    counted = np.flatnonzero(np.diagonal(correlation_JJ) > 0)
+    if len(counted) < 2:
+        return 1.0
+    return float(effective_number(p, correlation_JJ[np.ix_(counted, counted)], two_sided=False))

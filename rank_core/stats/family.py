@@ -1,0 +1,112 @@
+"""A family of comparisons: one rule for letters, p-values and intervals.
+
+Every comparison has the p of its own test (`WelchDf`) and, in a table of several trained systems,
+that of the moderated test. Their correction by max-t:
+
+* without moderated tests: max-t of the own ones;
+* where the seed variances agree (`seeds_agree`): the larger one of the moderated p corrected by
+  max-t and of the own p. The moderated test is then the right one, and carries the correction;
+  the own one has to hold for the comparison alone;
+* elsewhere: Holm of the larger p, as one test or the other errs too often.
+
+A simultaneous interval is the wider one of both tests at the levels that this rule gives all
+comparisons at once (Bonferroni where it says Holm).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.multiplicity import MAX_T, adjusted, family_level, holm, max_t
+from rank_core.stats.scopes import Floats, ScopeTest
+
+Pair = tuple[str, str]
+"""A system and its baseline."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """The p-values of K comparisons in scope `both`; NaN where one is undefined."""
+
+    own_K: Floats
+    moderated_K: Floats
+    correlation_KK: Floats
+    agree: bool  # whether their seed variances do
+
+    @property
+    def larger_p(self) -> Floats:
+        """The larger p of both tests."""
+        return np.fmax(self.own_K, self.moderated_K)
+
+    def adjusted(self, correction: str) -> Floats:
+        """The corrected p-values."""
+        if correction != MAX_T:
+            return adjusted(self.larger_p, correction)
+        if np.isnan(self.moderated_K).all():
+            return max_t(self.own_K, self.correlation_KK)
+        if self.agree:
+            return np.fmax(max_t(self.moderated_K, self.correlation_KK), self.own_K)
+        return holm(self.larger_p)
+
+    def levels(self, alpha: float, correction: str) -> tuple[float, float]:
+        """The levels of the own and of the moderated test whose wider intervals cover all true
+        differences at once."""
+        num = max(int((~np.isnan(self.own_K)).sum()), 1)
+        moderated = not np.isnan(self.moderated_K).all()
+        if correction != MAX_T or (moderated and not self.agree):
+            return alpha / num, alpha / num
+        tested = np.flatnonzero(~np.isnan(self.own_K))
+        level = family_level(alpha, self.correlation_KK[np.ix_(tested, tested)])
+        return (alpha if moderated else level), level
+
+
+def correlations(
+    matrix: ScoreMatrix,
+    pairs: Sequence[Pair],
+    tests: Sequence[ScopeTest],
+    *,
+    paired_seeds: bool = False,
+    scope: str = "both",
+) -> Floats:
+    """The correlations of the mean differences of all pairs, (K, K): the covariance of their
+    queries and the seed variance of the systems that two pairs share. Seeds of paired tests count
+    as independent, which never makes a corrected p smaller. Rows of pairs without a variance are 0.
+    """
+    mean_Q = {
+        cell: matrix.scores[cell].mean(axis=0) for cell in {c for pair in pairs for c in pair}
+    }
+    delta_KQ = np.array([mean_Q[system] - mean_Q[base] for system, base in pairs])
+    covariance_KK = np.atleast_2d(np.cov(delta_KQ)) / delta_KQ.shape[1]
+    errors_K = np.array([getattr(test, f"se_{scope}") for test in tests])
+    if scope == "both" and not paired_seeds:
+        parts = _seed_parts(pairs, tests)
+        cells = list(parts)
+        signs_KC = np.array(
+            [[(cell == system) - (cell == base) for cell in cells] for system, base in pairs], float
+        )
+        covariance_KK = covariance_KK + (signs_KC * np.array(list(parts.values()))) @ signs_KC.T
+    return scaled(covariance_KK, errors_K)
+
+
+def scaled(covariance_KK: Floats, errors_K: Floats) -> Floats:
+    """The correlations of differences with these standard errors; 0 where one is 0 or NaN."""
+    known_K = errors_K > 0
+    factor_K = np.divide(1, errors_K, out=np.zeros_like(errors_K), where=known_K)
+    R_KK = np.where(np.isnan(covariance_KK), 0, covariance_KK) * factor_K[:, None] * factor_K
+    R_KK = np.clip(R_KK, -1, 1)
+    np.fill_diagonal(R_KK, known_K.astype(np.float64))
+    return R_KK
+
+
+def _seed_parts(pairs: Sequence[Pair], tests: Sequence[ScopeTest]) -> Mapping[str, float]:
+    """{cell: the variance that its seeds add to a difference}."""
+    parts: dict[str, float] = {}
+    for (system, base), test in zip(pairs, tests, strict=True):
+        own = max(test.variance_seeds_a - test.variance_error_a, 0.0)
+        of_base = max(test.variance_seeds_b - test.variance_error_b, 0.0)
+        parts[system] = 0.0 if math.isnan(own) else own
+        parts[base] = 0.0 if math.isnan(of_base) else of_base
+    return parts
