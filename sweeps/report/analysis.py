@@ -9,6 +9,7 @@ from string import ascii_lowercase
 import pandas as pd
 
 from rank_core.seeding import generator
+from rank_core.stats.best import BestSet, best_set
 from rank_core.stats.bootstrap import (
     CrossedWeights,
     GainInterval,
@@ -53,6 +54,7 @@ class Analysis:
     matrices: Matrices
     interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
     interpolated_comparisons: list[Comparison]  # with the first baseline
+    best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     first_stage: CellSummary | None = None  # a row of the table, no cell
     first_stage_comparisons: list[Comparison] = field(default_factory=list)  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
@@ -72,6 +74,11 @@ class Analysis:
     def best(self) -> Comparison | None:
         """The primary comparison with the largest gain; None without any."""
         return max(self.primary, key=lambda pair: pair.delta, default=None)
+
+    @property
+    def best_set(self) -> BestSet | None:
+        """The systems not distinguishable from the best on the primary measure."""
+        return self.best_sets.get(self.sweep.primary)
 
     @property
     def undecided(self) -> list[Comparison]:
@@ -195,7 +202,9 @@ def analyse(sweep: Sweep) -> Analysis:
     ]
     first = by_slot[0] if by_slot else []
     average = _average_gains(sweep, matrices, first, slots)
-    with_rows = _compare_derived(sweep, scored, slots) if first else {}
+    whole, added_rows = _with_derived(sweep, scored)
+    every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
+    with_rows = _compare_derived(whole, every, slots, added_rows) if first and added_rows else {}
     derived = [_interpolated_summary(system, cells) for system in sweep.interpolated]
     first_stage = _first_stage_summary(sweep)
     for measure, (added, against) in with_rows.items():
@@ -221,6 +230,7 @@ def analyse(sweep: Sweep) -> Analysis:
         matrices=matrices,
         interpolated=derived,
         interpolated_comparisons=[pair for added, _ in with_rows.values() for pair in added],
+        best_sets=_best_sets(whole, every),
         first_stage=first_stage,
         first_stage_comparisons=[pair for _, against in with_rows.values() for pair in against],
     )
@@ -295,31 +305,52 @@ def _average_gains(
     return average_gains(columns, baseline=slots[0], df=df, weights=weights, level=level)
 
 
-def _compare_derived(
-    sweep: Sweep, scored: Sequence[str], slots: Sequence[Slot]
-) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
-    """{measure: (derived systems and the first stage with the first baseline, all systems with the
-    first stage)}. The family of an added row is all systems of the table; that of the cells does
-    not change. A row that is another one by construction is no comparison."""
+def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]]:
+    """The sweep with the scores of the rows that are no cells, and the names of these: the first
+    stage, and the rows with it that no other one equals by construction."""
     derived = [
         system for system in sweep.interpolated if system.of in scored and not system.identical_to
     ]
     first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
-    names = [*first_stage, *(system.cell for system in derived)]
-    if not names:
-        return {}
     fixed = [*first_stage, *(system.cell for system in derived if system.deterministic)]
     tables = [sweep.scores, *(system.scores for system in derived), sweep.first_stage_scores]
-    table = pd.concat([scores for scores in tables if len(scores)], ignore_index=True)
-    both = replace(sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed))
+    table = pd.concat([scores for scores in tables if len(scores)] or tables, ignore_index=True)
+    whole = replace(
+        sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed)
+    )
+    return whole, [*first_stage, *(system.cell for system in derived)]
+
+
+def _compare_derived(
+    whole: Sweep, matrices: Matrices, slots: Sequence[Slot], names: Sequence[str]
+) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
+    """{measure: (the rows called `names` with the first baseline, all systems with the first
+    stage)}. The family of an added row is all systems of the table; that of the cells does not
+    change."""
     by_measure = {}
-    for measure, matrix in _matrices(both, [*scored, *names]).items():
-        paired = _is_paired(both, [matrix])
-        compared = _compare(both, matrix, [*slots[:1], *first_stage], paired=paired)
+    for measure, matrix in matrices.items():
+        paired = _is_paired(whole, [matrix])
+        first_stage = [FIRST_STAGE] * (FIRST_STAGE in names)
+        compared = _compare(whole, matrix, [*slots[:1], *first_stage], paired=paired)
         added = [pair for pair in compared["a"] if pair.system in names]
         against = compared.get("b", [])
         by_measure[measure] = _one_p(added, against), _one_p(against, added)
     return by_measure
+
+
+def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
+    """The systems not distinguishable from the best, of each measure with two that can be judged:
+    those of several runs, and deterministic ones."""
+    sets = {}
+    for measure, matrix in matrices.items():
+        fixed = [cell for cell in whole.deterministic if cell in matrix.cells]
+        judged = [cell for cell in matrix.cells if cell in fixed or len(matrix.seeds[cell]) > 1]
+        if len(judged) > 1:
+            paired = _is_paired(whole, [matrix])
+            sets[measure] = best_set(
+                matrix, alpha=whole.alpha, paired_seeds=paired, deterministic=fixed
+            )
+    return sets
 
 
 def _one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:

@@ -26,14 +26,15 @@ _ROUNDING = 1e-9
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """The verdict, the best on dev, how sure it is, how the systems were chosen, what was lost: at
-    most five."""
+    """The best and what cannot be told from it, the verdict, the best on dev, how sure it is, how
+    the systems were chosen, what was lost: at most six."""
     if not analysis.sweep.baseline:  # each system has its own
-        return [certainty(analysis)]
+        return list(filter(None, [not_distinguishable(analysis), certainty(analysis)]))
     if analysis.sweep.serving:
         return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
     chosen = [confirmation(analysis) or winner(analysis), against_first_stage(analysis)]
     sentences = [
+        not_distinguishable(analysis),
         answer(analysis),
         " ".join(filter(None, chosen)),
         certainty(analysis),
@@ -56,6 +57,25 @@ def _fates(analysis: Analysis) -> str:
     whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
     fates = losses(analysis.cells) or [whole]
     return " ".join([*stopped, *fates])
+
+
+def not_distinguishable(analysis: Analysis) -> str:
+    """The system with the highest mean on the primary measure, and those not distinguishable from
+    it; "" where fewer than two systems can be judged."""
+    sweep, found = analysis.sweep, analysis.best_set
+    if found is None:
+        return ""
+    matrix = analysis.matrices[found.measure]
+    where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
+    count = len(found.members) + len(found.left)
+    text = f"Best on {where}: {sweep.label(found.best)}"
+    if not found.others:
+        return f"{text}; all {count - 1} others can be told from it." if count > 2 else f"{text}."
+    if not found.left:
+        whole = "the other one" if count == 2 else f"any of the other {count - 1}"
+        return f"{text}; it cannot be told from {whole}."
+    names = names_text([sweep.label(system) for system in found.others])
+    return f"{text}; not distinguishable from it: {names} (of {count} systems)."
 
 
 def answer(analysis: Analysis) -> str:

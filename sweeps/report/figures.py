@@ -172,6 +172,9 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     baseline, labels = sweep.label(sweep.baseline), [sweep.label(pair.system) for pair in ordered]
     figure, axes = figure_of_rows(labels, 1.0 + 0.32 * len(ordered))
     axes.axvline(0, color=GREY, linewidth=1)
+    found = analysis.best_set
+    for pair, name in zip(ordered, axes.get_yticklabels(), strict=True):
+        name.set_fontweight("bold" if found and pair.system in found.members else "normal")
     low, high = _near([[getattr(pair, end) for *_, low, high in _SCOPES for end in (low, high)]
                        for pair in ordered])  # fmt: skip
     margin = max(0.05 * (max(high, 0) - min(low, 0)), 0.0005)
@@ -195,7 +198,8 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
         "forest",
         f"forest plot: differences from {baseline} in {sweep.primary}, with their intervals",
         heading=f"Gain over {baseline}",
-        caption=f"{level_text(sweep.alpha)} intervals, not adjusted. Filled: significant.",
+        caption=f"{level_text(sweep.alpha)} intervals, not adjusted. Filled: significant."
+        + " Bold: not distinguishable from the best." * (found is not None),
     )
 
 

@@ -18,7 +18,7 @@ from rank_core.stats.bootstrap import (
 from rank_core.stats.design import Variances, floor
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import confidence_interval, equivalence_p, variance_interval
+from rank_core.stats.scopes import equivalence_p, variance_interval
 from rank_core.stats.variance import (
     SweepComponents,
     detectable_difference,
@@ -43,8 +43,6 @@ class Limits:
     detectable: float  # smallest true difference found with `POWER`, alpha / family size
     detectable_low: float  # the same at the ends of the 95% interval of the variance
     detectable_high: float
-    family_low: float  # interval of the difference that holds for all trained systems at once
-    family_high: float
     equivalence_p: float  # two one-sided tests of a difference within the sweep's margin
 
 
@@ -124,7 +122,6 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     sweep = analysis.sweep
     limits = []
     decided = [pair for pair in analysis.primary if not math.isnan(pair.se_both)]
-    trained = sum(pair.system not in sweep.deterministic for pair in decided)
     for pair in decided:
         test = analysis.tests[pair.measure, pair.system]
         detectable = detectable_difference(
@@ -132,9 +129,8 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
         )
         per_error = detectable / test.se_both if test.se_both else 0.0
         low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
-        family = confidence_interval(test, 1 - sweep.alpha / max(trained, 1))
         equivalence = equivalence_p(test, margin=sweep.rope)
-        limits.append(Limits(pair.system, detectable, low, high, *family, equivalence))
+        limits.append(Limits(pair.system, detectable, low, high, equivalence))
     return limits
 
 
@@ -234,8 +230,8 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
     if count > 1:
         words.append(
             f"{sweep.label(best.system)}, the best of {count}, gains {signed(best.delta)}; its "
-            f"simultaneous {level_text(sweep.alpha)} interval (Bonferroni), which allows for this "
-            f"choice, is {range_text(own.family_low, own.family_high)}"
+            f"simultaneous {level_text(sweep.alpha)} interval, which allows for this choice, is "
+            f"{range_text(best.family_low, best.family_high)}"
         )
         # A confirmation's choice is older.
         if judged and judged.corrected and not sweep.confirms:

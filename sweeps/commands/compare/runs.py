@@ -21,6 +21,7 @@ from rank_core.files import file_sha256
 from rank_core.records import Qrels, Run
 from rank_core.stats.compare import Slot
 from rank_core.stats.matrix import SEPARATOR
+from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
     Source,
     TrainingRun,
@@ -112,7 +113,7 @@ def compare_runs(
     baselines: Sequence[Slot] = (),
     measures: Sequence[str] = (),
     alpha: float = 0.05,
-    correction: str = "holm",
+    correction: str = MAX_T,
     margin: float = ROPE,
     deterministic: Collection[str] = (),
     paired_seeds: bool = False,
