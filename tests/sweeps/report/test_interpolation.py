@@ -261,7 +261,7 @@ def test_trials_that_know_nothing_are_their_first_stage(tmp_path: Path, paired: 
 def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, alpha: int) -> None:
     """With alpha 0 or 1 everywhere the row adds no hypothesis: Holm's p are those without it."""
     folder = write_ranked_sweep(tmp_path / "woods", num_queries=40, strengths=(-1.5, 0.6))
-    sweep = with_interpolated(load_sweep(folder))
+    sweep = replace(with_interpolated(load_sweep(folder)), correction="holm")
     weak, strong = sweep.interpolated
     assert set(weak.alphas.values()) == {(0.0,)}
     if alpha:

@@ -26,6 +26,7 @@ from sweeps.report.reliability import (
     reliability_sentences,
     stability,
 )
+from sweeps.report.results import shared_results
 from tests.sweeps.report.test_load import (
     EIGHTEEN,
     FIVE,
@@ -71,7 +72,7 @@ def test_a_report_has_at_most_eight_sentences(tmp_path: Path) -> None:
         stopped="the budget",
     )
     shown = sentences(_findings(analysis))
-    assert len(shown) == len(set(shown)) == 7
+    assert len(shown) == len(set(shown)) == 8
     results = json.loads((write_report(tmp_path).folder / "results.json").read_text())
     assert results["conclusions"] == shown
 
@@ -82,14 +83,34 @@ def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> N
     assert best is not None and best.delta == max(pair.delta for pair in analysis.primary)
     (limits,) = [one for one in judged.limits if one.system == best.system]
     assert len(judged.limits) == len(analysis.primary) == 4
-    family = confidence_interval(analysis.tests[best.measure, best.system], 1 - 0.05 / 4)
-    assert (limits.family_low, limits.family_high) == family
-    assert limits.family_low < best.ci_low and best.ci_high < limits.family_high
+    low, high = confidence_interval(analysis.tests[best.measure, best.system], 1 - 0.05 / 4)
+    assert low <= best.family_low < best.ci_low and best.ci_high < best.family_high <= high
     words = _words(analysis)
     assert f"MaxP 128/64, the best of 4, gains +{best.delta:.3f}; " in words
-    assert f"is +{family[0]:.3f} to" in words and limits.equivalence_p > 0.99
+    assert f"is +{best.family_low:.3f} to" in words and limits.equivalence_p > 0.99
     assert "practically equivalent" not in words
     assert stability(analysis, judged).startswith("MaxP 128/64 has the best mean")
+
+
+def test_the_report_begins_with_the_systems_not_distinguishable_from_the_best(
+    tmp_path: Path,
+) -> None:
+    analysis = _analysis(tmp_path, effect=0.3, seed_deviation=0.001)
+    found = analysis.best_set
+    assert found is not None and len(found.members) + len(found.left) == len(analysis.cells)
+    assert found.members and found.left, "large differences and small ones"
+    first = conclusions(analysis)[0]
+    assert first.startswith(f"Best on {analysis.sweep.primary} (")
+    for system in found.members:
+        assert analysis.sweep.label(system) in first
+    for system in found.left:
+        assert analysis.sweep.label(system) not in first
+    (stored,) = [
+        one
+        for one in shared_results(analysis)["not_distinguishable_from_the_best"]
+        if one["measure"] == analysis.sweep.primary
+    ]
+    assert tuple(stored["members"]) == found.members
 
 
 def test_equal_cells_may_be_called_practically_equal(tmp_path: Path) -> None:
@@ -134,7 +155,9 @@ def test_the_choice_on_dev_is_reported_with_its_test_mean(tmp_path: Path) -> Non
     write_values(folder, table)
     analysis = analyse(load_sweep(folder))
     mean = next(s.mean("nDCG@10") for s in analysis.cells if s.cell.label == "MaxP 64/48")
-    assert f"MaxP 64/48, nDCG@10 0.900 on dev and {mean:.3f} on test" in conclusions(analysis)[1]
+    assert f"MaxP 64/48, nDCG@10 0.900 on dev and {mean:.3f} on test" in " ".join(
+        conclusions(analysis)
+    )
 
 
 def test_the_gain_of_the_best_of_equals_is_corrected_for_the_choice(tmp_path: Path) -> None:
@@ -177,7 +200,7 @@ def test_a_screening_sweep_is_corrected_for_its_share(tmp_path: Path) -> None:
     kinds = [FIVE[0], *(("MaxP", 50 + 10 * step, 50) for step in range(20))]
     many = _analysis(tmp_path / "many", kinds=kinds, num_queries=30, correction=None)
     few = _analysis(tmp_path / "few", num_queries=30, correction=None)
-    for analysis, correction in ((many, "bh"), (few, "holm")):
+    for analysis, correction in ((many, "bh"), (few, "max-t")):
         assert {one.correction for one in analysis.comparisons} == {correction}
         assert ("may be false" in certainty(analysis)) == (correction == "bh")
 
