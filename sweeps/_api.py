@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from rank_core.errors import unknown
 from rank_core.stats.compare import Comparison
+from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.command import sources_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.commands.compare.runs import RunComparison, compare_runs
@@ -47,14 +48,14 @@ class TestedTable:
         return pd.DataFrame(
             {
                 "system": row.label,
-                "measure": cell.measure,
-                "mean": cell.mean,
-                "sd_seeds": cell.sd_seeds,
-                "seeds": row.seeds_used,
-                **{name: getattr(cell.comparison, name, None) for name in _TESTED},
+                "measure": measure,
+                "mean": row.mean(measure),
+                "sd_seeds": row.deviation(measure),
+                "seeds": row.num_used,
+                **{name: getattr(row.test(measure), name, None) for name in _TESTED},
             }
             for row in self._analysis.rows
-            for cell in row.cells
+            for measure in row.seed_means
         )
 
     def markdown(self) -> str:
@@ -155,7 +156,7 @@ def compare(
     baseline: str | Sequence[str] = (),
     measures: str | Sequence[str] = (),
     deterministic: str | Sequence[str] = (),
-    correction: str = "holm",
+    correction: str = MAX_T,
     alpha: float = 0.05,
     margin: float = ROPE,
     paired_seeds: bool = False,
@@ -174,7 +175,7 @@ def compare(
     baseline: system to compare with, or several; default: the first.
     measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of values.
     deterministic: systems without training, such as BM25.
-    correction: of p, over all comparisons of a measure: holm, bh or none.
+    correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
     alpha: level of the tests; intervals have the level 1 - alpha.
     margin: a difference up to this size counts as practically equal.
     paired_seeds: run i of every system shares its randomness with run i of the others.

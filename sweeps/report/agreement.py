@@ -3,15 +3,17 @@ system, and of runs of two systems."""
 
 import hashlib
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from csv import QUOTE_NONE
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
-from pyarrow import ArrowInvalid, array, compute, csv, string
+import pandas as pd
 
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput
@@ -77,27 +79,15 @@ def judgments(sweep: Sweep) -> Qrels | None:
 def read_lists(path: Path, queries: Collection[str]) -> Lists:
     """The lists of some queries in a run as a trial writes it: in rank order, equal scores by
     ascending document id. The file is read in parts."""
-    lists: Lists = {}
-    query_ids = array(list(queries), string())
     try:
-        with csv.open_csv(
-            path,
-            read_options=csv.ReadOptions(column_names=_COLUMNS, use_threads=False),
-            parse_options=csv.ParseOptions(delimiter=" ", quote_char=False),
-            convert_options=csv.ConvertOptions(
-                include_columns=_WANTED, column_types=dict.fromkeys(_WANTED, string())
-            ),
-        ) as batches:
-            for batch in batches:
-                rows = batch.filter(compute.is_in(batch["query_id"], value_set=query_ids))
-                for query_id, doc_id in zip(
-                    rows["query_id"].to_pylist(), rows["doc_id"].to_pylist(), strict=True
-                ):
-                    lists.setdefault(query_id, []).append(doc_id)
-    except (ArrowInvalid, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"{path} must be a run as its trial wrote it: {reason}; {REMEDY}") from None
-    return lists
+        with pd.read_csv(
+            path, sep=" ", names=_COLUMNS, usecols=_WANTED, dtype=str, na_filter=False,
+            quoting=QUOTE_NONE, chunksize=1_000_000,
+        ) as parts:  # fmt: skip
+            table = pd.concat(part[part["query_id"].isin(set(queries))] for part in parts)
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise BadInput(f"{path} must be a run as its trial wrote it: {error}; {REMEDY}") from None
+    return {str(qid): list(own) for qid, own in table.groupby("query_id", sort=False)["doc_id"]}
 
 
 def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:

@@ -6,33 +6,29 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from string import ascii_lowercase
 
-import numpy as np
 import pandas as pd
 
 from rank_core.seeding import generator
+from rank_core.stats.best import BestSet, best_set
 from rank_core.stats.bootstrap import (
     CrossedWeights,
     GainInterval,
     average_gains,
     crossed_weights,
-    gain_intervals,
-    gain_weights,
 )
 from rank_core.stats.compare import (
     ByLetter,
     Comparison,
     Slot,
-    baseline_of,
     compare_with,
-    of_system,
     scope_test_of,
 )
 from rank_core.stats.design import worst_familywise_error
-from rank_core.stats.matrix import ScoreMatrix, score_matrices, score_matrix
+from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.interpolation import interpolation_text
 from sweeps.report.load import Interpolated, Sweep
-from sweeps.report.results_table import ResultCell, ResultRow, caption, notes
+from sweeps.report.results_table import caption, notes
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
 from sweeps.store.scores import as_categories
@@ -53,12 +49,12 @@ class Analysis:
     comparisons: list[Comparison]  # with the first baseline
     further: list[Comparison]  # with the others, such as each system's own
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
-    rows: list[ResultRow]
+    rows: list[CellSummary]  # of the table, with their tests
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
-    gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
     interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
     interpolated_comparisons: list[Comparison]  # with the first baseline
+    best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     first_stage: CellSummary | None = None  # a row of the table, no cell
     first_stage_comparisons: list[Comparison] = field(default_factory=list)  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
@@ -78,6 +74,11 @@ class Analysis:
     def best(self) -> Comparison | None:
         """The primary comparison with the largest gain; None without any."""
         return max(self.primary, key=lambda pair: pair.delta, default=None)
+
+    @property
+    def best_set(self) -> BestSet | None:
+        """The systems not distinguishable from the best on the primary measure."""
+        return self.best_sets.get(self.sweep.primary)
 
     @property
     def undecided(self) -> list[Comparison]:
@@ -201,7 +202,9 @@ def analyse(sweep: Sweep) -> Analysis:
     ]
     first = by_slot[0] if by_slot else []
     average = _average_gains(sweep, matrices, first, slots)
-    with_rows = _compare_derived(sweep, scored, slots) if first else {}
+    whole, added_rows = _with_derived(sweep, scored)
+    every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
+    with_rows = _compare_derived(whole, every, slots, added_rows) if first and added_rows else {}
     derived = [_interpolated_summary(system, cells) for system in sweep.interpolated]
     first_stage = _first_stage_summary(sweep)
     for measure, (added, against) in with_rows.items():
@@ -225,9 +228,9 @@ def analyse(sweep: Sweep) -> Analysis:
         rows=_rows(sweep, cells, derived, first_stage, by_measure, average),
         paired=paired,
         matrices=matrices,
-        gains=_gains(sweep, matrices, by_slot, slots, paired=paired),
         interpolated=derived,
         interpolated_comparisons=[pair for added, _ in with_rows.values() for pair in added],
+        best_sets=_best_sets(whole, every),
         first_stage=first_stage,
         first_stage_comparisons=[pair for _, against in with_rows.values() for pair in against],
     )
@@ -253,19 +256,6 @@ def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
     )
 
 
-def without_collapsed(analysis: Analysis) -> ScoreMatrix | None:
-    """The primary measure without collapsed seeds; None if nothing collapsed or nothing is left."""
-    sweep = analysis.sweep
-    collapsed = [(c.cell.cell, seed) for c in analysis.cells for seed in c.seeds("collapsed")]
-    if not collapsed:
-        return None
-    keys = pd.MultiIndex.from_frame(sweep.scores[["cell", "seed"]])
-    scores = sweep.scores[~keys.isin(collapsed)]
-    alive = set(scores["cell"])
-    cells = [cell.cell for cell in sweep.cells if cell.cell in alive]
-    return score_matrix(scores, measure=sweep.primary, cells=cells) if cells else None
-
-
 def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     """One per measure; measures of one collection share their queries."""
     matrices: dict[str, ScoreMatrix] = {}
@@ -288,29 +278,6 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
     if isinstance(first, str) and first not in scored:
         return ()
     return (first, *(slot for slot in further if slot))
-
-
-def _gains(
-    sweep: Sweep,
-    matrices: Matrices,
-    by_slot: Sequence[list[Comparison]],
-    slots: Sequence[Slot],
-    *,
-    paired: bool,
-) -> dict[tuple[str, str, str], GainInterval]:
-    """The relative gains; the measures of a collection share the replicates of its queries."""
-    intervals: dict[tuple[str, str, str], GainInterval] = {}
-    for measures in sweep.collections.values() if slots and by_slot[0] else ():
-        weights = gain_weights(matrices[measures[0]], paired_seeds=paired)
-        for compared, slot in zip(by_slot, slots, strict=True):
-            for measure in measures:
-                df = {pair.system: pair.df_both for pair in compared if pair.measure == measure}
-                gains = gain_intervals(
-                    matrices[measure], baseline=slot, df=df, weights=weights, level=1 - sweep.alpha
-                )
-                for system, gain in gains.items():
-                    intervals[measure, system, str(baseline_of(system, slot))] = gain
-    return intervals
 
 
 def _average_gains(
@@ -338,31 +305,52 @@ def _average_gains(
     return average_gains(columns, baseline=slots[0], df=df, weights=weights, level=level)
 
 
-def _compare_derived(
-    sweep: Sweep, scored: Sequence[str], slots: Sequence[Slot]
-) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
-    """{measure: (derived systems and the first stage with the first baseline, all systems with the
-    first stage)}. The family of an added row is all systems of the table; that of the cells does
-    not change. A row that is another one by construction is no comparison."""
+def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]]:
+    """The sweep with the scores of the rows that are no cells, and the names of these: the first
+    stage, and the rows with it that no other one equals by construction."""
     derived = [
         system for system in sweep.interpolated if system.of in scored and not system.identical_to
     ]
     first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
-    names = [*first_stage, *(system.cell for system in derived)]
-    if not names:
-        return {}
     fixed = [*first_stage, *(system.cell for system in derived if system.deterministic)]
     tables = [sweep.scores, *(system.scores for system in derived), sweep.first_stage_scores]
-    table = pd.concat([scores for scores in tables if len(scores)], ignore_index=True)
-    both = replace(sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed))
+    table = pd.concat([scores for scores in tables if len(scores)] or tables, ignore_index=True)
+    whole = replace(
+        sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed)
+    )
+    return whole, [*first_stage, *(system.cell for system in derived)]
+
+
+def _compare_derived(
+    whole: Sweep, matrices: Matrices, slots: Sequence[Slot], names: Sequence[str]
+) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
+    """{measure: (the rows called `names` with the first baseline, all systems with the first
+    stage)}. The family of an added row is all systems of the table; that of the cells does not
+    change."""
     by_measure = {}
-    for measure, matrix in _matrices(both, [*scored, *names]).items():
-        paired = _is_paired(both, [matrix])
-        compared = _compare(both, matrix, [*slots[:1], *first_stage], paired=paired)
+    for measure, matrix in matrices.items():
+        paired = _is_paired(whole, [matrix])
+        first_stage = [FIRST_STAGE] * (FIRST_STAGE in names)
+        compared = _compare(whole, matrix, [*slots[:1], *first_stage], paired=paired)
         added = [pair for pair in compared["a"] if pair.system in names]
         against = compared.get("b", [])
         by_measure[measure] = _one_p(added, against), _one_p(against, added)
     return by_measure
+
+
+def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
+    """The systems not distinguishable from the best, of each measure with two that can be judged:
+    those of several runs, and deterministic ones."""
+    sets = {}
+    for measure, matrix in matrices.items():
+        fixed = [cell for cell in whole.deterministic if cell in matrix.cells]
+        judged = [cell for cell in matrix.cells if cell in fixed or len(matrix.seeds[cell]) > 1]
+        if len(judged) > 1:
+            paired = _is_paired(whole, [matrix])
+            sets[measure] = best_set(
+                matrix, alpha=whole.alpha, paired_seeds=paired, deterministic=fixed
+            )
+    return sets
 
 
 def _one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
@@ -390,6 +378,7 @@ def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
         cell=Cell(FIRST_STAGE, name, name),
         seed_means={measure: {sweep.seeds[0]: float(means[measure])} for measure in sweep.measures},
         fates={},
+        derived=True,
     )
 
 
@@ -403,6 +392,7 @@ def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -
         cell=Cell(derived.cell, derived.label, of.cell.group),
         seed_means=means,
         fates={seed: fate for seed, fate in of.fates.items() if fate in USED},
+        derived=True,
     )
 
 
@@ -413,40 +403,33 @@ def _rows(
     first_stage: CellSummary | None,
     by_measure: Mapping[str, ByLetter],
     average: Mapping[str, GainInterval],
-) -> list[ResultRow]:
+) -> list[CellSummary]:
     """The first stage, then every cell followed by the system derived from it; cells of one group
     stand together, groups in order of appearance."""
     after = {one.of: row for one, row in zip(sweep.interpolated, derived, strict=True)}
     pairs = [(system, after.get(system.cell.cell)) for system in cells]
     systems = [row for row in (first_stage, *chain.from_iterable(pairs)) if row is not None]
     groups = list(dict.fromkeys(system.cell.group for system in systems))
-    same = {one.cell: one.identical_to for one in sweep.interpolated if one.identical_to}
+    same = {
+        one.cell: sweep.label(one.identical_to) for one in sweep.interpolated if one.identical_to
+    }
     first = sweep.slots[0]
     baselines = [first] if isinstance(first, str) else list(first.values())
-    return [
-        ResultRow(
-            label=system.cell.label,
-            group=system.cell.group,
-            cell=(name := system.cell.cell),
+
+    def tested(row: CellSummary) -> CellSummary:
+        name = row.cell.cell
+        tests = {
+            measure: {
+                mark: c for mark, compared in slots.items() for c in compared if c.system == name
+            }
+            for measure, slots in by_measure.items()
+        }
+        return replace(
+            row,
             is_baseline=name in baselines,
-            seeds_used=system.num_used,
-            seeds_launched=system.num_launched,
-            cells=tuple(
-                ResultCell(
-                    measure,
-                    system.mean(measure),
-                    _deviation(list(system.seed_means[measure].values())),
-                    *of_system(by_measure.get(measure, {}), name),
-                )
-                for measure in sweep.measures
-            ),
+            same_as=same.get(name, ""),
+            tests=tests,
             average_gain=average.get(name),
-            derived=system is first_stage or system in derived,
-            same_as=sweep.label(same[name]) if name in same else "",
         )
-        for system in sorted(systems, key=lambda system: groups.index(system.cell.group))
-    ]
 
-
-def _deviation(values: list[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return [tested(row) for row in sorted(systems, key=lambda row: groups.index(row.cell.group))]

@@ -2,13 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from sweeps.plan.terminal import numbered
 from sweeps.report.analysis import Analysis
-from sweeps.report.load import Sweep
 from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
     ONE_RUN,
@@ -22,26 +19,22 @@ from sweeps.report.notation import (
 )
 from sweeps.report.search import search_sentence
 from sweeps.report.summary import best_on_dev, dev_means, losses
-from sweeps.report.table import Table, table
-from sweeps.store.failures import counted, lost_by_kind
-from sweeps.store.trial_status import LOST, TrialStatus
 
-_NAMED_TRIALS = 4
-"""The number of trials that a line names before it counts the rest."""
 _WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
 """The largest difference of two means of the same values."""
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """The verdict, the best on dev, how sure it is, how the systems were chosen, what was lost: at
-    most five."""
+    """The best and what cannot be told from it, the verdict, the best on dev, how sure it is, how
+    the systems were chosen, what was lost: at most six."""
     if not analysis.sweep.baseline:  # each system has its own
-        return [certainty(analysis)]
+        return list(filter(None, [not_distinguishable(analysis), certainty(analysis)]))
     if analysis.sweep.serving:
         return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
     chosen = [confirmation(analysis) or winner(analysis), against_first_stage(analysis)]
     sentences = [
+        not_distinguishable(analysis),
         answer(analysis),
         " ".join(filter(None, chosen)),
         certainty(analysis),
@@ -63,7 +56,26 @@ def _fates(analysis: Analysis) -> str:
     begun = " that started" if sweep.stopped else ""
     whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
     fates = losses(analysis.cells) or [whole]
-    return " ".join([*stopped, *fates, attempts_sentence(sweep)]).strip()
+    return " ".join([*stopped, *fates])
+
+
+def not_distinguishable(analysis: Analysis) -> str:
+    """The system with the highest mean on the primary measure, and those not distinguishable from
+    it; "" where fewer than two systems can be judged."""
+    sweep, found = analysis.sweep, analysis.best_set
+    if found is None:
+        return ""
+    matrix = analysis.matrices[found.measure]
+    where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
+    count = len(found.members) + len(found.left)
+    text = f"Best on {where}: {sweep.label(found.best)}"
+    if not found.others:
+        return f"{text}; all {count - 1} others can be told from it." if count > 2 else f"{text}."
+    if not found.left:
+        whole = "the other one" if count == 2 else f"any of the other {count - 1}"
+        return f"{text}; it cannot be told from {whole}."
+    names = names_text([sweep.label(system) for system in found.others])
+    return f"{text}; not distinguishable from it: {names} (of {count} systems)."
 
 
 def answer(analysis: Analysis) -> str:
@@ -311,42 +323,3 @@ def below_first_stage(analysis: Analysis) -> str:
         f"{alone}{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking "
         "lowered the mean."
     )
-
-
-def attempts_sentence(sweep: Sweep) -> str:
-    """The number of trials with several attempts, for the conclusions; "" where none had."""
-    trials = _launched(sweep)
-    lost = lost_by_kind(trials, sweep.failures.to_dict("records"))
-    if not lost:
-        return ""
-    again = sum(int(trial["attempts"]) > 1 for trial in trials)
-    number = sum(lost.values())
-    words = f"{numbered(number, 'attempt')} {'was' if number == 1 else 'were'} lost"
-    needed = f"{again} of {len(trials)} trials needed more than one attempt; " if again else ""
-    return f"{needed}{words}: {counted(lost)}."
-
-
-def unfinished(sweep: Sweep) -> Table | None:
-    """(status, its trials with the same reason, the reason), each reason once."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for trial in _launched(sweep):
-        status, reason = trial["status"], _first_line(trial.get("stop_reason"))
-        if TrialStatus(status).waits and status not in LOST:
-            status, reason = "interrupted", "the command ended first"
-        if status in (*LOST, "interrupted"):
-            name = f"{sweep.label(trial['cell'])} seed {trial['seed']}"
-            reasons.setdefault((status, reason or "no reason was recorded"), []).append(name)
-    rows = [
-        (status, names_text(names, _NAMED_TRIALS), why) for (status, why), names in reasons.items()
-    ]
-    return table(("status", "trials", "reason"), rows, "lll") if rows else None
-
-
-def _launched(sweep: Sweep) -> list[dict[Any, Any]]:
-    """The rows of trials that had an attempt."""
-    return [row for row in sweep.trials.to_dict("records") if row.get("attempts", 0) > 0]
-
-
-def _first_line(reason: object) -> str:
-    """The first line of a reason; a table stores a missing reason as NaN or None."""
-    return reason.strip().partition("\n")[0] if isinstance(reason, str) else ""

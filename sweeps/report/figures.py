@@ -2,11 +2,10 @@
 each is None without its data."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -43,7 +42,6 @@ from sweeps.report.summary import CellSummary, crossed_grids
 from sweeps.store.sweep_file import find_sweep
 from sweeps.store.trial_status import LOST, TrialStatus
 
-MOST_RUNS = 100  # learning curves in one figure
 _DASHED = (0, (5, 3))
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))
 """Blue is better, red is worse; never so dark that black numbers are hard to read."""
@@ -146,28 +144,52 @@ def _draw_cell(
         axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)
 
 
+def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The range of all values without those of a row that would press the others into less than a
+    third of it."""
+    kept = [known for row in rows if (known := [value for value in row if not math.isnan(value)])]
+
+    def span(some: Sequence[Sequence[float]]) -> float:
+        return max(map(max, some)) - min(map(min, some))
+
+    while len(kept) > 3:
+        rest = min((kept[:at] + kept[at + 1 :] for at in range(len(kept))), key=span)
+        if span(rest) > 0.3 * span(kept):
+            break
+        kept = rest
+    return (min(map(min, kept)), max(map(max, kept))) if kept else (0.0, 1.0)
+
+
 @style()
 def forest_plot(analysis: Analysis) -> Drawing | None:
-    """Differences on the primary measure with their intervals, best first."""
+    """Differences on the primary measure with their intervals, best first, those of the first stage
+    and of the rows with it included."""
     sweep = analysis.sweep
     if not analysis.primary:
         return None
-    ordered = sorted(analysis.primary, key=lambda pair: -pair.delta)
+    added = [c for c in analysis.interpolated_comparisons if c.measure == sweep.primary]
+    ordered = sorted([*analysis.primary, *added], key=lambda pair: -pair.delta)
     baseline, labels = sweep.label(sweep.baseline), [sweep.label(pair.system) for pair in ordered]
     figure, axes = figure_of_rows(labels, 1.0 + 0.32 * len(ordered))
     axes.axvline(0, color=GREY, linewidth=1)
-    left, right = _forest_range(analysis)
+    found = analysis.best_set
+    for pair, name in zip(ordered, axes.get_yticklabels(), strict=True):
+        name.set_fontweight("bold" if found and pair.system in found.members else "normal")
+    low, high = _near([[getattr(pair, end) for *_, low, high in _SCOPES for end in (low, high)]
+                       for pair in ordered])  # fmt: skip
+    margin = max(0.05 * (max(high, 0) - min(low, 0)), 0.0005)
+    left, right = min(low, 0) - margin, max(high, 0) + margin
     for row, pair in enumerate(ordered):
         single = math.isnan(pair.p_both)  # the only line of a row is in the middle
-        for _, colour, shift, width, low, high in _SCOPES:
-            ends, at = (getattr(pair, low), getattr(pair, high)), row + shift * (not single)
+        for _, colour, shift, width, start, end in _SCOPES:
+            ends, at = (getattr(pair, start), getattr(pair, end)), row + shift * (not single)
             axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
         face = INK if pair.significant(sweep.alpha) else PAPER
         axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
         edge_note(axes, row, [(signed(pair.delta), pair.delta)], (left, right))
     axes.set(xlim=(left, right), ylim=(len(ordered) - 0.45, -0.55))
     axes.set_xlabel(f"difference in {sweep.primary}")
-    decided = len(analysis.undecided) < len(ordered)
+    decided = any(not math.isnan(pair.p_both) for pair in ordered)
     for words, colour, _, width, *_ in _SCOPES if decided else _SCOPES[:1]:
         axes.plot([], [], color=colour, linewidth=width, label=words)
     legend(figure)
@@ -176,103 +198,78 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
         "forest",
         f"forest plot: differences from {baseline} in {sweep.primary}, with their intervals",
         heading=f"Gain over {baseline}",
-        caption=f"{level_text(sweep.alpha)} intervals, not adjusted. Filled: significant.",
+        caption=f"{level_text(sweep.alpha)} intervals, not adjusted. Filled: significant."
+        + " Bold: not distinguishable from the best." * (found is not None),
     )
-
-
-def _forest_range(analysis: Analysis) -> tuple[float, float]:
-    """The axis: zero and all intervals, except a few much wider than the rest. A system without
-    training, such as BM25, may be far from all others."""
-    fixed = analysis.sweep.deterministic
-    trained = [pair for pair in analysis.primary if pair.system not in fixed] or analysis.primary
-    ends = [
-        getattr(pair, end) for pair in trained for *_, low, high in _SCOPES for end in (low, high)
-    ]
-    bounds = [end for end in ends if not math.isnan(end)]
-    middle = sorted(map(abs, bounds))[len(bounds) // 2]
-    shown = [0.0, *(bound for bound in bounds if abs(bound) <= 4 * middle)]
-    margin = max(0.05 * (max(shown) - min(shown)), 0.0005)
-    return min(shown) - margin, max(shown) + margin
 
 
 @style()
 def strip_plot(analysis: Analysis) -> Drawing:
-    """The primary measure of each seed, with the mean and its interval over training runs."""
-    sweep, cells = analysis.sweep, analysis.cells
-    figure, axes = figure_of_rows([c.cell.label for c in cells], 1.2 + 0.3 * len(cells))
-    low, high = ends = _strip_range(analysis)
+    """The primary measure of each seed, with the mean and its interval over training runs, in the
+    rows of the table."""
+    sweep, rows = analysis.sweep, analysis.rows
+    figure, axes = figure_of_rows([row.label for row in rows], 1.2 + 0.3 * len(rows))
+    seeds = [
+        [value for seed, value in row.seed_means[sweep.primary].items()
+         if row.fates.get(seed) != "collapsed"]
+        for row in rows
+    ]  # fmt: skip
+    low, high = _near(seeds)
+    spread = max(high - low, 0.01)
+    ends = max(low - 0.35 * spread, min(low, 0)), high + 0.25 * spread
+    first = sweep.first_stage.get(sweep.primary)
     if analysis.baseline.num_used:
         mean = analysis.baseline.mean(sweep.primary)
         axes.axvline(mean, color=INK, linewidth=1, linestyle=_DASHED)
-    first = sweep.first_stage.get(sweep.primary)
     if first is not None:
-        words = f"first stage {first:.3f}"
-        if low <= first <= high:
-            axes.axvline(first, color=GREY, lw=1.2, ls=":", label=words)
-        edge_note(axes, -0.72, [(words, first)], ends, colour=GREY)
-    for row, cell in enumerate(cells):
-        _draw_seeds(axes, row, cell, analysis, ends)
-    axes.set(xlim=ends, ylim=(len(cells) - 0.4, -1.05))
+        if ends[0] <= first <= ends[1]:
+            axes.axvline(first, color=GREY, lw=1.2, ls=":", label=f"first stage {first:.3f}")
+        edge_note(axes, -0.72, [(f"first stage {first:.3f}", first)], ends, colour=GREY)
+    for place, row in enumerate(rows):
+        _draw_seeds(axes, place, row, analysis, ends)
+    axes.set(xlim=ends, ylim=(len(rows) - 0.4, -1.05))
     axes.set_xlabel(f"{sweep.primary} on {sweep.split}")
     axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
-    if any(system.seeds("collapsed") for system in cells):
+    if any(row.seeds("collapsed") for row in rows):
         axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")
     axes.plot([], [], "|", color=INK, ms=11, mew=2, ls="none", label="mean")
     legend(figure, 3)
     words = "Dot: one training run"
-    if any(system.num_used > 1 for system in cells):
+    if any(row.num_used > 1 for row in rows):
         words += f"; line: {level_text(sweep.alpha)} interval of the mean over seeds"
     return draw(
         figure,
         "strip",
-        f"strip plot: {sweep.primary} of every seed of {len(cells)} systems",
+        f"strip plot: {sweep.primary} of every seed of {len(rows)} systems",
         heading="Every seed",
         caption=f"{words}; dashed: the baseline's mean.",
     )
 
 
-def _strip_range(analysis: Analysis) -> tuple[float, float]:
-    """The range of the baseline's and trained systems' seeds that did not collapse; far values
-    would squeeze these into a line."""
-    sweep, cells = analysis.sweep, analysis.cells
-    near = [
-        value
-        for system in cells
-        if system.cell.cell == sweep.baseline or system.cell.cell not in sweep.deterministic
-        for seed, value in system.seed_means[sweep.primary].items()
-        if system.fates[seed] != "collapsed"
-    ]
-    every = [value for system in cells for value in system.seed_means[sweep.primary].values()]
-    values = near or every or [0.0, 1.0]
-    spread = max(max(values) - min(values), 0.01)
-    return min(values) - 0.35 * spread, max(values) + 0.25 * spread
-
-
 def _draw_seeds(
-    axes: Axes, row: int, cell: CellSummary, analysis: Analysis, ends: tuple[float, float]
+    axes: Axes, place: int, row: CellSummary, analysis: Analysis, ends: tuple[float, float]
 ) -> None:
-    """A cell: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
+    """A row: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
     axis is a number at its edge."""
-    sweep, (low, high), seeds = analysis.sweep, ends, cell.seed_means[analysis.sweep.primary]
-    mean = cell.mean(sweep.primary)
+    sweep, seeds = analysis.sweep, row.seed_means[analysis.sweep.primary]
+    mean = row.mean(sweep.primary)
     values = [(f"{value:.3f}", value) for value in seeds.values()]
-    values += [(f"mean {mean:.3f}", mean)] if cell.num_used > 1 else []
-    edge_note(axes, row, values, ends)
-    for seed, value in seeds.items():
-        if low <= value <= high:
-            collapsed = cell.fates[seed] == "collapsed"
-            face, edge = ("none", ORANGE) if collapsed else (BLUE, BLUE)
-            axes.plot(value, row, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
-    if interval := cell.interval(sweep.primary, sweep.alpha):
-        axes.plot(interval, (row, row), color=INK, linewidth=1.2, solid_capstyle="butt")
-    if cell.num_used and low <= mean <= high:
-        axes.plot(mean, row, "|", color=INK, ms=13, mew=2)
+    edge_note(axes, place, [*values, *[(f"mean {mean:.3f}", mean)] * (len(seeds) > 1)], ends)
+    inside = {seed: value for seed, value in seeds.items() if ends[0] <= value <= ends[1]}
+    for seed, value in inside.items() if row.num_launched else ():
+        collapsed = row.fates.get(seed) == "collapsed"
+        face, edge = ("none", ORANGE) if collapsed else (BLUE, BLUE)
+        axes.plot(value, place, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
+    if interval := row.interval(sweep.primary, sweep.alpha):
+        axes.plot(interval, (place, place), color=INK, linewidth=1.2, solid_capstyle="butt")
+    if ends[0] <= mean <= ends[1]:
+        axes.plot(mean, place, "|", color=INK, ms=13, mew=2)
     words = dict.fromkeys([*LOST, "collapsed", "running"]) | {"planned": "not run"}
-    lost = {text or fate: len(cell.seeds(fate)) for fate, text in words.items() if cell.seeds(fate)}
+    lost = {text or fate: len(row.seeds(fate)) for fate, text in words.items() if row.seeds(fate)}
     if lost:
         counts = [f"{count} {text}" for text, count in lost.items()]
         axes.annotate(
-            ", ".join([f"{cell.num_used}/{cell.num_launched} seeds", *counts]), (1, row - 0.36),
+            ", ".join([f"{row.num_used}/{row.num_launched} seeds", *counts]), (1, place - 0.36),
             xycoords=axes.get_yaxis_transform(), fontsize=9, color=ALERT, ha="right", va="center",
         )  # fmt: skip
 
@@ -322,41 +319,59 @@ def query_bars(analysis: Analysis) -> Drawing | None:
 
 @style()
 def pareto_plot(analysis: Analysis) -> Drawing | None:
-    """The primary measure against encoder tokens, or seconds where no tokens were recorded."""
+    """The primary measure against encoder tokens, or seconds where no tokens were recorded; a row
+    with the first stage costs what its cell does, and the first stage is a line."""
     costs, unit = _costs(analysis)
     sweep = analysis.sweep
     if len(set(costs.values())) < 2 or sweep.primary not in analysis.matrices:
         return None
-    by_cell = {pair.system: pair for pair in analysis.primary if not math.isnan(pair.ci_low)}
-    means = {system.cell.cell: system.mean(sweep.primary) for system in analysis.cells}
-    front: list[str] = []  # the cells that no cell of at most their cost beats
-    for cell in sorted(costs, key=lambda cell: (costs[cell], -means[cell])):
+    costs |= {row.cell: costs[row.of] for row in sweep.interpolated if row.of in costs}
+    rows = {row.cell.cell: row for row in analysis.rows if row.cell.cell in costs}
+    means = {cell: row.mean(sweep.primary) for cell, row in rows.items()}
+    front: list[str] = []  # the systems that no system of at most their cost beats
+    for cell in sorted(rows, key=lambda cell: (costs[cell], -means[cell])):
         if not front or means[cell] > means[front[-1]]:
             front.append(cell)
     figure = new_figure(WIDTH, 3.4)
     axes = figure.add_subplot()
     steps = [costs[cell] for cell in front], [means[cell] for cell in front]
     axes.plot(*steps, color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2)
-    halves = []
-    for cell, cost in costs.items():
-        if pair := by_cell.get(cell):  # the difference's interval, around the baseline's mean
-            ends = pair.mean_baseline + pair.ci_low, pair.mean_baseline + pair.ci_high
-            axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
-            halves.append(ends[1] - means[cell])
+    reach = []  # of the mean and its bar
+    for cell, row in rows.items():
+        cost, mean, pair = costs[cell], means[cell], row.test(sweep.primary)
+        base = pair.mean_baseline if pair else mean  # the bar is around the baseline's mean
+        ends = (base + pair.ci_low, base + pair.ci_high) if pair else (mean, mean)
+        axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
+        reach.append([mean, *ends])
         face, edge = (BLUE, BLUE) if cell in front else (PAPER, INK)
-        axes.plot(cost, means[cell], "o", ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
-    _frame(axes, list(costs.values()), [means[cell] for cell in costs], sorted(halves))
+        axes.plot(
+            cost, mean, "D" if row.derived else "o", ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge
+        )
+    low, high = _near(reach)
+    least, most = min(means.values()), max(means.values())
+    low, high = min(max(low, 0.0), least), max(min(high, 1.0), most)
+    first = sweep.first_stage.get(sweep.primary)
+    if first is not None and low <= first <= high:
+        axes.axhline(first, color=GREY, lw=1.2, ls=":")
+        axes.annotate(
+            sweep.first_stage_name, (1, first), xycoords=axes.get_yaxis_transform(),
+            xytext=(0, 3), textcoords="offset points", ha="right", color=GREY, fontsize=9,
+        )  # fmt: skip
+    axes.set_ylim(low - 0.08 * (high - low) - 0.002, high + 0.08 * (high - low) + 0.002)
+    _cost_axis(axes, list(costs.values()))
     names = costs if len(costs) <= _NAMED_POINTS else front
     _names(axes, {cell: (costs[cell], means[cell]) for cell in names}, analysis)
     axes.set(xlabel=unit, ylabel=f"{sweep.primary} on {sweep.split}")
     grid(axes)
     words = "Filled: on the Pareto front (no cheaper system is better)."
+    words += " Bars: interval of the difference from the baseline." * bool(analysis.primary)
+    words += f" Diamond: with {sweep.first_stage_name}." * bool(sweep.interpolated)
     return draw(
         figure,
         "pareto",
         f"scatter plot: {sweep.primary} of each system by {unit}",
         heading="Cost",
-        caption=words + " Bars: interval of the difference from the baseline." * bool(halves),
+        caption=words,
     )
 
 
@@ -374,25 +389,17 @@ def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
     return {n: cost for n, cost in costs.items() if cost > 0}, "evaluation of one run (seconds)"
 
 
-def _frame(axes: Axes, costs: list[float], means: list[float], halves: list[float]) -> None:
-    """Costs are logarithmic, with plain numbers, where they span more than a factor of three. The
-    range has the means and the usual intervals, without a single very wide one."""
+def _cost_axis(axes: Axes, costs: list[float]) -> None:
+    """Logarithmic, with plain numbers, where costs span more than a factor of three."""
     low, high = min(costs), max(costs)
     if high <= 3 * low:
         axes.set_xlim(low - 0.08 * (high - low), high + 0.25 * (high - low))
-    else:
-        axes.set_xscale("log")
-        axes.set_xlim(low / 1.2, high * (high / low) ** 0.25)
-        ticks = LogLocator(subs=(1, 2, 5), numticks=99).tick_values(low / 1.2, high * 1.5)
-        axes.set_xticks([tick for tick in ticks if low / 1.2 <= tick <= high * 1.5])
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    half = 1.5 * halves[len(halves) // 2] if halves else 0.0
-    margin = max(half, 0.15 * (max(means) - min(means)), 0.002)
-    bottom, top = min(means) - margin, max(means) + margin
-    # A measure that is never negative has no axis below 0, and most end at 1.
-    bottom = max(bottom, 0.0) if min(means) >= 0 else bottom
-    axes.set_ylim(bottom, min(top, 1.03) if max(means) <= 1 else top)
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(low / 1.2, high * (high / low) ** 0.25)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=99))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _names(axes: Axes, points: Mapping[str, tuple[float, float]], analysis: Analysis) -> None:
@@ -415,108 +422,78 @@ def _names(axes: Axes, points: Mapping[str, tuple[float, float]], analysis: Anal
         text.set_path_effects([withStroke(linewidth=2.5, foreground=PAPER)])
 
 
-@dataclass
-class Curve:
-    """One training run: loss of its batches and its development measure, by optimiser step."""
-
-    cell: str
-    seed: int
-    loss: dict[int, float] = field(default_factory=dict)
-    dev: dict[int, float] = field(default_factory=dict)
-    best_step: int | None = None  # of the checkpoint that was kept
-
-
-def learning_curves(sweep: Sweep) -> list[Curve]:
-    """The curves in the order of the cells, of the first `MOST_RUNS` trials by seed; empty where
-    the folder has none."""
-    if sweep.third_party:
-        return []
-    trials = sweep.trials.sort_values("seed", kind="stable")[:MOST_RUNS].sort_index()
+def learning_curves(sweep: Sweep) -> "pd.Series[float]":
+    """Loss of the batches and primary measure on dev by (kind, cell, seed, step), in the order of
+    the cells; empty where the folder has none."""
+    values: dict[tuple[str, str, int, int], float] = {}
     records = find_sweep(str(sweep.folder))
-    curves = {
-        f"{cell}-seed{seed}": Curve(str(cell), int(seed))
-        for cell, seed in zip(trials["cell"], trials["seed"], strict=True)
-    }
-    for name, state in records.states(curves).items():
-        curve = curves[name]
-        for report in records.history(name):
-            curve.loss |= {int(point["step"]): float(point["loss"]) for point in report["curve"]}
+    trials = sweep.trials[["cell", "seed"]].itertuples(index=False, name=None)
+    for cell, seed in () if sweep.third_party else trials:
+        for report in records.history(f"{cell}-seed{seed}"):
+            values |= {("loss", cell, seed, int(p["step"])): p["loss"] for p in report["curve"]}
             if report["dev"] and sweep.primary in report["dev"]:
-                curve.dev[int(report["step"])] = float(report["dev"][sweep.primary])
-        curve.best_step = state.facts.get("best_step")
-    return [curve for curve in curves.values() if curve.loss or curve.dev]
+                values["dev", cell, seed, int(report["step"])] = report["dev"][sweep.primary]
+    names = ["kind", "cell", "seed", "step"]
+    keys = pd.MultiIndex.from_tuples(values, names=names) if values else None
+    return pd.Series(list(values.values()), keys, dtype=float)
 
 
 @style()
 def learning_plot(analysis: Analysis) -> Drawing | None:
-    """Training loss and the primary measure on dev by step, one line per run."""
+    """Training loss and the primary measure on dev by step: the mean of each cell's runs and the
+    range of these; lost runs are lines of their own."""
     sweep = analysis.sweep
     curves = learning_curves(sweep)
-    steps = max((step for curve in curves for step in (*curve.loss, *curve.dev)), default=0)
-    if not steps:  # nothing was trained
+    if curves.empty:  # nothing was trained
         return None
-    looks = _looks(analysis, curves)
-    window = max(1, steps // 12)
+    steps = int(curves.index.get_level_values("step").max())
+    window = max(1, steps // 12)  # the loss of single batches is mostly noise
+    colours = _colours(analysis, list(curves.index.unique("cell")))
     fates = {system.cell.cell: system.fates for system in analysis.cells}
-    ring = {"ms": 6, "mfc": "white", "mew": 1.4}
     figure = new_figure(WIDTH, 4.6)
-    loss, dev = figure.subplots(2, 1, sharex=True)
+    panels = dict(zip(("loss", "dev"), figure.subplots(2, 1, sharex=True), strict=True))
     lost = False
-    for curve in curves:
-        line: dict[str, Any] = {"lw": 1.1, "alpha": 0.85} | looks[curve.cell]
-        if fates[curve.cell].get(curve.seed) in (*LOST, TrialStatus.COLLAPSED):
-            line, lost = line | {"color": ORANGE, "zorder": 3}, True
-        if smooth := _smoothed(curve.loss, window):  # a line of one step is invisible
-            mark = "." if len(smooth) == 1 else None
-            loss.plot(*zip(*smooth, strict=True), **line, marker=mark)
-        if curve.dev:
-            dev.plot(*zip(*sorted(curve.dev.items()), strict=True), **line, marker=".")
-        if curve.best_step in curve.dev:
-            kept = ring | {"mec": line["color"], "zorder": 5}
-            dev.plot(curve.best_step, curve.dev[curve.best_step], "o", **kept)
-    for axes, label in ((loss, "training loss"), (dev, f"{sweep.primary} on dev")):
-        axes.set(ylabel=label, xlim=(0, steps * 1.04))
-        grid(axes)
-    dev.set_xlabel("optimiser step")
-    loss.set_ylim(bottom=0)
-    marked = {sweep.label(cell): own["color"] for cell, own in looks.items() if own["zorder"] > 1}
-    marked |= {"other cells": _PALE} if len(marked) < len(looks) else {}
+    for (kind, cell), own in curves.groupby(level=["kind", "cell"], sort=False):
+        axes, colour = panels[kind], colours.get(cell, _PALE)
+        runs = own.droplevel(["kind", "cell"]).unstack("seed").sort_index()
+        if kind == "loss":
+            runs = runs.rolling(window, min_periods=min(window, len(runs))).mean().dropna(how="all")
+        marker = "." if kind == "dev" or len(runs) == 1 else None
+        for seed in [s for s in runs if fates[cell].get(s) in (*LOST, TrialStatus.COLLAPSED)]:
+            axes.plot(runs.pop(seed).dropna(), color=ORANGE, lw=1.1, marker=marker, zorder=3)
+            lost = True
+        if runs.empty:
+            continue
+        named = cell in colours
+        axes.plot(runs.mean(axis=1), color=colour, lw=1.3, marker=marker, zorder=3 + named)
+        if named and runs.shape[1] > 1:
+            low, high = runs.min(axis=1), runs.max(axis=1)
+            axes.fill_between(runs.index, low, high, color=colour, alpha=0.2, lw=0)
+    for kind, label in (("loss", "training loss"), ("dev", f"{sweep.primary} on dev")):
+        panels[kind].set(ylabel=label, xlim=(0, steps * 1.04))
+        grid(panels[kind])
+    panels["dev"].set_xlabel("optimiser step")
+    panels["loss"].set_ylim(bottom=0)
+    marked = {sweep.label(cell): colour for cell, colour in colours.items()}
+    marked |= {"other cells": _PALE} if len(colours) < len(curves.index.unique("cell")) else {}
     marked |= {"failed, diverged or collapsed": ORANGE} if lost else {}
     for label, colour in marked.items():
-        loss.plot([], [], color=colour, linewidth=1.6, label=shortened(label, 30))
-    loss.plot([], [], "o", **ring, mec=GREY, ls="none", label="kept checkpoint")
+        panels["loss"].plot([], [], color=colour, linewidth=1.6, label=shortened(label, 30))
     legend(figure)
-    smooth_words = f", loss a mean of the last {window} steps" if window > 1 else ""
-    first = f", for the first {MOST_RUNS}" if len(sweep.trials) > MOST_RUNS else ""
+    smooth = f"; loss: a mean of the last {window} steps" if window > 1 else ""
     return draw(
         figure,
         "learning",
         f"training loss and {sweep.primary} on dev by step",
         heading="Learning curves",
-        caption=f"A line per training run{first}{smooth_words}; ring: the kept checkpoint.",
+        caption=f"Line: mean of a configuration's training runs; band: their range{smooth}.",
         appendix=True,
     )
 
 
-def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, dict[str, Any]]:
-    """{cell: colour and drawing order}; of many cells only baseline and best have a colour."""
-    present = list(dict.fromkeys(curve.cell for curve in curves))
-    chosen = dict(zip(present, _COLOURS, strict=False))
-    if len(present) > len(_COLOURS):
-        best = {analysis.best.system: BLUE} if analysis.best else {}
-        chosen = {analysis.sweep.baseline: INK} | best
-    return {
-        cell: {"color": chosen.get(cell, _PALE), "zorder": 4 if cell in chosen else 1}
-        for cell in present
-    }
-
-
-def _smoothed(values: dict[int, float], window: int) -> list[tuple[int, float]]:
-    """The mean over the last `window` steps; loss of single batches is mostly noise."""
-    steps = sorted(values)
-    raw = np.array([values[step] for step in steps])
-    return [
-        (step, float(raw[max(0, at - window + 1) : at + 1].mean()))
-        for at, step in enumerate(steps)
-        if at + 1 >= min(window, len(steps))
-    ]
+def _colours(analysis: Analysis, cells: list[str]) -> dict[str, str]:
+    """{cell: colour}; of many cells only baseline and best have one."""
+    if len(cells) <= len(_COLOURS):
+        return dict(zip(cells, _COLOURS, strict=False))
+    best = {analysis.best.system: BLUE} if analysis.best else {}
+    return {analysis.sweep.baseline: INK} | best

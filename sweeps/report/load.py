@@ -15,6 +15,7 @@ from rank_core.errors import BadInput
 from rank_core.files import read_file
 from rank_core.records import Qrels
 from rank_core.stats.compare import Slot
+from rank_core.stats.multiplicity import MAX_T
 from sweeps.report.notation import TIE_POLICY
 from sweeps.store.driver import living_driver
 from sweeps.store.records import COSTS, REMEDY, Records, State
@@ -327,4 +328,4 @@ def of_split(table: pd.DataFrame, split: str, *measures: str) -> pd.DataFrame:
 
 def correction_of(num_comparisons: int) -> str:
     """The correction of a sweep that declares none; many comparisons are a screening."""
-    return "bh" if num_comparisons >= SCREENING else "holm"
+    return "bh" if num_comparisons >= SCREENING else MAX_T

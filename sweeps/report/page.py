@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 from sweeps.report.access import Access, access_sentence
 from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import conclusions, unfinished
+from sweeps.report.conclusions import conclusions
 from sweeps.report.html import Section, render
 from sweeps.report.load import Sweep
 from sweeps.report.next_step import next_step
-from sweeps.report.notation import decisive_p, interval_text, level_text, signed
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
-from sweeps.report.reliability import Reliability, reliability_results, reliability_sentences
+from sweeps.report.reliability import (
+    Reliability,
+    reliability_results,
+    reliability_sentences,
+    stability,
+)
 from sweeps.report.results import json_text, page_table, shared_results
-from sweeps.report.summary import query_set_means, query_sets
+from sweeps.report.summary import best_on_dev, query_set_means, query_sets
 from sweeps.report.table import Table, table
 
 if TYPE_CHECKING:  # draws, which `verify` does not need
@@ -46,6 +50,7 @@ def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> s
     sweep = findings.analysis.sweep
     results = shared_results(findings.analysis) | {
         "conclusions": sentences(findings),
+        "best_on_dev": best_on_dev(sweep),
         "query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)},
     }
     if findings.agreement:
@@ -83,67 +88,36 @@ def page(findings: Findings) -> str:
 def sections(findings: Findings) -> list[Section]:
     """The sections below the conclusions, in their order; a new one is an entry here."""
     analysis, sweep = findings.analysis, findings.analysis.sweep
-    tables = [page_table(analysis), _own_baselines(analysis)]
-    lost = unfinished(sweep)
     opened = [figure for figure in findings.figures if not figure.appendix]
     appendix = [figure for figure in findings.figures if figure.appendix]
-    parts = [Section(tables=[shown for shown in tables if shown])]
-    if sets := _query_sets(analysis):
-        title = f"{sweep.primary} by query set"
-        parts.append(Section(title, tables=[sets], is_folded=True))
-    parts += [Section(figures=opened)] if opened else []
-    if findings.agreement:
-        moved = moved_text(analysis, findings.queries)
-        link = (QUERY_PAGE, moved) if moved else None
-        note = shared_documents(findings.agreement)
-        parts.append(Section("Agreement of runs", note=note, link=link))
-    if lost:
-        parts.append(Section("Unfinished trials", tables=[lost], is_folded=True))
-    parts += [Section(figures=appendix)] if appendix else []
-    return [*parts, _reproduce(sweep)]
-
-
-def _own_baselines(analysis: Analysis) -> Table | None:
-    """The comparisons with each system's own baseline, on the primary measure."""
-    sweep = analysis.sweep
-    rows = [
-        (
-            sweep.label(pair.system),
-            sweep.label(pair.baseline),
-            signed(pair.delta, sweep.digits),
-            interval_text(pair, sweep.digits),
-            decisive_p(pair),
-        )
-        for pair in analysis.further
-        if pair.measure == sweep.primary
+    moved = moved_text(analysis, findings.queries)
+    shared = [shared_documents(findings.agreement), stability(analysis, findings.reliability)]
+    sets = _query_sets(analysis)
+    parts = [
+        Section(tables=[page_table(analysis)], link=(QUERY_PAGE, moved) if moved else None),
+        Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
+        Section(figures=opened),
+        Section("Agreement of runs", note=" ".join(filter(None, shared))) if any(shared) else None,
+        Section(figures=appendix),
+        _reproduce(sweep),
     ]
-    if not rows:
-        return None
-    return table(
-        ("system", "own baseline", "Δ", f"{level_text(sweep.alpha)} CI", "p"),
-        rows,
-        "llrrr",
-        title="Against each system's own baseline",
-        caption="Letters b and B of the table above; p is adjusted within this table.",
-    )
+    return [part for part in parts if part]
 
 
-def _query_sets(analysis: Analysis) -> Table | None:
-    """The mean over all queries and that of every query set, where there are several."""
+def _query_sets(analysis: Analysis) -> list[Table]:
+    """A table of the mean over all queries and that of every query set, where there are several."""
     means, sizes = query_set_means(analysis.sweep), query_sets(analysis.sweep)
     primary = analysis.sweep.primary
     if not means:
-        return None
+        return []
     rows = [
         (s.cell.label, f"{s.mean(primary):.3f}", *(f"{means[s.cell.cell][n]:.3f}" for n in sizes))
         for s in analysis.cells
         if s.num_used
     ]
-    return table(
-        ("system", f"all ({sum(sizes.values())})", *(f"{name} ({n})" for name, n in sizes.items())),
-        rows,
-        caption="The first column is the mean over all queries, not over the sets.",
-    )
+    heading = "system", f"all ({sum(sizes.values())})", *(f"{n} ({sizes[n]})" for n in sizes)
+    words = "The first column is the mean over all queries, not over the sets."
+    return [table(heading, rows, caption=words)]
 
 
 def _reproduce(sweep: Sweep) -> Section:

@@ -83,7 +83,7 @@ def beside(shown: Table, analysis: Analysis) -> Table:
     return table(
         (*shown.heading, "published"),
         [
-            replace(line, cells=(*line.cells, TableCell(_text(analysis, row.cell))))
+            replace(line, cells=(*line.cells, TableCell(_text(analysis, row.cell.cell))))
             for line, row in lines
         ],
         f"{shown.align}l",

@@ -15,20 +15,19 @@ from rank_core.stats.bootstrap import (
     rank_stability,
     selected_gain,
 )
-from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import confidence_interval, equivalence_p, variance_interval
+from rank_core.stats.scopes import equivalence_p, variance_interval
 from rank_core.stats.variance import (
     SweepComponents,
     detectable_difference,
     homogeneity,
     sweep_components,
 )
-from sweeps.report.analysis import Analysis, without_collapsed
+from sweeps.report.analysis import Analysis
 from sweeps.report.notation import level_text, percent, range_text, relation, signed
-from sweeps.report.summary import best_on_dev, crossed_grids, dev_means
+from sweeps.report.summary import crossed_grids
 
 POWER = 0.8
 """The power at which a difference is called detectable."""
@@ -44,27 +43,7 @@ class Limits:
     detectable: float  # smallest true difference found with `POWER`, alpha / family size
     detectable_low: float  # the same at the ends of the 95% interval of the variance
     detectable_high: float
-    family_low: float  # interval of the difference that holds for all trained systems at once
-    family_high: float
     equivalence_p: float  # two one-sided tests of a difference within the sweep's margin
-
-
-@dataclass(frozen=True)
-class DevChoice:
-    """The cell with the best mean on the dev queries, which are independent of the test."""
-
-    cell: str
-    dev_mean: float
-    num_dev_queries: int
-    comparison: Comparison | None  # its test result; None if the baseline itself was chosen
-
-
-@dataclass(frozen=True)
-class WithoutCollapsed:
-    """One comparison as reported, and again without the collapsed seeds of both sides."""
-
-    reported: Comparison
-    without: Comparison | None  # None if a side has no other seed
 
 
 @dataclass(frozen=True)
@@ -73,7 +52,6 @@ class GridFactors:
 
     grid: str
     num_cells: int
-    without_collapsed: bool
     tests: list[FactorTest]
 
 
@@ -85,9 +63,7 @@ class Reliability:
     floor: float | None  # smallest difference that any number of seeds could find
     homogeneity_p: float | None
     limits: list[Limits]
-    chosen_on_dev: DevChoice | None
     corrected: SelectedGain | None
-    collapsed: list[WithoutCollapsed]
     factors: list[GridFactors]
     ranking: RankStability | None
 
@@ -117,9 +93,7 @@ def assess(analysis: Analysis) -> Reliability:
         floor=least,
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
-        chosen_on_dev=_chosen_on_dev(analysis),
         corrected=_corrected(seeded, sweep.baseline) if decided and trained else None,
-        collapsed=_without_collapsed(analysis),
         factors=grid_factors(analysis),
         ranking=_ranking(matrix, paired_seeds=analysis.paired),
     )
@@ -148,7 +122,6 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     sweep = analysis.sweep
     limits = []
     decided = [pair for pair in analysis.primary if not math.isnan(pair.se_both)]
-    trained = sum(pair.system not in sweep.deterministic for pair in decided)
     for pair in decided:
         test = analysis.tests[pair.measure, pair.system]
         detectable = detectable_difference(
@@ -156,24 +129,9 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
         )
         per_error = detectable / test.se_both if test.se_both else 0.0
         low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
-        family = confidence_interval(test, 1 - sweep.alpha / max(trained, 1))
         equivalence = equivalence_p(test, margin=sweep.rope)
-        limits.append(Limits(pair.system, detectable, low, high, *family, equivalence))
+        limits.append(Limits(pair.system, detectable, low, high, equivalence))
     return limits
-
-
-def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
-    """None where the sweep has no development scores, or reports those already."""
-    sweep = analysis.sweep
-    if sweep.split == "dev" or sweep.dev_scores.empty or not analysis.primary:
-        return None
-    chosen = best_on_dev(sweep)
-    return DevChoice(
-        cell=chosen,
-        dev_mean=dev_means(sweep)[chosen],
-        num_dev_queries=int(sweep.dev_scores["query_id"].nunique()),
-        comparison=next((pair for pair in analysis.primary if pair.system == chosen), None),
-    )
 
 
 def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None:
@@ -191,62 +149,34 @@ def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None
     )
 
 
-def _without_collapsed(analysis: Analysis) -> list[WithoutCollapsed]:
-    """The comparisons that collapsed seeds touch, with and without them."""
-    sweep, matrix = analysis.sweep, without_collapsed(analysis)
-    again: dict[str, Comparison] = {}
-    if matrix is not None and sweep.baseline in matrix.cells:
-        compared = compare(
-            matrix,
-            baseline=sweep.baseline,
-            correction=sweep.correction,
-            alpha=sweep.alpha,
-            paired_seeds=analysis.paired and len(set(matrix.seeds.values())) == 1,
-            deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
-        )
-        again = {pair.system: pair for pair in compared}
-    touched = {system.cell.cell for system in analysis.cells if system.seeds("collapsed")}
-    return [
-        WithoutCollapsed(pair, again.get(pair.system))
-        for pair in analysis.primary
-        if touched & {pair.system, pair.baseline}
-    ]
-
-
 def grid_factors(analysis: Analysis) -> list[GridFactors]:
-    """Every crossed grid; cells without two seeds are excluded. Where seeds collapsed, a second
-    line of tests follows without them."""
-    all_seeds = analysis.matrices.get(analysis.sweep.primary)
+    """Every crossed grid; cells without two seeds are excluded."""
+    matrix = analysis.matrices.get(analysis.sweep.primary)
+    if matrix is None:
+        return []
     factors = []
     for grid in crossed_grids(analysis.sweep, analysis.cells):
-        for matrix, healthy in ((all_seeds, False), (without_collapsed(analysis), True)):
-            if matrix is None:
-                continue
-            levels = {
-                system.cell.cell: {"window": window, "stride": stride}
-                for (window, stride), system in grid.cells.items()
-                if len(matrix.seeds.get(system.cell.cell, ())) > 1
-            }
-            if all(
-                len({own[name] for own in levels.values()}) > 1 for name in ("window", "stride")
-            ):
-                tests = factor_tests(matrix, levels=levels)
-                factors.append(GridFactors(grid.title, len(levels), healthy, tests))
+        levels = {
+            system.cell.cell: {"window": window, "stride": stride}
+            for (window, stride), system in grid.cells.items()
+            if len(matrix.seeds.get(system.cell.cell, ())) > 1
+        }
+        if all(len({own[name] for own in levels.values()}) > 1 for name in ("window", "stride")):
+            tests = factor_tests(matrix, levels=levels)
+            factors.append(GridFactors(grid.title, len(levels), tests))
     return factors
 
 
 def factor_text(factors: list[GridFactors]) -> str:
     """A sentence per grid: p of every factor that the grid can separate from the others, then p of
     any difference at all."""
-    several = len({grid.grid for grid in factors}) > 1
     sentences = []
     for grid in factors:
+        head = grid.grid if len(factors) > 1 else "Factors"
         tests = ", ".join(
             f"{test.factor} p {relation(test.p)}" for test in grid.tests if not math.isnan(test.p)
         )
-        parts = [grid.grid] * several + ["without collapsed seeds"] * grid.without_collapsed
-        head = ", ".join(parts) or "factors"
-        sentences.append(f"{head[0].upper()}{head[1:]}: {tests}.")
+        sentences.append(f"{head}: {tests}.")
     return " ".join(sentences)
 
 
@@ -260,15 +190,11 @@ def reliability_results(judged: Reliability) -> dict[str, Any]:
 
 
 def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
-    """The seed variance with the power, the gain of the best system, and its place; none where one
-    seed estimates nothing."""
+    """The seed variance with the power, and the gain of the best system; none where one seed
+    estimates nothing."""
     if all(math.isnan(pair.p_both) for pair in analysis.primary):
         return []
-    sentences = [
-        _seed_variance(analysis, judged),
-        best_gain(analysis, judged.limits, judged),
-        _stability(analysis, judged),
-    ]
+    sentences = (_seed_variance(analysis, judged), best_gain(analysis, judged.limits, judged))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -289,23 +215,7 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
         middle = ordered[(len(ordered) - 1) // 2]
         number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
         words += f"; a true difference of {number} is found with {100 * POWER:.0f}% power"
-    return f"{words}.{_collapsed(analysis, judged.collapsed)}"
-
-
-def _collapsed(analysis: Analysis, collapsed: list[WithoutCollapsed]) -> str:
-    """The comparison that collapsed seeds change most."""
-    changes = {
-        change.reported.system: (abs(again.delta - change.reported.delta), again.delta)
-        for change in collapsed
-        if (again := change.without) is not None
-    }
-    if not changes:
-        return ""
-    most = max(changes, key=lambda system: changes[system][0])
-    return (
-        f" Without collapsed seeds the difference of {analysis.sweep.label(most)} is "
-        f"{signed(changes[most][1])}: change the training settings, do not drop the seeds."
-    )
+    return f"{words}."
 
 
 def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | None = None) -> str:
@@ -320,8 +230,8 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
     if count > 1:
         words.append(
             f"{sweep.label(best.system)}, the best of {count}, gains {signed(best.delta)}; its "
-            f"simultaneous {level_text(sweep.alpha)} interval (Bonferroni), which allows for this "
-            f"choice, is {range_text(own.family_low, own.family_high)}"
+            f"simultaneous {level_text(sweep.alpha)} interval, which allows for this choice, is "
+            f"{range_text(best.family_low, best.family_high)}"
         )
         # A confirmation's choice is older.
         if judged and judged.corrected and not sweep.confirms:
@@ -335,14 +245,14 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
     return f"{'; '.join(words)}." if words else ""
 
 
-def _stability(analysis: Analysis, judged: Reliability) -> str:
-    """How often the first system is first when seeds and queries are drawn again."""
+def stability(analysis: Analysis, judged: Reliability) -> str:
+    """How often the first system is first when seeds and queries are drawn again; "" for fewer than
+    three systems."""
     ranking = judged.ranking
     if ranking is None or math.isnan(ranking.tau) or len(ranking.order) < 3:
         return ""
     first = ranking.order[0]
     return (
         f"{analysis.sweep.label(first)} has the best mean in {percent(ranking.best[first])} of "
-        "bootstrap samples of seeds and queries; a ranking by single runs has a Kendall's tau of "
-        f"{ranking.tau:.2f} ({ranking.tau_low:.2f} to {ranking.tau_high:.2f}) with that by means."
+        "bootstrap samples of seeds and queries."
     )

@@ -21,8 +21,9 @@ SCHEMA_VERSION = 5
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
-    "se_both ci_low ci_high num_seeds_system num_seeds_baseline num_queries family_size correction "
-    "significant se_queries ci_queries_low ci_queries_high p_queries_adjusted p_moderated"
+    "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline num_queries "
+    "family_size correction significant se_queries ci_queries_low ci_queries_high "
+    "p_queries_adjusted p_moderated"
 ).split()
 
 
@@ -99,6 +100,9 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "sweep": described | {"baseline": sweep.baseline},
         "seeds_compared_as_paired": analysis.paired,
+        "not_distinguishable_from_the_best": [
+            dataclasses.asdict(found) for found in analysis.best_sets.values()
+        ],
         "cells": [_cell(summary) for summary in analysis.cells],
         "comparisons": listed(analysis.comparisons),
         "further_comparisons": listed(analysis.further),
@@ -106,12 +110,8 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
-        "relative_gains": [
-            {"measure": measure, "system": system, "baseline": base, **dataclasses.asdict(gain)}
-            for (measure, system, base), gain in analysis.gains.items()
-        ],
         "average_gains": {
-            row.cell: dataclasses.asdict(row.average_gain)
+            row.cell.cell: dataclasses.asdict(row.average_gain)
             for row in analysis.rows
             if row.average_gain is not None
         },

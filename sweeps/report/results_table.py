@@ -13,7 +13,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from rank_core.stats.bootstrap import GainInterval
-from rank_core.stats.compare import Comparison, Slot, by_slot, letter
+from rank_core.stats.compare import Comparison, Slot, letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.notation import (
     ONE_RUN_WORDS,
@@ -28,6 +28,7 @@ from sweeps.report.notation import (
     number,
     signed,
 )
+from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 
 PAIRED = (
@@ -38,59 +39,11 @@ PAIRED = (
 
 
 @dataclass(frozen=True)
-class ResultCell:
-    """A measure of a system; `others` are comparisons with further baselines."""
-
-    measure: str
-    mean: float  # over seeds and queries
-    sd_seeds: float  # of the seed means; NaN for one seed
-    comparison: Comparison | None
-    others: tuple[Comparison, ...] = ()
-
-    @property
-    def comparisons(self) -> tuple[Comparison, ...]:
-        """All comparisons of this value, the first baseline's first."""
-        return (() if self.comparison is None else (self.comparison,)) + self.others
-
-
-@dataclass(frozen=True)
-class ResultRow:
-    """A line of the table: a system and its measures; equal `group`s are adjacent.
-
-    `average_gain` is that over all columns and against the first baseline, where the table spans
-    several collections.
-    """
-
-    label: str
-    group: str
-    cell: str
-    is_baseline: bool
-    seeds_used: int
-    seeds_launched: int
-    cells: tuple[ResultCell, ...]
-    average_gain: GainInterval | None = None
-    derived: bool = False  # from the trials of another row, or from none
-    same_as: str = ""  # the label of the row that it is by construction; then it has no test
-
-    @property
-    def seeds_text(self) -> str:
-        """`3/3`, used and launched; `—` of a system without seeds."""
-        if self.derived and not self.seeds_launched:
-            return "—"
-        return f"{self.seeds_used}/{self.seeds_launched}"
-
-    @property
-    def same_text(self) -> str:
-        """`= BM25` in place of a difference; "" for other rows."""
-        return f"= {self.same_as}" if self.same_as else ""
-
-
-@dataclass(frozen=True)
 class Column:
     """A column of a table of systems."""
 
     heading: str
-    cell: Callable[[ResultRow], str | TableCell]
+    cell: Callable[[CellSummary], str | TableCell]
     align: str = "r"
 
 
@@ -98,38 +51,39 @@ class Column:
 class Scores:
     """The rows of a table, and its columns of means: rounded, with letters, the best marked."""
 
-    rows: Sequence[ResultRow]
+    rows: Sequence[CellSummary]
     slots: Sequence[Slot]
     alpha: float = 0.05
     digits: int = 3
 
-    def column(self, at: int, *, heading: str = "", spread: bool = False) -> Column:
-        """The means of measure number `at`; `spread` adds the deviation over seeds as a note. Means
-        and letters align on the left, or one without a deviation would be shifted."""
-        own = [row.cells[at] for row in self.rows]
-        means = [round(cell.mean, self.digits) for cell in own if not math.isnan(cell.mean)]
-        best = max(means, default=math.nan)
+    def column(self, measure: str, *, heading: str = "", spread: bool = False) -> Column:
+        """The means of a measure; `spread` adds the deviation over seeds as a note. Means and
+        letters align on the left, or one without a deviation would be shifted."""
+        means = [round(row.mean(measure), self.digits) for row in self.rows]
+        best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
 
-        def cell(row: ResultRow) -> TableCell:
-            value = row.cells[at]
-            compared = by_slot(row.cell, value.comparisons, self.slots)
-            known = spread and not math.isnan(value.sd_seeds)
+        def cell(row: CellSummary) -> TableCell:
+            mean, deviation, tests = row.mean(measure), row.deviation(measure), row.tests
+            marks = enumerate(ascii_lowercase[: len(self.slots)])
+            of = tests.get(measure, {})
             return TableCell(
-                number(value.mean, self.digits),
-                letters=tuple(letter(c, slot, self.alpha) for slot, c in enumerate(compared)),
-                note=f"± {number(value.sd_seeds, self.digits)}" if known else "",
-                face="best" if round(value.mean, self.digits) == best else "",
+                number(mean, self.digits),
+                letters=tuple(letter(of.get(mark), at, self.alpha) for at, mark in marks),
+                note=f"± {number(deviation, self.digits)}"
+                if spread and not math.isnan(deviation)
+                else "",
+                face="best" if round(mean, self.digits) == best else "",
             )
 
-        return Column(heading or (own[0].measure if own else ""), cell, "l")
+        return Column(heading or measure, cell, "l")
 
 
-def drawn(rows: Sequence[ResultRow], columns: Sequence[Column], **words: Any) -> Table:
+def drawn(rows: Sequence[CellSummary], columns: Sequence[Column], **words: Any) -> Table:
     """The table of these columns; `words` as in `table`."""
     lines = [
         table_row(
             *(column.cell(row) for column in columns),
-            group=row.group,
+            group=row.cell.group,
             style="baseline" * row.is_baseline,
         )
         for row in rows
@@ -139,7 +93,7 @@ def drawn(rows: Sequence[ResultRow], columns: Sequence[Column], **words: Any) ->
 
 
 def results_table(
-    rows: Sequence[ResultRow],
+    rows: Sequence[CellSummary],
     *,
     alpha: float = 0.05,
     digits: int = 3,
@@ -155,28 +109,31 @@ def results_table(
     of runs that a third party launched is unknown.
     """
     scores = Scores(rows, slots, alpha, digits)
+    first, *further = measures = list(rows[0].seed_means)
 
-    def difference(row: ResultRow) -> str:
-        pair = row.cells[0].comparison
-        return f"{signed(pair.delta, digits)} {bracketed(pair, digits)}" if pair else row.same_text
+    def difference(row: CellSummary) -> str:
+        if pair := row.test(first):
+            return f"{signed(pair.delta, digits)} {bracketed(pair, digits)}"
+        return f"= {row.same_as}" if row.same_as else ""
 
-    def seeds(row: ResultRow) -> TableCell:
-        lost = "lost" * (row.seeds_used < row.seeds_launched)
-        return TableCell(str(row.seeds_used) if third_party else row.seeds_text, face=lost)
+    def seeds(row: CellSummary) -> TableCell:
+        lost = "lost" * (row.num_used < row.num_launched)
+        return TableCell(str(row.num_used) if third_party else row.seeds_text, face=lost)
 
     system = Column("system", lambda row: row.label, "l")
-    means = [scores.column(at, spread=not (at or compact)) for at in range(len(rows[0].cells))]
+    if compact:
+        return drawn(rows, [system, *map(scores.column, measures)], **words)
     columns = [
         system,
         Column("runs" if third_party else "seeds", seeds, "c"),
-        means[0],
+        scores.column(first, spread=True),
         Column(f"Δ [{level_text(alpha)} CI]", difference),
-        Column("p", lambda row: decisive_p(pair) if (pair := row.cells[0].comparison) else ""),
-        *means[1:],
+        Column("p", lambda row: decisive_p(pair) if (pair := row.test(first)) else ""),
+        *map(scores.column, further),
     ]
     if any(row.average_gain is not None for row in rows):
         columns.append(Column("avg. gain", lambda row: average_text(row.average_gain)))
-    return drawn(rows, [system, *means] if compact else columns, **words)
+    return drawn(rows, columns, **words)
 
 
 def average_text(interval: GainInterval | None) -> str:
@@ -189,7 +146,7 @@ def average_text(interval: GainInterval | None) -> str:
     return f"{gain_text(interval.gain)} [{low}, {high}]"
 
 
-def results_csv(rows: Sequence[ResultRow]) -> str:
+def results_csv(rows: Sequence[CellSummary]) -> str:
     """A line per system, measure and comparison, unrounded; a system without comparisons has a line
     without one."""
     fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
@@ -199,20 +156,21 @@ def results_csv(rows: Sequence[ResultRow]) -> str:
         [*own, *fields, *average],
         (
             [
-                *(row.label, row.group, row.cell, row.is_baseline),
-                *(row.seeds_used, row.seeds_launched, cell.measure, cell.mean, cell.sd_seeds),
+                *(row.label, row.cell.group, row.cell.cell, row.is_baseline),
+                *(row.num_used, row.num_launched),
+                *(measure, row.mean(measure), row.deviation(measure)),
                 *(getattr(comparison, name, None) for name in fields),
                 *(getattr(row.average_gain, name, None) for name in ("gain", "low", "high")),
             ]
             for row in rows
-            for cell in row.cells
-            for comparison in cell.comparisons or (None,)
+            for measure in row.seed_means
+            for comparison in row.tests.get(measure, {}).values() or (None,)
         ),
     )
 
 
 def caption(
-    rows: Sequence[ResultRow],
+    rows: Sequence[CellSummary],
     *,
     alpha: float = 0.05,
     slots: Sequence[Slot] = (),
@@ -222,10 +180,11 @@ def caption(
     """The caption of a table in a paper: runs, letters, correction, test; `notes` has the rest. A
     `compact` table has means and letters alone."""
     own = [row for row in rows if not row.derived]
-    seeds = [row.seeds_used for row in own if row.cell not in deterministic]
-    fixed = [row.label for row in rows if row.cell in deterministic]
+    seeds = [row.num_used for row in own if row.cell.cell not in deterministic]
+    fixed = [row.label for row in rows if row.cell.cell in deterministic]
+    measures = list(rows[0].seed_means)
     comparisons = _comparisons(own)
-    spread = not compact and any(not math.isnan(row.cells[0].sd_seeds) for row in rows)
+    spread = not compact and any(not math.isnan(row.deviation(measures[0])) for row in rows)
     text = "Mean ± SD" if spread else "Mean"
     if seeds:
         text += f" over {_span(seeds)} training run{'s' * (max(seeds) != 1)} per system"
@@ -245,16 +204,16 @@ def caption(
         )
     sentences = [text, f"Letters mark a {differ}; ↓: a loss."]
     if not compact:
-        level, labels = level_text(alpha), {row.cell: row.label for row in rows}
+        level, labels = level_text(alpha), {row.cell.cell: row.label for row in rows}
         label = labels.get(str(slots[0]), "the system's own baseline")
         tested = f"; its {level} interval and p are those of the test with both effects random"
         sentences.append(f"Δ is the difference from {label}{tested * decided}.")
-        shown = [row.cells[0].comparison for row in rows if row.cells[0].comparison]
+        shown = [pair for row in rows if (pair := row.test(measures[0]))]
         sentences += [ONE_RUN_WORDS] * any(math.isnan(c.p_both) for c in shown)
         sentences += [TWO_RUNS_WORDS] * any(map(has_two_runs, shown))
         if rows[0].average_gain:
             sentences.append(
-                f"Avg. gain: mean over the {len(rows[0].cells)} columns of the relative gains over "
+                f"Avg. gain: mean over the {len(measures)} columns of the relative gains over "
                 f"the first baseline, with its {level} interval (crossed bootstrap; the k-th run "
                 "of a system is the same training run in every column)."
             )
@@ -262,7 +221,7 @@ def caption(
 
 
 def notes(
-    rows: Sequence[ResultRow],
+    rows: Sequence[CellSummary],
     *,
     split: str,
     tie_policy: str = TIE_POLICY,
@@ -293,7 +252,7 @@ def notes(
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
     sentences.append(f"Ties: {tied}.")
     if not third_party:
-        own = [(row.seeds_used, row.seeds_launched) for row in rows if not row.derived]
+        own = [(row.num_used, row.num_launched) for row in rows if not row.derived]
         used, launched = map(sum, zip(*own, strict=True))
         kept = " (collapsed trials are kept)" * bool(collapsed)
         sentences.append(
@@ -303,15 +262,15 @@ def notes(
     return sentences
 
 
-def _comparisons(rows: Sequence[ResultRow]) -> list[Comparison]:
-    return [c for row in rows for cell in row.cells for c in cell.comparisons]
+def _comparisons(rows: Sequence[CellSummary]) -> list[Comparison]:
+    return [c for row in rows for tests in row.tests.values() for c in tests.values()]
 
 
-def _family(rows: Sequence[ResultRow]) -> list[str]:
+def _family(rows: Sequence[CellSummary]) -> list[str]:
     """`Holm over 2 comparisons`; empty where nothing needs a correction. The family of the test
     over queries alone has all systems, those of one run too."""
     comparisons = _comparisons(rows)
-    tested = sum(row.cells[0].comparison is not None for row in rows)
+    tested = sum(row.test(next(iter(row.seed_means))) is not None for row in rows)
     one_run = {math.isnan(c.p_both) for c in comparisons}
     sizes = [*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)]
     if not sizes or max(sizes) == 1:
@@ -322,10 +281,10 @@ def _family(rows: Sequence[ResultRow]) -> list[str]:
     return [f"{CORRECTION_NAMES[correction]} over {size} comparisons"]
 
 
-def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot], *, decided: bool) -> str:
+def _legend(rows: Sequence[CellSummary], slots: Sequence[Slot], *, decided: bool) -> str:
     """`a/A: FirstP; b/B: the system's own baseline (FirstP BERT, FirstP ELECTRA)`; lower case alone
     where no test has both effects."""
-    labels = {row.cell: row.label for row in rows}
+    labels = {row.cell.cell: row.label for row in rows}
     parts = []
     for mark, slot in zip(ascii_lowercase, slots, strict=False):
         if isinstance(slot, str):

@@ -38,86 +38,63 @@ class Timing:
     documents_per_second: tuple[float, ...]  # validation
 
 
-@dataclass(frozen=True)
-class Speedup:
-    """Median rates on `num_workers` workers, relative to one worker; an efficiency of 1 is
-    ideal."""
-
-    num_workers: int
-    steps_per_second: float
-    training_speedup: float
-    training_efficiency: float
-    documents_per_second: float
-    validation_speedup: float
-    validation_efficiency: float
-    loss_difference: float  # largest of any step
-
-
-def scaling_rows(timings: Sequence[Timing]) -> list[Speedup]:
-    """A row for each number of workers; the first timing must be that of one worker."""
+def scaling_rows(timings: Sequence[Timing]) -> pd.DataFrame:
+    """A row for each number of workers, with median rates relative to those of one worker, whose
+    timing is the first; an efficiency of 1 is ideal, `loss_difference` is the largest of any
+    step."""
     single = timings[0]
     assert single.num_workers == 1
-    steps_1, documents_1 = median(single.steps_per_second), median(single.documents_per_second)
-    rows = []
-    for timing in timings:
-        n = timing.num_workers
-        steps, documents = median(timing.steps_per_second), median(timing.documents_per_second)
-        training, validation = steps / steps_1, documents / documents_1
-        pairs = zip(single.losses, timing.losses, strict=True)
-        worst = max(abs(first - other) for first, other in pairs)
-        rates = steps, training, training / n, documents, validation, validation / n
-        rows.append(Speedup(n, *rates, loss_difference=worst))
+    rows = pd.DataFrame({"num_workers": [timing.num_workers for timing in timings]})
+    for kind, rate in (("training", "steps_per_second"), ("validation", "documents_per_second")):
+        rows[rate] = [median(getattr(timing, rate)) for timing in timings]
+        rows[f"{kind}_speedup"] = rows[rate] / rows[rate].iloc[0]
+        rows[f"{kind}_efficiency"] = rows[f"{kind}_speedup"] / rows["num_workers"]
+    rows["loss_difference"] = [
+        max(abs(first - other) for first, other in zip(single.losses, timing.losses, strict=True))
+        for timing in timings
+    ]
     return rows
 
 
-def table_text(rows: Sequence[Speedup]) -> str:
+def table_text(rows: pd.DataFrame) -> str:
     """The printed table: training, then validation."""
     ratios = ("speed-up", "efficiency")
     heading = ("workers", "steps/s", *ratios, "documents/s", *ratios)
-    lines = [
-        (
-            str(row.num_workers),
-            f"{row.steps_per_second:.3g}",
-            f"{row.training_speedup:.2f}",
-            f"{row.training_efficiency:.0%}",
-            f"{row.documents_per_second:,.0f}",
-            f"{row.validation_speedup:.2f}",
-            f"{row.validation_efficiency:.0%}",
-        )
-        for row in rows
-    ]
+    forms = ("{:.0f}", "{:.3g}", "{:.2f}", "{:.0%}", "{:,.0f}", "{:.2f}", "{:.0%}")
+    shown = rows.drop(columns="loss_difference").to_numpy()
+    lines = [[form.format(value) for form, value in zip(forms, row, strict=True)] for row in shown]
     return "\n".join(terminal_lines(table(heading, lines, "r" * len(heading))))
 
 
-def same_losses(rows: Sequence[Speedup]) -> bool:
+def same_losses(rows: pd.DataFrame) -> bool:
     """True if every number of workers has the loss curve of one, within rounding."""
-    return all(row.loss_difference <= ROUNDING for row in rows)
+    return bool((rows["loss_difference"] <= ROUNDING).all())
 
 
-def law_text(rows: Sequence[Speedup], *, unjudged: str) -> str:
+def law_text(rows: pd.DataFrame, *, unjudged: str) -> str:
     """The check that n workers train like one; `unjudged` is a reason why they may differ, if there
     is one."""
     if len(rows) == 1:
         return "losses      one worker alone: nothing to compare"
-    worst = max(rows[1:], key=lambda row: row.loss_difference)
+    worst = rows.loc[rows["loss_difference"][1:].idxmax()]
     check = "equal those of one worker" if same_losses(rows) else "DIFFER from those of one worker"
     return (
         f"losses      {f'not judged: {unjudged}' if unjudged else check}\n"
-        f"            (at most {worst.loss_difference:.1e} apart in any step, with "
-        f"{worst.num_workers} workers; float32 rounds to {ROUNDING:g})"
+        f"            (at most {worst['loss_difference']:.1e} apart in any step, with "
+        f"{worst['num_workers']:.0f} workers; float32 rounds to {ROUNDING:g})"
     )
 
 
 def write_scaling(
-    folder: Path, timings: Sequence[Timing], rows: Sequence[Speedup], facts: Mapping[str, Any]
+    folder: Path, timings: Sequence[Timing], rows: pd.DataFrame, facts: Mapping[str, Any]
 ) -> None:
     """`scaling.csv`, `scaling.png` and, last, `scaling.json`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / "scaling.csv") as unfinished:
-        pd.DataFrame(rows).to_csv(unfinished, index=False, lineterminator="\n")
+        rows.to_csv(unfinished, index=False, lineterminator="\n")
     with atomic_write(folder / "scaling.png") as unfinished:
         unfinished.write_bytes(scaling_plot(timings).png)
-    listed = {"rows": [asdict(row) for row in rows], "timings": [asdict(own) for own in timings]}
+    listed = {"rows": rows.to_dict("records"), "timings": [asdict(own) for own in timings]}
     write_json(folder / "scaling.json", {**facts, **listed})
 
 

@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from rank_core.stats.bootstrap import GainInterval
+from rank_core.stats.compare import Comparison
 from rank_core.stats.matrix import queries_per_set, query_set_of
 from sweeps.plan.terminal import numbered
 from sweeps.report.load import Sweep
+from sweeps.report.notation import MISSING
 from sweeps.report.search import left_after
 from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
@@ -21,11 +24,39 @@ _MOST_SETS = 20
 
 @dataclass(frozen=True)
 class CellSummary:
-    """A cell with its scores and the fate of its seeds."""
+    """A cell with its scores and the fate of its seeds; as a row of the table with its tests."""
 
     cell: Cell
     seed_means: Mapping[str, Mapping[int, float]]  # {measure: {used seed: mean over queries}}
     fates: Mapping[int, str]  # {seed: status}; a declared seed without a trial is `planned`
+    derived: bool = False  # from the trials of another row, or from none
+    is_baseline: bool = False
+    same_as: str = ""  # the label of the row that it is by construction; then it has no test
+    tests: Mapping[str, Mapping[str, Comparison]] = field(default_factory=dict)
+    """{measure: {letter of a baseline: the comparison}}, in the order of the letters."""
+    average_gain: GainInterval | None = None
+    """Over all columns and the first baseline, where the table spans several collections."""
+
+    @property
+    def label(self) -> str:
+        """The name in tables."""
+        return self.cell.label
+
+    @property
+    def seeds_text(self) -> str:
+        """`3/3`, used and launched; `—` of a system without seeds."""
+        if self.derived and not self.num_launched:
+            return MISSING
+        return f"{self.num_used}/{self.num_launched}"
+
+    def test(self, measure: str) -> Comparison | None:
+        """The comparison with the first baseline, if there is one."""
+        return self.tests.get(measure, {}).get("a")
+
+    def deviation(self, measure: str) -> float:
+        """The standard deviation of the seed means; NaN for one seed."""
+        values = list(self.seed_means[measure].values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
     def seeds(self, *statuses: str) -> list[int]:
         """The seeds that ended in one of `statuses`."""

@@ -12,6 +12,7 @@ from sweeps.report.analysis import Analysis, interpolated_sentence
 from sweeps.report.conclusions import conclusions
 from sweeps.report.next_step import HERE, next_step
 from sweeps.report.notation import (
+    MISSING,
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
     both_p,
@@ -22,8 +23,9 @@ from sweeps.report.notation import (
     short_interval,
     short_signed,
 )
-from sweeps.report.results_table import Column, ResultRow, Scores, drawn
+from sweeps.report.results_table import Column, Scores, drawn
 from sweeps.report.search import fate_word, left_after
+from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, terminal_lines, wrapped
 
 _OTHERS = 1
@@ -71,19 +73,20 @@ def measure_table(
     the p of both tests fit. `label` is the width of a system's name."""
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
-    at, *rest = (sweep.measures.index(name) for name in (measure, *others))
 
-    def of_test(draw: Callable[[Comparison], str]) -> Callable[[ResultRow], str]:
-        return lambda row: draw(test) if (test := row.cells[at].comparison) else ""
+    def of_test(draw: Callable[[Comparison], str]) -> Callable[[CellSummary], str]:
+        return lambda row: draw(test) if (test := row.test(measure)) else ""
 
-    def difference(row: ResultRow) -> str:
-        if test := row.cells[at].comparison:
+    def difference(row: CellSummary) -> str:
+        if test := row.test(measure):
             return short_signed(test.delta, sweep.digits)
-        fate = fate_word(sweep) if row.cell in fates else row.same_text or "—"
-        return "baseline" if row.is_baseline else fate
+        if row.is_baseline:
+            return "baseline"
+        same = f"= {row.same_as}" if row.same_as else MISSING
+        return fate_word(sweep) if row.cell.cell in fates else same
 
-    def seeds(row: ResultRow) -> str:
-        return str(row.seeds_used) if sweep.third_party else row.seeds_text
+    def seeds(row: CellSummary) -> str:
+        return str(row.num_used) if sweep.third_party else row.seeds_text
 
     by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))
     ps = [Column("p queries", by_queries), Column("p both", of_test(both_p))]
@@ -92,14 +95,14 @@ def measure_table(
         [
             Column("system", lambda row: shortened(row.label, label), "l"),
             Column("runs" if sweep.third_party else "seeds", seeds),
-            scores.column(at, heading="mean" if sweep.third_party else measure),
+            scores.column(measure, heading="mean" if sweep.third_party else measure),
             Column("diff", difference),
             Column(
                 f"{level_text(sweep.alpha)} interval",
                 of_test(lambda test: short_interval(test, sweep.digits)),
             ),
             *([Column("p", of_test(decisive_p))] if others else ps),
-            *(scores.column(other) for other in rest),
+            *map(scores.column, others),
         ],
     )
 

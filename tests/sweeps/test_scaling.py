@@ -23,7 +23,7 @@ OTHER = replace(FOUR, losses=(1.0, 0.6))
 
 
 def test_rates_are_medians_and_efficiency_is_a_share_of_the_ideal():
-    one, four = scaling_rows([ONE, FOUR])
+    one, four = scaling_rows([ONE, FOUR]).itertuples()
     assert (one.steps_per_second, one.documents_per_second) == (2, 100)
     assert (one.training_speedup, one.training_efficiency, one.loss_difference) == (1, 1, 0)
     assert (four.num_workers, four.steps_per_second, four.documents_per_second) == (4, 5, 400)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from rank_core.stats.multiplicity import CORRECTIONS
+from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.output import (
     SYNTAX,
     all_pairs,
@@ -106,7 +106,7 @@ def _parser() -> Parser:
     add("--measures", nargs="+", default=(), metavar="MEASURE", help=shown)
     add("--alpha", type=float, default=0.05, help="default: %(default)s")
     corrected = "of p, over all comparisons of a measure (default: %(default)s)"
-    add("--correction", choices=CORRECTIONS, default="holm", help=corrected)
+    add("--correction", choices=CORRECTION_NAMES, default=MAX_T, help=corrected)
     margin = "differences up to this size count as practically equal (default: %(default)s)"
     add("--margin", type=float, default=0.01, help=margin)
     ties = "equal scores of a run rank by ascending document id, or as trec_eval sorts them, by "

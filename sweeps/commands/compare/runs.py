@@ -19,6 +19,7 @@ from rank_core.evaluate import check_measures, per_query
 from rank_core.files import file_sha256
 from rank_core.records import Qrels, Run
 from rank_core.stats.matrix import SEPARATOR
+from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
     Source,
     TrainingRun,
@@ -109,7 +110,7 @@ def compare_runs(
     baselines: Sequence[str] = (),
     measures: Sequence[str] = (),
     alpha: float = 0.05,
-    correction: str = "holm",
+    correction: str = MAX_T,
     margin: float = ROPE,
     deterministic: Collection[str] = (),
     paired_seeds: bool = False,

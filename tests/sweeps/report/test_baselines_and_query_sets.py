@@ -57,16 +57,10 @@ def test_each_system_is_compared_with_its_own_baseline_too(tmp_path: Path) -> No
         place = one["measure"], one["system"]
         expected = first[place]["mean_system"] - one["mean_baseline"]
         assert one["delta"] == pytest.approx(expected, abs=1e-12)
-    gains = {(g["measure"], g["system"], g["baseline"]): g for g in results["relative_gains"]}
-    assert set(gains) >= {(c["measure"], c["system"], c["baseline"]) for c in own}
-    assert all(g["low"] < g["gain"] < g["high"] for g in gains.values())
 
 
-def test_the_own_baseline_has_a_letter_in_every_table_and_a_table_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_the_own_baseline_has_a_letter_in_every_table(tmp_path: Path) -> None:
     report = write_report(with_own_baselines(tmp_path))
-    assert "<h3>Against each system&#39;s own baseline</h3>" in page_of(report)
     assert 'class="letter">AB</span>' in page_of(report)
     assert "b, B: the same against the system's own" in report.text
     markdown = (report.folder / "table.md").read_text()

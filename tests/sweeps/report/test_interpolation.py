@@ -155,8 +155,11 @@ def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: 
         "BM25", "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25",
     ]  # fmt: skip
     trained = [row for row in analysis.rows if not row.derived]
-    alone = [replace(row, cells=tuple(replace(c, others=()) for c in row.cells)) for row in trained]
-    assert alone == plain.rows
+    for row, alone in zip(trained, plain.rows, strict=True):
+        first = {
+            measure: {"a": own["a"]} if "a" in own else {} for measure, own in row.tests.items()
+        }
+        assert replace(row, tests=first) == alone
     assert analysis.comparisons == plain.comparisons and plain.interpolated_comparisons == []
     # A row that was added pays for the whole table: BM25, two derived ones and MaxP.
     assert {one.family_size for one in analysis.interpolated_comparisons} == {4}
@@ -179,9 +182,9 @@ def test_the_first_stage_is_a_row_that_all_others_are_tested_against(folder: Pat
     row, *others = analysis.rows
     assert (row.label, row.seeds_text) == ("BM25", "—") and not row.is_baseline
     primary = expected.loc[expected["measure"] == MEASURES[0], "value"]
-    assert row.cells[0].mean == pytest.approx(primary.mean())
+    assert row.mean(MEASURES[0]) == pytest.approx(primary.mean())
     found = [one for one in analysis.first_stage_comparisons if one.measure == MEASURES[0]]
-    assert {one.system for one in found} == {row.cell for row in others}
+    assert {one.system for one in found} == {row.cell.cell for row in others}
     # BM25 is no training run: the p with both random is defined, and close to that of queries.
     assert {(one.baseline, one.num_seeds_baseline, one.family_size) for one in found} == {
         ("first_stage", 1, 4)
@@ -258,7 +261,7 @@ def test_trials_that_know_nothing_are_their_first_stage(tmp_path: Path, paired: 
 def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, alpha: int) -> None:
     """With alpha 0 or 1 everywhere the row adds no hypothesis: Holm's p are those without it."""
     folder = write_ranked_sweep(tmp_path / "woods", num_queries=40, strengths=(-1.5, 0.6))
-    sweep = with_interpolated(load_sweep(folder))
+    sweep = replace(with_interpolated(load_sweep(folder)), correction="holm")
     weak, strong = sweep.interpolated
     assert set(weak.alphas.values()) == {(0.0,)}
     if alpha:
@@ -281,8 +284,8 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
 
     same = "FirstP 40" if alpha else "BM25"
     said = f"FirstP 40 +BM25: alpha {alpha}: identical to {same}, not tested"
-    row = next(row for row in analysis.rows if row.cell == weak.cell)
-    assert row.same_as == same and all(not cell.comparisons for cell in row.cells)
+    row = next(row for row in analysis.rows if row.cell.cell == weak.cell)
+    assert row.same_as == same and not any(row.tests.values())
     assert said in " ".join(analysis.notes) and said in " ".join(table_text(analysis).split())
     described = shared_results(analysis)["interpolated"][0]
     assert described["comparisons"] == []

