@@ -59,7 +59,7 @@ for module in sys.argv[1:]:
 def test_each_module_can_be_imported_first_and_without_heavy_packages():
     modules = (
         "data.trec data.named data.store data.ir_collections "
-        "data.made.long_embed data.folder data.made.python_docs data.load "
+        "data.folder data.made.python_docs data.load "
         "first_stage data.transforms.expression"
     ).split()
     command = [sys.executable, "-c", FIRST, *modules]
