@@ -9,7 +9,6 @@ import tarfile
 import zipfile
 
 ROBUST_FOLDERS = {"FBIS/FB": 492, "FR94/01/FR": 688, "FT/911/FT": 385, "LATIMES/LA": 730}
-NUM_ROBUST_FILES = 2295
 
 
 def settle_ir_datasets(home):
