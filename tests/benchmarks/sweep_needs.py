@@ -7,8 +7,8 @@ base MaxP (150/75, all chunks, one epoch, a negative for each relevant document,
 of the configurations of the sweep in docs/cluster.md, at an assumed share of the GPU's rate
 (`MFU`). A checkpoint has weights and two moments; counted are one, one being written, and as much
 again for the best weights. Requests of S3 are those counted in a sweep on moto's server
-(`tests/e2e/test_s3_storage.py` bounds them); memory is that of `tests.benchmarks.trial_start`,
-beside a bert-base in fp32 with its gradients and two moments.
+(`tests/e2e/test_s3_storage.py` bounds them); memory is that of a trial's process, beside a
+bert-base in fp32 with its gradients and two moments.
 Run:
 python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--json FILE]
 """
@@ -39,7 +39,7 @@ MFU = {  # of a roofline over the operations of a call of 65,536 tokens; not mea
 }
 PARAMETERS = 110e6
 REQUESTS = 45  # of S3, a trial with its reports and files
-START_MIB = 60  # private memory of a trial beside its model
+START_MIB = 60  # private memory of a trial beside its model, as once measured
 AT_A_TIME = 4  # trials
 DOWNLOADS = 8.9e9  # of MS MARCO, in ir_datasets
 ENVIRONMENT = 6.1e9  # `.[sweep]` with PyPI's CUDA build of torch 2.13: `du -sm .venv`

@@ -25,12 +25,11 @@ SMALLEST = {
         *("--tracking-uri", "none"),
     ),
     "training": (*ENCODER, "--batch-size", "1", "--curve-steps", "1"),
-    "trial_start": ("--queries", "20", "--documents", "60"),
     "zoo": ("--models", "firstp", "--epochs", "1", *TRIALS),
 }
 """What is said to each."""
 
-SLOW = {"scoring", "training", "sweep_needs", "trial_start"}
+SLOW = {"scoring", "training", "sweep_needs"}
 RAY, LONG = {"sweep_overhead"}, {"racing"}
 BARS = {"error_rates", "racing"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""
@@ -62,4 +61,4 @@ def test_a_benchmark_runs(name, backbone_folder, collection_folder, tmp_path, mo
 def test_no_benchmark_is_forgotten():
     files = Path(__file__).parent.glob("*.py")
     commands = {path.stem for path in files if "\ndef main(" in path.read_text()}
-    assert commands == {*SMALLEST, "tiny_docs"}  # which measures no time
+    assert commands == {*SMALLEST, "tiny_docs", "mutants"}  # which measure no time

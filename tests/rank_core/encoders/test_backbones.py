@@ -7,20 +7,11 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from rank_core.encoders.backbones import load_config, load_encoder, resolve_backbone
 from rank_core.errors import BadInput
 from tests.contracts.small_backbones import make_backbone
-
-
-def test_the_given_dropout_is_everywhere_and_the_next_load_has_its_own(backbone):
-    for dropout in (0.3, 0.0):
-        encoder = load_encoder(backbone, dropout)
-        rates = {module.p for module in encoder.modules() if isinstance(module, nn.Dropout)}
-        assert rates == {dropout}
-        assert encoder.config.attention_probs_dropout_prob == dropout
 
 
 def test_the_content_hash_follows_the_contents_and_not_the_place(backbone, tmp_path):
