@@ -224,10 +224,14 @@ def killers(root: Path, test: str, file: str) -> list[str]:
     it, the quick tests of the room of the faulty file."""
     function = re.escape(test.rpartition("::")[2].partition("[")[0])
     paths = sorted((root / "tests").rglob("test_*.py"))
+    laws = sorted((root / "rank_core" / "testing").glob("test_*.py"))  # imported by tests
     if "::" in test:
-        having = [p for p in paths if re.search(rf"^ *def {function}\(", p.read_text(), re.M)]
+        given = {
+            p for p in (*paths, *laws) if re.search(rf"^ *def {function}\(", p.read_text(), re.M)
+        }
+        having = [path for path in paths if path in given or given.intersection(laws)]
         same = [path for path in having if str(path.relative_to(root)) == test.partition("::")[0]]
-        if found := same or having[:1]:
+        if found := same or [path for path in having if path in given][:1]:
             nested = test.partition("::")[2].partition("[")[0]
             return [f"{found[0].relative_to(root)}::{nested}"]
     room = root / "tests" / Path(file).parent
