@@ -28,13 +28,7 @@ from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.optimizer import autocast_type
-from rank_core.training.train import (
-    Streams,
-    initial_state,
-    no_pause,
-    num_training_steps,
-    train,
-)
+from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
 from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 
 

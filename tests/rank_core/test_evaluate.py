@@ -7,12 +7,7 @@ from math import log2
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.evaluate import (
-    WORKING,
-    check_measures,
-    per_query,
-    without_ties,
-)
+from rank_core.evaluate import WORKING, check_measures, per_query, without_ties
 from rank_core.ranking.rerank import ordered
 
 QRELS = {

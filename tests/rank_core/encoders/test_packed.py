@@ -8,9 +8,7 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encoders import packed
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder
-from rank_core.encoders.flat_rows import (
-    rows_of_lengths,
-)
+from rank_core.encoders.flat_rows import rows_of_lengths
 from rank_core.encoders.packed import OWN_ATTENTION, flat_states, packs, weights_of, why_not
 from rank_core.models.build import build_model
 from rank_core.ranking.encode import How, Work, encode_chunks
