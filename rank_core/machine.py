@@ -106,13 +106,6 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return any(words in str(error) for words in OUT_OF_MEMORY)
 
 
-def gpu_memory(device: torch.device) -> tuple[int, int]:
-    """(free bytes, bytes in all) of the GPU, or of this process's share of it."""
-    free, total = torch.cuda.mem_get_info(device)
-    limit = int(total * torch.cuda.get_per_process_memory_fraction(device))
-    return min(free, limit - torch.cuda.memory_reserved(device)), limit
-
-
 def release_memory() -> None:
     """Returns the memory of the last trial to the system and, on a GPU, to other processes.
 

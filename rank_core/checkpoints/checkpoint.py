@@ -1,16 +1,14 @@
 """The checkpoint of a running trial, in a folder or at any fsspec URI: replaced atomically,
 infrequent, never fatal.
 
-A thread writes while training continues. The best weights have their own file, written when they
-change; the checkpoint has its name.
+Training waits while it is written. The best weights have their own file, written when they change;
+the checkpoint has its name.
 """
 
 import contextlib
-import copy
 import logging
 import shutil
 import tempfile
-import threading
 import time
 import uuid
 import zipfile
@@ -30,14 +28,14 @@ logger = logging.getLogger(__name__)
 FILE = "checkpoint"
 """The name of the file; that of the best weights begins with it."""
 Content = dict[str, Any]
-"""Tensors, plain values, and functions that return one, which the writing thread calls."""
+"""Tensors and plain values."""
 
 
 class Best(NamedTuple):
-    """The best weights so far and their data; the tensors no longer change."""
+    """The best weights so far, and their data."""
 
     step: int  # of the current model, at which they were the best
-    content: Content
+    content: Callable[[], Content]  # called when they have changed
 
 
 class Checkpoints:
@@ -61,56 +59,31 @@ class Checkpoints:
         self._since = clock()
         self._cost = 0.0  # seconds that the last one took
         self._best = ""  # name of the file of the best weights
-        self._writing: threading.Thread | None = None
 
     def due(self, step: int) -> bool:
-        """True if a checkpoint is due after `step` steps of the current model; by time, not while
-        one is being written."""
+        """True if a checkpoint is due after `step` steps of the current model."""
         if self.cadence.steps:
             return step % self.cadence.steps == 0
-        if self._writing is not None and self._writing.is_alive():
-            return False
         interval = max(60 * self.cadence.minutes, self._cost / COST_SHARE)
         return self.clock() - self._since >= interval
 
     def save(
         self, content: Content, position: tuple[int, int], *, best: Best | None = None
     ) -> None:
-        """Copies tensors to the host; a thread writes them in place of the last ones. `position` is
-        (finished models, steps of the current model).
+        """Writes the content in place of the last one. `position` is (finished models, steps of the
+        current model).
 
         A checkpoint that does not fit or cannot be written is skipped with a warning, without
         ending the trial. A kill leaves the previous one.
         """
-        self.finish()
         before = self.clock()
         name = f"{FILE}.best-{position[0]:03}-{best.step:09}" if best else ""
         try:
-            host = _on_host(content)
-            changed = best if best and name != self._best else None
-            host_best = _on_host(changed.content, changes=False) if changed else None
-        except (RuntimeError, MemoryError) as error:
-            logger.warning("no checkpoint: its copy does not fit the host's memory: %s", error)
-            self._since = self.clock()
-            return
-
-        def write() -> None:
-            try:
-                self._write(_complete(host), name, host_best and _complete(host_best))
-            except Exception as error:  # of any kind, by filesystem
-                kind = type(error).__name__
-                logger.warning("no checkpoint in %s: %s: %s", self.root, kind, error)
-            self._since = self.clock()
-            self._cost = self._since - before
-
-        self._writing = threading.Thread(target=write, name="checkpoint")
-        self._writing.start()
-
-    def finish(self) -> None:
-        """Waits until the current checkpoint is written."""
-        if self._writing is not None:
-            self._writing.join()
-            self._writing = None
+            self._write(content, name, best.content() if best and name != self._best else None)
+        except Exception as error:  # of any kind, by filesystem
+            logger.warning("no checkpoint in %s: %s: %s", self.root, type(error).__name__, error)
+        self._since = self.clock()
+        self._cost = self._since - before
 
     def load(self) -> Content | None:
         """The content of the last checkpoint with tensors on the CPU, and the best weights' as
@@ -129,7 +102,6 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Removes the trial's checkpoint, once it is finished or starts again."""
-        self.finish()
         with contextlib.suppress(Exception):  # what remains is of no use, and does no harm
             self._remove(kept=())
             if self.is_local:
@@ -207,23 +179,6 @@ def _temporary() -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
-
-
-def _on_host(content: Any, *, changes: bool = True) -> Any:
-    """A snapshot of the content on the CPU; tensors there are not copied unless it `changes`."""
-    if isinstance(content, torch.Tensor):
-        return content.detach().to("cpu", copy=changes)
-    if isinstance(content, dict):
-        host = copy.copy(content)  # with torch's attributes of module states
-        host.update({key: _on_host(value, changes=changes) for key, value in content.items()})
-        return host
-    if isinstance(content, list | tuple):
-        return type(content)(_on_host(value, changes=changes) for value in content)
-    return content
-
-
-def _complete(content: Content) -> Content:
-    return {name: value() if callable(value) else value for name, value in content.items()}
 
 
 def _num_bytes(content: Any) -> int:

@@ -24,7 +24,6 @@ from rank_core.data.ir_collections import (
     load_dataset,
     load_named,
 )
-from rank_core.data.made.long_embed import TASKS, is_task, load_task
 from rank_core.data.named import NAMED
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import (
@@ -42,7 +41,6 @@ from rank_core.records import Collection, Split
 COLLECTIONS: dict[str, str] = {
     "python-docs": "rank_core.data.made.python_docs:load_python_docs",
     "python-docs-passages": "rank_core.data.made.python_docs:load_passages",
-    **dict.fromkeys(TASKS, "rank_core.data.made.long_embed:load_task"),
     **dict.fromkeys(NAMED, "rank_core.data.ir_collections:load_named"),
 }
 """{name: module and function}; the function is called with the name."""
@@ -52,10 +50,9 @@ def load_collection(name: str) -> Collection:
     """The collection of a registered name or else of a folder, a user's function
     (`module:function`, or an entry point) or an ir_datasets id. Raises `BadInput` for others.
 
-    A name may include a fold (`robust04-title/fold2`) or a length (`needle-4096`). `ir:ID` is
-    always an ir_datasets id; a plain ID is one if no folder has that name. Transforms follow a bar,
-    `python-docs|debias(seed=2)`, as do a folder's own names of fields,
-    `DIR|fields(uri=doc_id,body=text)`.
+    A name may include a fold (`robust04-title/fold2`). `ir:ID` is always an ir_datasets id; a plain
+    ID is one if no folder has that name. Transforms follow a bar, `python-docs|debias(seed=2)`, as
+    do a folder's own names of fields, `DIR|fields(uri=doc_id,body=text)`.
     """
     base, steps = parse_collection_expression(name)
     if steps:
@@ -67,8 +64,6 @@ def load_collection(name: str) -> Collection:
         return load_folder(Path(folder), parse_fields(fields))
     if name in COLLECTIONS:
         return load("collection", COLLECTIONS[name])(name)
-    if is_task(name):
-        return load_task(name)
     if is_fold(name):
         return load_named(name)
     if name.startswith(PREFIX):

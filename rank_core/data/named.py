@@ -84,7 +84,8 @@ _ROBUST04 = ["disks45/nocr/trec-robust-2004"]
 
 # GOV2 (25 million pages of .gov sites, licensed by the University of Glasgow) and ClueWeb12 (733
 # million web pages, licensed by Carnegie Mellon University) are far too large for our index: a run
-# file is needed, and only ranked and relevant documents are kept.
+# file is needed, and only ranked and relevant documents are kept. ClueWeb12 is read by
+# `ir-datasets[warc]`.
 _TERABYTE = [f"gov2/trec-tb-{year}" for year in (2004, 2005, 2006)]
 _WEB_TRACK = [f"clueweb12/trec-web-{year}" for year in (2013, 2014)]
 

@@ -28,13 +28,13 @@ class AlibiConfig:
     """The sizes of an encoder, named as in transformers."""
 
     kind: str  # jina-bert or mosaic-bert
-    vocab_size: int = 30_528
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    type_vocab_size: int
+    layer_norm_eps: float
     activation: str = "gelu"
 
     @property

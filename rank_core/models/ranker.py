@@ -17,12 +17,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.decoder_rerankers import score_row
 from rank_core.encoders.lora import ADAPTER, has_adapters
 from rank_core.encoders.packed import flat_states, packs, products
-from rank_core.encoders.published_heads import (
-    decoder_score,
-    head_pooling,
-    head_problem,
-    load_head,
-)
+from rank_core.encoders.published_heads import decoder_score, head_pooling, head_problem, load_head
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors

@@ -11,14 +11,7 @@ from numbers import Real
 from typing import Any, get_type_hints
 
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.settings.checks import (
-    BOOLEANS,
-    TYPE_NAMES,
-    added,
-    check_rules,
-    require,
-    setting,
-)
+from rank_core.settings.checks import BOOLEANS, TYPE_NAMES, added, check_rules, require, setting
 from rank_core.settings.training import Training
 
 __all__ = [

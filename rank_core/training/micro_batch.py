@@ -1,77 +1,32 @@
-"""The gradient of a batch, accumulated over micro-batches: how many encoder tokens a backward pass
-may hold, and smaller passes if the GPU runs out of memory."""
+"""The gradient of a batch, accumulated over micro-batches, which become smaller if the GPU runs out
+of memory."""
 
-import hashlib
-import json
 import logging
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rank_core.cache import cache_root
-from rank_core.chunking.batches import PairEncoder
 from rank_core.distributed import GradientSums
 from rank_core.errors import OutOfMemory
-from rank_core.files import write_json
-from rank_core.machine import ahead, gpu_memory, is_out_of_memory
+from rank_core.machine import ahead, is_out_of_memory
 from rank_core.models.ranker import Ranker
-from rank_core.ranking.encode import Document, Work, score_documents
+from rank_core.ranking.encode import Work, score_documents
 from rank_core.training.examples import Row, TrainingGroup, TrainingReader
 from rank_core.training.losses import Targets, loss_of
 
-ON_CPU = 8192  # larger passes are not faster and exceed the caches
-FREE_SHARE = 0.6  # of the free memory; the rest is for longer rows, aggregators and fragments
-STEP = 8192  # granularity of a GPU's budget, in tokens
-CHUNKS = (2, 2, 8)  # of three passes; the first loads kernels and workspaces
-GRADIENT_BYTES = 4  # per parameter; the optimizer's moments are already allocated
-
-
-class Peak(NamedTuple):
-    """The peak memory of a forward and backward pass over some tokens, beyond the model."""
-
-    tokens: int
-    bytes: int
-
-
-def micro_batch_tokens(
-    model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, *, group_size: int = 2
-) -> int:
-    """Encoder tokens per micro-batch: a constant on a CPU, on a GPU as many as its memory holds.
-
-    On a GPU they are measured once per model, backbone, window, device, memory and precision, and
-    cached, so that repeated trials split batches alike. If a group of `group_size` documents would
-    not fit, activation checkpointing is enabled (if the encoder supports it).
-    """
-    if model.device.type == "cpu":
-        return ON_CPU
-    plain = _tokens_on_gpu(model, pairs, autocast, checkpointing=False)
-    if plain >= _group_tokens(pairs, group_size) or not can_checkpoint(model):
-        return plain
-    checkpoint(model)
-    return _tokens_on_gpu(model, pairs, autocast, checkpointing=True)
+TOKENS = {"cpu": 8192, "cuda": 65_536}
+"""Encoder tokens of a pass at first. Larger ones are not faster, and exceed a CPU's caches; a GPU
+that cannot hold them halves them."""
 
 
 def checkpoint(model: Ranker) -> None:
     """Enables activation checkpointing: layers keep only their inputs and are recomputed."""
     encoder: Any = model.encoder
     encoder.gradient_checkpointing_enable({"use_reentrant": False})
-
-
-def tokens_that_fit(small: Peak, large: Peak, free: int) -> int:
-    """The tokens whose peak is within `FREE_SHARE` of `free` bytes, by linear extrapolation from
-    two measured peaks: a multiple of `STEP`, or a power of two below it; at least 1."""
-    slope = (large.bytes - small.bytes) / (large.tokens - small.tokens)
-    fixed = small.bytes - slope * small.tokens
-    fits = (FREE_SHARE * free - fixed) / max(slope, 1.0)
-    if fits >= STEP:
-        return int(fits // STEP) * STEP
-    return int(2 ** math.floor(math.log2(max(fits, 1.0))))
 
 
 def can_checkpoint(model: Ranker) -> bool:
@@ -82,74 +37,6 @@ def can_checkpoint(model: Ranker) -> bool:
 def is_checkpointing(model: Ranker) -> bool:
     """True if activation checkpointing is enabled."""
     return bool(getattr(model.encoder, "is_gradient_checkpointing", False))
-
-
-def _group_tokens(pairs: PairEncoder, group_size: int) -> int:
-    """The maximum encoder tokens of a group under the settings."""
-    chunking = pairs.chunking
-    num = -(-max(0, chunking.max_document_tokens - chunking.window) // chunking.stride) + 1
-    num = 1 if pairs.first_chunk_only else min(num, chunking.max_chunks or num)
-    return group_size * num * (chunking.window + chunking.max_query_tokens + 3)
-
-
-def _tokens_on_gpu(
-    model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, *, checkpointing: bool
-) -> int:
-    """The tokens that fit, measured or from the cache."""
-    num_parameters = sum(p.numel() for _, p in model.trainable())
-    facts = [
-        type(model).__name__,
-        num_parameters,  # training stages train different parts
-        pairs.backbone.content_hash,
-        pairs.chunking.window,
-        pairs.chunking.max_query_tokens,
-        torch.cuda.get_device_name(model.device),
-        gpu_memory(model.device)[1],
-        str(autocast),
-        model.packs(autocast),
-        checkpointing,
-    ]
-    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    path = cache_root() / "micro-batch" / f"{key}.json"
-    if path.exists():
-        return int(json.loads(path.read_text())["tokens"])
-    try:
-        _, small, large = (_peak(model, pairs, autocast, chunks) for chunks in CHUNKS)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return 1  # one group at a time; not cached, as another process may use the memory
-    finally:
-        model.zero_grad(set_to_none=True)
-        model.extra_loss = None
-        torch.cuda.empty_cache()
-    free = gpu_memory(model.device)[0] - GRADIENT_BYTES * num_parameters
-    tokens = tokens_that_fit(small, large, free)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"facts": facts, "tokens": tokens})
-    return tokens
-
-
-def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunks: int) -> Peak:
-    """Peak memory of a pass over documents of one full chunk with a full query."""
-    chunking = pairs.chunking
-    word = np.asarray([pairs.backbone.cls_id], dtype=np.int32)
-    query, text = word.repeat(chunking.max_query_tokens), word.repeat(chunking.window)
-    document = pairs.rows(query, [text])
-    model.train()
-    model.zero_grad(set_to_none=True)
-    torch.cuda.reset_peak_memory_stats(model.device)
-    before = torch.cuda.memory_allocated(model.device)
-    tokens = chunks * sum(map(len, document))
-    documents: list[Document] = [document] * chunks
-    score_B = score_documents(
-        model, pairs, documents, batch_tokens=tokens, autocast=autocast, work=Work()
-    )
-    loss = score_B.sum()
-    if model.extra_loss is not None:
-        loss, model.extra_loss = loss + model.extra_loss, None
-    loss.backward()
-    return Peak(tokens, torch.cuda.max_memory_allocated(model.device) - before)
 
 
 logger = logging.getLogger(__name__)
@@ -174,11 +61,7 @@ class TrainingStep:
         self.model, self.pairs, self.training = model, reader.pairs, training
         self.scaler, self.autocast, self.work, self.sums = scaler, autocast, work, sums
         self.loss = loss_of(training)
-        # Measured even if the number is known, because it decides about checkpointing.
-        measured = training.micro_batch_tokens or micro_batch_tokens(
-            model, reader.pairs, autocast, group_size=1 + training.negatives
-        )
-        self.tokens = tokens or measured
+        self.tokens = tokens or training.micro_batch_tokens or TOKENS[model.device.type]
         self._current: list[Row] = []  # the current micro-batch
 
     def backward(self, batch: list[TrainingGroup], seed: int) -> Tensor:

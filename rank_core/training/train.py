@@ -86,7 +86,7 @@ class LoopState:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     step: int = 0  # completed optimizer steps
-    tokens: int = 0  # this worker's micro-batch budget; 0: not measured yet
+    tokens: int = 0  # this worker's micro-batch budget; 0: the device's
 
 
 def initial_state(model: Ranker, training: Training, autocast: torch.dtype | None) -> LoopState:

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,7 @@ from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.optimizer import autocast_type
-from rank_core.training.train import (
-    Streams,
-    initial_state,
-    no_pause,
-    num_training_steps,
-    train,
-)
+from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
 from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 
 
@@ -49,6 +42,10 @@ class _Best:
     weights: dict[str, torch.Tensor] | None = None
     kept: KeptScores | None = None  # chunk scores of dev; not in checkpoints
     waited: int = 0  # validations since
+
+    def content(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {"weights": self.weights, "run": json.dumps(self.run)}
 
 
 class FoldModel:
@@ -136,8 +133,7 @@ class FoldModel:
             "seconds": [self.train_seconds, self.eval_seconds],
         }
         counted = {"training": asdict(self.work), "evaluation": asdict(self.scorer.work)}
-        contents = {"weights": best.weights, "run": partial(json.dumps, best.run)}
-        chosen = Best(best.step, contents) if best.weights is not None else None
+        chosen = Best(best.step, best.content) if best.weights is not None else None
         return tensors, shared, counted | {"tokens": loop.tokens}, chosen
 
     def load(self, state: Mapping[str, Any]) -> None:

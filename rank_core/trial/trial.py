@@ -60,10 +60,7 @@ def run_trial(
     parts = parts_of(config, inputs)
     state = TrialState(config, parts, None if lists else checkpoints)
     yield from state.progress
-    try:
-        yield from (_rank_lists if lists else _train_models)(config, parts, workdir, state)
-    finally:
-        state.close()
+    yield from (_rank_lists if lists else _train_models)(config, parts, workdir, state)
     result = _result(config, inputs, state.models)
     if distributed.world()[0] == 0:
         write_trial(workdir, config, result, state.models)

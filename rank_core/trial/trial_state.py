@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import torch
@@ -74,15 +73,8 @@ class TrialState:
             content, shared, own["model"], best = model.state()
         workers = distributed.gather(own)
         if distributed.world()[0] == 0:
-            content["facts"] = partial(
-                _facts, self._identity, tuple(self.progress), tuple(self.models), shared, workers
-            )
+            content["facts"] = _facts(self._identity, self.progress, self.models, shared, workers)
             self._checkpoints.save(content, (len(self.models), step), best=best)
-
-    def close(self) -> None:
-        """Waits until the current checkpoint is written."""
-        if self._checkpoints:
-            self._checkpoints.finish()
 
     def _restore(self, checkpoints: Checkpoints) -> None:
         """Reads the checkpoint, if every worker can read it and it is of this trial as it would run

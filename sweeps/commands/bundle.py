@@ -23,7 +23,6 @@ import pandas as pd
 
 from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
-from rank_core.data.made.long_embed import is_task
 from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.errors import BadInput
@@ -113,7 +112,7 @@ def qrels_mode(collection: str, requested: str) -> str:
     base = folder_and_fields(base_of(collection))[0]
     if base in EMBEDDED:
         return requested or "include"
-    theirs = base in COLLECTIONS or is_task(base) or is_fold(base) or base.startswith(PREFIX)
+    theirs = base in COLLECTIONS or is_fold(base) or base.startswith(PREFIX)
     theirs = (theirs or is_dataset(base)) and not os.path.isdir(os.path.expanduser(base))
     if theirs and requested == "include":
         raise BadInput(f"--qrels include: {collection} has judgments with their own licence")

@@ -1,28 +1,34 @@
 """The strength of the tests: how many planted faults and mutants do the quick ones notice?
 
 A planted fault (planted_faults.toml) undoes a repair of this repository's history; a mutant
-(mutants.jsonl) is a drawn statement with one small change. Both are texts that another layout can
-be searched for (`find`), so that the same faults are run before and after code moves. Each is
-written into a copy of the tracked files, in which the tests run that reach the changed lines.
+(mutants.jsonl, drawn at 9165baa) is one statement with one small change. Both are texts that
+another layout can be searched for (`find`). Each is written into a copy of the tracked files, in
+which the test runs that killed it before, or those that its entry names, or those of its room.
 
-    python -m pytest -n 2 --cov=rank_core --cov=sweeps --cov-context=test --junitxml=times.xml
-    python -m tests.benchmarks.mutants draw
-    python -m tests.benchmarks.mutants run --coverage .coverage --times times.xml
+    python -m tests.benchmarks.mutants run [--only m024 f12]
     python -m tests.benchmarks.mutants table
 
-`run` appends to proof.jsonl and goes on where it ended. It needs `coverage`, the first line
-`pytest-cov` (neither is a requirement of the package).
+`run` appends to proof.jsonl and goes on where it ended; `table` renews the tables of proof.md. A
+process that has imported the libraries forks a child per fault, so that none waits for them.
 """
 
 import argparse
 import ast
 import collections
 import copy
+import importlib
 import json
-import random
+import os
+import re
+import resource
+import shutil
+import signal
 import subprocess
+import sys
+import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,35 +36,19 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MUTANTS, FAULTS = HERE / "mutants.jsonl", HERE / "planted_faults.toml"
 RESULTS, PAGE = HERE / "proof.jsonl", HERE / "proof.md"
-ROOMS = {
-    **{f"rank_core/{room}/": 1.5 for room in ("chunking", "ranking", "stats", "training")},
-    **{f"rank_core/{room}/": 1.5 for room in ("trial", "checkpoints", "settings")},
-    **{"rank_core/models/": 1.2, "rank_core/data/": 0.7, "rank_core/": 1.0},
-    **{"sweeps/search/": 1.5, "sweeps/engine/": 1.0, "sweeps/plan/": 0.7, "sweeps/report/": 0.6},
-}
-"""The weight of a statement in the draw; the first fit counts, other rooms are not drawn from."""
-LEAVING = (
-    *("rank_core/testing/", "rank_core/data/made/", "rank_core/encoders/docstrings.py"),
-    *("rank_core/encoders/tiny.py", "sweeps/search/halving.py", "sweeps/report/published.py"),
+LIBRARIES = (
+    *("numpy", "pandas", "scipy.stats", "scipy.sparse", "pyarrow.parquet", "pyarrow.dataset"),
+    *("torch", "torch.nn.functional", "transformers", "transformers.models.bert.modeling_bert"),
+    *("tokenizers", "safetensors.torch", "ir_measures", "ir_datasets", "optuna", "rich.table"),
+    *("matplotlib.figure", "matplotlib.backends.backend_agg", "jinja2", "fsspec", "pytest"),
 )
+OURS = ("tests", "rank_core", "sweeps", "ranksweep")
 
 HEADERS = (ast.FunctionDef, ast.If, ast.While, ast.For, ast.With)
 SIMPLE = (
     *(ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Raise),
     *(ast.Continue, ast.Break),
 )
-COMPARISONS: dict[Any, tuple[Any, ...]] = {
-    **{ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt)},
-    **{ast.GtE: (ast.Gt, ast.LtE), ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,)},
-    **{ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,), ast.In: (ast.NotIn,), ast.NotIn: (ast.In,)},
-}
-OPERATORS: dict[Any, Any] = {
-    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult},
-    **{ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.Pow: ast.Mult},
-    **{ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.And: ast.Or, ast.Or: ast.And},
-    **{ast.USub: ast.UAdd},
-}
-TEXTS = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
 
 
 def statements(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Any]]:
@@ -83,98 +73,9 @@ def text_of(node: Any) -> str:
     return ast.unparse(node).removesuffix("\n    pass")
 
 
-def _sites(tree: ast.AST) -> Iterator[Any]:
-    """The parts that may change: neither annotations nor texts for people."""
-    yield tree
-    for name, value in ast.iter_fields(tree):
-        if name in ("annotation", "returns") or (name == "body" and isinstance(tree, HEADERS)):
-            continue
-        for node in value if isinstance(value, list) else [value]:
-            if isinstance(node, ast.AST) and not isinstance(node, ast.JoinedStr):
-                yield from _sites(node)
-
-
-def _is_text(node: Any) -> bool:
-    return isinstance(node, TEXTS) or isinstance(getattr(node, "value", None), str)
-
-
-def _others(node: Any) -> Iterator[tuple[str, str, Any]]:
-    """What one part may become: (kind of change, field, its new value)."""
-    match node:
-        case ast.Compare(ops=ops):
-            for at, op in enumerate(ops):
-                for other in COMPARISONS[type(op)]:
-                    yield "comparison", "ops", [*ops[:at], other(), *ops[at + 1 :]]
-        case ast.BoolOp(op=op) | ast.BinOp(op=op) | ast.AugAssign(op=op) | ast.UnaryOp(op=op):
-            sides = (getattr(node, side, None) for side in ("left", "right", "value"))
-            if type(op) in OPERATORS and not any(map(_is_text, sides)):
-                yield "operator", "op", OPERATORS[type(op)]()
-        case ast.Constant(value=bool(value)):
-            yield "constant", "value", not value
-        case ast.Constant(value=int(value)):
-            yield from (("constant", "value", value + step) for step in (1, -1))
-        case ast.Constant(value=float(value)):
-            yield from (("constant", "value", other) for other in (2 * value, value + 1))
-        case ast.Call(keywords=keywords):
-            for at in range(len(keywords)):
-                yield "keyword", "keywords", keywords[:at] + keywords[at + 1 :]
-        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
-            yield "condition", "test", ast.UnaryOp(ast.Not(), test)
-        case ast.comprehension(ifs=[first, *rest]):
-            yield "condition", "ifs", [ast.UnaryOp(ast.Not(), first), *rest]
-        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-            yield "return", "value", ast.Constant(None)
-
-
-def changes_of(node: Any) -> dict[str, list[str]]:
-    """The texts that a statement becomes by one change, by its kind."""
-    text, found = text_of(node), collections.defaultdict(list)
-    shown = isinstance(node, ast.Expr) and (
-        _is_text(node.value) or text.startswith(("print(", "yield", "super().__init__"))
-    )
-    place = isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple)
-    removable = ast.Expr | ast.Raise | ast.Continue | ast.Break | ast.AugAssign
-    if not shown and (place or isinstance(node, removable)):
-        found["deletion"] = ["pass"]
-    for site in () if shown or isinstance(node, ast.Raise) else list(_sites(node)):
-        for kind, field, other in list(_others(site)):
-            kept = getattr(site, field)
-            setattr(site, field, other)
-            if (changed := text_of(node)) not in (text, *found[kind]):
-                found[kind].append(changed)
-            setattr(site, field, kept)
-    return {kind: texts for kind, texts in found.items() if texts}
-
-
 def product_files(root: Path) -> list[str]:
     found = (path for room in ("rank_core", "sweeps") for path in (root / room).rglob("*.py"))
     return sorted(str(path.relative_to(root)) for path in found)
-
-
-def _one_of(rng: random.Random, kinds: list[str]) -> str:
-    """A returned None is seldom missed: half as likely."""
-    return rng.choices(kinds, [1 - (kind == "return") / 2 for kind in kinds])[0]
-
-
-def draw(root: Path, num: int, seed: int) -> list[dict[str, Any]]:
-    """Statements by the weights of their rooms; of each a kind of change, then one change."""
-    rng, drawn = random.Random(seed), []
-    for file in product_files(root):
-        weight = next((weight for room, weight in ROOMS.items() if file.startswith(room)), 0)
-        if not weight or file.startswith(LEAVING):
-            continue
-        seen: collections.Counter[tuple[str, str]] = collections.Counter()
-        for inside, node in statements(ast.parse((root / file).read_text())):
-            text = text_of(node)
-            seen[inside, text] += 1
-            if kinds := changes_of(node):
-                row = {"file": file, "inside": inside, "nth": seen[inside, text]}
-                row |= {"statement": text, "kind": (kind := _one_of(rng, sorted(kinds)))}
-                row["changed"] = rng.choice(kinds[kind])
-                drawn.append((rng.random() ** (1 / weight), row))
-    chosen = sorted(drawn, key=lambda pair: -pair[0])[:num]
-    rows = sorted((row for _, row in chosen), key=lambda row: (row["file"], row["inside"]))
-    return [{"id": f"m{number:03}"} | row for number, row in enumerate(rows, 1)]
 
 
 def _located(source: str, row: dict[str, Any]) -> Any:
@@ -187,33 +88,11 @@ def _located(source: str, row: dict[str, Any]) -> Any:
     return equal[0][1] if len(equal) == 1 else None
 
 
-def _reached(source: str, first: int, last: int) -> range:
-    """The lines whose tests may notice a change of some lines: what runs when a module is imported
-    is noticed by who uses its class, its function or itself."""
-    inside = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        and node.lineno <= first
-        and (node.end_lineno or 0) >= last
-        and any(isinstance(part, ast.FunctionDef) for part in ast.walk(node))
-    ]
-    if not inside:
-        return range(1, source.count("\n") + 2)
-    inner = max(inside, key=lambda node: node.lineno)
-    if isinstance(inner, ast.FunctionDef) and first >= inner.body[0].lineno:
-        return range(first, last + 1)
-    return range(inner.lineno, (inner.end_lineno or 0) + 1)
-
-
-def faulty(source: str, row: dict[str, Any]) -> tuple[str, range] | None:
-    """The changed source and the lines whose tests may notice; None where the text is not found."""
+def faulty(source: str, row: dict[str, Any]) -> str | None:
+    """The changed source; None where the text is not found."""
     if "search" in row:
-        if source.count(row["search"]) != 1:
-            return None
-        first = source[: source.index(row["search"])].count("\n") + 1
-        last = first + row["search"].rstrip("\n").count("\n")
-        return source.replace(row["search"], row["replace"]), _reached(source, first, last)
+        once = source.count(row["search"]) == 1
+        return source.replace(row["search"], row["replace"]) if once else None
     if (node := _located(source, row)) is None:
         return None
     lines = source.splitlines()
@@ -223,8 +102,7 @@ def faulty(source: str, row: dict[str, Any]) -> tuple[str, range] | None:
         end = min(part.lineno for part in (body, *getattr(body, "decorator_list", ()))) - 1
     line = lines[node.lineno - 1]
     start = line[: node.col_offset] + "el" * line.lstrip().startswith("elif ")
-    changed = [*lines[: node.lineno - 1], start + row["changed"], *lines[end:]]
-    return "\n".join(changed) + "\n", _reached(source, node.lineno, end)
+    return "\n".join([*lines[: node.lineno - 1], start + row["changed"], *lines[end:]]) + "\n"
 
 
 def load(path: Path) -> list[dict[str, Any]]:
@@ -236,13 +114,168 @@ def load(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def standing(sources: dict[str, str], row: dict[str, Any]) -> str | None:
+    """The file whose text a fault changes: its own, else the only other one that has the text in a
+    function or class of the same name."""
+    if row["file"] in sources and faulty(sources[row["file"]], row):
+        return str(row["file"])
+    name = row.get("inside", "").rpartition(".")[2]
+    same = re.compile(rf"^ *(def|class) {name}\b" if name else "", re.M)
+    others = [file for file, text in sources.items() if same.search(text) and faulty(text, row)]
+    return others[0] if len(others) == 1 else None
+
+
 def find(root: Path) -> None:
     """Says of each fault whether its text stands where it stood, elsewhere or nowhere."""
     sources = {file: (root / file).read_text() for file in product_files(root)}
     for row in [*load(FAULTS), *load(MUTANTS)]:
-        if not faulty(sources.get(row["file"], ""), row):
-            others = [file for file, source in sources.items() if faulty(source, row)]
-            print(row["id"], row["file"], "->", " ".join(others) or "nowhere")
+        if (file := standing(sources, row)) != row["file"]:
+            print(row["id"], row["file"], "->", file or "nowhere")
+
+
+class FirstFailure:
+    """A pytest plugin."""
+
+    test = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.test = self.test or (report.nodeid if report.failed else "")
+
+    def pytest_collectreport(self, report: Any) -> None:
+        self.test = self.test or (f"collection of {report.nodeid}" if report.failed else "")
+
+
+def make_copy(root: Path, to: Path) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    names = subprocess.check_output(["git", "-C", root, "ls-files", "-z"], text=True)
+    for name in filter(None, names.split("\0")):
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, to / name, follow_symlinks=False)
+
+
+def run_tests(tree: Path, tests: list[str]) -> None:
+    """In a child: runs the tests in the copy and leaves [exit code, first failure] there."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
+    log = os.open(tree / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+        del sys.modules[name]
+    (tree / "tmp").mkdir(exist_ok=True)
+    os.chdir(tree)
+    sys.path[:] = [str(tree), *(path for path in sys.path if path not in ("", str(ROOT)))]
+    os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(tree / "tmp")}
+    import pytest
+
+    failure, options = FirstFailure(), ["-x", "-q", "--tb=short", "-m", "", "-o", "timeout=120"]
+    options += ["-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tree / 'base'}"]
+    code = pytest.main([*options, *tests], plugins=[failure])
+    (tree / "answer.json").write_text(json.dumps([int(code), failure.test]))
+
+
+class Slot:
+    """A copy of the tree, in which one fault at a time is tested."""
+
+    def __init__(self, root: Path, tree: Path) -> None:
+        make_copy(root, tree)
+        self.tree, self.pid, self.count = tree, 0, 0
+
+    def begin(self, row: dict[str, Any], source: str, tests: list[str], limit: float) -> None:
+        self.row, self.tests, self.limit, self.start = row, tests, limit, time.monotonic()
+        self.file = self.tree / row["file"]
+        self.kept = self.file.read_bytes(), self.file.stat().st_mtime
+        (self.tree / "answer.json").unlink(missing_ok=True)
+        self.file.write_text(source)
+        self.count += 1  # no two versions of a file share a time, so that none's bytecode is taken
+        os.utime(self.file, (1e9 + self.count, 1e9 + self.count))
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                run_tests(self.tree, tests)
+            finally:
+                os._exit(0)
+
+    def ended(self) -> dict[str, Any] | None:
+        """The result where the tests have ended or used up their time."""
+        took = time.monotonic() - self.start
+        done = os.waitpid(self.pid, os.WNOHANG)[0]
+        if not done and took < self.limit:
+            return None
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # what the tests started, too
+        if not done:
+            os.waitpid(self.pid, 0)
+        self.file.write_bytes(self.kept[0])
+        os.utime(self.file, (self.kept[1], self.kept[1]))
+        self.pid, answer = 0, self.tree / "answer.json"
+        code, test = json.loads(answer.read_text()) if answer.exists() else (None, "")
+        outcome = {0: "survived", 1: "killed", 2: "killed"}.get(code, f"exit code {code}")
+        if code == 4:  # a test file that cannot be imported, or has other tests
+            outcome, test = "killed", test or f"collection of {self.tests[0].partition('::')[0]}"
+        if not done:
+            outcome, test = "killed", "time limit"
+        facts = {"outcome": outcome, "test": test, "seconds": round(took, 1)}
+        return {"id": self.row["id"], **facts, "tests": len(self.tests)}
+
+
+def killers(root: Path, test: str, file: str) -> list[str]:
+    """The test function that killed a fault before, under whatever file has it now; where none has
+    it, the quick tests of the room of the faulty file."""
+    function = re.escape(test.rpartition("::")[2].partition("[")[0])
+    paths = sorted((root / "tests").rglob("test_*.py"))
+    laws = sorted((root / "rank_core" / "testing").glob("test_*.py"))  # imported by tests
+    if "::" in test:
+        given = {
+            p for p in (*paths, *laws) if re.search(rf"^ *def {function}\(", p.read_text(), re.M)
+        }
+        having = [path for path in paths if path in given or given.intersection(laws)]
+        same = [path for path in having if str(path.relative_to(root)) == test.partition("::")[0]]
+        if found := same or [path for path in having if path in given][:1]:
+            nested = test.partition("::")[2].partition("[")[0]
+            return [f"{found[0].relative_to(root)}::{nested}"]
+    room = root / "tests" / Path(file).parent
+    return [str(path.relative_to(root)) for path in paths if path.parent == room]
+
+
+def run(args: argparse.Namespace, commit: str) -> None:
+    """Every fault that names its tests, or was killed, unless it ran at this commit."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    sys.modules["torch"].set_num_threads(1)
+    results = load(RESULTS)
+    killed = {row["id"]: row["test"] for row in results if row["outcome"] == "killed"}
+    done = {row["id"] for row in results if row["commit"] == commit}
+    todo = [
+        row
+        for row in [*load(FAULTS), *load(MUTANTS)]
+        if row["id"].startswith(tuple(args.only))
+        and row["id"] not in done
+        and ("tests" in row or row["id"] in killed)
+    ]
+    sources = {file: (args.root / file).read_text() for file in product_files(args.root)}
+    slots = [Slot(args.root, args.work / f"slot{number}") for number in range(args.slots)]
+
+    def record(result: dict[str, Any]) -> None:
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(result | {"commit": commit}) + "\n")
+
+    while todo or any(slot.pid for slot in slots):
+        for slot in slots:
+            if slot.pid and (result := slot.ended()):
+                record(result)
+            while todo and not slot.pid:
+                row = todo.pop(0)
+                file = standing(sources, row)
+                changed = faulty(sources[file], row) if file else None
+                if not file or not changed:
+                    record({"id": row["id"], "outcome": "not found"})
+                    continue
+                tests = row.get("tests") or killers(args.root, killed[row["id"]], file)
+                slot.begin(row | {"file": file}, changed, tests, 90 + 240 * len(tests))
+        time.sleep(0.1)
 
 
 def _cell(text: str) -> str:
@@ -281,39 +314,22 @@ def table() -> str:
     return "\n".join(parts)
 
 
-def parser() -> argparse.ArgumentParser:
+def main() -> None:
     given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    given.add_argument("action", choices=("draw", "find", "run", "table"))
+    given.add_argument("action", choices=("find", "run", "table"))
     given.add_argument("--root", type=Path, default=ROOT, help="the checkout that is tested")
-    given.add_argument("--num", type=int, default=400, help="mutants to draw")
-    given.add_argument("--seed", type=int, default=20261123)
-    given.add_argument("--coverage", type=Path, nargs="+", default=[ROOT / ".coverage"])
-    given.add_argument("--times", type=Path, nargs="+", default=[ROOT / "times.xml"])
-    given.add_argument("--seconds", type=float, default=40, help="of tests per fault")
     given.add_argument("--slots", type=int, default=2, help="faults tested at a time")
-    given.add_argument("--without", nargs="+", default=[], help="tests that are left out")
-    given.add_argument("--again", nargs="+", default=[], help="outcomes that are run again")
-    given.add_argument("--same", action="store_true", help="what was killed, by the same tests")
     given.add_argument("--only", nargs="+", default=[""], help="faults whose id begins so")
     given.add_argument("--work", type=Path, default=Path("/tmp/mutants"))
-    return given
-
-
-def run_action(args: argparse.Namespace) -> None:
-    if args.action == "draw":
-        rows = draw(args.root, args.num, args.seed)
-        MUTANTS.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    elif args.action == "find":
+    args = given.parse_args()
+    if args.action == "find":
         find(args.root)
     elif args.action == "table":
-        head = PAGE.read_text().partition("## Planted faults")[0] if PAGE.exists() else ""
-        PAGE.write_text(head + table())
+        PAGE.write_text(PAGE.read_text().partition("## Planted faults")[0] + table())
     else:
-        from tests.benchmarks.mutant_runs import run
-
         commit = subprocess.check_output(["git", "-C", args.root, "rev-parse", "--short", "HEAD"])
         run(args, commit.decode().strip())
 
 
 if __name__ == "__main__":
-    run_action(parser().parse_args())
+    main()

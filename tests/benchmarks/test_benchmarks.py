@@ -7,15 +7,11 @@ import numpy as np
 import pytest
 
 from rank_core.data.load import load_collection
-from rank_core.models import MODELS
-from rank_core.settings.config import TrialConfig
 from rank_core.stats.family import Family
 from rank_core.stats.racing import race_so_far
-from tests.benchmarks import bars, error_rates, racing
+from tests.benchmarks import error_rates, racing
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
-from tests.benchmarks.simulated_sweeps import DL, R04, SHAPES, drawn_tables
-from tests.benchmarks.sweep_overhead import pauses
-from tests.benchmarks.zoo import RECIPES
+from tests.benchmarks.simulated_sweeps import R04, SHAPES, drawn_tables
 
 
 @pytest.mark.parametrize("shape", ["normal", "resampled", "exponential", "lognormal", "bimodal"])
@@ -74,17 +70,6 @@ def test_the_error_rates_are_the_same_again_and_written_as_json(tmp_path, capsys
     assert all(0.4 < row[8] < 0.85 for row in section["rows"])  # of .80 with a known variance
 
 
-def test_a_broken_promise_ends_with_1(capsys):
-    kept, broken = bars.Bar("two >= one", "2", True), bars.Bar("one >= two", "1", False)
-    codes = [
-        bars.report(
-            [bars.Section("Numbers", ("a",), [(0.25,)], found)], settings={}, json_file=None
-        )
-        for found in ([kept], [kept, broken])
-    ]
-    assert codes == [0, 1] and "FAIL: one >= two" in capsys.readouterr().out
-
-
 def test_a_simulated_race_is_the_librarys_race():
     rng = np.random.default_rng(1)
     grids = racing.drawn(R04, rng, num=12, better=2, K=6, S=6)
@@ -99,16 +84,6 @@ def test_a_simulated_race_is_the_librarys_race():
         race = race_so_far(finished, configurations=names, seeds=range(6))
         assert race.live == tuple(np.array(names)[live_K])
         assert race.over and race.cost == pytest.approx(trials / 36)
-
-
-def test_drawn_grids_have_the_planted_gap_and_the_stated_luck():
-    grids = racing.drawn(DL, np.random.default_rng(2), num=4000, better=4)
-    better = grids.dev_BK[:, grids.better_K]
-    assert grids.better_K.sum() == 4
-    assert better.mean() - grids.dev_BK[:, ~grids.better_K].mean() == pytest.approx(0.02, abs=3e-4)
-    assert better.std() == pytest.approx(0.04 / 145**0.5, rel=0.03)
-    runs = (grids.run_BKS - grids.dev_BK[:, :, None]).std()
-    assert runs == pytest.approx((0.005**2 + 0.04**2 / 145) ** 0.5, rel=0.01)
 
 
 @pytest.mark.long
@@ -132,16 +107,3 @@ def test_a_made_collection_has_its_shape_and_the_same_bytes_again(tmp_path):
         assert path.read_bytes() == (again / path.relative_to(folder)).read_bytes()
     lengths = document_lengths(200_000)
     assert 1150 < lengths.mean() < 1250 and 650 < np.median(lengths) < 690
-
-
-def test_a_pause_is_from_an_end_to_the_next_begin_on_the_same_slot():
-    # Slot 1: 0-10, 11-20; slot 2: 2-15, 15.5-30; a third trial of slot 1 begins at 22.
-    intervals = [(0, 10), (2, 15), (11, 20), (15.5, 30), (22, 25)]
-    assert pauses(intervals[::-1], slots=2) == [1, 0.5, 2]
-    assert pauses(intervals, slots=5) == []
-
-
-def test_a_recipe_of_the_zoo_has_settings_of_a_model_and_a_reason():
-    for name, (settings, why) in RECIPES.items():
-        assert name in MODELS and settings and why
-        TrialConfig().override(settings | {"model.name": name})

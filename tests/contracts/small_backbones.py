@@ -122,6 +122,7 @@ def make_backbone(kind: str, folder: Path) -> Backbone:
     if TYPES[kind].loader == "AlibiEncoder":
         sizes = {k: v for k, v in SMALL.items() if not k.endswith("token_id")}
         del sizes["max_position_embeddings"]
+        sizes |= {"type_vocab_size": 2, "layer_norm_eps": 1e-12}
         encoder = AlibiEncoder(AlibiConfig(kind, **sizes))
         random_weights(encoder)
         save_file(encoder.state_dict(), folder / "model.safetensors")

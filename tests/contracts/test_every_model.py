@@ -17,14 +17,7 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.models.qds import PATTERNS
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Chunking, Model
-from rank_core.testing.laws import (
-    CHUNKING,
-    DOCUMENTS,
-    chunks_of,
-    config_of,
-    scores,
-    tokens,
-)
+from rank_core.testing.laws import CHUNKING, DOCUMENTS, chunks_of, config_of, scores, tokens
 from rank_core.testing.test_model import *  # noqa: F403
 from rank_core.testing.test_model import KnownExceptions, made
 from sweeps.plan.profiles import PROFILES

@@ -230,7 +230,7 @@ def collections(bench: Bench) -> None:
     forms = (
         "{v}", "{f}|{v}", "{f}|debias(seed={v})", "{f}|debias({v}=1)", "{f}|deep(rate={v})",
         "{f}|first-stage(by={v})", "{f}|first-stage(by=bm25,depth={v})", "{f}/{v}", "ir:{v}",
-        "needle-{v}", "robust04-title/fold{v}", "robust04-title@{v}#s1", "{f}|far-relevant({v})",
+        "robust04-title/fold{v}", "robust04-title@{v}#s1", "{f}|far-relevant({v})",
         "{f}|shallow(queries={v})", "|{v}", "{f}|", "beir-{v}",
     )  # fmt: skip
     text = bench.rng.choice(forms).replace("{v}", value).replace("{f}", folder)

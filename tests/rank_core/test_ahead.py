@@ -5,11 +5,7 @@ import threading
 import pytest
 import torch
 
-from rank_core.chunking.batches import PairEncoder
 from rank_core.machine import ahead
-from rank_core.models.key_blocks import Passages
-from rank_core.settings.config import Chunking
-from rank_core.testing.laws import tokens
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -53,19 +49,3 @@ def test_a_consumer_that_stops_early_leaves_no_thread():
     next(coming)
     coming.close()
     assert makers() == []
-
-
-def test_what_the_encoder_is_given_is_pinned_where_there_is_a_gpu(backbone, monkeypatch):
-    pairs = PairEncoder({"d1": tokens(30, 1)}, Chunking(window=20, stride=10), False, backbone)
-    batch = pairs.collate([pairs.chunks(tokens(3, 2), "d1")])
-    assert batch.pinned() == batch  # the same tensors: nothing is copied without a GPU
-    copied = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(
-        torch.Tensor, "pin_memory", lambda self: copied.append(self) or self.clone()
-    )
-    pinned = batch._replace(passages=(Passages(20, 20, 1),)).pinned()
-    assert pinned.passages == (Passages(20, 20, 1),)
-    assert pinned.counts == batch.counts and pinned.inputs.sizes == batch.inputs.sizes
-    given = [x for x in (*batch.inputs, *batch.inputs.flat) if isinstance(x, torch.Tensor)]
-    assert len(copied) == len(given) and all(a is b for a, b in zip(copied, given, strict=True))

@@ -5,10 +5,7 @@ import os
 import pytest
 import torch
 
-from rank_core.machine import (
-    is_out_of_memory,
-    make_deterministic,
-)
+from rank_core.machine import is_out_of_memory, make_deterministic
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Generated collections: the embedded one, and long documents around short passages.
+"""Generated collections: `python-docs` and its passages.
 
 A new one is a function of its name that calls `cached_directory("collections", f"{name}-{version}",
 build)`, where `build(folder)` writes `docs.jsonl.gz` and, in a folder per split of `SPLITS`,

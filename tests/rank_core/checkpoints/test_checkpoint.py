@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 import uuid
 from collections import namedtuple
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rank_core.checkpoints import COST_SHARE, Cadence, checkpoint
+from rank_core.checkpoints import Cadence, checkpoint
 from rank_core.checkpoints.checkpoint import Best, Checkpoints
 
 ROOT = Path(__file__).parents[3]
@@ -34,12 +33,7 @@ def content(value, size=10):
 
 def best(step):
     weights = {"w": torch.full((1000,), float(step))}
-    return Best(step, {"weights": weights, "run": lambda: f"{step}"})
-
-
-def save(checkpoints, content, position, best=None):
-    checkpoints.save(content, position, best=best)
-    checkpoints.finish()
+    return Best(step, lambda: {"weights": weights, "run": f"{step}"})
 
 
 def last(uri):
@@ -50,7 +44,7 @@ def last(uri):
 
 def test_files_have_the_permissions_of_the_umask(tmp_path):
     before = os.umask(0o022)
-    save(Checkpoints(str(tmp_path), EVERY_STEP), content(1), (0, 1), best(1))
+    Checkpoints(str(tmp_path), EVERY_STEP).save(content(1), (0, 1), best=best(1))
     os.umask(before)
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o644}
 
@@ -59,7 +53,7 @@ def test_another_process_loads_what_was_saved_last(uri):
     checkpoints = Checkpoints(uri, EVERY_STEP)
     assert last(uri) is None
     for step in range(1, 4):
-        save(checkpoints, content(step), (0, step))
+        checkpoints.save(content(step), (0, step))
         assert last(uri) == (f"step {step}",)
     loaded = Checkpoints(uri, EVERY_STEP).load()
     assert torch.equal(loaded["weights"]["w"], torch.full((10,), 3.0))
@@ -75,14 +69,14 @@ def test_the_best_weights_are_written_when_they_have_changed(uri, monkeypatch):
     )
     checkpoints = Checkpoints(uri, EVERY_STEP)
     for step, of_best in ((1, None), (2, 2), (3, 2), (4, 4), (5, 4)):
-        save(checkpoints, content(step), (0, step), of_best and best(of_best))
+        checkpoints.save(content(step), (0, step), best=of_best and best(of_best))
     resumed = Checkpoints(uri, EVERY_STEP)
     resumed.load()
-    save(resumed, content(6), (0, 6), best(4))
+    resumed.save(content(6), (0, 6), best=best(4))
     assert last(uri) == ("step 6", "4") and len(written) == 6 + 2
-    save(resumed, content(1), (1, 1))  # of the next model, which has none yet
+    resumed.save(content(1), (1, 1))  # of the next model, which has none yet
     assert last(uri) == ("step 1",)
-    save(resumed, content(4), (1, 4), best(4))
+    resumed.save(content(4), (1, 4), best=best(4))
     assert last(uri) == ("step 4", "4") and len(written) == 8 + 3
     names = [path.rpartition("/")[2] for path in resumed.fs.ls(resumed.root, detail=False)]
     assert sorted(names) == ["checkpoint", written[-2]], "the other files are gone"
@@ -99,7 +93,7 @@ def test_the_best_weights_are_written_when_they_have_changed(uri, monkeypatch):
 )
 @pytest.mark.parametrize("file", ["checkpoint", "checkpoint.best-000-000000001"])
 def test_a_damaged_file_is_not_used(tmp_path, caplog, damage, file):
-    save(Checkpoints(str(tmp_path), EVERY_STEP), content(1, size=1000), (0, 1), best(1))
+    Checkpoints(str(tmp_path), EVERY_STEP).save(content(1, size=1000), (0, 1), best=best(1))
     assert last(str(tmp_path)) == ("step 1", "1")
     (tmp_path / file).write_bytes(damage((tmp_path / file).read_bytes()))
     assert last(str(tmp_path)) is None and "broken" in caplog.text
@@ -112,7 +106,7 @@ def test_a_file_that_would_run_code_is_not_read(tmp_path, caplog):
         def __reduce__(self):
             return (os.mkdir, (str(tmp_path / "ran"),))
 
-    save(Checkpoints(str(tmp_path), EVERY_STEP), {"facts": Bomb()}, (0, 1))
+    Checkpoints(str(tmp_path), EVERY_STEP).save({"facts": Bomb()}, (0, 1))
     assert last(str(tmp_path)) is None and not (tmp_path / "ran").exists()
 
 
@@ -120,17 +114,17 @@ def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch, caplog):
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 7999))
-    save(checkpoints, content(1, size=1000), (0, 1))
+    checkpoints.save(content(1, size=1000), (0, 1))
     assert last(uri) is None and "free space" in caplog.text
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 9000))
-    save(checkpoints, content(2, size=1000), (0, 2))
+    checkpoints.save(content(2, size=1000), (0, 2))
     assert last(uri) == ("step 2",)
 
     def full(*args):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint.torch, "save", full)
-    save(checkpoints, content(3), (0, 3))
+    checkpoints.save(content(3), (0, 3))
     assert last(uri) == ("step 2",) and "No space left on device" in caplog.text
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["checkpoint"]
 
@@ -144,7 +138,7 @@ def test_unavailable_storage_does_not_count_as_empty(tmp_path):
             read()
         (tmp_path / "share").unlink()
         uri.mkdir(parents=True)
-        save(Checkpoints(str(uri), EVERY_STEP), content(1), (0, 1))
+        Checkpoints(str(uri), EVERY_STEP).save(content(1), (0, 1))
         return read()
 
     assert Checkpoints(str(uri), EVERY_STEP, wait=brought_back).load()["facts"] == "step 1"
@@ -154,7 +148,7 @@ def test_nothing_is_written_to_an_unmounted_mount_point(tmp_path, caplog):
     sweep = tmp_path / "mount" / "sweep"
     (tmp_path / "mount").mkdir()
     uri = str(sweep / "checkpoints" / "trial")
-    save(Checkpoints(uri, EVERY_STEP, require=sweep.stat), content(1), (0, 1))
+    Checkpoints(uri, EVERY_STEP, require=sweep.stat).save(content(1), (0, 1))
     assert list((tmp_path / "mount").iterdir()) == [] and "no checkpoint" in caplog.text
 
 
@@ -162,10 +156,10 @@ def test_a_quota_covers_all_trials(tmp_path, caplog):
     size, cadence = 4 * 10_000, Cadence(steps=1, quota_bytes=int(3.5 * 40_000))
     first, second = (Checkpoints(str(tmp_path / name), cadence) for name in "ab")
     for step in (1, 2):  # the new file is there before the old one is gone
-        save(first, content(step, size=10_000), (0, step))
-        save(second, content(step, size=10_000), (0, step))
+        first.save(content(step, size=10_000), (0, step))
+        second.save(content(step, size=10_000), (0, step))
     assert last(str(tmp_path / "b")) == ("step 2",) and caplog.text == ""
-    save(Checkpoints(str(tmp_path / "c"), cadence), content(1, size=20_000), (0, 1))
+    Checkpoints(str(tmp_path / "c"), cadence).save(content(1, size=20_000), (0, 1))
     assert "quota" in caplog.text and last(str(tmp_path / "c")) is None
     assert size * 2 < sum(path.stat().st_size for path in tmp_path.rglob("checkpoint")) < size * 3
 
@@ -185,35 +179,10 @@ def test_checkpoints_follow_the_clock_and_slow_ones_are_rarer(tmp_path, monkeypa
         now[0] += 1
         if checkpoints.due(second):
             due.append(now[0])
-            save(checkpoints, content(second), (0, second))
+            checkpoints.save(content(second), (0, second))
     assert due == [60, 63 + 150, 63 + 150 + 153]  # 3 s are 2% of 150 s
     by_steps = Checkpoints(str(tmp_path), Cadence(steps=4))
     assert [step for step in range(1, 10) if by_steps.due(step)] == [4, 8]
-
-
-def test_training_continues_while_a_thread_writes_one_snapshot_at_a_time(tmp_path, monkeypatch):
-    begins, torch_save, now = threading.Event(), torch.save, [0.0]
-    monkeypatch.setattr(
-        checkpoint.torch, "save", lambda *what: begins.wait(60) and torch_save(*what)
-    )
-    checkpoints = Checkpoints(str(tmp_path), Cadence(minutes=1), clock=lambda: now[0])
-    weights = {"w": torch.ones(4)}
-    checkpoints.save({"weights": weights, "facts": lambda: "made by the thread"}, (0, 1))
-    now[0] = 100.0
-    assert not checkpoints.due(2) and last(str(tmp_path)) is None
-    weights["w"] += 1
-    second = threading.Thread(target=lambda: checkpoints.save(content(2), (0, 2)))
-    second.start()
-    second.join(0.05)
-    assert second.is_alive()
-    monkeypatch.setattr(Checkpoints, "_write", lambda *what: None)
-    begins.set()
-    second.join()
-    found = Checkpoints(str(tmp_path), EVERY_STEP).load()
-    assert found["facts"] == "made by the thread" and found["weights"]["w"].tolist() == [1] * 4
-    checkpoints.finish()
-    now[0] += 100 / COST_SHARE
-    assert checkpoints.due(3)
 
 
 KILLED = """
@@ -223,9 +192,8 @@ checkpoints = checkpoint.Checkpoints(sys.argv[1], Cadence(steps=1))
 def content(step):
     return {"weights": {"w": torch.full((1000,), float(step))}, "facts": f"step {step}"}
 def best(step):
-    return checkpoint.Best(step, {"weights": torch.ones(1000), "run": f"{step}"})
+    return checkpoint.Best(step, lambda: {"weights": torch.ones(1000), "run": f"{step}"})
 checkpoints.save(content(1), (0, 1), best=best(1))
-checkpoints.finish()
 saves, save = [0], torch.save
 def dies(content, path):
     save(content, path)
@@ -235,7 +203,6 @@ def dies(content, path):
         os.kill(os.getpid(), signal.SIGKILL)
 checkpoint.torch.save = dies
 checkpoints.save(content(2), (0, 2), best=best(2))
-checkpoints.finish()
 """
 
 
@@ -246,5 +213,5 @@ def test_a_kill_during_a_write_leaves_the_previous_checkpoint(tmp_path, saves):
     assert subprocess.run(command, cwd=ROOT, timeout=300).returncode == -signal.SIGKILL
     assert last(str(tmp_path / "c")) == ("step 1", "1")
     assert len(list((tmp_path / "c").glob(".*unfinished"))) == 1
-    save(Checkpoints(str(tmp_path / "c"), EVERY_STEP), content(3), (0, 3))
+    Checkpoints(str(tmp_path / "c"), EVERY_STEP).save(content(3), (0, 3))
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["checkpoint"]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rank_core.chunking.batches import (
-    Chunk,
     PairEncoder,
     token_budget_batches,
     tokenize_queries,
@@ -41,17 +40,6 @@ def test_a_chunk_is_laid_out_as_cls_query_sep_text_sep(pairs):
     ]
     assert batch.counts == (2, 1)
     assert batch.inputs.query_length_C.tolist() == [2, 2, 2]
-
-
-def test_the_layout_is_that_of_the_tokenizers_own_pairs(backbone_folder, pairs):
-    # The tests' tokenizer adds no special tokens itself, so they are written out here.
-    tokenizer = load_tokenizer(backbone_folder)
-    query, text = "amber birch", "cedar delta ember"
-    [query_ids, text_ids] = tokenize_queries(tokenizer, [query, text], 32)
-    [row] = pairs.layout([Chunk(query_ids, text_ids)])[0].tolist()
-    assert tokenizer.convert_ids_to_tokens(row) == tokenizer.tokenize(
-        f"[CLS] {query} [SEP] {text} [SEP]"
-    )
 
 
 def test_a_query_is_cut_to_its_limit_and_not_padded(backbone_folder):

@@ -1,6 +1,6 @@
 """Chunks of a document, and its blocks: laws, and cases by hand."""
 
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -101,6 +101,16 @@ def test_counts_in_closed_form_are_those_of_the_spans(seed):
             )
             if chunking.overflow == "first" or not 1 < kept < len(every):
                 assert counts.covered[i] == len(seen), (length, chunking)
+
+
+def test_chunkings_share_a_signature_where_they_read_the_same_spans():
+    lengths, spans_of = np.array([0, 3, 8, 11]), {}
+    for window, stride, limit in product((4, 8, 11, 20), (2, 4), (0, 1, 2)):
+        chunking = Chunking(window=window, stride=stride, max_chunks=limit)
+        spans = tuple(document_spans("d", length, chunking) for length in lengths.tolist())
+        spans_of.setdefault(span_counts(lengths, chunking).signature, set()).add(spans)
+    assert all(len(spans) == 1 for spans in spans_of.values())
+    assert len(spans_of) == len(set.union(*spans_of.values())) < 24
 
 
 @pytest.mark.parametrize("shape", [(8, 3, 3), (8, 3, 4), (12, 2, 5), (9, 9, 3), (9, 2, 2)])

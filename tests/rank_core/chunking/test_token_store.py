@@ -1,8 +1,6 @@
 """The token store: the tokenizer's output on disk, built once (the laws of all tables:
 tests/rank_core/data/test_table.py)."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from rank_core.chunking.token_store import open_token_store, tokenizer_hash
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.testing.tokenizer import train_tokenizer
 
-ROOT = Path(__file__).parents[3]
 DOCUMENTS = {"a": "amber birch", "empty": " ", "b": "Cedar, DELTA! " * 400, "last": "zephyr"}
 
 
@@ -36,25 +33,7 @@ class Lengths:
         return {"input_ids": [[len(word) for word in text.split()] for text in texts]}
 
 
-# Dies in its third batch.
-OPENER = """
-import os, signal
-from rank_core.chunking.token_store import open_token_store
-class Loud(Lengths):
-    def __call__(self, texts, **settings):
-        print("tokenizing", flush=True)
-        if len(self.sizes) > 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(texts, **settings)
-documents = {f"d{i}": "one three " * (i % 9) for i in range(2000)}
-open_token_store(documents, content_hash="x", tokenizer=Loud())
-"""
-
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-
-def words_of(number):
-    return {f"d{i}": "one three " * (i % 9) for i in range(number)}
 
 
 @pytest.fixture

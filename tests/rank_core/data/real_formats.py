@@ -2,14 +2,11 @@
 
 import gzip
 import importlib
-import io
 import json
 import sys
-import tarfile
 import zipfile
 
 ROBUST_FOLDERS = {"FBIS/FB": 492, "FR94/01/FR": 688, "FT/911/FT": 385, "LATIMES/LA": 730}
-NUM_ROBUST_FILES = 2295
 
 
 def settle_ir_datasets(home):
@@ -60,23 +57,6 @@ def msmarco_documents(home, num_documents=30):
         write(root / split / name, f"{rows}{ids[0]} 0 D999 1\n{ids[1]} 0 D0 1\n")
     write(root / "trec-dl-hard" / "irds_version.txt", "v2")  # else ir_datasets removes the file
     write(root / "trec-dl-hard" / "qrels", "915593 0 D4 3\n1108100 0 D5 1\n1108100 0 D6 0\n")
-
-
-def msmarco_passages(home):
-    """The two tar files with passages and queries, and the qrels beside them."""
-    root = home / "msmarco-passage"
-    passages = lines(f"{n}\tpassage number{n} about things" for n in range(40))
-    members = {
-        "collection.tsv": passages,
-        "queries.dev.small.tsv": "20\tnumber5\n",
-        "qrels.dev.small.tsv": "20\t0\t5\t1\n",
-    }
-    write_tar(root / "collectionandqueries.tar.gz", members, "w:gz")
-    write_tar(root / "queries.tar.gz", {"queries.train.tsv": "10\tnumber3\n11\tx\n"}, "w:gz")
-    write(root / "train" / "qrels", "10\t0\t3\t1\n")
-    topics = "30\tnumber7 number8\n31\tnobody judged this\n"
-    write(root / "trec-dl-2019" / "queries.tsv", topics)
-    write(root / "trec-dl-2019" / "qrels", "30 Q0 7 3\n30 Q0 8 0\n")
 
 
 def robust04(home):
@@ -160,13 +140,3 @@ def gov2(home):
     write(root / "trec-mq-2007" / "queries.txt.gz", lines(f"{t}:mq {t}" for t in range(1, 21)))
     prels = (f"{t} GX000-01-0000003 {t % 3} 1 0.5" for t in range(1, 21))
     write(root / "trec-mq-2007" / "prels", lines(prels))
-
-
-def write_tar(path, members, mode):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode) as archive:
-        for name, content in members.items():
-            content = content if isinstance(content, bytes) else content.encode()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))

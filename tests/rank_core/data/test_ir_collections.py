@@ -57,17 +57,6 @@ def test_pooled_years_keep_their_queries_apart(written):
     assert pooled.candidates["dl20/1108100"] == alone.candidates["1108100"]
 
 
-def test_msmarco_passages_are_ranked_by_bm25(written):
-    written("msmarco_passages")
-    collection = load_collection("msmarco-passage")
-    assert first_and_last(collection.documents) == ("0", "39")
-    assert collection.splits["train"].queries == {"10": "number3"}
-    assert list(collection.splits["dev"].candidates["20"]) == ["5"]
-    test = collection.splits["test"]
-    assert sorted(test.candidates["30"]) == ["7", "8"]
-    assert test.qrels == {"30": {"7": 3, "8": 0}}
-
-
 @pytest.mark.slow
 def test_robust04_reads_2295_files_and_has_the_folds_of_huston_and_croft(written):
     written("robust04")
@@ -80,22 +69,13 @@ def test_robust04_reads_2295_files_and_has_the_folds_of_huston_and_croft(written
     assert first_and_last(fold1.splits["test"].queries) == ("302", "700")
     assert fold1.splits["test"].queries["302"] == "story302"
     assert fold1.splits["test"].candidates["302"].keys() == {"FB-302"}
+    description = load_collection("robust04-desc").splits["test"].queries["302"]
+    assert description == "Find news about story302"
     tested = [
         set(load_collection(f"robust04-title/fold{k}").splits["test"].queries) for k in range(1, 6)
     ]
     assert len(set().union(*tested)) == sum(map(len, tested)) == 249
     assert "672" not in set().union(*tested)
-
-
-@pytest.mark.slow
-def test_folds_differ_in_their_hash_and_descriptions_are_read_as_one_line(written):
-    written("robust04")
-    names = ["robust04-title", "robust04-title/fold1", "robust04-title/fold2", "robust04-desc"]
-    found = [load_collection(name) for name in names]
-    assert found[0].content_hash == found[1].content_hash
-    assert len({collection.content_hash for collection in found}) == 3
-    assert found[3].splits["test"].queries["302"] == "Find news about story302"
-    assert len({collection.documents.folder for collection in found}) == 1
 
 
 def test_beir_is_read_from_its_zip_and_ranked_by_bm25(written):
@@ -194,11 +174,8 @@ def test_a_damaged_file_is_refused_by_the_name_of_its_dataset(empty_home, own_ca
     assert len(load_collection("msmarco-doc").documents) == 30
 
 
-every_name = pytest.mark.parametrize("name", sorted(NAMED))
-
-
-@every_name
-def test_every_part_has_documents_queries_and_judgments(name, ir_home):
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_every_part_has_queries_and_judgments_over_the_same_documents(name, ir_home):
     recipe = NAMED[name]
     for part in recipe.parts:
         source = IrSource(part.dataset_id)
@@ -207,11 +184,7 @@ def test_every_part_has_documents_queries_and_judgments(name, ir_home):
             assert all(IrSource(ranked).has("scoreddocs") for ranked in part.candidates)
         if part.query_field:
             assert part.query_field in source._dataset.queries_cls()._fields
-
-
-@every_name
-def test_all_parts_rank_the_same_documents(name, ir_home):
-    assert len({IrSource(part.dataset_id).documents_id for part in NAMED[name].parts}) == 1
+    assert len({IrSource(part.dataset_id).documents_id for part in recipe.parts}) == 1
 
 
 DEV = "ir:msmarco-document/dev"

@@ -1,17 +1,12 @@
-"""Collections by name or folder, and what importing them costs."""
+"""Collections by name or folder."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import rank_core
 from rank_core.data.load import COLLECTIONS, load_collection
 from rank_core.errors import BadInput
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_a_folder_is_loaded_by_its_path(tmp_path, monkeypatch):
@@ -43,25 +38,3 @@ def test_an_unknown_name_is_refused_with_the_nearest_ones_and_the_folder_layout(
 def test_every_public_name_of_the_library_loads():
     for name in rank_core.__all__:
         assert getattr(rank_core, name) is not None
-
-
-FIRST = """
-import importlib, sys
-heavy = "ir_datasets requests pandas scipy torch transformers ray".split()
-for module in sys.argv[1:]:
-    for name in [name for name in sys.modules if name.split(".")[0] == "rank_core"]:
-        del sys.modules[name]
-    importlib.import_module(f"rank_core.{module}")
-    print(module, *(name for name in heavy if name in sys.modules))
-"""
-
-
-def test_each_module_can_be_imported_first_and_without_heavy_packages():
-    modules = (
-        "data.trec data.named data.store data.ir_collections "
-        "data.made.long_embed data.folder data.made.python_docs data.load "
-        "first_stage data.transforms.expression"
-    ).split()
-    command = [sys.executable, "-c", FIRST, *modules]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout.splitlines(), done.returncode) == (modules, 0), done.stderr

@@ -12,7 +12,6 @@ from rank_core.own_code import source_hash
 from rank_core.records import Collection, Split
 
 NOTES = "docs.examples.own_collection:notes"
-CUT = f"{NOTES}|docs.examples.own_collection:FirstWords(number=5)"
 
 
 def test_a_function_s_collection_is_ranked_and_named_by_its_contents():

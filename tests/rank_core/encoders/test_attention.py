@@ -2,11 +2,18 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rank_core.encoders import attention
-from rank_core.encoders.attention import fused_context, plain_attention, product_context
+from rank_core.encoders.attention import (
+    fused_context,
+    own_attention,
+    plain_attention,
+    product_context,
+)
 
 NEAR = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 MASK = torch.arange(12) < torch.tensor([12, 7, 1])[:, None]
@@ -34,6 +41,17 @@ def test_products_give_the_kernels_outputs_and_gradients(dtype, grad, monkeypatc
             outputs[-1] += [part.grad for part in parts]
     for one, other in zip(*outputs, strict=True):
         assert_close(one, other, atol=4 * NEAR[dtype], rtol=NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+def test_a_bias_by_position_counts(dtype):
+    query, key, value = drawn(dtype, (3, 3, 4, 12, 8))
+    bias = 3 * drawn(dtype, (1, 4, 12, 12))
+    module = nn.Module()
+    module.is_causal = False
+    found, _ = own_attention(module, query, key, value, None, position_bias=bias)
+    expected, _ = sdpa_attention_forward(module, query, key, value, None, position_bias=bias)
+    assert_close(found, expected, atol=NEAR[dtype], rtol=0)
 
 
 @pytest.mark.parametrize("dtype", NEAR)

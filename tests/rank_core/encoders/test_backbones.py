@@ -6,22 +6,12 @@ import shutil
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
-from torch import nn
-from transformers import AutoConfig, BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from rank_core.encoders.backbones import load_config, load_encoder, resolve_backbone
 from rank_core.errors import BadInput
 from tests.contracts.small_backbones import make_backbone
-
-
-def test_the_given_dropout_is_everywhere_and_the_next_load_has_its_own(backbone):
-    for dropout in (0.3, 0.0):
-        encoder = load_encoder(backbone, dropout)
-        rates = {module.p for module in encoder.modules() if isinstance(module, nn.Dropout)}
-        assert rates == {dropout}
-        assert encoder.config.attention_probs_dropout_prob == dropout
 
 
 def test_the_content_hash_follows_the_contents_and_not_the_place(backbone, tmp_path):
@@ -123,17 +113,6 @@ def test_a_padding_token_that_does_not_fit_the_positions_is_refused(tmp_path):
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 3}))
     with pytest.raises(BadInput, match=r"\(3 and 1\)"):
         resolve_backbone(str(folder))
-
-
-def with_head(kind, task, folder):
-    """The folder of a random checkpoint with the head of a task."""
-    make_backbone(kind, folder)
-    model = getattr(transformers, f"AutoModelFor{task}")
-    config = AutoConfig.from_pretrained(folder, num_labels=1)
-    model.from_config(config).save_pretrained(folder)
-    load_config.cache_clear()  # made in this process a moment ago
-    resolve_backbone.cache_clear()
-    return str(folder)
 
 
 def test_a_pickled_checkpoint_is_read_and_named_by_its_contents(backbone_folder, tmp_path):

@@ -61,24 +61,6 @@ def test_equal_scores_are_ordered_by_doc_id_even_at_the_depth_limit():
     assert list(run["q"]) == ["z", "a", "b", "c"]
 
 
-def test_three_documents_by_hand():
-    # 3 documents, 6 terms, mean length 2; k1 = 0.9, b = 0.4.
-    # Norms k1 (1 - b + b length / 2): a (3 terms) 1.08, b (2) 0.9, c (1) 0.72.
-    # `apple` is in 2: idf = ln(1 + 1.5 / 2.5) = 0.470004.
-    #   a: twice,  0.470004 * 2 / 3.08 = 0.305197;  b: once, 0.470004 * 1 / 1.9 = 0.247370
-    # `plum` is in 2: b: 0.247370;  c: 0.470004 * 1 / 1.72 = 0.273258
-    # `pear` is in 1: idf = ln(1 + 2.5 / 1.5) = 0.980829;  a: 0.980829 * 1 / 2.08 = 0.471553
-    documents = {"a": "apple apple pear", "b": "apple plum", "c": "plum"}
-    queries = {"apple": "apple", "plum pear": "plum pear", "plum twice": "plum plum"}
-    run = Bm25Index(documents).run(queries)
-    assert [list(ranked) for ranked in run.values()] == [["a", "b"], ["a", "c", "b"], ["c", "b"]]
-    assert run["apple"] == pytest.approx({"a": 0.305197, "b": 0.247370}, abs=1e-6)
-    assert run["plum pear"] == pytest.approx(
-        {"a": 0.471553, "c": 0.273258, "b": 0.247370}, abs=1e-6
-    )
-    assert run["plum twice"] == pytest.approx({"c": 0.546516, "b": 0.494740}, abs=1e-6)
-
-
 def test_lengths_up_to_39_are_kept_and_longer_ones_rounded_down():
     assert [length_to_byte(length) for length in range(40)] == list(range(40))
     assert [byte_to_length(code) for code in range(40)] == list(range(40))

@@ -7,22 +7,9 @@ import traceback
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.llm.chat import (
-    AnswerCache,
-    ChatModel,
-    Ledger,
-    Message,
-    NoAnswer,
-)
+from rank_core.llm.chat import AnswerCache, ChatModel, Ledger, Message, NoAnswer
 from rank_core.llm.rankgpt import rank_list, ranking_chat
-from tests.rank_core.llm.server import (
-    PLANTED_KEY,
-    PROTOCOLS,
-    STALL,
-    VARIABLE,
-    Fault,
-    client,
-)
+from tests.rank_core.llm.server import PLANTED_KEY, PROTOCOLS, STALL, VARIABLE, Fault, client
 
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
 

@@ -85,6 +85,12 @@ WELL_FORMED = {  # 2413
 }
 
 
+@pytest.mark.parametrize("answer", WELL_FORMED.values(), ids=WELL_FORMED)
+def test_a_permutation_is_read_in_any_spelling(answer):
+    found = parse_permutation(answer, 4)
+    assert found.order == [1, 3, 0, 2] and not found.repaired
+
+
 def test_any_answer_gives_a_permutation():
     rng = random.Random(5)
     for count in range(1, 25):

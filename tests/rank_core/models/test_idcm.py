@@ -8,18 +8,9 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
-from rank_core.models.idcm import (
-    CENTRES,
-    ConvolutionalKernels,
-    overlapping_spans,
-    selection_loss,
-)
+from rank_core.models.idcm import CENTRES, ConvolutionalKernels, overlapping_spans, selection_loss
 from rank_core.settings.config import Chunking
-from rank_core.testing.laws import (
-    batch_of,
-    scores,
-    tokens,
-)
+from rank_core.testing.laws import batch_of, scores, tokens
 
 CHUNKING = Chunking(window=24, stride=20, max_document_tokens=200)
 

@@ -12,7 +12,6 @@ from rank_core.settings.config import Chunking
 QUERY = np.arange(20, 26, dtype=np.int32)
 DOCUMENTS = {f"d{n}": np.arange(5, 5 + n, dtype=np.int32) % 95 + 5 for n in (0, 1, 13, 34, 55)}
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
-DISJOINT = Chunking(window=20, stride=20, max_document_tokens=60)
 
 
 def texts(reader, doc_id):

@@ -8,11 +8,7 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
-from rank_core.ranking.final_runs import (
-    Interpolation,
-    interpolate,
-    tune_interpolation,
-)
+from rank_core.ranking.final_runs import Interpolation, interpolate, tune_interpolation
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.trial.trial import run_trial
 

@@ -121,6 +121,19 @@ def test_every_role_has_its_own_peak_rate(model):
     assert rates == pytest.approx(expected), "a share of the peak, not of the last rate"
 
 
+@pytest.mark.parametrize(("own", "expected"), [(0.0, 3e-3), (4e-2, 4e-2)])
+def test_an_interaction_encoder_learns_at_the_aggregators_rate_or_at_its_own(
+    own, expected, backbone
+):
+    settings = Model("parade-late-interaction", str(backbone.folder))
+    model = build_model(TrialConfig(model=settings), backbone, init_seed=1)
+    training = Training(aggregator_learning_rate=3e-3, interaction_learning_rate=own)
+    groups = build_optimizer(model, training).param_groups
+    first = next(model.interaction.parameters())
+    [rate] = [g["lr"] for g in groups if any(p is first for p in g["params"])]
+    assert rate == expected
+
+
 def test_precision_follows_the_device():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert autocast_type("auto", cpu) is None

@@ -13,13 +13,7 @@ from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.training.train import CurvePoint
-from rank_core.trial.cross_validation import (
-    KEEPING,
-    check_folds,
-    deal,
-    load_folds,
-    parts_of,
-)
+from rank_core.trial.cross_validation import KEEPING, check_folds, deal, load_folds, parts_of
 from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
 
 FOLDS = 3

@@ -167,8 +167,8 @@ def test_evaluating_less_does_not_change_training(small_trial, done, tmp_path):
     assert list(read_run(tmp_path / "test.run.gz")) == evaluated and len(evaluated) == 2
 
 
-@pytest.mark.parametrize("max_steps", [1, 4])
-def test_a_trial_that_diverges_fails(small_trial, tmp_path, max_steps):
+@pytest.mark.parametrize(("max_steps", "what"), [(1, "score"), (4, "the training loss")])
+def test_a_trial_that_diverges_fails(small_trial, tmp_path, max_steps, what):
     # With one step the loss was still a number; the weights after it are not.
     wild = {
         "training.backbone_learning_rate": 1e30,
@@ -176,7 +176,7 @@ def test_a_trial_that_diverges_fails(small_trial, tmp_path, max_steps):
         "training.num_epochs": 2,
         "training.max_steps": max_steps,
     }
-    with pytest.raises(Diverged):
+    with pytest.raises(Diverged, match=what):
         finish(small_trial.override(wild), tmp_path)
     assert not (tmp_path / "result.json").exists()
 

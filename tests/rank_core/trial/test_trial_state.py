@@ -187,12 +187,6 @@ def test_a_trial_without_training_keeps_no_checkpoint(config, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_checkpoints_change_no_number(config, undisturbed, tmp_path):
-    finished(config, tmp_path / "with", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
-    assert outcome(tmp_path / "with") == undisturbed
-    assert (tmp_path / "c" / "checkpoint").exists()
-
-
 KILLED = """
 import json, os, signal, sys, torch
 from pathlib import Path
