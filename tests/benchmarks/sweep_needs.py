@@ -2,13 +2,14 @@
 
 Collections with MS MARCO's shape are prepared at three small sizes, which gives the bytes of the
 cache for each document and for each training query with 100 candidates, and the processor time for
-each document; a run that is written gives the storage of a trial. GPU-hours are those of a bert-
-base MaxP (150/75, all chunks, one epoch, a negative for each relevant document, validated once), or
-of the configurations of the sweep in docs/cluster.md, at an assumed share of the GPU's rate
-(`MFU`). A checkpoint has weights and two moments; counted are one, one being written, and as much
-again for the best weights. Requests of S3 are those counted in a sweep on moto's server
-(`tests/e2e/test_s3_storage.py` bounds them); memory is that of a trial's process, beside a
-bert-base in fp32 with its gradients and two moments.
+each document; a run that is written gives the storage of a trial. GPU-hours are those of a
+bert-base MaxP (150/75, all chunks, one epoch, a negative for each relevant document, validated
+once), or of the configurations of the sweep in docs/cluster.md, at the MFU that
+`tests.benchmarks.modelled_mfu` models: no GPU was there to measure it. A checkpoint has weights and
+two moments; counted are one, one being written, and as much again for the best weights. Requests of
+S3 are those counted in a sweep on moto's server (`tests/e2e/test_s3_storage.py` bounds them);
+memory is that of a trial's process, beside a bert-base in fp32 with its gradients and
+two moments.
 Run:
 python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--json FILE]
 """
@@ -30,10 +31,11 @@ from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
 from sweeps.plan.trial_cost import chunk_statistics
+from tests.benchmarks.modelled_mfu import LENGTH, model_flops
 from tests.benchmarks.msmarco_shape import Shape, texts_of, write_shape
-from tests.benchmarks.workload import PEAKS, SIZES, print_table, random_backbone, save
+from tests.benchmarks.workload import PEAKS, print_table, random_backbone, save
 
-MFU = {  # of a roofline over the operations of a call of 65,536 tokens; not measured
+MFU = {  # modelled_mfu: flat rows, 65,536 tokens a call
     "H100": {"scoring": 0.44, "training": 0.41},
     "A100": {"scoring": 0.51, "training": 0.48},
 }
@@ -71,7 +73,6 @@ SWEEPS = (
     Sweep("the sweep above", 3_213_835, 367_013, 5_193, cells=5, chunked=OF_CLUSTER),
 )
 TEST, DEPTH = 43, 100
-LENGTH = 161  # tokens of a row: a query of 8 and a window of 150
 
 
 class Prepared(NamedTuple):
@@ -152,20 +153,12 @@ def _run_bytes() -> float:
         return path.stat().st_size / (queries * DEPTH)
 
 
-def flops_of_a_row() -> float:
-    """FLOPs of the products of a bert-base over a row, the last layer's for [CLS] alone."""
-    layers, hidden, _, inner = SIZES["bert-base"]
-    dense = 2 * (4 * hidden**2 + 2 * hidden * inner)  # of a token in a layer
-    attention = 4 * LENGTH * hidden
-    return LENGTH * ((layers - 1) * (dense + attention) + 4 * hidden**2)
-
-
 def needs(sweep: Sweep, law: Laws) -> dict[str, str]:
     """The needs of a sweep."""
     trials = sweep.cells * sweep.seeds
     scored = (sweep.dev + TEST) * DEPTH
     pairs = {"training": 3 * 2 * sweep.train, "scoring": scored}
-    flops_per_pair = law.tokens_per_pair[sweep.chunked] * flops_of_a_row() / LENGTH
+    flops_per_pair = law.tokens_per_pair[sweep.chunked] * model_flops("bert-base", 1) / LENGTH
     seconds = {
         gpu: sum(pairs[phase] * flops_per_pair / (mfu[phase] * PEAKS[gpu]) for phase in pairs)
         for gpu, mfu in MFU.items()

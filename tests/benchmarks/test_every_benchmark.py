@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -17,6 +18,8 @@ TRIALS = (
 
 SMALLEST = {
     "error_rates": ("--simulations", "20", "--only", "type-1"),
+    "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
+    "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "racing": ("--races", "4", "--only", "indifference"),
     "scoring": ENCODER,
     "sweep_needs": ("--documents", "40", "--queries", "20"),
@@ -29,15 +32,24 @@ SMALLEST = {
 }
 """What is said to each."""
 
-SLOW = {"scoring", "training", "sweep_needs"}
+SLOW = {
+    "modelled_mfu",
+    "launches",
+    "scoring",
+    "training",
+    "sweep_needs",
+}
 RAY, LONG = {"sweep_overhead"}, {"racing"}
+FAKE_GPU = {"launches", "modelled_mfu"}
 BARS = {"error_rates", "racing"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""
 
 
 def _marked(name: str) -> object:
     marks = [pytest.mark.slow] * (name in SLOW) + [pytest.mark.ray] * (name in RAY)
-    return pytest.param(name, marks=marks + [pytest.mark.long] * (name in LONG))
+    no_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="it needs g++")
+    marks += [no_compiler] * (name in FAKE_GPU) + [pytest.mark.long] * (name in LONG)
+    return pytest.param(name, marks=marks)
 
 
 @pytest.mark.parametrize("name", map(_marked, SMALLEST))

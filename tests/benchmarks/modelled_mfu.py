@@ -1,0 +1,99 @@
+"""Modelled speed of BERT on GPUs: tokens/s and MFU of scoring and of training, by a roofline over
+the operations that a fake GPU counts (`tests.benchmarks.launches`). Nothing here is measured: trust
+it to some 30%, and the order of the ways more than that.
+
+Assumed: a kernel takes as long as its arithmetic at a share of the data sheet's dense bf16 rate
+(products .65, attention over rows of 161 tokens .25) or its bytes at .8 of the bandwidth, whichever
+is longer, and 2 us at least; an operation is one kernel. The host starts one every 15 us (500 in
+7.5 ms) while the GPU computes, so a call takes as long as the slower of both, and nobody waits
+otherwise. All rows are alike: tails and padding would cost padded rows more. Padded rows are given
+one fused kernel of attention, as if their mask allowed it. "compiled" counts each run of dropout,
+sums, norm and GELU as one kernel that reads and writes once.
+
+MFU counts the products that the model needs, the last layer's for [CLS] alone, three times as many
+in training, over the data sheet's rate. A training step is one pass forward and backward and its
+update.
+Needs g++. Run: python -m tests.benchmarks.modelled_mfu [--gpus "H100 SXM,L4"] [--host-us 8]
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tests.benchmarks.launches import kernels, number, parser
+from tests.benchmarks.workload import SIZES, print_table, save
+from tests.contracts.fake_cuda.trace import QUERY, WINDOW
+
+GPUS = {  # dense bf16 FLOP/s and bytes/s of the data sheet
+    "H100 SXM": (989e12, 3.35e12),
+    "A100 SXM 80 GB": (312e12, 2.04e12),
+    "L4": (121e12, 0.30e12),
+}
+SHARES = {"product": 0.65, "attention": 0.25, "other": 1.0, "copy": 1.0}
+BANDWIDTH_SHARE = 0.8
+LEAST = 2e-6  # seconds of a kernel
+LENGTH = QUERY + WINDOW + 3
+
+
+def main(argv: Sequence[str]) -> None:
+    """Models and prints."""
+    flags = parser(__doc__ or "")
+    flags.add_argument("--tokens", default="4096,16384,65536", help="of one call")
+    flags.add_argument("--gpus", default="H100 SXM")
+    flags.add_argument("--host-us", type=float, default=15.0, help="between two launches")
+    options = flags.parse_args(argv)
+    lines = kernels(options.size, ["maxp"], [int(n) for n in options.tokens.split(",")])
+    rows = [
+        _row(options.size, gpu, phase, way, line, options.host_us * 1e-6)
+        for gpu in options.gpus.split(",")
+        for phase in ("scoring", "training")
+        for line in lines
+        for way in (("kernels", "compiled") if line["flat"] else ("kernels",))
+    ]
+    print_table(rows)
+    save(options.json, {"rows": rows})
+
+
+def _row(
+    size: str, gpu: str, phase: str, way: str, line: dict[str, Any], host: float
+) -> dict[str, str]:
+    """The table's row of one call, or of a training step of one call and its update."""
+    steps = line[way][phase] + (line[way]["update"] if phase == "training" else [])
+    num_inputs = max(1, line["tokens"] // LENGTH)
+    tokens = num_inputs * LENGTH
+    on_gpu, on_host = sum(_seconds(gpu, step) for step in steps), number(steps) * host
+    seconds = max(on_gpu, on_host)
+    flops = model_flops(size, num_inputs) * (3 if phase == "training" else 1)
+    name = "padded" if not line["flat"] else "flat" if way == "kernels" else "flat, compiled"
+    return {
+        "GPU": gpu,
+        "phase": phase,
+        "tokens": f"{line['tokens']:,}",
+        "rows": name,
+        "launches": str(number(steps)),
+        "GB": f"{sum(moved for *_, moved in steps) / 1e9:.1f}",
+        "host ms": f"{on_host * 1e3:.1f}",
+        "GPU ms": f"{on_gpu * 1e3:.1f}",
+        "tokens/s": f"{tokens / seconds:,.0f}",
+        "MFU": f"{flops / seconds / GPUS[gpu][0]:.0%}",
+    }
+
+
+def _seconds(gpu: str, step: Sequence[Any]) -> float:
+    rate, bandwidth = GPUS[gpu]
+    _, kind, flops, moved = step
+    if kind == "copy":  # beside the kernels
+        return 0.0
+    return max(flops / (rate * SHARES[kind]), moved / (bandwidth * BANDWIDTH_SHARE), LEAST)
+
+
+def model_flops(size: str, num_inputs: int) -> float:
+    """FLOPs of the products of a scoring pass over rows of `LENGTH` tokens."""
+    layers, hidden, _, inner = SIZES[size]
+    dense = 2 * (4 * hidden**2 + 2 * hidden * inner)  # of a token in a layer
+    attention = 4 * LENGTH * hidden
+    return num_inputs * LENGTH * ((layers - 1) * (dense + attention) + 4 * hidden**2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
