@@ -29,8 +29,7 @@ from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixtu
 from rank_core.records import Qrels, Run
 from sweeps.plan.command_line import INTERPOLATE
 from sweeps.report.load import SERVING, Interpolated, Sweep
-from sweeps.report.search import left_after
-from sweeps.report.summary import best_on_dev
+from sweeps.report.summary import best_on_dev, left_after
 from sweeps.store.records import RESULT, Records
 from sweeps.store.scores import SCORE_COLUMNS
 from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell, find_sweep

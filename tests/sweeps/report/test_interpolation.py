@@ -13,6 +13,7 @@ from rank_core.evaluate import per_query
 from rank_core.ranking.interpolation import choose_alpha, mixture
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
+from sweeps.report.caption import caption, notes
 from sweeps.report.interpolation import interpolate_cells, with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.notation import p_text
@@ -165,10 +166,10 @@ def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: 
     assert {one.family_size for one in analysis.interpolated_comparisons} == {4}
     assert {one.family_size for one in analysis.comparisons} == {1}
     alphas = analysis.sweep.interpolated[1].alphas_text
-    notes = " ".join(analysis.notes)
-    assert "chosen on dev (FirstP 40 " in notes and alphas in notes
-    assert "p of BM25 and +BM25 corrected over 4 comparisons, others over 1" in notes
-    assert "6 of 6 launched trials used" in notes
+    said = " ".join(notes(analysis))
+    assert "chosen on dev (FirstP 40 " in notes and alphas in said
+    assert "p of BM25 and +BM25 corrected over 4 comparisons, others over 1" in said
+    assert "6 of 6 launched trials used" in said
 
 
 def test_the_first_stage_is_a_row_that_all_others_are_tested_against(folder: Path) -> None:
@@ -190,7 +191,7 @@ def test_the_first_stage_is_a_row_that_all_others_are_tested_against(folder: Pat
         ("first_stage", 1, 4)
     }
     assert all(one.p_queries < one.p_both < 1 for one in found)
-    assert "b/B: BM25" in analysis.caption and "BM25: deterministic" in analysis.caption
+    assert "b/B: BM25" in caption(analysis) and "BM25: deterministic" in caption(analysis)
 
 
 def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path) -> None:
@@ -286,7 +287,7 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
     said = f"FirstP 40 +BM25: alpha {alpha}: identical to {same}, not tested"
     row = next(row for row in analysis.rows if row.cell.cell == weak.cell)
     assert row.same_as == same and not any(row.tests.values())
-    assert said in " ".join(analysis.notes) and said in " ".join(table_text(analysis).split())
+    assert said in " ".join(notes(analysis)) and said in " ".join(table_text(analysis).split())
     described = shared_results(analysis)["interpolated"][0]
     assert described["comparisons"] == []
     assert described["identical_to"] == (weak.of if alpha else "first_stage")

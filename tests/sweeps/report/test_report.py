@@ -17,6 +17,7 @@ from rank_core.stats.matrix import score_matrix
 from sweeps.commands.report import main
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import Report, write_report
+from sweeps.report.caption import notes
 from sweeps.report.conclusions import answer
 from sweeps.report.figures import heat_map
 from sweeps.report.load import load_sweep
@@ -308,10 +309,12 @@ def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(tmp_path: Path
     folder = write_sweep(tmp_path, num_queries=40)
     words = "test, a sample of its 400 queries"
     analysis, told = _told(folder)
-    assert "sample of" not in told + " ".join(analysis.notes)
+    assert "sample of" not in told + " ".join(notes(analysis))
     file = json.loads((folder / "sweep.json").read_text())
     file["collection"] |= {"sampled_from": 400}
     redescribe(folder, file)
     analysis, told = _told(folder)
-    assert "(test, 40 sampled from its 400 queries)" in told and f"Split {words}." in analysis.notes
+    assert "(test, 40 sampled from its 400 queries)" in told and f"Split {words}." in notes(
+        analysis
+    )
     assert f"40 queries of split {words}" in page(Findings(analysis, assess(analysis)))

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.conclusions import conclusions
+from sweeps.report.caption import notes
+from sweeps.report.conclusions import conclusions, search_sentence
 from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
-from sweeps.report.search import search_sentence
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import FIVE, write_sweep
 
@@ -71,7 +71,7 @@ def test_only_what_has_all_seeds_is_compared(analysis):
     assert {(one.num_seeds_system, one.num_seeds_baseline) for one in analysis.comparisons} == {
         (5, 5)
     }
-    assert "eliminated in the race" in " ".join(analysis.notes)
+    assert "eliminated in the race" in " ".join(notes(analysis))
 
 
 def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
