@@ -130,13 +130,6 @@ def test_the_letter_says_which_test_and_which_direction(changes, letter):
     assert "".join(re.findall("<sup>(.*?)</sup>", text)) == letter
 
 
-def test_every_baseline_has_its_own_letter_in_the_given_order():
-    first = comparison("parade", p_both=0.01)
-    second = comparison("parade", baseline="maxp", p_both=0.3)
-    rows = [BASE, row("maxp", 0.41), row("parade", 0.42, first, second)]
-    assert "<sup>Ab</sup>" in render_markdown(rows, slots=["firstp", "maxp"])
-
-
 def test_bold_marks_all_means_that_are_best_after_rounding_and_no_nan():
     rows = [row("x", 0.41049), row("y", 0.4104), row("z", 0.40951), row("lost", NAN)]
     text = render_markdown(rows)
