@@ -26,15 +26,15 @@ _ROUNDING = 1e-9
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """The verdict, the best on dev, how sure it is, how the systems were chosen, what was lost: at
-    most five."""
+    """The verdict with the place of the first stage, the best on dev, how sure it is, how the
+    systems were chosen, what was lost: at most five."""
     if not analysis.sweep.baseline:  # each system has its own
         return [certainty(analysis)]
     if analysis.sweep.serving:
         return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
-    chosen = [confirmation(analysis) or winner(analysis), against_first_stage(analysis)]
+    chosen = [confirmation(analysis) or winner(analysis), below_first_stage(analysis)]
     sentences = [
-        answer(analysis),
+        " ".join(filter(None, [answer(analysis), against_first_stage(analysis)])),
         " ".join(filter(None, chosen)),
         certainty(analysis),
         search_sentence(analysis.sweep),
@@ -227,8 +227,8 @@ def paired_t_test(analysis: Analysis) -> str:
 
 
 def against_first_stage(analysis: Analysis) -> str:
-    """The best cell on dev, alone and interpolated, tested against the first stage, and the cells
-    below it; "" where neither is known."""
+    """The best cell on dev, alone and interpolated, tested against the first stage, and whether the
+    first stage has the highest mean of the table; "" where it has no row."""
     sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
     names = [best, *(row.cell for row in sweep.interpolated if row.of == best)]
     compared = [
@@ -236,17 +236,18 @@ def against_first_stage(analysis: Analysis) -> str:
         for c in analysis.first_stage_comparisons
         if c.system in names and c.measure == sweep.primary
     ]
-    sentences = []
-    if compared:
-        tested = "; ".join(
-            f"{sweep.label(c.system)} {_gain(analysis, c)}, p {decisive_p(c)}" for c in compared
-        )
-        sentences.append(
-            f"Against {sweep.first_stage_name} ({sweep.primary} {compared[0].mean_baseline:.3f}), "
-            f"the best on dev: {tested} ("
-            f"{CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size})."
-        )
-    return " ".join([*sentences, *filter(None, [below_first_stage(analysis)])])
+    if not compared:
+        return ""
+    first, mean = sweep.first_stage_name, compared[0].mean_baseline
+    tested = "; ".join(
+        f"{sweep.label(c.system)} {_gain(analysis, c)}, p {decisive_p(c)}" for c in compared
+    )
+    others = [row.mean(sweep.primary) for row in analysis.rows if row.num_used]
+    highest = f" No system has a higher mean than {first}." * (mean >= max(others) - _ROUNDING)
+    return (
+        f"Against {first} ({sweep.primary} {mean:.3f}), the best on dev: {tested} "
+        f"({CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size}).{highest}"
+    )
 
 
 def beside_first_stage(analysis: Analysis, label: str) -> str:

@@ -77,6 +77,10 @@ class Scores:
                 if spread and not math.isnan(deviation)
                 else "",
                 face="best" if round(mean, self.digits) == best else "",
+                hint=", ".join(
+                    f"seed {seed}: {value:.4f}" for seed, value in row.seed_means[measure].items()
+                )
+                * bool(row.num_launched),
             )
 
         return Column(heading or measure, cell, "l")
@@ -181,14 +185,13 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
 
 
 def page_table(analysis: Analysis) -> Table:
-    """The table of a paper; below it the limits of its letters, without the other notes."""
+    """The table of a paper with the limits of its letters, without the other notes."""
     shown = paper_table(analysis)
-    words = " ".join([shown.caption, *reservations(analysis)])
     rows = shown.rows
     if all(row.cells[0].text.startswith(row.group) for row in rows):  # the labels say it
         rows = tuple(replace(row, group="") for row in rows)
     align = "l".ljust(len(shown.align), "r")
-    return replace(shown, rows=rows, align=align, caption=words, notes=())
+    return replace(shown, rows=rows, align=align, notes=tuple(reservations(analysis)))
 
 
 def results_csv(rows: Sequence[CellSummary]) -> str:
