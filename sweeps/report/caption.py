@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from string import ascii_lowercase
 
+from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import Comparison
 from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
-from sweeps.report.interpolation import interpolation_text
 from sweeps.report.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
@@ -156,7 +156,12 @@ def interpolated_sentence(analysis: Analysis) -> str:
     sweep = analysis.sweep
     if not sweep.interpolated:
         return sweep.not_interpolated and f"No row with the first stage: {sweep.not_interpolated}."
-    text = interpolation_text(sweep, sweep.interpolated)
+    first = sweep.first_stage_name
+    chosen = "; ".join(f"{sweep.label(row.of)} {row.alphas_text}" for row in sweep.interpolated)
+    text = (
+        f"+{first}: alpha x model + (1 - alpha) x {first}, both {DEFAULT} normalised "
+        f"within a query; alpha of each trial chosen on dev ({chosen})"
+    )
     for system in sweep.interpolated:
         if same := system.identical_to:
             alpha = int(same == system.of)
@@ -166,7 +171,6 @@ def interpolated_sentence(analysis: Analysis) -> str:
     added, others = (
         c[0].family_size for c in (analysis.interpolated_comparisons, analysis.primary)
     )
-    first = sweep.first_stage_name
     counts = f"corrected over {added} comparisons, others over {others}"
     return f"{text}; p of {first} and +{first} {counts}."
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.bootstrap import GainInterval
 from rank_core.stats.compare import Comparison, Slot, letter
 from sweeps.report.analysis import Analysis
@@ -263,7 +264,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         },
         "interpolated": [
             _cell(summary)
-            | {"of": row.of, "normalise": row.normalise, "alphas": row.alphas}
+            | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}
             | {"identical_to": row.identical_to}
             | {
                 "comparisons": listed(
