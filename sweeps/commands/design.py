@@ -36,7 +36,7 @@ from sweeps.plan.next_command import changed, confirming
 from sweeps.plan.terminal import say
 from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
-from sweeps.report.search import left_after
+from sweeps.report.summary import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened
 from sweeps.store.trial_status import USED, TrialStatus

@@ -30,7 +30,7 @@ from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.interpolation import MixtureInputs, trial_table, why_not, with_interpolated
 from sweeps.report.load import Serving, Sweep, load_sweep
 from sweeps.report.model_card import CardFacts, model_card
-from sweeps.report.search import left_after
+from sweeps.report.summary import left_after
 from sweeps.store.kept_weights import is_trained
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
 from sweeps.store.sweep_file import opened, read_sweep_file
@@ -193,7 +193,7 @@ def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
     cell = next(cell for cell in sweep.cells if cell.cell == chosen.cell)
     if reason := why_not(cell):
         raise BadInput(f"{sweep.label(chosen.cell)} is not interpolated: it {reason}")
-    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
     table = trial_table(chosen.name, inputs)
     means = table.groupby(["split", "measure"], observed=True)["value"].mean()
     mix = FirstStageMix(float(table["alpha"].iloc[0]), DEFAULT, sweep.first_stage_name)

@@ -17,8 +17,7 @@ from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_options import SEARCHES
 from sweeps.report.load import Sweep, load_sweep
-from sweeps.report.search import left_after
-from sweeps.report.summary import best_on_dev
+from sweeps.report.summary import best_on_dev, left_after
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import described, local_copy, sweep_on, sweeps_in
 from sweeps.store.trial_status import USED, TrialStatus

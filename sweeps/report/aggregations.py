@@ -86,9 +86,7 @@ class System:
         scores = self.mixed[self.mixed["split"] == "test"].assign(cell=name, seed=self.seed)
         alphas = {self.seed: (self.alpha,)}
         label = f"{self.label} +{first_stage}"
-        return Interpolated(
-            name, self.cell, label, DEFAULT, alphas, scores[list(SCORE_COLUMNS)], True
-        )
+        return Interpolated(name, self.cell, label, alphas, scores[list(SCORE_COLUMNS)], True)
 
 
 def system_label(config: TrialConfig) -> str:

@@ -23,17 +23,13 @@ from rank_core.stats.compare import (
     compare_with,
     scope_test_of,
 )
-from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
-from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
-from sweeps.report.interpolation import interpolation_text
+from rank_core.stats.scopes import ScopeTest
 from sweeps.report.load import Interpolated, Sweep
-from sweeps.report.results_table import caption, notes
-from sweeps.report.search import fate_word, left_after
-from sweeps.report.summary import CellSummary, summarize
+from sweeps.report.summary import CellSummary, left_after, summarize
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
-from sweeps.store.trial_status import LOST, USED
+from sweeps.store.trial_status import USED
 
 Matrices = Mapping[str, ScoreMatrix]
 """{measure: scores of the cells with a used seed}."""
@@ -89,98 +85,6 @@ class Analysis:
     def deterministic(self) -> list[str]:
         """The rows without seeds."""
         return [*self.sweep.deterministic, *[FIRST_STAGE] * bool(self.first_stage)]
-
-    @property
-    def caption(self) -> str:
-        """The caption of the table in a paper."""
-        return self.caption_of()
-
-    def caption_of(self, *, compact: bool = False) -> str:
-        """The caption, or that of a table of means and letters alone."""
-        fixed, alpha = self.deterministic, self.sweep.alpha
-        return caption(
-            self.rows, alpha=alpha, slots=self.slots, deterministic=fixed, compact=compact
-        )
-
-    @property
-    def notes(self) -> list[str]:
-        """The sentences below the table in a paper, with the reservations of this sweep."""
-        sweep = self.sweep
-        own = notes(
-            self.rows,
-            split=sweep.split_text,
-            paired_seeds=self.paired,
-            collapsed=sum(len(system.seeds("collapsed")) for system in self.cells),
-            failed=sum(len(system.seeds(*LOST)) for system in self.cells),
-            ties=int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None,
-            tie_policy=sweep.tie_policy,
-            third_party=sweep.third_party,
-        )
-        return own + self.reservations
-
-    @property
-    def reservations(self) -> list[str]:
-        """The limits of this table's letters: a sentence each."""
-        sentences = [*self.sweep.notes]
-        if left_after(self.sweep):
-            by_asha = fate_word(self.sweep) == "stopped"
-            fate = "stopped by ASHA" if by_asha else "eliminated in the race"
-            sentences.append(f"Systems without a difference were {fate} on dev.")
-        sentences += [few] if (few := few_seeds(self.comparisons, self.sweep.alpha)) else []
-        sentences += [words] if (words := interpolated_sentence(self)) else []
-        if self.sweep.paired_seeds and not self.paired:
-            sentences.append(
-                "Seeds are declared as paired, but the systems have different finished seeds: they "
-                "are compared as unpaired, which is conservative."
-            )
-        return sentences
-
-
-def interpolated_sentence(analysis: Analysis) -> str:
-    """The rows with the first stage in a sentence; "" without any."""
-    sweep = analysis.sweep
-    if not sweep.interpolated:
-        return sweep.not_interpolated and f"No row with the first stage: {sweep.not_interpolated}."
-    text = interpolation_text(sweep, sweep.interpolated)
-    for system in sweep.interpolated:
-        if same := system.identical_to:
-            alpha = int(same == system.of)
-            text += f"; {system.label}: alpha {alpha}: identical to {sweep.label(same)}, not tested"
-    if not analysis.interpolated_comparisons:
-        return f"{text}."
-    added, others = (
-        c[0].family_size for c in (analysis.interpolated_comparisons, analysis.primary)
-    )
-    first = sweep.first_stage_name
-    counts = f"corrected over {added} comparisons, others over {others}"
-    return f"{text}; p of {first} and +{first} {counts}."
-
-
-def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
-    """The limits of a test over so few seeds; "" where there are none worth a sentence."""
-    decided = [pair for pair in comparisons if not math.isnan(pair.p_both)]
-    if not decided:
-        return ""
-    least = min(pair.fewest_seeds for pair in decided)
-    if least < LEAST_SEEDS:
-        return (
-            "Two seeds give no upper-case letter and p in parentheses: they estimate the standard "
-            "deviation over seeds only within a factor of 0.45 to 32, and under unequal seed "
-            "variance p < .05 happens by chance in up to 10% of cases."
-        )
-    if any(not math.isnan(pair.p_moderated) for pair in decided):
-        return (
-            "With so many trained systems p is the larger of this test's and that of the test "
-            "with seed variances moderated over all systems (Smyth 2004)."
-        )
-    size = max(pair.family_size for pair in decided)
-    rate = worst_familywise_error(least, size, alpha)
-    if math.isinf(least) or rate < 1.3 * alpha:
-        return ""
-    return (
-        f"Under very unequal seed variance the familywise error of {size} comparisons over "
-        f"{least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
-    )
 
 
 def analyse(sweep: Sweep) -> Analysis:

@@ -77,18 +77,18 @@ def report_files(
     label: str,
     accesses: Sequence[Access] = (),
     queries: Sequence[Moved] = (),
-    notes: Sequence[str] = (),
+    remarks: Sequence[str] = (),
     compact: bool = False,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """{file name below the folder: contents}. `label` is the table's in LaTeX; `notes` end its
-    caption; `compact` shows means and letters alone; `more` is added to results.json."""
+    """{file name below the folder: contents}. `label` is the table's in LaTeX; `remarks` end its
+    notes; `compact` shows means and letters alone; `more` is added to results.json."""
     judged, matrix = assess(analysis), analysis.matrices.get(analysis.sweep.primary)
     drawn = figures(analysis, judged.factors)
     shared = agreements(analysis.sweep, matrix) if matrix else []
     findings = Findings(analysis, judged, drawn, accesses, queries, shared)
     texts = {
-        **table_files(analysis, label=label, notes=notes, compact=compact),
+        **table_files(analysis, label=label, remarks=remarks, compact=compact),
         "results.json": results_json(findings, more),
         "index.html": page(findings),
         **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),

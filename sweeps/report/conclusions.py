@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
+from sweeps.report.load import Sweep
 from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
     ONE_RUN,
@@ -17,8 +18,7 @@ from sweeps.report.notation import (
     percent,
     signed,
 )
-from sweeps.report.search import search_sentence
-from sweeps.report.summary import best_on_dev, dev_means, losses
+from sweeps.report.summary import best_on_dev, dev_means, left_after, losses
 
 _WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
@@ -26,15 +26,15 @@ _ROUNDING = 1e-9
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """The best and what cannot be told from it, the verdict, the best on dev, how sure it is, how
-    the systems were chosen, what was lost: at most six."""
+    """The best with what cannot be told from it and its place beside the first stage, the verdict,
+    the choice on dev, how sure it is, how the systems were chosen, what was lost: at most six."""
     if not analysis.sweep.baseline:  # each system has its own
         return list(filter(None, [not_distinguishable(analysis), certainty(analysis)]))
     if analysis.sweep.serving:
         return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
-    chosen = [confirmation(analysis) or winner(analysis), against_first_stage(analysis)]
+    chosen = [confirmation(analysis) or winner(analysis), below_first_stage(analysis)]
     sentences = [
-        not_distinguishable(analysis),
+        " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
         answer(analysis),
         " ".join(filter(None, chosen)),
         certainty(analysis),
@@ -247,8 +247,8 @@ def paired_t_test(analysis: Analysis) -> str:
 
 
 def against_first_stage(analysis: Analysis) -> str:
-    """The best cell on dev, alone and interpolated, tested against the first stage, and the cells
-    below it; "" where neither is known."""
+    """The best cell on dev, alone and interpolated, tested against the first stage, and whether the
+    first stage has the highest mean of the table; "" where it has no row."""
     sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
     names = [best, *(row.cell for row in sweep.interpolated if row.of == best)]
     compared = [
@@ -256,17 +256,18 @@ def against_first_stage(analysis: Analysis) -> str:
         for c in analysis.first_stage_comparisons
         if c.system in names and c.measure == sweep.primary
     ]
-    sentences = []
-    if compared:
-        tested = "; ".join(
-            f"{sweep.label(c.system)} {_gain(analysis, c)}, p {decisive_p(c)}" for c in compared
-        )
-        sentences.append(
-            f"Against {sweep.first_stage_name} ({sweep.primary} {compared[0].mean_baseline:.3f}), "
-            f"the best on dev: {tested} ("
-            f"{CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size})."
-        )
-    return " ".join([*sentences, *filter(None, [below_first_stage(analysis)])])
+    if not compared:
+        return ""
+    first, mean = sweep.first_stage_name, compared[0].mean_baseline
+    tested = "; ".join(
+        f"{sweep.label(c.system)} {_gain(analysis, c)}, p {decisive_p(c)}" for c in compared
+    )
+    others = [row.mean(sweep.primary) for row in analysis.rows if row.num_used]
+    highest = f" No system has a higher mean than {first}." * (mean >= max(others) - _ROUNDING)
+    return (
+        f"Against {first} ({sweep.primary} {mean:.3f}), the best on dev: {tested} "
+        f"({CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size}).{highest}"
+    )
 
 
 def beside_first_stage(analysis: Analysis, label: str) -> str:
@@ -323,3 +324,56 @@ def below_first_stage(analysis: Analysis) -> str:
         f"{alone}{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking "
         "lowered the mean."
     )
+
+
+def search_sentence(sweep: Sweep) -> str:
+    """The decisions of the search; "" for the whole grid."""
+    words = WORDS.get(str(sweep.search.get("name")))
+    return words(sweep) if words else ""
+
+
+def _proposals(sweep: Sweep) -> str:
+    search = sweep.search
+    chosen = f"{search['proposed']} of at most {search['num_configs']}"
+    space = f" from {search['space']} points" if search["space"] else ""
+    return (
+        f"The configurations were proposed sequentially by {search['name']}{space} ({chosen}, "
+        f"search seed {search['seed']}), from the means over seeds on dev of the earlier ones."
+    )
+
+
+def _race(sweep: Sweep) -> str:
+    search, eliminated = sweep.search, left_after(sweep)
+    racing, trials = len(search["standings"]), search["whole_grid"]
+    run = search["launched_by_design"]
+    state = "" if search["over"] else " The race is not over."
+    if not eliminated:
+        return (
+            f"Race on dev: none of {racing} configurations is eliminated after "
+            f"{search['num_complete']} of {search['num_seeds']} seeds ({run} of {trials} "
+            f"trials).{state}"
+        )
+    names = [f"{sweep.label(cell)} (after {seeds})" for cell, seeds in eliminated.items()]
+    lost = sum(line["left_after"] is not None and "p" not in line for line in search["standings"])
+    because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
+    return (
+        f"Race on dev: {len(eliminated)} of {racing} configurations were eliminated before they "
+        f"had all {search['num_seeds']} seeds{because}: {names_text(names, 4)}. They are not "
+        f"tested. The race took {run} of {trials} trials ({percent(run / trials)}).{state}"
+    )
+
+
+def _asha(sweep: Sweep) -> str:
+    lines, stopped = sweep.search["standings"], left_after(sweep)
+    lost = sum(line["reason"] == "a trial was lost" for line in lines)
+    because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
+    over = "" if sweep.search["over"] else " The search is not over."
+    return (
+        f"ASHA on dev stopped {len(stopped)} of {len(lines)} configurations before the end of "
+        f"seed {sweep.seeds[0]}{because}; they are not tested.{over} Which ones stop depends on "
+        "the order of their reports: another run may stop others."
+    )
+
+
+WORDS = {"tpe": _proposals, "gp": _proposals, "race": _race, "asha": _asha}
+"""{entry of `SEARCHES`: the sentence of its report}; the others have none."""

@@ -28,7 +28,7 @@ WIDTH = 4.8  # inches; readable when scaled down to a telephone
 
 _SVG_DPI, _PNG_DPI = 72, 160  # an SVG is in points; a PNG is large enough for a slide
 
-_FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper", ALERT: "lost"}
+_FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper", ALERT: "lost", BLUE: "mark"}
 """Colours of the page, which change in dark mode."""
 
 _STYLE: dict[Any, Any] = {

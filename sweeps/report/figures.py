@@ -37,8 +37,7 @@ from sweeps.report.drawing import (
 from sweeps.report.load import Sweep
 from sweeps.report.notation import level_text, number, short_signed, signed
 from sweeps.report.reliability import GridFactors, factor_text
-from sweeps.report.search import left_after
-from sweeps.report.summary import CellSummary, crossed_grids
+from sweeps.report.summary import CellSummary, crossed_grids, left_after
 from sweeps.store.sweep_file import find_sweep
 from sweeps.store.trial_status import LOST, TrialStatus
 

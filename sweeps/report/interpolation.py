@@ -29,8 +29,7 @@ from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixtu
 from rank_core.records import Qrels, Run
 from sweeps.plan.command_line import INTERPOLATE
 from sweeps.report.load import SERVING, Interpolated, Sweep
-from sweeps.report.search import left_after
-from sweeps.report.summary import best_on_dev
+from sweeps.report.summary import best_on_dev, left_after
 from sweeps.store.records import RESULT, Records
 from sweeps.store.scores import SCORE_COLUMNS
 from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell, find_sweep
@@ -55,13 +54,12 @@ class MixtureInputs:
     folder: Path
     measures: tuple[str, ...]
     primary: str
-    normalise: str
 
     @cached_property
     def key(self) -> str:
         """The hash of all of them."""
         paths = [path for split in SPLITS for path in self._paths(split)]
-        recipe = [VERSION, ALPHAS, self.measures, self.primary, self.normalise]
+        recipe = [VERSION, ALPHAS, self.measures, self.primary, DEFAULT]
         content = json.dumps([*recipe, *map(_digest, paths)])
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -117,7 +115,7 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
     stage."""
     if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
         return pd.DataFrame()
-    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
 
     def values() -> pd.DataFrame:
         run, qrels = inputs.read[sweep.split]
@@ -129,16 +127,14 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
     return _cached(path, {"inputs": inputs.key}, values)
 
 
-def interpolate_cells(
-    sweep: Sweep, cells: Iterable[str], normalise: str = DEFAULT
-) -> tuple[Interpolated, ...]:
+def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[Interpolated, ...]:
     """The systems derived from those `cells` that have a finished trial and are not `APART`."""
     if not (sweep.folder / FIRST_STAGE).is_dir():
         raise BadInput(
             f"{sweep.folder} has no {FIRST_STAGE}/ with the scores of the candidates; the sweep's "
             "command writes it and repeats no finished trial"
         )
-    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary, normalise)
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
     used = sweep.trials[sweep.trials["status"].isin(USED)]
     systems = []
     for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
@@ -146,16 +142,6 @@ def interpolate_cells(
         if seeds and why_not(cell) == "":
             systems.append(_interpolated(sweep, cell, seeds, inputs))
     return tuple(systems)
-
-
-def interpolation_text(sweep: Sweep, systems: Sequence[Interpolated]) -> str:
-    """The formula of such rows and the alphas of their trials, without a full stop."""
-    first = sweep.first_stage_name
-    chosen = "; ".join(f"{sweep.label(system.of)} {system.alphas_text}" for system in systems)
-    return (
-        f"+{first}: alpha x model + (1 - alpha) x {first}, both {systems[0].normalise} normalised "
-        f"within a query; alpha of each trial chosen on dev ({chosen})"
-    )
 
 
 def why_not(cell: Cell) -> str:
@@ -178,7 +164,6 @@ def _interpolated(
         cell=name,
         of=cell.cell,
         label=f"{sweep.label(cell.cell)} +{sweep.first_stage_name}",
-        normalise=inputs.normalise,
         alphas={seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
         scores=table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)],
         deterministic=same,
@@ -188,7 +173,7 @@ def _interpolated(
 def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
     """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
     test; every fold has its own alpha. Read from disk where its inputs are the same."""
-    path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
+    path = inputs.folder / INTERPOLATED / f"{name}.{DEFAULT}.parquet"
     records = find_sweep(str(inputs.folder))
     trial = hashlib.sha256(records.read(name, RESULT)).hexdigest()
 
@@ -238,7 +223,7 @@ def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataF
         for split in SPLITS:
             own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
             try:
-                sides[split] = mixture(own, inputs.read[split][0], inputs.normalise)
+                sides[split] = mixture(own, inputs.read[split][0])
             except BadInput as error:
                 raise BadInput(f"{name}, {split}: {error}") from None
         alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)

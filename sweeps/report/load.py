@@ -46,7 +46,6 @@ class Interpolated:
     cell: str  # its own name beside those of cells
     of: str
     label: str
-    normalise: str
     alphas: Mapping[int, tuple[float, ...]]  # {seed: alpha, or those of its folds}
     scores: pd.DataFrame  # of the reported split; one seed where it is deterministic
     deterministic: bool  # the cell is, or all alphas are 0

@@ -2,7 +2,7 @@
 numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sweeps.report.access import Access, access_sentence
@@ -92,9 +92,11 @@ def sections(findings: Findings) -> list[Section]:
     appendix = [figure for figure in findings.figures if figure.appendix]
     moved = moved_text(analysis, findings.queries)
     shared = [shared_documents(findings.agreement), stability(analysis, findings.reliability)]
-    sets = _query_sets(analysis)
+    sets, shown = _query_sets(analysis), page_table(analysis)
+    if moved and analysis.best:
+        shown = _linked(shown, sweep.label(analysis.best.system))
     parts = [
-        Section(tables=[page_table(analysis)], link=(QUERY_PAGE, moved) if moved else None),
+        Section(tables=[shown], link=(QUERY_PAGE, moved) if moved else None),
         Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
         Section(figures=opened),
         Section("Agreement of runs", note=" ".join(filter(None, shared))) if any(shared) else None,
@@ -102,6 +104,17 @@ def sections(findings: Findings) -> list[Section]:
         _reproduce(sweep),
     ]
     return [part for part in parts if part]
+
+
+def _linked(shown: Table, label: str) -> Table:
+    """The table in which the row of a system leads to its queries."""
+    rows = (
+        replace(row, cells=(replace(row.cells[0], link=QUERY_PAGE), *row.cells[1:]))
+        if row.cells[0].text == label
+        else row
+        for row in shown.rows
+    )
+    return replace(shown, rows=tuple(rows))
 
 
 def _query_sets(analysis: Analysis) -> list[Table]:

@@ -2,7 +2,7 @@
 documents that moved."""
 
 import json
-import textwrap
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from sweeps.report.agreement import Lists, judgments, list_readers
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import render
 from sweeps.report.notation import MISSING, number, signed
-from sweeps.report.table import table
+from sweeps.report.table import table, table_row
 
 QUERY_PAGE = "queries.html"
 TEXTS = Path("qrels") / "shown_texts.json"
@@ -23,7 +23,7 @@ TEXTS = Path("qrels") / "shown_texts.json"
 EACH = 5  # queries that gained, and as many that lost
 _FIRST = 3  # documents of a list that are shown
 _MOST_DOCUMENTS = 10
-_WIDTH = 160  # characters of a text
+_WORDS, _WIDTH = 40, 400  # of a text, and its characters at most
 _SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -101,34 +101,47 @@ def remember_texts(folder: Path, queries: Sequence[Moved], collection: Collectio
     texts = {
         name: text for split in collection.splits.values() for name, text in split.queries.items()
     }
-    doc_ids = dict.fromkeys(doc_id for query in queries for doc_id in query.documents)
-    documents = {doc_id: collection.documents.get(doc_id, "") for doc_id in doc_ids}
+    shown = {
+        query.query_id: {
+            "text": _passage(texts.get(query.query_id, ""), ""),
+            "passages": {
+                doc_id: _passage(
+                    collection.documents.get(doc_id, ""), texts.get(query.query_id, "")
+                )
+                for doc_id in query.documents
+            },
+        }
+        for query in queries
+    }
     (folder / TEXTS).parent.mkdir(exist_ok=True)
-    write_json(
-        folder / TEXTS,
-        {
-            "queries": {query.query_id: _short(texts.get(query.query_id, "")) for query in queries},
-            "documents": {doc_id: _short(text) for doc_id, text in documents.items()},
-        },
-    )
+    write_json(folder / TEXTS, shown)
 
 
-def _short(text: str) -> str:
-    """The beginning of a text, without what cannot be printed."""
-    printable = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * _WIDTH])
-    return textwrap.shorten(printable, _WIDTH, placeholder=" …") or printable.strip()[:_WIDTH]
+def _passage(text: str, query: str) -> str:
+    """The part of a text with the most words of a query, the first of several, without what cannot
+    be printed."""
+    words = "".join(mark if mark.isprintable() else " " for mark in text).split()
+    asked = set(re.findall(r"\w+", query.lower()))
+
+    def found(start: int) -> int:
+        part = " ".join(words[start : start + _WORDS]).lower()
+        return len(asked & set(re.findall(r"\w+", part)))
+
+    start = max(range(0, max(len(words) - _WORDS // 2, 1), _WORDS // 2), key=found)
+    part = " ".join(words[start : start + _WORDS])[:_WIDTH]
+    return "… " * (start > 0) + part + " …" * (start + _WORDS < len(words))
 
 
-def read_texts(folder: Path | None) -> dict[str, dict[str, str]]:
-    """The texts that `remember_texts` wrote; none where the file is missing or invalid, the page
-    then has ids alone."""
+def read_texts(folder: Path | None) -> dict[str, tuple[str, dict[str, str]]]:
+    """{query_id: its text and {doc_id: passage}} that `remember_texts` wrote; none where the file
+    is missing or invalid, the page then has ids alone."""
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         texts = json.loads((folder / TEXTS).read_bytes()) if folder else {}
         return {
-            kind: {str(name): str(text) for name, text in texts[kind].items()}
-            for kind in ("queries", "documents")
+            query_id: (str(own["text"]), {str(d): str(t) for d, t in own["passages"].items()})
+            for query_id, own in texts.items()
         }
-    return {"queries": {}, "documents": {}}
+    return {}
 
 
 def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
@@ -136,24 +149,28 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     pair, sweep = _compared(analysis), analysis.sweep
     system, baseline = map(sweep.label, pair)
     texts = read_texts(None if sweep.third_party else sweep.folder)
-    begins = texts["documents"]
     seeds = analysis.matrices[sweep.primary].seeds
     ranks = [f"rank, {sweep.label(cell)}{_seeds(seeds[cell])}" for cell in pair]
-    heading = ["document", "relevance", *ranks, *["begins"] * bool(begins)]
+    words = "passage with most of the query's words"
+    heading = ["document", "relevance", *ranks, *[words] * bool(texts)]
     shown = []
     for query in queries:
         values = f"{system} {number(query.system)}, {baseline} {number(query.baseline)}"
-        gain = f"{sweep.primary} {signed(query.system - query.baseline)}: {values}"
-        title = texts["queries"].get(query.query_id)
+        gain = f"{sweep.primary} {signed(query.system - query.baseline)}"
+        title, passages = texts.get(query.query_id, ("", {}))
         lines = [
-            (doc_id, MISSING if relevance is None else str(relevance), _ranks(own), _ranks(base),
-             *[begins.get(doc_id, "")] * bool(begins))
+            table_row(
+                *(doc_id, MISSING if relevance is None else str(relevance)),
+                *(_ranks(own), _ranks(base), *[passages.get(doc_id, "")] * bool(texts)),
+                style="relevant" * bool(relevance and relevance > 0),
+            )
             for doc_id, (relevance, own, base) in query.documents.items()
-        ]  # fmt: skip
+        ]
         shown.append(
             {
                 "title": title or query.query_id,
-                "facts": f"query {query.query_id} · {gain}" if title else gain,
+                "gain": gain,
+                "facts": f"query {query.query_id} · {gain}: {values}",
                 "table": table(heading, lines, "lrrrl"[: len(heading)]),
             }
         )

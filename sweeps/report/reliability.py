@@ -15,7 +15,6 @@ from rank_core.stats.bootstrap import (
     rank_stability,
     selected_gain,
 )
-from rank_core.stats.design import Variances, floor
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import equivalence_p, variance_interval
@@ -60,7 +59,6 @@ class Reliability:
     """The numbers behind the reliability section, and the tests of a grid's factors."""
 
     components: SweepComponents | None
-    floor: float | None  # smallest difference that any number of seeds could find
     homogeneity_p: float | None
     limits: list[Limits]
     corrected: SelectedGain | None
@@ -76,21 +74,11 @@ def assess(analysis: Analysis) -> Reliability:
     decided = any(not math.isnan(pair.se_both) for pair in analysis.primary)
     trained = seeded is not None and sweep.baseline in seeded.cells
     components: SweepComponents | None = None
-    least: float | None = None
     if seeded and decided:  # a baseline without seeds has no variance
         anchor = sweep.baseline if trained else seeded.cells[0]
-        parts = components = sweep_components(seeded, baseline=anchor)
-        if trained:
-            least = floor(
-                Variances(parts.difference.sd, parts.seed.sd, parts.residual.sd),
-                num_queries=parts.num_queries,
-                alpha=sweep.alpha,
-                power=POWER,
-                family_size=analysis.primary[0].family_size,
-            )
+        components = sweep_components(seeded, baseline=anchor)
     return Reliability(
         components=components,
-        floor=least,
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
         corrected=_corrected(seeded, sweep.baseline) if decided and trained else None,

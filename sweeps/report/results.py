@@ -1,21 +1,38 @@
-"""The report as files beside its page: the table in three formats and all numbers, unrounded."""
+"""The results as a table, rows of means with letters, and the files beside the page: the table in
+three formats and all numbers, unrounded.
+
+Letters: the first baseline is `a`, the next `b`, ...; a baseline is a cell, or a mapping from each
+system to its own. Lower case marks a difference with only the queries random (paired t-test on
+means over seeds), upper case a difference that also holds over training runs.
+"""
 
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rank_core.stats.compare import Comparison
+from rank_core.ranking.interpolation import DEFAULT
+from rank_core.stats.bootstrap import GainInterval
+from rank_core.stats.compare import Comparison, Slot, letter
 from sweeps.report.analysis import Analysis
+from sweeps.report.caption import caption, notes, reservations
+from sweeps.report.notation import (
+    bracketed,
+    decisive_p,
+    gain_text,
+    level_text,
+    number,
+    signed,
+)
 from sweeps.report.published import beside
-from sweeps.report.results_table import results_csv, results_table
 from sweeps.report.summary import CellSummary
-from sweeps.report.table import Table, csv_text, latex, markdown
+from sweeps.report.table import Table, TableCell, csv_text, latex, markdown, table, table_row
 
 SCHEMA_VERSION = 5
 
@@ -27,11 +44,123 @@ COMPARISON_COLUMNS = (
 ).split()
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of systems."""
+
+    heading: str
+    cell: Callable[[CellSummary], str | TableCell]
+    align: str = "r"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The rows of a table, and its columns of means: rounded, with letters, the best marked."""
+
+    rows: Sequence[CellSummary]
+    slots: Sequence[Slot]
+    alpha: float = 0.05
+    digits: int = 3
+
+    def column(self, measure: str, *, heading: str = "", spread: bool = False) -> Column:
+        """The means of a measure; `spread` adds the deviation over seeds as a note. Means and
+        letters align on the left, or one without a deviation would be shifted."""
+        means = [round(row.mean(measure), self.digits) for row in self.rows]
+        best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
+
+        def cell(row: CellSummary) -> TableCell:
+            mean, deviation, tests = row.mean(measure), row.deviation(measure), row.tests
+            marks = enumerate(ascii_lowercase[: len(self.slots)])
+            of = tests.get(measure, {})
+            return TableCell(
+                number(mean, self.digits),
+                letters=tuple(letter(of.get(mark), at, self.alpha) for at, mark in marks),
+                note=f"± {number(deviation, self.digits)}"
+                if spread and not math.isnan(deviation)
+                else "",
+                face="best" if round(mean, self.digits) == best else "",
+                hint=", ".join(
+                    f"seed {seed}: {value:.4f}" for seed, value in row.seed_means[measure].items()
+                )
+                * bool(row.num_launched),
+            )
+
+        return Column(heading or measure, cell, "l")
+
+
+def drawn(rows: Sequence[CellSummary], columns: Sequence[Column], **words: Any) -> Table:
+    """The table of these columns; `words` as in `table`."""
+    lines = [
+        table_row(
+            *(column.cell(row) for column in columns),
+            group=row.cell.group,
+            style="baseline" * row.is_baseline,
+        )
+        for row in rows
+    ]
+    align = "".join(column.align for column in columns)
+    return table([column.heading for column in columns], lines, align, **words)
+
+
+def results_table(
+    rows: Sequence[CellSummary],
+    *,
+    alpha: float = 0.05,
+    digits: int = 3,
+    slots: Sequence[Slot] = (),
+    third_party: bool = False,
+    compact: bool = False,
+    **words: Any,
+) -> Table:
+    """The table of a paper: the first measure with its test, the means alone of the others, so that
+    it fits a column of text; a `compact` one has means and letters alone.
+
+    `slots` are the baselines of the letters, in their order; `words` caption and notes. The number
+    of runs that a third party launched is unknown.
+    """
+    scores = Scores(rows, slots, alpha, digits)
+    first, *further = measures = list(rows[0].seed_means)
+
+    def difference(row: CellSummary) -> str:
+        if pair := row.test(first):
+            return f"{signed(pair.delta, digits)} {bracketed(pair, digits)}"
+        return f"= {row.same_as}" if row.same_as else ""
+
+    def seeds(row: CellSummary) -> TableCell:
+        lost = "lost" * (row.num_used < row.num_launched)
+        return TableCell(str(row.num_used) if third_party else row.seeds_text, face=lost)
+
+    system = Column("system", lambda row: row.label, "l")
+    if compact:
+        return drawn(rows, [system, *map(scores.column, measures)], **words)
+    columns = [
+        system,
+        Column("runs" if third_party else "seeds", seeds, "c"),
+        scores.column(first, spread=True),
+        Column(f"Δ [{level_text(alpha)} CI]", difference),
+        Column("p", lambda row: decisive_p(pair) if (pair := row.test(first)) else ""),
+        *map(scores.column, further),
+    ]
+    if any(row.average_gain is not None for row in rows):
+        columns.append(Column("avg. gain", lambda row: average_text(row.average_gain)))
+    return drawn(rows, columns, **words)
+
+
+def average_text(interval: GainInterval | None) -> str:
+    """`+5.0% [+4.8, +5.2]`; the gain alone for one seed, which has no interval."""
+    if interval is None:
+        return ""
+    if math.isnan(interval.low):
+        return gain_text(interval.gain)
+    low, high = (signed(100 * bound, 1) for bound in (interval.low, interval.high))
+    return f"{gain_text(interval.gain)} [{low}, {high}]"
+
+
 def table_files(
-    analysis: Analysis, *, label: str, notes: Sequence[str] = (), compact: bool = False
+    analysis: Analysis, *, label: str, remarks: Sequence[str] = (), compact: bool = False
 ) -> dict[str, str]:
     """{file name: contents} of the table as Markdown, LaTeX and CSV, and of its comparisons."""
-    shown = paper_table(analysis, notes, compact=compact)
+    shown = paper_table(analysis, remarks, compact=compact)
     return {
         "comparisons.csv": comparisons_csv(analysis),
         "table.md": markdown(shown),
@@ -40,17 +169,17 @@ def table_files(
     }
 
 
-def paper_table(analysis: Analysis, notes: Sequence[str] = (), *, compact: bool = False) -> Table:
-    """The table of all measures, its caption, the notes of the analysis and `notes`; a `compact`
-    one has means and letters alone, and no notes."""
+def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: bool = False) -> Table:
+    """The table of all measures, its caption, its notes and `remarks`; a `compact` one has
+    means and letters alone, and no notes."""
     sweep = analysis.sweep
     shown = results_table(
         analysis.rows,
         alpha=sweep.alpha,
         digits=sweep.digits,
         slots=analysis.slots,
-        caption=analysis.caption_of(compact=compact),
-        notes=() if compact else [*analysis.notes, *notes],
+        caption=caption(analysis, compact=compact),
+        notes=() if compact else [*notes(analysis), *remarks],
         third_party=sweep.third_party,
         compact=compact,
     )
@@ -58,14 +187,36 @@ def paper_table(analysis: Analysis, notes: Sequence[str] = (), *, compact: bool 
 
 
 def page_table(analysis: Analysis) -> Table:
-    """The table of a paper; below it the limits of its letters, without the other notes."""
+    """The table of a paper with the limits of its letters, without the other notes."""
     shown = paper_table(analysis)
-    words = " ".join([shown.caption, *analysis.reservations])
     rows = shown.rows
     if all(row.cells[0].text.startswith(row.group) for row in rows):  # the labels say it
         rows = tuple(replace(row, group="") for row in rows)
     align = "l".ljust(len(shown.align), "r")
-    return replace(shown, rows=rows, align=align, caption=words, notes=())
+    return replace(shown, rows=rows, align=align, notes=tuple(reservations(analysis)))
+
+
+def results_csv(rows: Sequence[CellSummary]) -> str:
+    """A line per system, measure and comparison, unrounded; a system without comparisons has a line
+    without one."""
+    fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
+    own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
+    average = ["average_gain", "average_gain_low", "average_gain_high"]
+    return csv_text(
+        [*own, *fields, *average],
+        (
+            [
+                *(row.label, row.cell.group, row.cell.cell, row.is_baseline),
+                *(row.num_used, row.num_launched),
+                *(measure, row.mean(measure), row.deviation(measure)),
+                *(getattr(comparison, name, None) for name in fields),
+                *(getattr(row.average_gain, name, None) for name in ("gain", "low", "high")),
+            ]
+            for row in rows
+            for measure in row.seed_means
+            for comparison in row.tests.get(measure, {}).values() or (None,)
+        ),
+    )
 
 
 def comparisons_csv(analysis: Analysis) -> str:
@@ -117,7 +268,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         },
         "interpolated": [
             _cell(summary)
-            | {"of": row.of, "normalise": row.normalise, "alphas": row.alphas}
+            | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}
             | {"identical_to": row.identical_to}
             | {
                 "comparisons": listed(
@@ -128,8 +279,8 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
-        "caption": analysis.caption,
-        "notes": analysis.notes,
+        "caption": caption(analysis),
+        "notes": notes(analysis),
     }
 
 

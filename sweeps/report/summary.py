@@ -13,7 +13,6 @@ from rank_core.stats.matrix import queries_per_set, query_set_of
 from sweeps.plan.terminal import numbered
 from sweeps.report.load import Sweep
 from sweeps.report.notation import MISSING
-from sweeps.report.search import left_after
 from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
 
@@ -85,6 +84,20 @@ class CellSummary:
         error = values.std(ddof=1) / np.sqrt(len(values))
         half = float(stats.t.ppf(1 - alpha / 2, len(values) - 1) * error)
         return float(values.mean()) - half, float(values.mean()) + half
+
+
+def left_after(sweep: Sweep) -> Mapping[str, int]:
+    """{eliminated cell: its finished seeds by then}; empty without a race or ASHA."""
+    return {
+        line["cell"]: int(line["left_after"])
+        for line in sweep.search.get("standings", ())
+        if line["left_after"] is not None
+    }
+
+
+def fate_word(sweep: Sweep) -> str:
+    """The word of a terminal's table for a cell in `left_after`, shorter than "eliminated"."""
+    return "stopped" if sweep.search.get("name") == "asha" else "out"
 
 
 def summarize(sweep: Sweep) -> list[CellSummary]:
@@ -174,12 +187,12 @@ def losses(cells: list[CellSummary]) -> list[str]:
     return sentences
 
 
-@dataclass
+@dataclass(frozen=True)
 class CrossedGrid:
     """The cells that differ in window and stride only, by (window, stride) in tokens."""
 
     title: str
-    cells: dict[tuple[int, int], CellSummary] = field(default_factory=dict)
+    cells: Mapping[tuple[int, int], CellSummary]
 
     @property
     def windows(self) -> list[int]:
@@ -194,19 +207,10 @@ class CrossedGrid:
 
 def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
     """The grids in which window and stride vary independently, which are drawn and tested by
-    factor."""
-    return [
-        grid
-        for grid in _grids(sweep, cells)
-        if len(grid.cells) > max(len(grid.windows), len(grid.strides)) > 1
-    ]
-
-
-def _grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
-    """One grid per combination of the other settings; none if window and stride are not swept."""
+    factor: one for each combination of the other settings."""
     if not {WINDOW, STRIDE} <= set(sweep.swept):
         return []
-    grids: dict[tuple[object, ...], CrossedGrid] = {}
+    grids: dict[tuple[str, ...], dict[tuple[int, int], CellSummary]] = {}
     for system in cells:
         settings = dict(system.cell.settings)
         place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)
@@ -214,17 +218,15 @@ def _grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
         name = str(settings.get("model.name", system.cell.group)).lower()
         if None in place or name == "firstp":
             continue
-        key: tuple[object, ...] = (
-            system.cell.group,
-            *(f"{k}={v}" for k, v in sorted(settings.items())),
-        )
+        key = (system.cell.group, *(f"{k}={v}" for k, v in sorted(settings.items())))
         # Two cells may differ in a setting that `settings` lacks.
-        while key in grids and place in grids[key].cells:
-            key = (*key, system.cell.label)
-        title = system.cell.group or ", ".join(map(str, key[1:]))
-        grids.setdefault(key, CrossedGrid(title)).cells[place] = system
-    titles = [grid.title for grid in grids.values()]
-    for key, grid in grids.items():
-        if titles.count(grid.title) > 1:
-            grid.title = ", ".join(part for part in map(str, key) if part)
-    return list(grids.values())
+        while place in grids.get(key, {}):
+            key = (*key, system.label)
+        grids.setdefault(key, {})[place] = system
+    groups = [key[0] for key in grids]
+    titled = [
+        CrossedGrid(one if one and groups.count(one) == 1 else ", ".join(filter(None, key)), own)
+        for key, own in grids.items()
+        for one in key[:1]
+    ]
+    return [g for g in titled if len(g.cells) > max(len(g.windows), len(g.strides)) > 1]

@@ -31,6 +31,8 @@ class TableCell:
     letters: tuple[str, ...] = ()  # superscripts, one per baseline, "" without a difference
     note: str = ""  # drawn paler than the text: a deviation, an interval
     face: str = ""  # "best" and "tied" of a column, "lost" for an unfinished trial
+    link: str = ""  # a file beside the page
+    hint: str = ""  # shown by the page under the pointer
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class TableRow:
 
     cells: tuple[TableCell, ...]
     group: str = ""
-    style: str = ""  # "baseline" or "lost"
+    style: str = ""  # "baseline", "lost" or "relevant"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from string import ascii_lowercase
 from rank_core.stats.compare import Comparison, letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.terminal import WIDTH, shortened
-from sweeps.report.analysis import Analysis, interpolated_sentence
+from sweeps.report.analysis import Analysis
+from sweeps.report.caption import interpolated_sentence
 from sweeps.report.conclusions import conclusions
 from sweeps.report.next_step import HERE, next_step
 from sweeps.report.notation import (
@@ -23,9 +24,8 @@ from sweeps.report.notation import (
     short_interval,
     short_signed,
 )
-from sweeps.report.results_table import Column, Scores, drawn
-from sweeps.report.search import fate_word, left_after
-from sweeps.report.summary import CellSummary
+from sweeps.report.results import Column, Scores, drawn
+from sweeps.report.summary import CellSummary, fate_word, left_after
 from sweeps.report.table import Table, terminal_lines, wrapped
 
 _OTHERS = 1

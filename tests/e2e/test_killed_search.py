@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sweeps.report.load import load_sweep
-from sweeps.report.search import left_after
+from sweeps.report.summary import left_after
 from tests.e2e.conftest import kill, values_of
 
 pytestmark = pytest.mark.slow

@@ -17,12 +17,12 @@ from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
+from sweeps.report.caption import PAIRED, notes
 from sweeps.report.conclusions import conclusions, paired_t_test
 from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
-from sweeps.report.results import paper_table
-from sweeps.report.results_table import PAIRED, average_text
+from sweeps.report.results import average_text, paper_table
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table, next_lines, p_columns
 from sweeps.store.records import SCORES
@@ -133,11 +133,11 @@ def write_files(
     from sweeps.report.build import report_files  # draws
     from sweeps.report.build import write_files as write_all
 
-    notes = _reservations(comparison)
+    remarks = _reservations(comparison)
     values = io.BytesIO()
     _values(comparison).to_parquet(values, index=False)
     more = _origins(comparison) | {
-        "notes": [*comparison.analysis.notes, *notes],
+        "notes": [*notes(comparison.analysis), *remarks],
         "pairs": [dataclasses.asdict(pair) for pair in pairs],
     }
     files = report_files(
@@ -145,7 +145,7 @@ def write_files(
         queries=moved_queries(comparison.analysis),
         more=more,
         label="tab:comparison",
-        notes=notes,
+        remarks=remarks,
         compact=compact,
     )
     files[SCORES] = values.getvalue()

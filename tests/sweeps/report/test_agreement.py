@@ -156,8 +156,9 @@ def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     collection = Collection("made", "0", documents, {"test": split})
     first = write_report(tmp_path, collection=collection).folder / "queries.html"
     page = first.read_text()
+    assert '<tr class="relevant">' in page, "q0 has a relevant document"
     assert '<div class="queries">' in page and ".queries tr { display: grid" in page, "on a phone"
-    assert "<script>" not in page and "&lt;script&gt;alert(1)" in page
+    assert HOSTILE not in page and "&lt;script&gt;alert(1)" in page
     assert "\u202e" not in page and page.count("word") < 10 * 40
     before = first.read_bytes()
     assert (write_report(tmp_path).folder / "queries.html").read_bytes() == before  # without it
@@ -165,7 +166,7 @@ def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
 
 def test_texts_that_are_damaged_leave_the_ids(tmp_path: Path) -> None:
     made(tmp_path, lambda place, seed, query_id: "ab", num_queries=6)
-    for content in (b"[]", b"{", b'{"queries": 1, "documents": 2}', b"\xff"):
+    for content in (b"[]", b"{", b'{"q1": 1, "q2": {"text": 2}}', b"\xff"):
         (tmp_path / "qrels" / "shown_texts.json").write_bytes(content)
         assert "da" in (write_report(tmp_path).folder / "queries.html").read_text()
 

@@ -47,7 +47,6 @@ def write_sweep(
     fates: Mapping[tuple[int, int], str] | None = None,  # {(cell position, seed): status}
     effect: float = 0.02,  # of each further cell over the baseline, in steps of a quarter
     seed_deviation: float = 0.004,
-    optional: bool = True,
     log: bool = False,
     **changes: Any,
 ) -> Path:
@@ -61,7 +60,7 @@ def write_sweep(
     (folder / "trials").mkdir()
     for position, (group, window, stride) in enumerate(kinds):
         name = f"{group.lower()}-w{window}-s{stride}-{position:012x}"
-        cells.append(_cell(name, group, window, stride, optional=optional))
+        cells.append(_cell(name, group, window, stride))
         taste = rng.normal(0, 0.06, num_queries)
         for seed in seeds:
             status = fates.get((position, seed), "done")
@@ -78,7 +77,7 @@ def write_sweep(
             if status in ("done", "collapsed"):
                 rows = _scores(name, seed, difficulty + taste + lift, status == "collapsed", rng)
             _write_trial(folder / "trials" / names[-1], status, costs, curve, rows)
-    described = _described(cells, seeds, num_queries, optional=optional)
+    described = _described(cells, seeds, num_queries)
     records = find_sweep(str(folder))
     SweepFile(**described | {"trials": tuple(names)} | changes).write(records)
     if "running" in fates.values():
@@ -147,21 +146,16 @@ def redescribe(folder: Path, described: Mapping[str, Any]) -> None:
     (folder / "sweep.json").write_text(json.dumps(content))
 
 
-def _cell(name: str, group: str, window: int, stride: int, *, optional: bool) -> Cell:
+def _cell(name: str, group: str, window: int, stride: int) -> Cell:
     settings = {"chunking.window": window, "chunking.stride": stride, "model.name": group.lower()}
     label = group if group == "FirstP" else f"{group} {window}/{stride}"
-    if not optional:
-        return Cell(name, label, group, settings)
-    tokens = window if group == "FirstP" else 512 * window / stride
-    more = {"coverage": 0.98, "encoder_tokens_per_document": tokens + 12.3}
-    return Cell(name, label, group, settings, **more)
+    tokens = (window if group == "FirstP" else 512 * window / stride) + 12.3
+    return Cell(name, label, group, settings, coverage=0.98, encoder_tokens_per_document=tokens)
 
 
-def _described(
-    cells: list[Cell], seeds: tuple[int, ...], num_queries: int, *, optional: bool
-) -> dict[str, Any]:
+def _described(cells: list[Cell], seeds: tuple[int, ...], num_queries: int) -> dict[str, Any]:
     queries = {"train": 1000, "dev": 100, "test": num_queries}
-    described: dict[str, Any] = {
+    return {
         "sweep": "window_stride",
         "question": "Which window and stride should a MaxP reranker read long documents with?",
         "split": "test",
@@ -175,14 +169,10 @@ def _described(
         | {"num_queries": queries},
         "backbone": {"name": "tiny", "content_hash": "f5e4d3c2b1a0"},
         "cells": tuple(cells),
+        "first_stage": {"nDCG@10": 0.31, "RR@10": 0.35},
+        "versions": {"ranksweep": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
+        "command": "python -m sweeps run window_stride --collection python-docs --seeds 1,2,3",
     }
-    if optional:
-        described |= {
-            "first_stage": {"nDCG@10": 0.31, "RR@10": 0.35},
-            "versions": {"ranksweep": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
-            "command": "python -m sweeps run window_stride --collection python-docs --seeds 1,2,3",
-        }
-    return described
 
 
 REASONS = {
@@ -244,12 +234,6 @@ def test_values_that_the_sweep_lacks_are_named(
 ) -> None:
     with pytest.raises(BadInput, match=named):
         load_sweep(write_sweep(tmp_path, num_queries=5, **changes))
-
-
-def test_optional_keys_may_be_missing(tmp_path: Path) -> None:
-    sweep = load_sweep(write_sweep(tmp_path, num_queries=5, optional=False))
-    assert sweep.cells[0].coverage is None
-    assert sweep.first_stage == {} and sweep.versions == {} and sweep.command == ""
 
 
 def test_only_scores_of_used_trials_on_the_reported_split_are_kept(tmp_path: Path) -> None:

@@ -75,14 +75,6 @@ def test_the_report_shows_them_beside_ours_where_asked_and_tests_nothing(
     assert compared[0] == compared[1]
 
 
-def test_a_sweep_without_published_values_is_told_where_there_are_some(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main([str(write_sweep(tmp_path, num_queries=20)), "--published"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "No published value is known" in said and "robust04-title nDCG@20" in said
-
-
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.source)
 def test_a_table_is_whole(table: Any) -> None:
     for label, *_ in table.rows:

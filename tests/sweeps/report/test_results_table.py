@@ -12,16 +12,18 @@ import pytest
 
 from rank_core.stats.bootstrap import GainInterval
 from rank_core.stats.compare import Comparison
+from sweeps.report.analysis import analyse
+from sweeps.report.caption import caption, notes
 from sweeps.report.html import table_part
-from sweeps.report.results_table import caption as results_table_caption
-from sweeps.report.results_table import (
-    notes,
+from sweeps.report.load import load_sweep
+from sweeps.report.results import (
     results_csv,
     results_table,
 )
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import csv_text, latex, markdown, table, table_row, terminal_lines
 from sweeps.store.sweep_file import Cell
+from tests.sweeps.report.test_load import write_sweep
 
 NAN = float("nan")
 
@@ -39,10 +41,6 @@ def render_latex(rows, label="", slots=SLOTS, **settings):
 
 def render_html(rows, **settings):
     return table_part(results_table(rows, slots=SLOTS, **settings))
-
-
-def caption(rows, slots=SLOTS[:1], **settings):
-    return results_table_caption(rows, slots=slots, **settings)
 
 
 def comparison(system, *, delta=0.02, p_queries=0.001, p_both=0.2, **changes):
@@ -99,7 +97,7 @@ def test_the_latex_table_fits_a_page(measures, options, tmp_path):
     compared = [comparison(name, delta=gains[b], p_both=0, baseline=b) for b in gains]
     rows = [row(name, 0.4, measures=measures), row(name, 0.4, *compared, measures=measures)]
     slots = list(gains)
-    text = render_latex(rows, slots=slots, caption=caption(rows, slots=slots))
+    text = render_latex(rows, slots=slots, caption="Letters mark a difference. " * 9)
     heading = next(line for line in text.splitlines() if line.startswith("system"))
     assert heading.count("&") == 3 + len(measures)  # the test of the first measure alone
     if not shutil.which("pdflatex"):
@@ -130,14 +128,6 @@ def test_the_latex_table_fits_a_page(measures, options, tmp_path):
 def test_the_letter_says_which_test_and_which_direction(changes, letter):
     text = render_markdown([BASE, row("maxp", 0.42, comparison("maxp", **changes))])
     assert "".join(re.findall("<sup>(.*?)</sup>", text)) == letter
-
-
-def test_every_baseline_has_its_own_letter_in_the_given_order():
-    first = comparison("parade", p_both=0.01)
-    second = comparison("parade", baseline="maxp", p_both=0.3)
-    rows = [BASE, row("maxp", 0.41), row("parade", 0.42, first, second)]
-    assert "<sup>Ab</sup>" in render_markdown(rows, slots=["firstp", "maxp"])
-    assert "(a/A: firstp; b/B: maxp; " in caption(rows, slots=["firstp", "maxp"])
 
 
 def test_bold_marks_all_means_that_are_best_after_rounding_and_no_nan():
@@ -183,7 +173,7 @@ def test_latex_escapes_labels_and_caption_and_no_label_is_the_argument_of_the_li
 
 def test_latex_is_a_balanced_booktabs_table_with_equal_columns():
     rows = [BASE, row("maxp", 0.42, comparison("maxp"), group="SplitP")]
-    text = render_latex(rows, caption=caption(rows), label="tab:main")
+    text = render_latex(rows, caption="Mean ± SD", label="tab:main")
     assert text.isascii()
     assert [text.count(rule) for rule in (r"\toprule", r"\bottomrule")] == [1, 1]
     unescaped = text.replace(r"\{", "").replace(r"\}", "")
@@ -223,45 +213,33 @@ def test_csv_holds_every_field_unrounded_and_reads_back():
     assert float(base["mean"]) == pytest.approx(0.4)
 
 
-def test_the_caption_has_a_few_sentences_and_the_notes_have_the_rest():
-    rows = [
-        row("BM25", 0.3, cell="bm25", used=1, launched=1),
-        row("FirstP", 0.4, cell="firstp"),
-        row("MaxP", 0.42, comparison("maxp"), used=4, launched=5),
-    ]
-    text = caption(rows, alpha=0.01, deterministic=["bm25"])
-    for part in (
-        "3-4 training runs",  # of the trained systems
-        "43 queries (BM25: deterministic)",
-        "(a/A: FirstP; p < 0.01; Holm over 2 comparisons)",
-        "99% interval",
-    ):
-        assert part in text, part
-    assert text.count(". ") == 2 and len(text) < 450
-    below = notes(rows, split="test", collapsed=1, failed=1, tie_policy="by doc_id")
-    for part in (
-        "Split test.",
-        "nested in systems",
-        "Ties: by doc_id.",
-        "8 of 9 launched trials used; 1 failed, 1 collapsed (collapsed trials are kept).",
-    ):
-        assert part in " ".join(below), part
-    shown = results_table(rows, caption=text, notes=below)
-    assert markdown(shown).endswith(f"\n\n{text}\n\n{' '.join(below)}\n")
+def test_notes_follow_the_caption_and_are_comments_in_latex():
+    shown = results_table([BASE], caption="Mean.", notes=["Split test.", "Ties: by doc_id."])
+    assert markdown(shown).endswith("\n\nMean.\n\nSplit test. Ties: by doc_id.\n")
     before, _, after = latex(shown).partition(r"\begin{table")
     assert all(line.startswith("% ") for line in before.splitlines()) and "Ties" not in after
 
 
-def test_the_caption_of_single_runs_and_of_no_correction_says_so():
-    single = comparison("maxp", p_both=NAN, ci_low=NAN, ci_high=NAN, correction="none")
-    rows = [row("firstp", 0.4, used=1), row("maxp", 0.42, single, used=1)]
-    text = caption(rows)
-    assert text.startswith("Mean over 1 training run per system on 43 queries")
-    assert "a: firstp" in text and "not corrected for 2 comparisons" in text and "†" in text
-    assert all(words not in text for words in ("±", "a/A", "upper case", "random"))
-    for ties in (0, 1234):
-        assert f"({ties:,} tied scores)" in " ".join(notes(rows, split="test", ties=ties))
-    assert "tied scores" not in " ".join(notes(rows, split="test"))
+@pytest.mark.parametrize("seeds", [(1,), (1, 2, 3)])
+def test_the_caption_explains_what_the_runs_allow(tmp_path, seeds):
+    changes = {"alpha": 0.01, "correction": "none" if len(seeds) == 1 else "holm"}
+    folder = write_sweep(
+        tmp_path, seeds=seeds, num_queries=43, fates={(1, 1): "collapsed"}, **changes
+    )
+    analysis = analyse(load_sweep(folder))
+    text, below = caption(analysis), " ".join(notes(analysis))
+    several = len(seeds) > 1
+    for part in (
+        f"over {len(seeds)} training run{'s' * several} per system on 43 queries",
+        "a/A: FirstP; p < 0.01; Holm over 4"
+        if several
+        else "a: FirstP; p < 0.01; not corrected for",
+    ):
+        assert part in text, part
+    assert ("99% interval" in text) == ("upper case" in text) == several == ("†" not in text)
+    used = 5 * len(seeds)
+    assert f"{used} of {used} launched trials used; 0 failed, 1 collapsed" in below
+    assert ("nested in systems" in below) == several and "Split test." in below
 
 
 def test_html_is_a_well_formed_table_with_equal_columns():
@@ -293,7 +271,6 @@ def test_an_average_gain_is_the_last_column_of_every_format():
     assert "<td>+5.0% [+4.8, +5.2]</td></tr>" in render_html(rows)
     read = list(csv.DictReader(io.StringIO(results_csv(rows))))
     assert [line["average_gain"] for line in read] == ["", "0.0504", "-0.01"]
-    assert "Avg. gain: mean over the 1 columns" in caption([gained, BASE])
 
 
 def test_a_terminal_gets_aligned_columns_and_no_trailing_blanks():

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.caption import notes
 from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
-from sweeps.report.search import search_sentence
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import FIVE, write_sweep
 
@@ -71,7 +71,7 @@ def test_only_what_has_all_seeds_is_compared(analysis):
     assert {(one.num_seeds_system, one.num_seeds_baseline) for one in analysis.comparisons} == {
         (5, 5)
     }
-    assert "eliminated in the race" in " ".join(analysis.notes)
+    assert "eliminated in the race" in " ".join(notes(analysis))
 
 
 def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
@@ -79,23 +79,6 @@ def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
     assert "1 trial failed, not in any mean: MaxP 128/128 (seed 3)" in text
     losses = text[text.index("1 trial failed") :]
     assert "MaxP 64" not in losses  # both others that left
-
-
-def test_the_sentence_names_who_left_and_what_it_cost(analysis):
-    sentence = search_sentence(analysis.sweep)
-    assert "3 of 4 configurations were eliminated before they had all 5 seeds" in sentence
-    assert "1 of them because a trial failed or diverged" in sentence
-    assert "17 of 25 trials (68%)" in sentence and "not tested" in sentence
-    assert "not over" not in sentence
-
-
-def test_a_race_that_was_cut_short_says_so(analysis, folder, tmp_path):
-    still = [standing(position, 2, None) for position in (1, 2, 3, 4)]
-    running = race(over=False, num_complete=2, standings=still)
-    sweep = load_sweep(write_sweep(tmp_path, search=running, num_queries=20))
-    sentence = search_sentence(sweep)
-    assert "none of 4 configurations is eliminated after 2 of 5 seeds" in sentence
-    assert "The race is not over" in sentence
 
 
 def test_page_and_terminal_mark_those_that_left(analysis):

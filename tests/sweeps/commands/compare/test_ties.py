@@ -8,6 +8,7 @@ import pytrec_eval
 
 from rank_core.data.trec import read_qrels, read_run, write_lines
 from sweeps.commands.compare.runs import TIES, RunComparison, compare_runs
+from sweeps.report.caption import notes
 
 MEASURES = {
     "nDCG@5": "ndcg_cut_5",
@@ -82,7 +83,7 @@ def test_the_rule_changes_values_and_is_named(files):
     ours, theirs = compared(files, "doc_id"), compared(files, "trec_eval")
     assert (ours.sweep.scores["value"] != theirs.sweep.scores["value"]).any()
     for found, rule in ((ours, "doc_id"), (theirs, "trec_eval")):
-        assert f"Ties: {TIES[rule]} ({found.tied:,} tied scores)." in found.analysis.notes
+        assert f"Ties: {TIES[rule]} ({found.tied:,} tied scores)." in notes(found.analysis)
 
 
 def test_the_rank_of_a_file_decides_nothing(tmp_path, files):

@@ -1,0 +1,214 @@
+"""The words around a table: its caption in a paper, and the notes below it."""
+
+import math
+from collections.abc import Sequence
+from string import ascii_lowercase
+
+from rank_core.ranking.interpolation import DEFAULT
+from rank_core.stats.compare import Comparison
+from rank_core.stats.design import worst_familywise_error
+from rank_core.stats.multiplicity import CORRECTION_NAMES
+from rank_core.stats.scopes import LEAST_SEEDS
+from sweeps.report.analysis import Analysis
+from sweeps.report.notation import (
+    ONE_RUN_WORDS,
+    TWO_RUNS_WORDS,
+    has_two_runs,
+    level_text,
+    names_text,
+)
+from sweeps.report.summary import CellSummary, fate_word, left_after
+from sweeps.store.trial_status import LOST
+
+PAIRED = (
+    "paired across systems: run i of each shares its initialisation, order of the data and "
+    "negatives with run i of the others, and the test is over their differences"
+)
+"""The assumption of a test of paired seeds."""
+
+
+def caption(analysis: Analysis, *, compact: bool = False) -> str:
+    """The caption of a table in a paper: runs, letters, correction, test; `notes` has the rest. A
+    `compact` table has means and letters alone."""
+    rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.alpha
+    first = analysis.sweep.measures[0]
+    own = [row for row in rows if not row.derived]
+    seeds = [row.num_used for row in own if row.cell.cell not in fixed]
+    named = [row.label for row in rows if row.cell.cell in fixed]
+    comparisons = _comparisons(own)
+    spread = not compact and any(not math.isnan(row.deviation(first)) for row in rows)
+    text = "Mean ± SD" if spread else "Mean"
+    if seeds:
+        text += f" over {_span(seeds)} training run{'s' * (max(seeds) != 1)} per system"
+    if comparisons:
+        text += f" on {_span([c.num_queries for c in comparisons])} queries"
+    text += f" ({names_text(named)}: deterministic)" if named else ""
+    text += "; best in bold."
+    if not comparisons:
+        return text
+    decided = any(not math.isnan(c.p_both) for c in comparisons)
+    parts = [_legend(analysis, decided=decided), f"p < {alpha:g}", *_family(analysis)]
+    details = "; ".join(parts)
+    differ = f"significant difference in the paired t-test over queries ({details})"
+    if decided:
+        differ = (
+            f"significant difference ({details}): upper case with queries and training runs as "
+            "random effects, lower case only in the paired t-test over queries"
+        )
+    sentences = [text, f"Letters mark a {differ}; ↓: a loss."]
+    if compact:
+        return " ".join(sentences)
+    level, base = level_text(alpha), analysis.slots[0]
+    label = analysis.sweep.label(base) if isinstance(base, str) else "the system's own baseline"
+    tested = f"; its {level} interval and p are those of the test with both effects random"
+    sentences.append(f"Δ is the difference from {label}{tested * decided}.")
+    shown = [pair for row in rows if (pair := row.test(first))]
+    sentences += [ONE_RUN_WORDS] * any(math.isnan(c.p_both) for c in shown)
+    sentences += [TWO_RUNS_WORDS] * any(map(has_two_runs, shown))
+    if any(row.average_gain for row in rows):
+        sentences.append(
+            f"Avg. gain: mean over the {len(analysis.sweep.measures)} columns of the relative "
+            f"gains over the first baseline, with its {level} interval (crossed bootstrap; the "
+            "k-th run of a system is the same training run in every column)."
+        )
+    return " ".join(sentences)
+
+
+def notes(analysis: Analysis) -> list[str]:
+    """The sentences below a table, which its caption has no room for: queries, test, ties, lost
+    trials, and the reservations. Lost runs of a third party are unknown and not mentioned."""
+    sweep, cells = analysis.sweep, analysis.cells
+    sentences = [f"{'Queries of' if sweep.third_party else 'Split'} {sweep.split_text}."]
+    if any(not math.isnan(c.p_both) for c in _comparisons(analysis.rows)):
+        nested = PAIRED if analysis.paired else "nested in systems"
+        sentences.append(
+            "The test with both effects random is a t-test with Welch's (1947) second-order "
+            f"degrees of freedom; seeds are {nested}. Upper-case letters need three runs of each "
+            "trained system."
+        )
+    if _family(analysis):
+        sentences.append(
+            "A family is the comparisons of a measure with a baseline; intervals are not corrected."
+        )
+    tied = int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None
+    counted = "" if tied is None else f" ({tied:,} tied scores)"
+    sentences.append(f"Ties: {sweep.tie_policy}{counted}.")
+    if not sweep.third_party:
+        collapsed, failed = (
+            sum(len(cell.seeds(*fates)) for cell in cells) for fates in (["collapsed"], LOST)
+        )
+        kept = " (collapsed trials are kept)" * bool(collapsed)
+        sentences.append(
+            f"{sum(cell.num_used for cell in cells)} of "
+            f"{sum(cell.num_launched for cell in cells)} launched trials used; {failed} failed, "
+            f"{collapsed} collapsed{kept}."
+        )
+    return sentences + reservations(analysis)
+
+
+def reservations(analysis: Analysis) -> list[str]:
+    """The limits of this table's letters: a sentence each."""
+    sweep = analysis.sweep
+    sentences = [*sweep.notes]
+    if left_after(sweep):
+        by_asha = fate_word(sweep) == "stopped"
+        fate = "stopped by ASHA" if by_asha else "eliminated in the race"
+        sentences.append(f"Systems without a difference were {fate} on dev.")
+    sentences += filter(None, [_few_seeds(analysis), interpolated_sentence(analysis)])
+    if sweep.paired_seeds and not analysis.paired:
+        sentences.append(
+            "Seeds are declared as paired, but the systems have different finished seeds: they "
+            "are compared as unpaired, which is conservative."
+        )
+    return sentences
+
+
+def _few_seeds(analysis: Analysis) -> str:
+    """The limits of a test over so few seeds; "" where there are none worth a sentence."""
+    alpha = analysis.sweep.alpha
+    decided = [pair for pair in analysis.comparisons if not math.isnan(pair.p_both)]
+    if not decided:
+        return ""
+    least = min(pair.fewest_seeds for pair in decided)
+    if least < LEAST_SEEDS:
+        return (
+            "Two seeds give no upper-case letter and p in parentheses: they estimate the standard "
+            "deviation over seeds only within a factor of 0.45 to 32, and under unequal seed "
+            "variance p < .05 happens by chance in up to 10% of cases."
+        )
+    if any(not math.isnan(pair.p_moderated) for pair in decided):
+        return (
+            "With so many trained systems p is the larger of this test's and that of the test "
+            "with seed variances moderated over all systems (Smyth 2004)."
+        )
+    size = max(pair.family_size for pair in decided)
+    rate = worst_familywise_error(least, size, alpha)
+    if math.isinf(least) or rate < 1.3 * alpha:
+        return ""
+    return (
+        f"Under very unequal seed variance the familywise error of {size} comparisons over "
+        f"{least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
+    )
+
+
+def interpolated_sentence(analysis: Analysis) -> str:
+    """The rows with the first stage in a sentence; "" without any."""
+    sweep = analysis.sweep
+    if not sweep.interpolated:
+        return sweep.not_interpolated and f"No row with the first stage: {sweep.not_interpolated}."
+    first = sweep.first_stage_name
+    chosen = "; ".join(f"{sweep.label(row.of)} {row.alphas_text}" for row in sweep.interpolated)
+    text = (
+        f"+{first}: alpha x model + (1 - alpha) x {first}, both {DEFAULT} normalised "
+        f"within a query; alpha of each trial chosen on dev ({chosen})"
+    )
+    for system in sweep.interpolated:
+        if same := system.identical_to:
+            alpha = int(same == system.of)
+            text += f"; {system.label}: alpha {alpha}: identical to {sweep.label(same)}, not tested"
+    if not analysis.interpolated_comparisons:
+        return f"{text}."
+    added, others = (
+        c[0].family_size for c in (analysis.interpolated_comparisons, analysis.primary)
+    )
+    counts = f"corrected over {added} comparisons, others over {others}"
+    return f"{text}; p of {first} and +{first} {counts}."
+
+
+def _comparisons(rows: Sequence[CellSummary]) -> list[Comparison]:
+    return [c for row in rows for tests in row.tests.values() for c in tests.values()]
+
+
+def _family(analysis: Analysis) -> list[str]:
+    """`Holm over 2 comparisons`; empty where nothing needs a correction. The family of the test
+    over queries alone has all systems, those of one run too."""
+    own, first = [row for row in analysis.rows if not row.derived], analysis.sweep.measures[0]
+    comparisons = _comparisons(own)
+    tested = sum(row.test(first) is not None for row in own)
+    one_run = {math.isnan(c.p_both) for c in comparisons}
+    sizes = [*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)]
+    if not sizes or max(sizes) == 1:
+        return []
+    correction, size = comparisons[0].correction, _span(sizes)
+    if correction == "none":
+        return [f"not corrected for {size} comparisons"]
+    return [f"{CORRECTION_NAMES[correction]} over {size} comparisons"]
+
+
+def _legend(analysis: Analysis, *, decided: bool) -> str:
+    """`a/A: FirstP; b/B: the system's own baseline (FirstP BERT, FirstP ELECTRA)`; lower case alone
+    where no test has both effects."""
+    label, parts = analysis.sweep.label, []
+    for mark, slot in zip(ascii_lowercase, analysis.slots, strict=False):
+        if isinstance(slot, str):
+            text = label(slot)
+        else:
+            own = dict.fromkeys(map(label, slot.values()))
+            text = f"the system's own baseline ({', '.join(own)})"
+        parts.append(f"{mark}/{mark.upper()}: {text}" if decided else f"{mark}: {text}")
+    return "; ".join(parts)
+
+
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low}-{high}"
