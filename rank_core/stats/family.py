@@ -95,8 +95,8 @@ def scaled(covariance_KK: Floats, errors_K: Floats) -> Floats:
     """The correlations of differences with these standard errors; 0 where one is 0 or NaN."""
     known_K = errors_K > 0
     factor_K = np.divide(1, errors_K, out=np.zeros_like(errors_K), where=known_K)
-    R_KK = np.where(np.isnan(covariance_KK), 0, covariance_KK) * factor_K[:, None] * factor_K
-    R_KK = np.clip(R_KK, -1, 1)
+    with np.errstate(invalid="ignore"):  # scores whose squares overflow
+        R_KK = np.nan_to_num(covariance_KK * factor_K[:, None] * factor_K).clip(-1, 1)
     np.fill_diagonal(R_KK, known_K.astype(np.float64))
     return R_KK
 

@@ -354,8 +354,8 @@ def _checked(score_SQ: Floats) -> Floats:
 
 def equivalence_p(test: ScopeTest, *, margin: float) -> float:
     """p of two one-sided tests (TOST, scope `both`) that |delta| < margin; that a difference is not
-    significant shows no equality. Below alpha exactly when the two-sided interval of level
-    1 - 2 alpha is within the margin; NaN for one seed."""
+    significant shows no equality. Below alpha where the two-sided interval of level 1 - 2 alpha is
+    within the margin, up to the degrees of freedom, which are those at .05; NaN for one seed."""
     if not margin > 0:
         raise BadInput(f"margin > 0 must hold, got margin={margin}")
     return max(_tail(margin - test.delta, test), _tail(margin + test.delta, test))

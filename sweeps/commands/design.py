@@ -202,7 +202,7 @@ def plan(
     costs: Costs | None = None,
     budget: float = math.inf,
 ) -> DesignPlan:
-    """The plan from the primary measure of a pilot, with its seed SD at the upper limit.
+    """The plan from the primary measure of a pilot, with its deviations at their upper limits.
 
     By default it has the pilot's number of configurations and the judged queries of its collection.
     Designs need costs.
@@ -346,9 +346,9 @@ def _origin(planned: DesignPlan) -> list[str]:
         f"{sweep.split_text}, {parts.num_queries} queries, {parts.num_cells} systems, "
         f"{sweep.trials['status'].isin(USED).sum()} training runs; baseline "
         f"{sweep.label(parts.baseline)}.",
-        f"Standard deviations planned on: {deviations} The first is the pilot's one-sided upper "
-        f"{100 * ASSURANCE:g}% limit; its own is {parts.seed.sd:.4f}, which half of all pilots "
-        "underestimate.",
+        f"Standard deviations planned on: {deviations} They are the pilot's one-sided upper "
+        f"{100 * ASSURANCE:g}% limits; its own are {parts.seed.sd:.4f}, {parts.residual.sd:.4f} "
+        f"and {parts.difference.sd:.4f}, each of which half of all pilots underestimate.",
     ]
     if count := int(collapsed.sum()):
         trials = f"{count} collapsed trial{'s' * (count > 1)}"

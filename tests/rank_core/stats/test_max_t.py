@@ -125,6 +125,19 @@ def test_max_t_is_an_option_of_a_comparison_and_intervals_agree_with_it():
             assert max_t_.p_both_adjusted < 0.05
 
 
+@pytest.mark.parametrize(("correction", "num"), [("holm", 9), ("max-t", 5), ("max-t", 9)])
+def test_an_interval_is_the_wider_one_of_both_tests_and_agrees_with_the_larger_p(correction, num):
+    matrix = drawn({f"s{n}": 0.008 * n for n in range(num)}, own_sd=0.05, Q=80)
+    for seed_sd in (0.004, 0.04):
+        matrix.scores["s2"] += seed_sd * np.array([[-1.0], [0], [1]])
+        for one in compare(matrix, baseline="s0", correction=correction):
+            test = scope_test(matrix.scores[one.system], matrix.scores["s0"])
+            own = stats.t.isf(0.025, test.df_both) * test.se_both
+            assert one.ci_high - one.delta >= own * (1 - 1e-12)
+            excludes = one.ci_low > 0 or one.ci_high < 0
+            assert excludes == (max(one.p_both, one.p_moderated) < 0.05)
+
+
 @pytest.mark.parametrize("correction", ["holm", "max-t"])
 def test_copies_of_a_system_have_one_p(correction):
     scores = {**MATRIX.scores, "again": MATRIX.scores["b"]}
