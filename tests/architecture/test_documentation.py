@@ -1,6 +1,7 @@
 """README.md and docs/ against the repository: links, files, code blocks, names, lengths."""
 
 import ast
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -64,6 +65,8 @@ def test_code_blocks_are_of_their_language():
                 ast.parse(code, f"{path.name}:\n{code}")
             elif language == "toml":
                 tomllib.loads(code)
+            elif language == "json":
+                json.loads(code)
             else:
                 assert language in ("bash", "text", "ini"), f"{path.name}: ```{language}"
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 
 NOT_OURS = {
+    "aws": "Amazon's tool, which no test has",
     "cd": "a word of the shell",
     "export": "a variable of the shell",
     "gcloud": "Google's tool, which no test has",
