@@ -373,6 +373,42 @@ def best_sets(rng: np.random.Generator, num: int) -> Section:
     return Section("The set not distinguishable from the best, at .95", columns, rows, bars)
 
 
+def _groups(first: float, one: float, other: float) -> Deviations:
+    return lambda num: [first] + [one] * (num // 2) + [other] * (num - num // 2)
+
+
+OTHER = Kind("other", 0.05, 0.08, 80)
+CONFIRMED: dict[str, tuple[Deviations, str]] = {
+    "two groups, baseline like the rest": (_groups(0.01, 0.005, 0.02), "normal"),
+    "two groups, stable baseline": (_groups(0.005, 0.005, 0.02), "normal"),
+    "one unstable system": (lambda num: [0.005, 0.04] + [0.005] * (num - 1), "normal"),
+    "baseline .02, others .01": (_groups(0.02, 0.01, 0.01), "normal"),
+    "baseline .005, others .015": (_groups(0.005, 0.015, 0.015), "normal"),
+    "alike, .006": (_equal(0.006), "t, 3 df"),
+    "spread, deterministic baseline": (_spread(math.nan), "normal"),
+    ".01 v a stable baseline": (_groups(0.0, 0.01, 0.01), "lognormal"),
+}
+
+
+def confirmation(rng: np.random.Generator, num: int) -> Section:
+    """Families and sets in cells that played no part in choosing their rules."""
+    rows, bars = [], []
+    for name, (deviations, shape) in CONFIRMED.items():
+        for K, S in ((6, 3), (12, 3), (12, 4)):
+            holm_, max_t, _, *power = _family_rates(rng, num, OTHER, S, deviations(K), shape)
+            tables = [
+                drawn_tables(rng, min(BATCH, 5 * num - at), OTHER, S, deviations(K - 1), shape)
+                for at in range(0, 5 * num, BATCH)
+            ]
+            inside = float(np.concatenate([_kept(one, 0) for one in tables]).mean(axis=0)[0])
+            rows.append((name, shape, K, S, holm_, max_t, *power, inside))
+            noise = 3 * math.sqrt(0.05 * 0.95 / num)
+            law = f"{name}, {K} comparisons, {S} seeds: max-t at most .06"
+            bars.append(Bar(law, f"{max_t:.4f}", max_t <= 0.06 + noise))
+    columns = ("seed SDs", "runs", "K", "S", "Holm", "max-t", "power, Holm", "max-t", "best inside")
+    return Section("Families and sets in other cells, 80 queries", columns, rows, bars)
+
+
 def _kept(tables: Tables, one: int) -> NDArray[np.bool_]:
     """Whether a system stays in the set, and in Bonferroni's, (N, 2)."""
     found = _pair_tests(tables, one)
@@ -415,6 +451,7 @@ SECTIONS: dict[str, Draw] = {
     "unequal-scatter": unequal_scatter,
     "families": families,
     "best": best_sets,
+    "confirmation": confirmation,
 }
 
 
