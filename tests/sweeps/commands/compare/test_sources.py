@@ -137,7 +137,7 @@ def test_the_cells_of_sweeps_are_systems(tmp_path: Path) -> None:
     write_sweep(other, num_queries=40, effect=0.05)
     report = analyse(load_sweep(folder)).comparisons
     found = compared(str(folder)).analysis.comparisons
-    assert [one.p_both_adjusted for one in found] == [one.p_both_adjusted for one in report]
+    assert [(one.delta, one.p_both) for one in found] == [(one.delta, one.p_both) for one in report]
     label = "MaxP 64/64"
     across = compared(f"A={folder}:{label}", f"B={other}:{label}")
     assert across.seeds == {"A": (1, 2, 3), "B": (1, 2, 3)}
