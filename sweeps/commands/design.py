@@ -412,7 +412,7 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
         for design in planned.designs
     ]
     heading = ("configurations", "seeds", "queries", f"{costs.unit}-hours", "power", "detectable")
-    shared = "Each configuration but one is compared with the baseline; all share alpha (Holm)."
+    shared = "Each configuration but one is compared with the baseline; all share alpha."
     return [*wrapped(words), *terminal_lines(table(heading, rows)), *wrapped(shared)]
 
 

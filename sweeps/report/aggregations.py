@@ -283,7 +283,7 @@ def _row(system: System, sweep: Sweep) -> dict[str, Any]:
 def _measured(
     kept: _Kept, best: System, alone: bool, baselines: Mapping[System, str]
 ) -> dict[str, Any]:
-    """Means on test, the gains of the best over the baselines (Holm over them), and the cost."""
+    """Means on test, the corrected gains of the best over the baselines, and the cost."""
     sweep, values = kept.sweep, best.values if alone else best.mixed
     assert values is not None
     tables = {"best": values} | {name: system.values for system, name in baselines.items()}

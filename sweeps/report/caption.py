@@ -79,6 +79,7 @@ def notes(analysis: Analysis) -> list[str]:
     trials, and the reservations. Lost runs of a third party are unknown and not mentioned."""
     sweep, cells = analysis.sweep, analysis.cells
     sentences = [f"{'Queries of' if sweep.third_party else 'Split'} {sweep.split_text}."]
+    sentences += [best] if (best := not_distinguishable(analysis)) else []
     if any(not math.isnan(c.p_both) for c in _comparisons(analysis.rows)):
         nested = PAIRED if analysis.paired else "nested in systems"
         sentences.append(
@@ -104,6 +105,25 @@ def notes(analysis: Analysis) -> list[str]:
             f"{collapsed} collapsed{kept}."
         )
     return sentences + reservations(analysis)
+
+
+def not_distinguishable(analysis: Analysis) -> str:
+    """The system with the highest mean on the primary measure, and those not distinguishable from
+    it; "" where fewer than two systems can be judged."""
+    sweep, found = analysis.sweep, analysis.best_set
+    if found is None:
+        return ""
+    matrix = analysis.matrices[found.measure]
+    where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
+    count = len(found.members) + len(found.left)
+    text = f"Best on {where}: {sweep.label(found.best)}"
+    if not found.others:
+        return f"{text}; all {count - 1} others can be told from it." if count > 2 else f"{text}."
+    if not found.left:
+        whole = "the other one" if count == 2 else f"any of the other {count - 1}"
+        return f"{text}; it cannot be told from {whole}."
+    names = names_text([sweep.label(system) for system in found.others])
+    return f"{text}; not distinguishable from it: {names} (of {count} systems)."
 
 
 def reservations(analysis: Analysis) -> list[str]:
@@ -138,16 +158,17 @@ def _few_seeds(analysis: Analysis) -> str:
         )
     if any(not math.isnan(pair.p_moderated) for pair in decided):
         return (
-            "With so many trained systems p is the larger of this test's and that of the test "
-            "with seed variances moderated over all systems (Smyth 2004)."
+            "With so many trained systems p also uses seed variances moderated over all of them "
+            "(Smyth 2004); seeds of two kinds, such as some that collapse, on one side alone raise "
+            "its familywise error."
         )
     size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)
     if math.isinf(least) or rate < 1.3 * alpha:
         return ""
     return (
-        f"Under very unequal seed variance the familywise error of {size} comparisons over "
-        f"{least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
+        f"Under very unequal variance of normal seeds the familywise error of {size} comparisons "
+        f"over {least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
+from sweeps.report.caption import not_distinguishable
 from sweeps.report.load import Sweep
 from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
@@ -57,25 +58,6 @@ def _fates(analysis: Analysis) -> str:
     whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
     fates = losses(analysis.cells) or [whole]
     return " ".join([*stopped, *fates])
-
-
-def not_distinguishable(analysis: Analysis) -> str:
-    """The system with the highest mean on the primary measure, and those not distinguishable from
-    it; "" where fewer than two systems can be judged."""
-    sweep, found = analysis.sweep, analysis.best_set
-    if found is None:
-        return ""
-    matrix = analysis.matrices[found.measure]
-    where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
-    count = len(found.members) + len(found.left)
-    text = f"Best on {where}: {sweep.label(found.best)}"
-    if not found.others:
-        return f"{text}; all {count - 1} others can be told from it." if count > 2 else f"{text}."
-    if not found.left:
-        whole = "the other one" if count == 2 else f"any of the other {count - 1}"
-        return f"{text}; it cannot be told from {whole}."
-    names = names_text([sweep.label(system) for system in found.others])
-    return f"{text}; not distinguishable from it: {names} (of {count} systems)."
 
 
 def answer(analysis: Analysis) -> str:
@@ -139,7 +121,7 @@ def certainty(analysis: Analysis) -> str:
         adjusted = f"p is not corrected for {family} comparisons"
     scope = (
         "The test treats queries and seeds (training runs) as random effects: it holds for new "
-        "queries and for the same methods trained again."
+        "queries of this collection and for the same methods trained again."
     )
     if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."

@@ -33,8 +33,8 @@ from tests.sweeps.report.test_load import EIGHTEEN, FIVE, read_values, redescrib
 COLUMNS = (
     "measure, system, baseline, delta, relative_gain, p_queries, p_seeds, p_both, "
     "p_both_adjusted, df_both, se_both, ci_low, ci_high, family_low, family_high, "
-    "num_seeds_system, num_seeds_baseline, num_queries, family_size, correction, significant, se_queries, ci_queries_low, "
-    "ci_queries_high, p_queries_adjusted, p_moderated"
+    "num_seeds_system, num_seeds_baseline, num_queries, family_size, correction, significant, "
+    "se_queries, ci_queries_low, ci_queries_high, p_queries_adjusted, p_moderated"
 ).split(", ")
 FILES = ["comparisons.csv", "index.html", "results.json", "table.csv", "table.md", "table.tex"]
 
