@@ -73,8 +73,8 @@ def best_set(
     Systems with identical scores enter once and share a verdict. A system of two runs neither
     leaves nor beats another one, as it has no letter.
     """
-    if not 0 < alpha < 0.5:
-        raise BadInput(f"0 < alpha < .5 must hold, got alpha={alpha}")
+    if not 0 < alpha < 1:
+        raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     untested = tuple(

@@ -39,7 +39,7 @@ SLOW = {
     "training",
     "sweep_needs",
 }
-RAY, LONG = {"sweep_overhead"}, {"racing"}
+RAY, LONG = {"sweep_overhead"}, {"racing", "modelled_mfu", "launches", "sweep_needs"}
 FAKE_GPU = {"launches", "modelled_mfu"}
 BARS = {"error_rates", "racing"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""

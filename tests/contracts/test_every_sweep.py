@@ -73,6 +73,7 @@ def test_the_plan_has_a_baseline_and_other_cells_that_can_run(
     assert encoding and all(cell.cost > 0 for cell in encoding)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_dry_run_anywhere_prints_the_plan_and_launches_nothing(command, tmp_path):
     path = FOLDER / "window_stride.py"

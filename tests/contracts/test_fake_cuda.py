@@ -24,6 +24,7 @@ COPIES = {
 PLANTED = "firstp!"  # last: it stays broken for the rest of its process
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="the fake device needs g++"),
 ]

@@ -58,6 +58,7 @@ def test_the_example_passes_every_law(contract):
     assert code == 0 and re.search(rf"\b{LAWS} passed", text) and LAWS > 8, text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_model_without_a_property_fails_its_test(contract):
     code, text = contract("--pyargs", "rank_core.testing", "--model", "bad_model:Neighbours")

@@ -69,8 +69,6 @@ def test_an_interrupted_sweep_says_so_and_resumes(
     trials = trials_of(again.folder)
     assert trials["status"].tolist() == ["done"] * 3 and trials["attempts"].sum() == 3 + 2
     assert "stopped" not in status_of(again.folder)
-    assert "1 of 3 trials needed more than one attempt;" in " ".join(again.text.split())
-    assert "interrupted (2)" in (again.folder / "report" / "index.html").read_text()
 
 
 @pytest.mark.ray

@@ -23,6 +23,7 @@ def decided(folder):
     return json.loads((folder / "sweep.json").read_text())["search"], values_of(folder)
 
 
+@pytest.mark.long
 def test_a_killed_race_resumes_with_the_same_decisions(run_local, tmp_path):
     whole = run_local(tmp_path / "whole", *RACE)
     run_local(tmp_path / "killed", *RACE, code=None, actions={"[5/": kill})

@@ -88,6 +88,7 @@ def assert_each_ran_once(sweep):
     assert "All 6 trials finished" in sweep.text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_storage_that_stays_away_ends_the_command_which_resumes(
     run_local, assert_recorded_once, tmp_path, monkeypatch

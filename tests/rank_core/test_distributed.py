@@ -143,10 +143,10 @@ def test_an_fp16_overflow_of_one_worker_is_skipped_by_both(tmp_path):
 @pytest.mark.parametrize(
     ("model", "batch_size"),
     [
-        pytest.param("parade-transformer", 3, marks=pytest.mark.slow),  # shares of two and one
+        pytest.param("parade-transformer", 3, marks=pytest.mark.long),  # shares of two and one
         pytest.param("maxp", 4, marks=pytest.mark.slow),
-        pytest.param("firstp", 1, marks=pytest.mark.slow),  # one worker has no pair
-        pytest.param("idcm", 4, marks=pytest.mark.slow),  # an auxiliary loss
+        pytest.param("firstp", 1, marks=pytest.mark.long),  # one worker has no pair
+        pytest.param("idcm", 4, marks=pytest.mark.long),  # an auxiliary loss
     ],
 )
 def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batch_size):
@@ -213,7 +213,7 @@ print(json.dumps([names, told(whole), told(resumed)]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("patience", [0, 1])
+@pytest.mark.parametrize("patience", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_two_workers_resume_from_the_checkpoint_of_one(small_trial, tmp_path, patience):
     config = small_trial.override(
         {

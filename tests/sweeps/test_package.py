@@ -158,6 +158,7 @@ def run_sweep(storage: Path, collection: Path, backbone: Path, sweep=EXPERIMENT)
     assert run(sweep, words, doc=None) == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_sweep_is_reported_on_and_planned_from_where_nothing_trains(storage):
     folder = str(storage / EXPERIMENT.name / "woods")

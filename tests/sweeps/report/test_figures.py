@@ -143,6 +143,7 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
     assert "learning.svg" not in left and "learning.png" not in left and "note.txt" in left
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_same_bytes_come_from_one_and_from_eight_threads(tmp_path: Path) -> None:
     fates = {(2, 1): "collapsed"}

@@ -59,6 +59,7 @@ sys.exit(serve(sys.argv[1], sys.argv[2]))
 """
 
 
+@pytest.mark.long
 def test_serve_prints_links_that_answer_and_ends_its_server(tmp_path, uri):
     sweep = MadeSweep(tmp_path)
     sweep.whole("c1-seed1")

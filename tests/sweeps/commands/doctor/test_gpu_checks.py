@@ -99,6 +99,7 @@ packed._Product.backward = staticmethod(lost_residual)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("paths", "code"), [("", 1), ("usual", 1), ("off", 0)])
 def test_a_fault_of_flat_rows_is_found_and_vanishes_without_fast_paths(paths, code, tmp_path):
@@ -125,6 +126,7 @@ def checked(tmp_path, on, **environment):
     return done.returncode, done.stdout, blocks
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the fake device needs g++")
 def test_the_doctor_runs_to_its_end_on_the_fake_device(tmp_path):
