@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rank_core.errors import BadInput, unknown
-from rank_core.seeding import generator
 from rank_core.stats.compare import Slot, baseline_of
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import Floats, check_probability
@@ -94,31 +93,6 @@ class GainInterval:
     gain: float
     low: float
     high: float
-
-
-def gain_weights(matrix: ScoreMatrix, *, paired_seeds: bool = False) -> CrossedWeights:
-    """The replicates all gains of a sweep share, the same in every process."""
-    return crossed_weights(
-        matrix,
-        rng=generator(0, "relative gains"),
-        num_replicates=NUM_REPLICATES,
-        paired_seeds=paired_seeds,
-        stretched=True,
-    )
-
-
-def gain_intervals(
-    matrix: ScoreMatrix,
-    *,
-    baseline: Slot,
-    df: Mapping[str, float],
-    weights: CrossedWeights,
-    level: float = 0.95,
-) -> dict[str, GainInterval]:
-    """{system: gain over its baseline} for every system in `df`, its degrees of freedom in `both`.
-    Systems whose df is NaN (one seed on a side) or whose baseline is not above 0 are excluded."""
-    gains = average_gains([matrix], baseline=baseline, df=df, weights=[weights], level=level)
-    return {system: gain for system, gain in gains.items() if not math.isnan(gain.low)}
 
 
 def average_gains(

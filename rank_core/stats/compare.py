@@ -394,33 +394,6 @@ def baseline_of(cell: str, slot: Slot) -> str | None:
     return None if baseline == cell else baseline
 
 
-def of_system(
-    comparisons: ByLetter, system: str
-) -> tuple[Comparison | None, tuple[Comparison, ...]]:
-    """A system's comparison in the first slot, if it has one, and those in all later slots. They
-    are `comparison` and `others` of a `ResultCell`, for comparisons of one measure."""
-    first, *later = [
-        next((c for c in slot if c.system == system), None) for slot in comparisons.values()
-    ] or [None]
-    return first, tuple(comparison for comparison in later if comparison is not None)
-
-
-def by_slot(
-    cell: str, comparisons: Sequence[Comparison], slots: Sequence[Slot]
-) -> tuple[Comparison | None, ...]:
-    """The comparison of every slot, or None, for one cell whose comparisons are in slot order. Two
-    slots may have the same baseline in this row: the first gets the first comparison."""
-    remaining = list(comparisons)
-    of_slots: list[Comparison | None] = []
-    for slot in slots:
-        baseline = baseline_of(cell, slot)
-        comparison = next((c for c in remaining if c.baseline == baseline), None)
-        if comparison is not None:
-            remaining.remove(comparison)
-        of_slots.append(comparison)
-    return tuple(of_slots)
-
-
 def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
     """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
 

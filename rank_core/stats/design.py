@@ -45,12 +45,6 @@ class Variances:
             if not (math.isfinite(value) and value >= 0):
                 raise BadInput(f"{name} >= 0 must hold, got {name}={value}")
 
-    def pairing(self, correlation: float) -> "Variances":
-        """Those of paired seeds where the means of paired runs have this correlation."""
-        if not -1 <= correlation <= 1:
-            raise BadInput(f"-1 <= correlation <= 1 must hold, got {correlation}")
-        return replace(self, seed=self.seed * math.sqrt(1 - correlation), paired=True)
-
 
 @dataclass(frozen=True)
 class Goal:

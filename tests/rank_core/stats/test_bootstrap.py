@@ -12,8 +12,6 @@ from rank_core.seeding import generator
 from rank_core.stats.bootstrap import (
     average_gains,
     crossed_weights,
-    gain_intervals,
-    gain_weights,
     rank_stability,
     replicated_means,
     reversal,
@@ -33,9 +31,8 @@ def test_the_interval_agrees_with_that_of_the_difference_over_the_baseline() -> 
     """For a well-known baseline the gain is the difference in another unit."""
     matrix = _matrix()
     test = scope_test(matrix.scores["c"], matrix.scores["a"])
-    found = gain_intervals(
-        matrix, baseline="a", df={"c": test.df_both}, weights=gain_weights(matrix)
-    )["c"]
+    weights = [_own_weights(matrix, 0)]
+    found = average_gains([matrix], baseline="a", df={"c": test.df_both}, weights=weights)["c"]
     base = matrix.scores["a"].mean()
     low, high = confidence_interval(test)
     assert found.gain == pytest.approx(test.delta / base)
@@ -49,11 +46,10 @@ def test_a_baseline_that_is_zero_on_all_queries_but_one_has_no_interval_and_no_w
     for cell in ("a", "b"):
         matrix.scores[cell] = np.zeros_like(matrix.scores[cell])
         matrix.scores[cell][:, 0] = 0.5
-    weights = gain_weights(matrix)
-    found = average_gains([matrix], baseline="a", df={"b": 5.0, "c": 5.0}, weights=[weights])
+    weights = [_own_weights(matrix, 0)]
+    found = average_gains([matrix], baseline="a", df={"b": 5.0, "c": 5.0}, weights=weights)
     assert all(np.isnan([one.low, one.high]).all() for one in found.values())
     assert found["b"].gain == 0 and found["c"].gain > 0
-    assert gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=weights) == {}
 
 
 def _own_weights(matrix: ScoreMatrix, seed: int):
@@ -76,13 +72,13 @@ def test_an_average_gain_is_the_unweighted_mean_of_the_columns() -> None:
 
 def test_every_system_gains_over_its_own_baseline() -> None:
     matrix = _matrix()
-    weights = gain_weights(matrix)
-    own = gain_intervals(
-        matrix, baseline={"b": "a", "c": "b"}, df={"a": 5.0, "b": 5.0, "c": 5.0}, weights=weights
+    weights = [_own_weights(matrix, 0)]
+    own = average_gains(
+        [matrix], baseline={"b": "a", "c": "b"}, df={"a": 5.0, "b": 5.0, "c": 5.0}, weights=weights
     )
     assert set(own) == {"b", "c"}
     assert own["c"].gain == pytest.approx(matrix.scores["c"].mean() / matrix.scores["b"].mean() - 1)
-    same = gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=weights)
+    same = average_gains([matrix], baseline="a", df={"b": 5.0}, weights=weights)
     assert own["b"] == same["b"]
 
 

@@ -7,11 +7,9 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.compare import (
-    by_slot,
     compare,
     compare_with,
     letter,
-    of_system,
     predicted_false_positive_rate,
 )
 from rank_core.stats.multiplicity import holm
@@ -94,14 +92,15 @@ SLOTS = ("bert_firstp", OWN)
 MATRIX = drawn(EFFECTS)
 
 
-def letters(found, slots=SLOTS):
-    """The letters of every cell."""
+def letters(found):
+    """The letters of every cell, those of a slot at its place."""
 
-    def of(cell):
-        first, others = of_system(found, cell)
-        return by_slot(cell, [one for one in (first, *others) if one is not None], slots)
+    def of(cell, slot):
+        return next((one for one in found[slot] if one.system == cell), None)
 
-    return ["".join(letter(one, n, 0.05) for n, one in enumerate(of(cell))) for cell in EFFECTS]
+    return [
+        "".join(letter(of(cell, slot), n, 0.05) for n, slot in enumerate(found)) for cell in EFFECTS
+    ]
 
 
 def test_every_slot_is_a_family_of_its_own():
@@ -120,7 +119,7 @@ def test_every_slot_is_a_family_of_its_own():
 def test_letters_stand_for_slots_and_losses_are_marked():
     found = compare_with(MATRIX, baselines=SLOTS)
     assert letters(found) == ["", "AB", "A", "AB↓"]
-    assert letters(dict(reversed(found.items())), SLOTS[::-1]) == ["", "AB", "B", "A↓B"]
+    assert letters(dict(reversed(found.items()))) == ["", "AB", "B", "A↓B"]
 
 
 def test_a_letter_is_small_where_only_the_queries_carry_it():
@@ -128,15 +127,6 @@ def test_a_letter_is_small_where_only_the_queries_carry_it():
     # Seeds of MaxP that scatter by a tenth: the gain is there on every query, but not every time.
     noisy.scores["bert_maxp"][:] += np.array([[-0.1], [0.0], [0.1]])
     assert letters(compare_with(noisy, baselines=SLOTS))[1] == "ab"
-
-
-def test_one_baseline_in_two_slots_keeps_two_comparisons():
-    found = compare_with(MATRIX, baselines=SLOTS)
-    first, others = of_system(found, "bert_maxp")
-    assert first.baseline == others[0].baseline and first.family_size == 3
-    assert by_slot("bert_maxp", (first, *others), SLOTS) == (first, others[0])
-    assert of_system(found, "bert_firstp") == (None, ())
-    assert by_slot("electra_firstp", of_system(found, "electra_firstp")[:1], SLOTS)[1] is None
 
 
 def test_a_cell_that_is_its_own_baseline_is_left_out():

@@ -49,7 +49,7 @@ def test_the_power_of_a_plan_is_that_of_drawn_sweeps(collection, num_queries, se
     V_e = 2 / sides * plan.residual**2 / (Q * S)
     V_s = 2 / sides * (1 - (correlation or 0)) * seed**2 / S
     if sides == 1:
-        plan = plan.pairing(correlation)
+        plan = replace(plan, seed=seed * math.sqrt(1 - correlation), paired=True)
     V_q = plan.difference**2 / Q + sides * V_e
     delta = planned_detectable(plan, num_seeds=S, num_queries=Q)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rank_core.seeding import generator
-from rank_core.stats.bootstrap import gain_intervals, gain_weights
+from rank_core.stats.bootstrap import average_gains, crossed_weights
 from rank_core.stats.compare import compare_pairs
 from rank_core.stats.factors import factor_tests
 from rank_core.stats.matrix import ScoreMatrix
@@ -58,8 +58,8 @@ def test_what_differs_by_rounding_does_not_differ(twin, scale):
             parts = sweep_components(matrix, baseline="1/1")
             assert parts.difference.sd < 1e-12 * scale and (seed_sd or parts.seed.high == 0)
             df = {one.system: one.df_both for one in compared}
-            weights = gain_weights(matrix)
-            found = gain_intervals(matrix, baseline="1/1", df=df, weights=weights)
+            weights = [crossed_weights(matrix, rng=generator(0, "gains"), stretched=True)]
+            found = average_gains([matrix], baseline="1/1", df=df, weights=weights)
             assert all(abs(one.gain) < 1e-12 for one in found.values())
 
 
