@@ -59,7 +59,7 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     if compact:
         return " ".join(sentences)
     level, base = level_text(alpha), analysis.slots[0]
-    label = analysis.sweep.label(base) if isinstance(base, str) else "the system's own baseline"
+    label = analysis.sweep.label(str(base))
     tested = f"; its {level} interval and p are those of the test with both effects random"
     sentences.append(f"Δ is the difference from {label}{tested * decided}.")
     shown = [pair for row in rows if (pair := row.test(first))]

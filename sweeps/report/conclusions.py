@@ -29,8 +29,6 @@ _ROUNDING = 1e-9
 def conclusions(analysis: Analysis) -> list[str]:
     """The best with what cannot be told from it and its place beside the first stage, the verdict,
     the choice on dev, how sure it is, how the systems were chosen, what was lost: at most six."""
-    if not analysis.sweep.baseline:  # each system has its own
-        return list(filter(None, [not_distinguishable(analysis), certainty(analysis)]))
     if analysis.sweep.serving:
         return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
     chosen = [confirmation(analysis) or winner(analysis), below_first_stage(analysis)]

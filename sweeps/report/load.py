@@ -155,8 +155,8 @@ class Sweep:
 
     @property
     def baseline(self) -> str:
-        """The cell that all others are compared with; "" where each has a baseline of its own."""
-        return self.slots[0] if isinstance(self.slots[0], str) else ""
+        """The cell that all others are compared with."""
+        return str(self.slots[0])
 
     @property
     def smoke_test(self) -> bool:

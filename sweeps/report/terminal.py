@@ -111,7 +111,7 @@ def legend(analysis: Analysis) -> str:
     """The letters and marks of a table; "" where it has none."""
     sweep, compared = analysis.sweep, [*analysis.comparisons, *analysis.interpolated_comparisons]
     marks = "".join(letter(c, 0, sweep.alpha) for c in (*compared, *analysis.further))
-    baseline = sweep.label(sweep.baseline) if sweep.baseline else "its own baseline"
+    baseline = sweep.label(sweep.baseline)
     baseline = f"system {baseline}" if len(baseline) == 1 else baseline  # itself called A
     different = f"significantly different from {baseline}"
     words = [f"A: {different}"] if "A" in marks else []

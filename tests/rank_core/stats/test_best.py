@@ -132,7 +132,7 @@ def test_paired_runs_need_the_same_seeds():
         best_set(other, paired_seeds=True)
 
 
-@pytest.mark.parametrize("bad", [{"alpha": 0.5}, {"alpha": 0}, {"method": "none"}])
+@pytest.mark.parametrize("bad", [{"alpha": 1.0}, {"alpha": 0}, {"method": "none"}])
 def test_bad_settings_are_refused(bad):
     with pytest.raises(BadInput):
         best_set(MATRIX, **bad)
