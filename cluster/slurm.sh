@@ -84,7 +84,7 @@ echo "$seen"
 # The batch script runs on the first node. Ports follow the job's number or are free ones, because other
 # users may run Ray on the same machines; a token of this job keeps them out.
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-port=$((20000 + 3 * (SLURM_JOB_ID % 10000)))
+port=$((20000 + 3 * (SLURM_JOB_ID % 4200))) # below the ports that Linux gives to connections
 host=${RANKSWEEP_HOST:-$("$python" -c 'import ray; print(ray.util.get_node_ip_address())')}
 address=$host:$port
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')

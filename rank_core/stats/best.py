@@ -90,6 +90,7 @@ def best_set(
     rivals = {cell: judged[rival_K[judged.index(first)]] for cell, first in first_of.items()}
     mean = {cell: float(matrix.scores[cell].mean()) for cell in first_of}
     ordered = sorted(first_of, key=lambda cell: -round(mean[cell] / (rivalry.scale or 1.0), 12))
+    p[ordered[0]] = 1.0  # whatever rounding makes of equal means
     return BestSet(
         measure=matrix.measure,
         alpha=alpha,
@@ -103,10 +104,10 @@ def best_set(
 
 
 def _representatives(matrix: ScoreMatrix, untested: Collection[str]) -> dict[str, str]:
-    """{system: the first one with the same scores}."""
+    """{system: the first one with the same runs, in any order}."""
     first: dict[tuple[int, bytes], str] = {}
     keys = {
-        cell: (len(scores), np.sort(scores, axis=0).tobytes())
+        cell: (len(scores), scores[np.lexsort(scores.T)].tobytes())
         for cell, scores in matrix.scores.items()
         if cell not in untested
     }
@@ -155,6 +156,11 @@ class _Rivalry:
         """The largest score, whose rounding is no difference."""
         return max(float(np.abs(self.matrix.scores[cell]).max()) for cell in self.cells)
 
+    @property
+    def pooled(self) -> bool:
+        """Whether there are moderated tests."""
+        return not self.paired_seeds and int(np.isfinite(self.seeds).sum()) >= LEAST_POOL_MAX_T
+
     def leaving(self, method: str) -> tuple[Floats, list[int]]:
         """(the p of every system, the rival that decides it)."""
         own_KK, moderated_KK, error_KK = self._one_sided()
@@ -168,10 +174,9 @@ class _Rivalry:
             others = others[np.lexsort((own_KK[i, others], moderated_KK[i, others]))]
             own, moderated = own_KK[i, others], moderated_KK[i, others]
             baseline = [int(one) for one in np.flatnonzero(trained == i)]
-            pooled = not np.isnan(moderated).all()
             agree = (
                 method == MAX_T
-                and pooled
+                and self.pooled
                 and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
             )
             R_JJ = self._correlation(i, others, error_KK[i, others])
@@ -208,14 +213,14 @@ class _Rivalry:
         )
         trained = np.isfinite(self.seeds)
         moderated_KK = np.full(shape, math.nan)
-        if trained.sum() >= LEAST_POOL_MAX_T and not self.paired_seeds:
+        if self.pooled:
             S = self.seeds[trained]
             prior = fitted_prior(S * self.parts[trained, 0], S - 1)
             sides = list(zip(V_s, V_e, own, strict=True))
             moderated_KK = moderated_p(delta_KK, V_q, Q, sides, prior)
         few = np.minimum(*own) < LEAST_SEEDS
         one_sided = [
-            np.where(few, 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
+            np.where(few & ~np.isnan(p), 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
             for p in (found.p_both, moderated_KK)
         ]
         return one_sided[0], one_sided[1], np.asarray(found.se_both)

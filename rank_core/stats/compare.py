@@ -149,12 +149,14 @@ def compare_pairs(
         paired_seeds=paired_seeds,
         deterministic=deterministic,
     )
-    both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
+    both_KK = queries_KK = np.eye(len(pairs))
+    if correction == MAX_T:
+        both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
+        queries_KK = correlations(matrix, pairs, tests, scope="queries")
     own_K = np.array([test.p_both for test in tests])
     family = Family(own_K, moderated.p_K, both_KK, moderated.agree)
     both_K = family.adjusted(correction)
     levels = family.levels(alpha, correction)
-    queries_KK = correlations(matrix, pairs, tests, scope="queries")
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
     tested = sum(not math.isnan(test.p_both) for test in tests)
     return [

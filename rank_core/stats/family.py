@@ -73,7 +73,8 @@ def correlations(
 ) -> Floats:
     """The correlations of the mean differences of all pairs, (K, K): the covariance of their
     queries and the seed variance of the systems that two pairs share. Seeds of paired tests count
-    as independent, which never makes a corrected p smaller. Rows of pairs without a variance are 0.
+    as independent, which hardly ever makes a corrected p smaller. Rows of pairs without a variance
+    are 0.
     """
     mean_Q = {
         cell: matrix.scores[cell].mean(axis=0) for cell in {c for pair in pairs for c in pair}

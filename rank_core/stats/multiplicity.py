@@ -64,6 +64,9 @@ def _step_down(p_K: Floats, R_KK: Floats) -> Floats:
     adjusted, largest = np.empty(len(p_K)), 0.0
     order = np.argsort(p_K, kind="stable")
     for step, k in enumerate(order):
+        if largest == 1:
+            adjusted[order[step:]] = 1.0
+            break
         left = order[step:]
         # A comparison without any variance cannot err: its p is 0 or 1, whatever the family.
         counted = left[np.diagonal(R_KK)[left] > 0]
@@ -94,7 +97,8 @@ def effective_number(
     z_FNK += np.swapaxes(R_FKK[..., one_N], -1, -2) * gap_FN[..., None]
     reached_FNK = (np.abs(z_FNK) if two_sided else z_FNK) >= -special.ndtri(tail_F)[..., None, None]
     reached_FNK[..., np.arange(num_draws), one_N] = True
-    return np.asarray(K * (1 / reached_FNK.sum(axis=-1)).mean(axis=-1))
+    # A mean of K equal parts may be rounded to less than 1 / K.
+    return np.clip(K * (1 / reached_FNK.sum(axis=-1)).mean(axis=-1), 1.0, K)
 
 
 @lru_cache(maxsize=32)

@@ -64,7 +64,7 @@ def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
 
 def _allocate_moments(optimizer: torch.optim.AdamW) -> None:
     """Allocates the optimizer's state before its first step: a failing first step could not be
-    repeated, and micro-batches are measured in the memory that is left. Raises `OutOfMemory`."""
+    repeated. Raises `OutOfMemory`."""
     try:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             optimizer.state[parameter] = {

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -226,6 +227,9 @@ def unpack(path: Path, folder: Path) -> None:
         with ZipFile(path) as archive:
             if not all(archive.namelist()):
                 raise BadZipFile("a file in it has no name")
+            size = sum(entry.file_size for entry in archive.infolist())
+            if size > (free := shutil.disk_usage(folder).free):
+                raise BadInput(f"{path}: unpacks to {size:,} bytes, and {free:,} are free")
             archive.extractall(folder)
     except (OSError, BadZipFile, zlib.error, NotImplementedError, ValueError) as error:
         raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {error}") from None

@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
         given.delta,
         alpha=sweep.alpha if given.alpha is None else given.alpha,
         power=given.power,
-        family_size=given.family or _family(sweep, baseline),
+        family_size=_family(sweep, baseline) if given.family is None else given.family,
     )
     planned = plan(
         sweep,

@@ -43,6 +43,8 @@ def main(argv: Sequence[str]) -> int:
     qrels, queries = _judged(given.qrels, given.queries, fields)
     texts = given.test if (given.test or "").startswith("ir:") else given.queries
     of_test, test = _judged(given.test, texts, fields) if given.test else ({}, {})
+    if given.test and not test:
+        raise BadInput(f"--test {given.test} judges no query")
     if shared := qrels.keys() & of_test.keys():
         raise BadInput(f"--test judges query {min(shared)!r}, which --qrels judges as well")
     parts = divided(queries, _shares(given), given.salt) | ({"test": list(test)} if test else {})

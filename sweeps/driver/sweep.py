@@ -138,12 +138,15 @@ def _drive(
     known = Known(plan, records, options)
     search = make_search(plan, known.status, records)
     known.look(search.plan)
+    search.begin()
     budget = limit_to_budget(search, options, known.states)
     _print_plan(search, known)
     experiment = experiment_id(options.experiment_prefix, records.sweep, records.identity)
     _describe(search, argv, options, budget=budget, experiment=experiment)
     with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
         _launch(search, known, mlflow, options)
+        for name in known.damaged:  # the report needs sound files or none
+            records.drop_damaged(name)
         states = _ended(search, known, options)
         held_back = note_held_back(search)
         report = _results(search.plan, records)
@@ -230,7 +233,7 @@ class Known:
     damaged one, or one that lacks a file which this command needs, runs again."""
 
     def __init__(self, plan: Plan, records: Records, options: Options) -> None:
-        self.records, self.states = records, dict[str, State]()
+        self.records, self.states, self.damaged = records, dict[str, State](), list[str]()
         quota = int(options.weights_gib * GIBIBYTE)
         self.weights = KeptWeights(records, plan.base.evaluation.measures[0], quota)
         self._stops = plan.search.kind.stops
@@ -250,6 +253,7 @@ class Known:
             if damage := self.records.damage(state, thorough=True):
                 say(f"warning: {name} is damaged ({damage}): it runs again")
                 state = replace(state, status=TrialStatus.PLANNED, facts={})
+                self.damaged.append(name)
             self.states[name] = state
 
     def status(self, trial: Trial) -> str | None:

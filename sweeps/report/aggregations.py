@@ -297,6 +297,7 @@ def _measured(
     tests = compare_pairs(
         matrix,
         [("best", name) for name in tables if name not in ("best", *same)],
+        correction=sweep.correction,
         alpha=sweep.alpha,
         deterministic=[*tables],
     )

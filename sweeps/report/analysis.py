@@ -179,7 +179,7 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
         else {cell: base for cell, base in slot.items() if {cell, base} <= set(scored)}
         for slot in sweep.slots
     )
-    if isinstance(first, str) and first not in scored:
+    if first not in scored:
         return ()
     return (first, *(slot for slot in further if slot))
 
@@ -317,8 +317,6 @@ def _rows(
     same = {
         one.cell: sweep.label(one.identical_to) for one in sweep.interpolated if one.identical_to
     }
-    first = sweep.slots[0]
-    baselines = [first] if isinstance(first, str) else list(first.values())
 
     def tested(row: CellSummary) -> CellSummary:
         name = row.cell.cell
@@ -330,7 +328,7 @@ def _rows(
         }
         return replace(
             row,
-            is_baseline=name in baselines,
+            is_baseline=name == sweep.baseline,
             same_as=same.get(name, ""),
             tests=tests,
             average_gain=average.get(name),

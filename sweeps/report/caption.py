@@ -7,7 +7,7 @@ from string import ascii_lowercase
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import Comparison
 from rank_core.stats.design import worst_familywise_error
-from rank_core.stats.multiplicity import CORRECTION_NAMES
+from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import (
@@ -108,8 +108,8 @@ def notes(analysis: Analysis) -> list[str]:
 
 
 def not_distinguishable(analysis: Analysis) -> str:
-    """The system with the highest mean on the primary measure, and those not distinguishable from
-    it; "" where fewer than two systems can be judged."""
+    """The system with the highest mean on the primary measure, those not distinguishable from it,
+    and those that cannot be judged; "" where fewer than two systems can be."""
     sweep, found = analysis.sweep, analysis.best_set
     if found is None:
         return ""
@@ -118,12 +118,17 @@ def not_distinguishable(analysis: Analysis) -> str:
     count = len(found.members) + len(found.left)
     text = f"Best on {where}: {sweep.label(found.best)}"
     if not found.others:
-        return f"{text}; all {count - 1} others can be told from it." if count > 2 else f"{text}."
-    if not found.left:
+        text += f"; all {count - 1} others can be told from it" * (count > 2)
+    elif not found.left:
         whole = "the other one" if count == 2 else f"any of the other {count - 1}"
-        return f"{text}; it cannot be told from {whole}."
-    names = names_text([sweep.label(system) for system in found.others])
-    return f"{text}; not distinguishable from it: {names} (of {count} systems)."
+        text += f"; it cannot be told from {whole}"
+    else:
+        names = names_text([sweep.label(system) for system in found.others])
+        text += f"; not distinguishable from it: {names} (of {count} systems)"
+    if found.untested:
+        names = names_text([sweep.label(system) for system in found.untested])
+        text += f". Not judged, with one training run: {names}"
+    return f"{text}."
 
 
 def reservations(analysis: Analysis) -> list[str]:
@@ -157,10 +162,13 @@ def _few_seeds(analysis: Analysis) -> str:
             "variance p < .05 happens by chance in up to 10% of cases."
         )
     if any(not math.isnan(pair.p_moderated) for pair in decided):
+        rule = "the larger p of both tests counts"
+        if decided[0].correction == MAX_T:
+            rule = "where they agree that test carries max-t, elsewhere Holm corrects the larger p"
         return (
-            "With so many trained systems p also uses seed variances moderated over all of them "
-            "(Smyth 2004); seeds of two kinds, such as some that collapse, on one side alone raise "
-            "its familywise error."
+            "With so many trained systems p also uses the test with seed variances moderated over "
+            f"all of them (Smyth 2004): {rule}. Seeds of two kinds on one side alone, such as some "
+            "that collapse, raise the familywise error."
         )
     size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)

@@ -224,5 +224,5 @@ def search_class(name: str) -> type[Search]:
 
 
 def make_search(plan: Plan, known: StatusOf, records: Records) -> Search:
-    """The search of a plan, with its first decision; proposals become part of its plan."""
-    return search_class(plan.search.name)(plan, known, records).begin()
+    """The search of a plan; earlier proposals are part of its plan."""
+    return search_class(plan.search.name)(plan, known, records)

@@ -240,15 +240,11 @@ class Records:
     def begin(self, name: str) -> int:
         """Records that an attempt begins; returns its number among those of this sweep. A damaged
         result no longer counts from here on."""
-        listed = self.listed([name])
-        self._bring(listed)
-        self._results.pop(name, None)
-        files, state = listed[name], self._state(name, listed[name])
-        lapsed = [PROGRESS] + [RESULT] * bool(self.damage(state, thorough=True))
-        for file in lapsed:
-            if file in files:
-                self.storage.remove(f"{TRIALS}/{name}/{file}")
-        taken = sum(map(_is_attempt, files))
+        self.drop_damaged(name)
+        state = self.state(name)
+        if PROGRESS in state.files:
+            self.storage.remove(f"{TRIALS}/{name}/{PROGRESS}")
+        taken = sum(map(_is_attempt, state.files))
         for number in count(taken + 1):
             attempt = Attempt(attempt=number, sweep=self.sweep, command=self.command, begun=_now())
             path = f"{TRIALS}/{name}/attempt-{number}.json"
@@ -256,6 +252,22 @@ class Records:
                 break
         self._open[name] = path, attempt
         return len(state.attempts) + 1
+
+    def drop_damaged(self, name: str) -> None:
+        """Removes what a trial has published, `result.json` first, if it is damaged."""
+        state = self.state(name)
+        if not self.damage(state, thorough=True):
+            return
+        state = self.state(name)  # another command may just have published it
+        if not self.damage(state, thorough=True):
+            return
+        with suppress(DamagedTrial):  # without `result.json` no other file is known
+            for file in self.result(name).files.keys() - state.files.keys():
+                self.storage.remove_folder(f"{TRIALS}/{name}/{file}")  # in the place of a file
+        own = {file for file in state.files if not _is_attempt(file)}
+        for file in sorted(own, key=lambda file: file != RESULT):
+            self.storage.remove(f"{TRIALS}/{name}/{file}")
+        self._results.pop(name, None)
 
     def end(self, name: str, status: str, **facts: Any) -> None:
         """Records the end of the attempt that began last here, with its kind, reason, host, node
@@ -290,9 +302,8 @@ class Records:
             if not lacking and not self.damage(state, thorough=False):
                 return self.result(name)
         gone = {RESULT} & state.files.keys()
-        if not (state.status.used and _same_values(result, self.result(name))):
-            earlier = {file for file in state.files if not _is_attempt(file) and file != PROGRESS}
-            gone |= earlier - result.files.keys()
+        if state.status.used and not _same_values(result, self.result(name)):
+            gone |= self.result(name).files.keys() - result.files.keys()
         for file in sorted(gone, key=lambda file: file != RESULT):
             self.storage.remove(f"{TRIALS}/{name}/{file}")
         for file in result.files:

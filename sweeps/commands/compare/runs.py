@@ -126,6 +126,7 @@ def compare_runs(
     `ties` is one of `TIES`; `command` is stored with the results; `sweeps.compare` describes the
     other options.
     """
+    _check_separate(systems)
     by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
     names = [*by_system]
     if len(names) < 2:
@@ -222,6 +223,21 @@ def _question(names: Sequence[str], baseline: str) -> str:
     if len(others) == 1:
         return f"Is {others[0]} better than {baseline}?"
     return f"Which systems are better than {baseline}?"
+
+
+def _check_separate(systems: Systems) -> None:
+    """A file is one run of one system; equal contents of two systems are a finding, with p = 1."""
+    owner: dict[tuple[str, str], str] = {}
+    for system, runs in systems.items():
+        for run in runs:
+            for name, source in (run if isinstance(run, Mapping) else {"": run}).items():
+                if isinstance(source, str | Path):
+                    first = owner.setdefault((name, str(Path(source).absolute())), system)
+                    if first != system:
+                        raise BadInput(
+                            f"{first} and {system} both contain {source}: a copy is not another "
+                            "training run"
+                        )
 
 
 def _loaded(system: str, sources: Sequence[RunSource], tracking_uri: str | None) -> list[SystemRun]:

@@ -145,3 +145,26 @@ def test_the_truly_best_is_inside_as_often_as_said():
         for seed in range(100)
     ]
     assert np.mean(stays) > 0.95 - 3 * stats.binom.std(100, 0.05) / 100
+
+
+def test_a_system_of_two_runs_does_not_keep_the_others_inside():
+    matrix = drawn({"high": 0.3, "low": 0.0, "two": -0.01}, S=3)
+    matrix.scores["two"] = matrix.scores["two"][:2]
+    seeds = {**matrix.seeds, "two": matrix.seeds["two"][:2]}
+    found = best_set(dataclasses.replace(matrix, seeds=seeds))
+    assert found.members == ("high", "two") and found.left == ("low",)
+
+
+def test_the_best_by_less_than_rounding_is_inside():
+    score_Q = np.linspace(0.1, 0.9, 40)
+    for step in (1e-14, 3e-14, 1e-13):
+        scores = {"a": score_Q[None], "b": score_Q[None] + step}
+        matrix = dataclasses.replace(
+            MATRIX,
+            cells=("a", "b"),
+            query_ids=tuple(map(str, range(40))),
+            seeds={"a": (1,), "b": (1,)},
+            scores=scores,
+        )
+        found = best_set(matrix, deterministic=["a", "b"])
+        assert found.best in found.members

@@ -169,3 +169,10 @@ def test_seed_variances_agree_by_bartlett_s_test_and_that_of_the_baseline():
     assert not seeds_agree([1.0] * 17 + [4.5], np.full(18, 2.0), [17])
     assert seeds_agree(np.zeros(4), np.full(4, 2.0))
     assert not seeds_agree([0.0, 1, 1, 1], np.full(4, 2.0))
+
+
+@pytest.mark.parametrize("K", [2, 3, 6, 7, 12])
+def test_copies_of_one_comparison_need_no_correction(K):
+    everywhere = np.ones((K, K))
+    assert family_level(0.05, everywhere) == pytest.approx(0.05, rel=1e-3)
+    assert effective_number(0.05, everywhere) == pytest.approx(1, rel=1e-3)

@@ -71,7 +71,7 @@ class Player:
         def known(trial: Trial) -> str | None:
             return self.status(trial.name)
 
-        return make_search(self.plan, known, self.records)
+        return make_search(self.plan, known, self.records).begin()
 
     def play(self, *, slots: int = 1, order: int = 0, ends: int = 10_000) -> Search:
         """Until the search is over, or a driver is killed after some ends."""

@@ -248,6 +248,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         (["a={0}/none.*.run", "{0}/maxp.2.run"], "none.*.run"),
         (["a={0}/maxp.1.run,{0}/maxp.1.run", "b={0}/maxp.3.run"], "maxp.1.run"),
         (["a={0}/maxp.1.run,{1}/copy.run", "b={0}/sump.1.run"], "copy.run"),
+        (["a={0}/maxp.*.run", "b={0}/maxp.3.run"], "a and b"),
         (["--measures", "AP", "a={0}/maxp.*.run"], "two systems"),
         (["{0}/maxp.*.run", "--baseline", "maxp.1", "--baseline", "maxp.1"], "--baseline"),
         (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "baseline"),
