@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.stats.family import scaled
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import LEAST_POOL_MAX_T, fitted_prior, moderated_p, seeds_agree
-from rank_core.stats.multiplicity import MAX_T, effective_number
+from rank_core.stats.multiplicity import effective_number
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
     ROUNDING,
@@ -31,9 +31,6 @@ from rank_core.stats.scopes import (
     infer,
     seed_variances,
 )
-
-BONFERRONI = "bonferroni"
-METHODS = (MAX_T, BONFERRONI)
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,6 @@ def best_set(
     matrix: ScoreMatrix,
     *,
     alpha: float = 0.05,
-    method: str = MAX_T,
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
 ) -> BestSet:
@@ -75,8 +71,6 @@ def best_set(
     """
     if not 0 < alpha < 1:
         raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
     untested = tuple(
         cell for cell in matrix.cells if len(matrix.scores[cell]) == 1 and cell not in deterministic
     )
@@ -85,7 +79,7 @@ def best_set(
     if not judged:
         raise BadInput("the best needs a system with two runs or more, or a deterministic one")
     rivalry = _Rivalry(matrix, judged, frozenset(deterministic), paired_seeds)
-    p_K, rival_K = rivalry.leaving(method)
+    p_K, rival_K = rivalry.leaving()
     p = {cell: float(p_K[judged.index(first)]) for cell, first in first_of.items()}
     rivals = {cell: judged[rival_K[judged.index(first)]] for cell, first in first_of.items()}
     mean = {cell: float(matrix.scores[cell].mean()) for cell in first_of}
@@ -161,7 +155,7 @@ class _Rivalry:
         """Whether there are moderated tests."""
         return not self.paired_seeds and int(np.isfinite(self.seeds).sum()) >= LEAST_POOL_MAX_T
 
-    def leaving(self, method: str) -> tuple[Floats, list[int]]:
+    def leaving(self) -> tuple[Floats, list[int]]:
         """(the p of every system, the rival that decides it)."""
         own_KK, moderated_KK, error_KK = self._one_sided()
         K = len(self.cells)
@@ -174,12 +168,8 @@ class _Rivalry:
             others = others[np.lexsort((own_KK[i, others], moderated_KK[i, others]))]
             own, moderated = own_KK[i, others], moderated_KK[i, others]
             baseline = [int(one) for one in np.flatnonzero(trained == i)]
-            agree = (
-                method == MAX_T
-                and self.pooled
-                and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
-            )
-            R_JJ = self._correlation(i, others, error_KK[i, others])
+            agree = self.pooled and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
+            R_JJ = self._correlation(i, others, error_KK[i, others]) if agree else None
             found, place = leaving_p(own, moderated, R_JJ, agree=agree)
             p_K[i] = found
             rivals[i] = int(others[int(place)])
@@ -248,21 +238,21 @@ class _Rivalry:
 def leaving_p(
     own_J: Floats,
     moderated_J: Floats,
-    correlation_JJ: Floats,
+    correlation_JJ: Floats | None,
     *,
     agree: Any,
     num_draws: int = 0,
 ) -> tuple[Floats, NDArray[np.intp]]:
     """(the p of a system by the one-sided p-values of its J rivals, the rival that decides).
 
-    `agree` is whether there are moderated p-values and the seed variances agree. Leading axes are
-    systems or tables of their own.
+    `agree` is whether there are moderated p-values and the seed variances agree; only then the
+    correlations of the rivals count. Leading axes are systems or tables of their own.
     """
     J = own_J.shape[-1]
     larger = np.fmax(own_J, moderated_J)
     by_both = larger.argmin(axis=-1)
     separate = np.minimum(_at(larger, by_both) * (J + 1 if J > 1 else 1), 1.0)
-    if not np.any(agree):
+    if correlation_JJ is None or not np.any(agree):
         return separate, by_both
 
     def corrected(p: Floats) -> Floats:

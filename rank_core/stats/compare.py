@@ -149,7 +149,7 @@ def compare_pairs(
         paired_seeds=paired_seeds,
         deterministic=deterministic,
     )
-    both_KK = queries_KK = np.eye(len(pairs))
+    both_KK = queries_KK = None
     if correction == MAX_T:
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
         queries_KK = correlations(matrix, pairs, tests, scope="queries")

@@ -33,7 +33,7 @@ class Family:
 
     own_K: Floats
     moderated_K: Floats
-    correlation_KK: Floats
+    correlation_KK: Floats | None  # for max-t
     agree: bool  # whether their seed variances do
 
     @property
@@ -43,7 +43,7 @@ class Family:
 
     def adjusted(self, correction: str) -> Floats:
         """The corrected p-values."""
-        if correction != MAX_T:
+        if correction != MAX_T or self.correlation_KK is None:
             return adjusted(self.larger_p, correction)
         if np.isnan(self.moderated_K).all():
             return max_t(self.own_K, self.correlation_KK)
@@ -56,10 +56,11 @@ class Family:
         differences at once."""
         num = max(int((~np.isnan(self.own_K)).sum()), 1)
         moderated = not np.isnan(self.moderated_K).all()
-        if correction != MAX_T or (moderated and not self.agree):
+        R_KK = self.correlation_KK
+        if correction != MAX_T or R_KK is None or (moderated and not self.agree):
             return alpha / num, alpha / num
         tested = np.flatnonzero(~np.isnan(self.own_K))
-        level = family_level(alpha, self.correlation_KK[np.ix_(tested, tested)])
+        level = family_level(alpha, R_KK[np.ix_(tested, tested)])
         return (alpha if moderated else level), level
 
 

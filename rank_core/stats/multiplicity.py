@@ -108,9 +108,7 @@ def _draws(K: int, num_draws: int) -> tuple[Floats, Floats]:
     return rng.normal(size=(num_draws, K)), (rng.permutation(num_draws) + 0.5) / num_draws
 
 
-def family_level(
-    alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = True, num_draws: int = 0
-) -> float:
+def family_level(alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = True) -> float:
     """The level of each comparison at which all together err with probability alpha: that of
     simultaneous intervals."""
     R_KK = np.asarray(correlation_KK, dtype=np.float64)
@@ -120,8 +118,7 @@ def family_level(
         return alpha
 
     def excess(level: float) -> float:
-        m = effective_number(level, R_KK, two_sided=two_sided, num_draws=num_draws)
-        return float(m) * level - alpha
+        return float(effective_number(level, R_KK, two_sided=two_sided)) * level - alpha
 
     return float(optimize.brentq(excess, alpha / len(counted) / 2, alpha, rtol=1e-6))
 

@@ -216,13 +216,16 @@ def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]
         system for system in sweep.interpolated if system.of in scored and not system.identical_to
     ]
     first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
+    names = [*first_stage, *(system.cell for system in derived)]
+    if not names:
+        return sweep, names
     fixed = [*first_stage, *(system.cell for system in derived if system.deterministic)]
     tables = [sweep.scores, *(system.scores for system in derived), sweep.first_stage_scores]
-    table = pd.concat([scores for scores in tables if len(scores)] or tables, ignore_index=True)
+    table = pd.concat([scores for scores in tables if len(scores)], ignore_index=True)
     whole = replace(
         sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed)
     )
-    return whole, [*first_stage, *(system.cell for system in derived)]
+    return whole, names
 
 
 def _compare_derived(

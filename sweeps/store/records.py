@@ -240,8 +240,7 @@ class Records:
     def begin(self, name: str) -> int:
         """Records that an attempt begins; returns its number among those of this sweep. A damaged
         result no longer counts from here on."""
-        self.drop_damaged(name)
-        state = self.state(name)
+        state = self.drop_damaged(name)
         if PROGRESS in state.files:
             self.storage.remove(f"{TRIALS}/{name}/{PROGRESS}")
         taken = sum(map(_is_attempt, state.files))
@@ -253,14 +252,15 @@ class Records:
         self._open[name] = path, attempt
         return len(state.attempts) + 1
 
-    def drop_damaged(self, name: str) -> None:
-        """Removes what a trial has published, `result.json` first, if it is damaged."""
+    def drop_damaged(self, name: str) -> State:
+        """Removes what a trial has published, `result.json` first, if it is damaged; returns its
+        state after it."""
         state = self.state(name)
         if not self.damage(state, thorough=True):
-            return
+            return state
         state = self.state(name)  # another command may just have published it
         if not self.damage(state, thorough=True):
-            return
+            return state
         with suppress(DamagedTrial):  # without `result.json` no other file is known
             for file in self.result(name).files.keys() - state.files.keys():
                 self.storage.remove_folder(f"{TRIALS}/{name}/{file}")  # in the place of a file
@@ -268,6 +268,7 @@ class Records:
         for file in sorted(own, key=lambda file: file != RESULT):
             self.storage.remove(f"{TRIALS}/{name}/{file}")
         self._results.pop(name, None)
+        return self.state(name)
 
     def end(self, name: str, status: str, **facts: Any) -> None:
         """Records the end of the attempt that began last here, with its kind, reason, host, node
