@@ -217,8 +217,8 @@ def strip_plot(analysis: Analysis) -> Drawing:
     spread = max(high - low, 0.01)
     ends = max(low - 0.35 * spread, min(low, 0)), high + 0.25 * spread
     first = sweep.first_stage.get(sweep.primary)
-    if analysis.baseline.num_used:
-        mean = analysis.baseline.mean(sweep.primary)
+    mean = analysis.baseline.mean(sweep.primary) if analysis.baseline.num_used else math.nan
+    if is_near := ends[0] <= mean <= ends[1]:
         axes.axvline(mean, color=INK, linewidth=1, linestyle=_DASHED)
     if first is not None:
         if ends[0] <= first <= ends[1]:
@@ -241,7 +241,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
         "strip",
         f"strip plot: {sweep.primary} of every seed of {len(rows)} systems",
         heading="Every seed",
-        caption=f"{words}; dashed: the baseline's mean.",
+        caption=words + "; dashed: the baseline's mean" * is_near + ".",
     )
 
 
