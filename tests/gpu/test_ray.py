@@ -31,7 +31,9 @@ def sweep(with_values, collection_folder, tmp_path_factory):
         command = [sys.executable, f"sweeps/{name}.py", "--smoke-test", *words]
         command += ["--collection", str(collection), "--storage", str(storage)]
         command += ["--tracking-uri", "none"]
-        quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
+        # As many trials at a time are expected as one GPU has room for.
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": first}
         done = subprocess.run(
             command,
             cwd=ROOT,

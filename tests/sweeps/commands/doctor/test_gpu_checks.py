@@ -49,7 +49,7 @@ def pretended(monkeypatch, tmp_path):
     monkeypatch.setenv("RANKSWEEP_GPU_CHECKS_ON", "cpu")
     monkeypatch.setenv("COLUMNS", "80")
 
-    def run(end, *lines):
+    def run(end, *lines, words=()):
         told = tmp_path / "told"
         told.write_text("".join(json.dumps(line) + "\n" for line in lines))
         script = tmp_path / "python"
@@ -57,7 +57,8 @@ def pretended(monkeypatch, tmp_path):
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(script))
         file = tmp_path / "checks.json"
-        return main(["doctor", "--gpu", "--json", str(file)]), json.loads(file.read_text())
+        code = main(["doctor", "--gpu", "--json", str(file), *words])
+        return code, json.loads(file.read_text())
 
     return run
 
@@ -84,10 +85,32 @@ def test_checks_that_a_dead_process_left_out_have_failed(pretended, capsys):
 
 
 def test_a_gpu_that_hangs_ends_the_checks(pretended, monkeypatch):
-    monkeypatch.setattr(gpu_checks, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(gpu_checks, "MOST_MINUTES", 0.0)
     code, told = pretended("sleep 600", {"planned": [SLOW]})
     assert code == 2
     assert "killed after" in told["checks"][0]["reason"]
+
+
+def test_what_a_check_found_is_on_disk_before_the_next_one(pretended, tmp_path):
+    file, seen = tmp_path / "checks.json", tmp_path / "seen.json"
+    later = f"for i in $(seq 100); do [ -s {file} ] && break; sleep .1; done; cp {file} {seen}"
+    pretended(later, {"planned": [CHECK, SLOW]}, CHECK | TOLD)
+    early = json.loads(seen.read_text())
+    assert (early["ended"], early["checks"]) == (False, [CHECK | TOLD])
+
+
+def test_checks_end_when_the_minutes_are_over(pretended, capsys):
+    words, planned = ["--minutes", "0.03"], {"planned": [CHECK, SLOW]}
+    code, told = pretended("sleep 600", planned, CHECK | TOLD, words=words)
+    assert (code, told["ended"]) == (0, True)
+    assert [check["result"] for check in told["checks"]] == ["ok", "not run"]
+    assert "--minutes" in told["checks"][1]["reason"]
+
+
+@pytest.mark.parametrize("words", [["--minutes", "3"], ["--gpu", "--minutes", "0"]])
+def test_minutes_are_of_gpu_checks_and_above_0(words, capsys):
+    assert main(["doctor", *words]) == 2
+    assert "--minutes" in capsys.readouterr().err
 
 
 PLANTED = """
