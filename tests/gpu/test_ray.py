@@ -19,6 +19,11 @@ FAILED_TRIALS = 3  # the exit code of a sweep
 SECONDS = 400
 
 
+def one_gpu():
+    """The environment in which one GPU is visible: as many trials at a time as it has room for."""
+    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]}
+
+
 @pytest.fixture(scope="module")
 def sweep(with_values, collection_folder, tmp_path_factory):
     """`sweep(name, *words)`: (exit code, output, {trial: result}) of a small sweep."""
@@ -31,13 +36,11 @@ def sweep(with_values, collection_folder, tmp_path_factory):
         command = [sys.executable, f"sweeps/{name}.py", "--smoke-test", *words]
         command += ["--collection", str(collection), "--storage", str(storage)]
         command += ["--tracking-uri", "none"]
-        # As many trials at a time are expected as one GPU has room for.
-        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": first}
+        quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env=os.environ | quiet,
+            env=os.environ | quiet | one_gpu(),
             capture_output=True,
             text=True,
             timeout=SECONDS,
