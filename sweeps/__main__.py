@@ -1,4 +1,4 @@
-"""The commands of `ranksweep`, or `python -m sweeps`."""
+"""The commands of `ranksweep`; `python -m sweeps` where it is not installed."""
 
 import sys
 from collections.abc import Sequence
@@ -21,6 +21,8 @@ COMMANDS = {
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
     "sync": ("mlflow_commands:sync", "DIR", "send MLflow the trials that it lacks"),
     "compare": ("compare.command:main", "SYSTEM ..", "test anyone's runs or per-query values"),
+    "measure": ("measure:main", "RUN", "print the measures of one run (--qrels)"),
+    "check": ("check:main", "MODULE:CLASS", "check a model of your own by the laws of all models"),
     "settings": ("lists:settings", "", "list settings with type, default and Hugging Face name"),
     "collections": ("lists:collections", "", "list collections"),
     "sweeps": ("lists:sweep_files", "", "list sweeps with their questions"),
@@ -70,7 +72,7 @@ def usage() -> str:
     """The help text: a line for each command."""
     lines = [f"  {f'{name} {takes}':<18}{does}" for name, (_, takes, does) in COMMANDS.items()]
     commands = "\n".join(lines)
-    return f"""usage: ranksweep COMMAND ...    (or: python -m sweeps COMMAND ...)
+    return f"""usage: ranksweep COMMAND ...
 
 {commands}
 

@@ -1,21 +1,25 @@
-"""Sweeps and comparisons as objects of a notebook: `sweeps.load` and `sweeps.compare`."""
+"""Sweeps and comparisons as objects of a notebook: `ranksweep.run`, `load` and `compare`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rank_core.errors import unknown
+from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.command import sources_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.commands.compare.sources import training_runs
+from sweeps.commands.run import sweep_of
+from sweeps.driver.command import launch
+from sweeps.plan.flags import written
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import conclusions
@@ -145,8 +149,39 @@ def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     finished trial."""
     with opened(str(where)) as records:
         sweep = with_interpolated(load_sweep(records.folder), interpolate)
-        record_access(sweep, f"sweeps.load({str(where)!r})")
+        record_access(sweep, f"ranksweep.load({str(where)!r})")
     return LoadedSweep(analyse(sweep))
+
+
+def run(
+    sweep: str | Path,
+    *,
+    collection: str | Path | None = None,
+    backbone: str | Path | None = None,
+    seeds: int | Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> LoadedSweep:
+    """The sweep of this name or file, after `ranksweep run` has trained what is missing: the same
+    call resumes. `seeds` are their number or a list, `settings` {dotted setting: a value, or a list
+    of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
+    `confirm=True`. Trials that failed are named in the lines it prints, and in `trials`. Raises
+    `BadInput`, also where no trial has finished."""
+    found, number = sweep_of(str(sweep)), isinstance(seeds, int)
+    if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
+        raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
+    listed = seeds if number or seeds is None else ",".join(map(str, seeds))
+    named = {"collection": collection, "backbone": backbone}
+    words = written(named | {"num_seeds" if number else "seeds": listed} | flags)
+    words += [f"{name}={_word(value)}" for name, value in (settings or {}).items()]
+    experiment, doc, preset = found
+    call = f"ranksweep.run({str(sweep)!r})"
+    return load(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
+
+
+def _word(value: Any) -> str:
+    """A setting's value as on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def compare(

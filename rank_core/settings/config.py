@@ -139,7 +139,8 @@ class Evaluation:
 
     measures: tuple[str, ...] = setting(
         ("nDCG@10", "RR@10"),
-        "ir_measures names (`ranksweep measures`); the first one selects the checkpoint, on dev",
+        "ir_measures names (`ranksweep measures`), or yours: module:function; the first selects "
+        "the checkpoint, on dev",
         hf="metric_for_best_model metrics",
     )
     depth: int = setting(100, "number of candidates reranked per query", hf="top_k", rule=">0")

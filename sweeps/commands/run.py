@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +11,7 @@ from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
 from sweeps.driver.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
+from sweeps.plan.options import Preset
 from sweeps.plan.terminal import wrapped
 from sweeps.plan.toml_sweep import read_toml_sweep
 
@@ -29,15 +31,26 @@ def main(argv: Sequence[str]) -> int:
     name, *rest = argv
     if name.startswith("-"):
         raise BadInput(f"the name or file of a sweep comes before its flags, got {name}")
-    path, prog = Path(name), f"ranksweep run {name}"
+    found = sweep_of(name)
+    if isinstance(found, ModuleType):
+        return int(found.main(rest))
+    experiment, doc, preset = found
+    return run_experiment(experiment, rest, doc=doc, prog=f"ranksweep run {name}", preset=preset)
+
+
+def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | ModuleType:
+    """The experiment of a sweep's name or file, its description and the flags of its file; or the
+    module of one that has a command line of its own and trains no trials."""
+    path = Path(name)
     if path.suffix == ".toml":
         experiment, preset = read_toml_sweep(path)
         _see_modules_beside(path)
-        return run_experiment(experiment, rest, doc=experiment.question, prog=prog, preset=preset)
+        return experiment, experiment.question, preset
     module = _of_file(path) if path.suffix == ".py" else _of_ours(name)
     if not hasattr(module, "EXPERIMENT"):
-        return int(module.main(rest))
-    return run_experiment(module.EXPERIMENT, rest, doc=module.__doc__, prog=prog)
+        return module
+    file = str(path) if path.suffix == ".py" else ""
+    return replace(module.EXPERIMENT, file=file), module.__doc__, None
 
 
 def ours() -> list[str]:

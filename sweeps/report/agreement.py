@@ -17,7 +17,7 @@ import pandas as pd
 
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput
-from rank_core.evaluate import parse_measure
+from rank_core.evaluate import cutoff_of
 from rank_core.records import Qrels
 from rank_core.stats.agreement import Ranks, rank_biased_overlap, ranks, top_overlap
 from rank_core.stats.matrix import ScoreMatrix
@@ -99,7 +99,7 @@ def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
     queries = sampled(matrix.query_ids)
     places: dict[str, dict[str, int]] = defaultdict(dict)
     qrels = judgments(sweep)
-    depth = int(parse_measure(sweep.primary).params.get("cutoff", TOP))
+    depth = cutoff_of(sweep.primary) or TOP
 
     def read(cell: str) -> tuple[list[Ranks], float]:
         lists = [read_run(queries) for read_run in files.get(cell, [])]

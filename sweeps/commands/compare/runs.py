@@ -123,7 +123,7 @@ def compare_runs(
     """Test every system against its baselines, on the judged queries or on those of its values.
 
     `qrels` are needed for runs; several query sets are pooled, or with `apart` compared one by one.
-    `ties` is one of `TIES`; `command` is stored with the results; `sweeps.compare` describes the
+    `ties` is one of `TIES`; `command` is stored with the results; `ranksweep.compare` describes the
     other options.
     """
     _check_separate(systems)

@@ -94,7 +94,7 @@ def test_the_description_has_what_the_report_reads(plan_of, records):
     assert described["swept"] == ["chunking.window", "chunking.stride"]
     assert described["collection"]["num_documents"] == 20
     assert described["collection"]["num_queries"] == {"train": 8, "dev": 8, "test": 8}
-    assert described["command"] == "python -m sweeps run window_stride --seeds 1,2"
+    assert described["command"].endswith(" run window_stride --seeds 1,2")
     first, second = described["cells"]
     assert second["label"] == "MaxP 48/32" and second["group"] == "MaxP"
     assert second["settings"] == {
