@@ -57,6 +57,7 @@ class Manifest:
     format: int
     ranksweep: str  # the version that wrote the report
     qrels: str  # "include" or "hash"
+    by: str = ""  # who submits it, as they say
 
 
 def main(argv: Sequence[str]) -> int:
@@ -71,6 +72,7 @@ def main(argv: Sequence[str]) -> int:
     add("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
     add("--qrels", choices=("include", "hash"), default="", help="the judgments, or their SHA-256")
+    add("--by", default="", metavar="NAME", help="who submits it to a board")
     given = parser.parse_args(argv)
     if given.to.suffix != ".zip" or given.to.exists():
         raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
@@ -81,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
         send(records, ACCESS_FILE)
         collection = _collection_of(sweep)
         qrels = qrels_mode(collection, given.qrels)
-        about = Manifest(FORMAT, installed(), qrels)
+        about = Manifest(FORMAT, installed(), qrels, given.by)
         stage(sweep, folder, about)
         write_json(folder / MANIFEST, asdict(about))
         given.to.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +234,8 @@ def unpack(path: Path, folder: Path) -> None:
                 raise BadInput(f"{path}: unpacks to {size:,} bytes, and {free:,} are free")
             archive.extractall(folder)
     except (OSError, BadZipFile, zlib.error, NotImplementedError, ValueError) as error:
-        raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {error}") from None
+        reason = str(error).replace(f"{folder}/", "")
+        raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {reason}") from None
 
 
 def wrong_sums(folder: Path) -> Iterator[tuple[str, str, str]]:

@@ -228,6 +228,15 @@ def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]
     return whole, names
 
 
+def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
+    """The sweep with the scores of its first stage and derived rows, and the matrices of every row
+    that has scores and was not eliminated."""
+    eliminated = left_after(sweep)
+    scored = [s.cell.cell for s in summarize(sweep) if s.num_used and s.cell.cell not in eliminated]
+    whole, added = _with_derived(sweep, scored)
+    return whole, _matrices(whole, [*scored, *added])
+
+
 def _compare_derived(
     whole: Sweep, matrices: Matrices, slots: Sequence[Slot], names: Sequence[str]
 ) -> dict[str, tuple[list[Comparison], list[Comparison]]]:

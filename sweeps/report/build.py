@@ -63,7 +63,7 @@ def write_report(
     write_files(folder, files)
     if not queries:
         (folder / QUERY_PAGE).unlink(missing_ok=True)  # of a report of other runs
-    for path in [] if out else (folder / PLOTS).iterdir():  # of an older report
+    for path in [] if out else (folder / PLOTS).glob("*"):  # of an older report
         if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
             path.unlink()
     text = terminal_text(analysis, folder / "index.html", uri)
@@ -100,7 +100,8 @@ def report_files(
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes all of them, and their folders."""
-    (folder / PLOTS).mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:  # none is renamed before all are written
+    for parent in {(folder / name).parent for name in files}:
+        parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:  # none is renamed before all are written, the first one last
         for name, data in files.items():
             stack.enter_context(atomic_write(folder / name)).write_bytes(data)
