@@ -153,12 +153,14 @@ def _index(bundles: Sequence[Submission], board: Sequence[Contest], link: str) -
 
 
 def _answer(board: Sequence[Contest]) -> str:
-    """The collections in which one system is ahead of all others on the primary measure."""
-    ahead = [own for own in board if [*map(len, own.primary.groups[:1])] == [1]]
+    """The collections in which one system is better than all others on the primary measure."""
     if not board:
         return "No bundle could be verified."
-    where = f": {names_text([own.title for own in ahead])}" if ahead else ""
-    return f"One system is better than all others in {len(ahead)} of {len(board)} tables{where}."
+    ahead = [own.title for own in board if [*map(len, own.primary.groups[:1])] == [1]]
+    if not ahead:
+        return f"No system is better than all others in any of {numbered(len(board), 'table')}."
+    where = names_text(ahead)
+    return f"One system is better than all others in {len(ahead)} of {len(board)} tables: {where}."
 
 
 def _leaders(contest: Contest) -> str:
@@ -167,9 +169,9 @@ def _leaders(contest: Contest) -> str:
     if not ranks.groups:
         return f"{contest.title}: no system has {LEAST_SEEDS} training runs."
     names = [entry.system.label for entry in contest.named(ranks.groups[0])]
-    of = f"of {numbered(len(ranks.intervals), 'system')} on {ranks.measure}"
-    words = "is better than all others" if len(names) == 1 else "cannot be told apart from the best"
-    return f"{contest.title}: {names_text(names)} {words} ({of})."
+    words = "is better than all others" if len(names) == 1 else "share the first group"
+    of = numbered(len(ranks.intervals), "system")
+    return f"{contest.title}: of {of} {names_text(names)} {words} on {ranks.measure}."
 
 
 def _sections(contest: Contest, board: Sequence[Contest], link: str) -> list[Section]:

@@ -98,9 +98,10 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     about, file = manifest(folder), read_sweep_file(folder / SWEEP)
     given = qrels.get(str(file.collection.get("name")), {})
     checks = tuple(check_unpacked(folder, given))
-    for verdict, text in checks:
-        if verdict == "wrong":
-            return Submission(name, digest, FAILED, text, checks)
+    if wrong := [text for verdict, text in checks if verdict == "wrong"]:
+        # A place in a file says more than the file's checksum, which comes first.
+        reason = next((text for text in wrong if ": SHA-256: " not in text), wrong[0])
+        return Submission(name, digest, FAILED, reason, checks)
     if not given and file.split not in read_judgments(folder / SWEEP):
         reason = "it has the hash of its judgments alone, which --qrels names"
         return Submission(name, digest, UNVERIFIED, reason, checks)
