@@ -29,7 +29,7 @@ Facts = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class System:
+class BoardSystem:
     """A row of a bundle's report, for a board. `settings` are empty for a row that is no cell."""
 
     row: str
@@ -63,7 +63,7 @@ class Submission:
     command: str = ""
     commit: str = ""
     versions: Facts = ()
-    systems: Sequence[System] = field(default=(), repr=False)
+    systems: Sequence[BoardSystem] = field(default=(), repr=False)
 
 
 def submissions(folder: Path, qrels: Mapping[str, Qrels]) -> Iterator[Submission]:
@@ -142,10 +142,10 @@ def _system(
     row: str,
     scores: Mapping[str, Scores],
     seeds: Mapping[str, tuple[int, ...]],
-) -> System:
+) -> BoardSystem:
     trials = sweep.trials[(sweep.trials["cell"] == row) & sweep.trials["seed"].isin(seeds[row])]
     cell = {cell.cell: cell for cell in file.cells}.get(row)
-    return System(
+    return BoardSystem(
         row=row,
         label=str(sweep.label(row)),
         deterministic=row in sweep.deterministic,
