@@ -15,7 +15,7 @@ import numpy as np
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.ranks import Ranks, rank_intervals
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.commands.board.submissions import FAILED, Submission, System
+from sweeps.commands.board.submissions import FAILED, Submission, BoardSystem
 from sweeps.plan.terminal import duration, numbered
 from sweeps.report.html import Section, render
 from sweeps.report.notation import MISSING, level_text, names_text, number
@@ -34,11 +34,11 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class BoardEntry:
     """A system of a submission."""
 
     bundle: Submission
-    system: System
+    system: BoardSystem
 
     @property
     def key(self) -> str:
@@ -61,9 +61,9 @@ class Contest:
     bundles: Sequence[Submission]
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[BoardEntry]:
         """The systems of all bundles."""
-        return [Entry(bundle, system) for bundle in self.bundles for system in bundle.systems]
+        return [BoardEntry(bundle, system) for bundle in self.bundles for system in bundle.systems]
 
     @property
     def measures(self) -> list[str]:
@@ -93,15 +93,15 @@ class Contest:
         """The ranks on the primary measure."""
         return self.by_measure[self.measures[0]][1]
 
-    def named(self, keys: Iterable[str]) -> list[Entry]:
+    def named(self, keys: Iterable[str]) -> list[BoardEntry]:
         """The systems of these names."""
         by_key = {entry.key: entry for entry in self.entries}
         return [by_key[key] for key in keys]
 
 
-def without_copies(entries: Iterable[Entry]) -> list[Entry]:
+def without_copies(entries: Iterable[BoardEntry]) -> list[BoardEntry]:
     """The systems with a first stage that several bundles share once."""
-    kept: dict[object, Entry] = {}
+    kept: dict[object, BoardEntry] = {}
     for entry in entries:
         values = {m: own.tobytes() for m, own in entry.system.scores.items()}
         shared = entry.system.row == FIRST_STAGE
@@ -153,12 +153,14 @@ def _index(bundles: Sequence[Submission], board: Sequence[Contest], link: str) -
 
 
 def _answer(board: Sequence[Contest]) -> str:
-    """The collections in which one system is ahead of all others on the primary measure."""
-    ahead = [own for own in board if [*map(len, own.primary.groups[:1])] == [1]]
+    """The collections in which one system is better than all others on the primary measure."""
     if not board:
         return "No bundle could be verified."
-    where = f": {names_text([own.title for own in ahead])}" if ahead else ""
-    return f"One system is better than all others in {len(ahead)} of {len(board)} tables{where}."
+    ahead = [own.title for own in board if [*map(len, own.primary.groups[:1])] == [1]]
+    if not ahead:
+        return f"No system is better than all others in any of {numbered(len(board), 'table')}."
+    where = names_text(ahead)
+    return f"One system is better than all others in {len(ahead)} of {len(board)} tables: {where}."
 
 
 def _leaders(contest: Contest) -> str:
@@ -167,9 +169,9 @@ def _leaders(contest: Contest) -> str:
     if not ranks.groups:
         return f"{contest.title}: no system has {LEAST_SEEDS} training runs."
     names = [entry.system.label for entry in contest.named(ranks.groups[0])]
-    of = f"of {numbered(len(ranks.intervals), 'system')} on {ranks.measure}"
-    words = "is better than all others" if len(names) == 1 else "cannot be told apart from the best"
-    return f"{contest.title}: {names_text(names)} {words} ({of})."
+    words = "is better than all others" if len(names) == 1 else "share the first group"
+    of = numbered(len(ranks.intervals), "system")
+    return f"{contest.title}: of {of} {names_text(names)} {words} on {ranks.measure}."
 
 
 def _sections(contest: Contest, board: Sequence[Contest], link: str) -> list[Section]:
@@ -206,7 +208,7 @@ def _ranking(contest: Contest, measure: str, link: str) -> Table:
     return table(heading, rows, "lrcrrrl")
 
 
-def _row(entry: Entry, measure: str, ranks: Ranks, group: str, link: str) -> TableRow:
+def _row(entry: BoardEntry, measure: str, ranks: Ranks, group: str, link: str) -> TableRow:
     system = entry.system
     K = len(ranks.intervals)
     low, high = ranks.intervals.get(entry.key, (0, 0))
@@ -229,7 +231,7 @@ def _rank(ranks: Ranks, key: str) -> str:
     return MISSING if not low else str(low) if low == high else f"{low}–{high}"
 
 
-def _mean(system: System, measure: str) -> TableCell:
+def _mean(system: BoardSystem, measure: str) -> TableCell:
     """The mean, and the standard deviation of the means of the runs."""
     means = system.scores[measure].mean(axis=1)
     note = f"± {number(float(np.std(means, ddof=1)))}" if len(means) > 1 else ""
@@ -260,7 +262,7 @@ def _bundles(bundles: Sequence[Submission], link: str) -> Table:
     return table(heading, map(row, bundles), "lllll", caption=words)
 
 
-def _system_page(entry: Entry, contest: Contest, link: str) -> str:
+def _system_page(entry: BoardEntry, contest: Contest, link: str) -> str:
     bundle, system = entry.bundle, entry.system
     up = link if "://" in link else f"../{link}"
     heading = ("measure", "rank", "of", "mean", *(f"seed {seed}" for seed in system.seeds))

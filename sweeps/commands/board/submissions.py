@@ -29,7 +29,7 @@ Facts = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class System:
+class BoardSystem:
     """A row of a bundle's report, for a board. `settings` are empty for a row that is no cell."""
 
     row: str
@@ -63,7 +63,7 @@ class Submission:
     command: str = ""
     commit: str = ""
     versions: Facts = ()
-    systems: Sequence[System] = field(default=(), repr=False)
+    systems: Sequence[BoardSystem] = field(default=(), repr=False)
 
 
 def submissions(folder: Path, qrels: Mapping[str, Qrels]) -> Iterator[Submission]:
@@ -98,9 +98,10 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     about, file = manifest(folder), read_sweep_file(folder / SWEEP)
     given = qrels.get(str(file.collection.get("name")), {})
     checks = tuple(check_unpacked(folder, given))
-    for verdict, text in checks:
-        if verdict == "wrong":
-            return Submission(name, digest, FAILED, text, checks)
+    if wrong := [text for verdict, text in checks if verdict == "wrong"]:
+        # A place in a file says more than the file's checksum, which comes first.
+        reason = next((text for text in wrong if ": SHA-256: " not in text), wrong[0])
+        return Submission(name, digest, FAILED, reason, checks)
     if not given and file.split not in read_judgments(folder / SWEEP):
         reason = "it has the hash of its judgments alone, which --qrels names"
         return Submission(name, digest, UNVERIFIED, reason, checks)
@@ -141,10 +142,10 @@ def _system(
     row: str,
     scores: Mapping[str, Scores],
     seeds: Mapping[str, tuple[int, ...]],
-) -> System:
+) -> BoardSystem:
     trials = sweep.trials[(sweep.trials["cell"] == row) & sweep.trials["seed"].isin(seeds[row])]
     cell = {cell.cell: cell for cell in file.cells}.get(row)
-    return System(
+    return BoardSystem(
         row=row,
         label=str(sweep.label(row)),
         deterministic=row in sweep.deterministic,
