@@ -37,6 +37,7 @@ from sweeps.report.build import report_files
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.query_page import TEXTS, moved_queries
+from sweeps.report.unjudged import with_unjudged
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import FIRST_STAGE, find_sweep, opened, read_sweep_file, send
@@ -190,7 +191,7 @@ def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, 
         for split in SPLITS:
             (folder / "qrels" / f"{split}.qrels").unlink(missing_ok=True)
     return report_files(
-        analysed := analyse(sweep),
+        analysed := with_unjudged(analyse(sweep)),
         accesses=read_accesses(folder / ACCESS_FILE),
         queries=moved_queries(analysed),
         label=f"tab:{sweep.name}",

@@ -23,7 +23,7 @@ from rank_core.stats.agreement import Ranks, rank_biased_overlap, ranks, top_ove
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.load import ListReader, Sweep
 from sweeps.store.records import REMEDY
-from sweeps.store.sweep_file import find_sweep
+from sweeps.store.sweep_file import FIRST_STAGE, find_sweep
 
 MOST_QUERIES = 1000
 """Of more queries, those with the smallest hashes of their ids are compared."""
@@ -60,6 +60,10 @@ def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader
                 trial = records.trial_folder(f"{cell}-seed{seed}")
                 if (path := trial / f"{sweep.split}.run.gz").is_file():
                     readers[cell, seed] = partial(read_lists, path)
+    for row in sweep.interpolated:
+        readers |= {(row.cell, seed): read for seed, read in row.lists.items()}
+    if (path := sweep.folder / FIRST_STAGE / f"{sweep.split}.run.gz").is_file():
+        readers |= {(FIRST_STAGE, seed): partial(read_lists, path) for seed in sweep.seeds}
     keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
     return {
         cell: [readers[key] for key in own]

@@ -21,6 +21,7 @@ from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_pag
 from sweeps.report.reliability import assess
 from sweeps.report.results import json_text, table_files
 from sweeps.report.terminal import terminal_text
+from sweeps.report.unjudged import with_unjudged
 
 PLOTS = "plots"
 
@@ -49,7 +50,7 @@ def write_report(
     a `collection` the texts that the page shows are stored for later reports. `interpolate` names
     the cells that have a row with the first stage; by default those of the sweep's command.
     """
-    analysis = analyse(with_interpolated(load_sweep(sweep_dir), interpolate))
+    analysis = with_unjudged(analyse(with_interpolated(load_sweep(sweep_dir), interpolate)))
     sweep, folder = analysis.sweep, out or sweep_dir / "report"
     if with_published:
         analysis = replace(analysis, published=published(sweep))

@@ -31,6 +31,7 @@ from sweeps.commands.compare.sources import (
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.load import COUNTS, ListReader, Sweep
 from sweeps.report.notation import TIE_POLICY, names_text
+from sweeps.report.unjudged import with_unjudged
 from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
@@ -162,7 +163,7 @@ def compare_runs(
         notes=tuple(notes),
         **_of_sets(runs, sets, ties, apart=apart),
     )
-    return RunComparison(runs, sets, analyse(sweep))
+    return RunComparison(runs, sets, with_unjudged(analyse(sweep)))
 
 
 def _of_sets(
