@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import MAX_T
-from sweeps.commands.compare.command import sources_of
+from sweeps.commands.compare.command import sources_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.commands.compare.sources import training_runs
@@ -185,7 +185,7 @@ def _word(value: Any) -> str:
 
 
 def compare(
-    systems: Mapping[str, Any] | pd.DataFrame,
+    systems: Mapping[str, Any] | pd.DataFrame | Sequence[str | Path],
     qrels: Any = None,
     *,
     baseline: str | Sequence[str] = (),
@@ -195,7 +195,7 @@ def compare(
     alpha: float = 0.05,
     margin: float = ROPE,
     paired_seeds: bool = False,
-    apart: bool = False,
+    separate_runs: bool = False,
     ties: str = "doc_id",
     digits: int = 3,
     tracking_uri: str | None = None,
@@ -203,9 +203,9 @@ def compare(
     """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
     Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
     score, or qid, docno, score; values: query_id, measure, value), or a run as {query: {document:
-    score}}. One frame of values with a column `name` or `system` holds all systems. `qrels` are the
-    judgments that runs need: a file, a data frame or a dictionary, or {query set: judgments}.
-    Raises `BadInput`.
+    score}}. One frame of values with a column `name` or `system` holds all systems, and a list of
+    sweeps their cells, on several collections too. `qrels` are the judgments that runs need: a
+    file, a data frame or a dictionary, or {query set: judgments}. Raises `BadInput`.
 
     baseline: system to compare with, or several; default: the first.
     measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of values.
@@ -214,12 +214,14 @@ def compare(
     alpha: level of the tests; intervals have the level 1 - alpha.
     margin: a difference up to this size counts as practically equal.
     paired_seeds: run i of every system shares its randomness with run i of the others.
-    apart: every query set is a separate collection with its own columns.
+    separate_runs: systems were trained on each query set; their runs there are independent.
     ties: rank of equal scores, by doc_id or as trec_eval.
     digits: decimals of means and differences in tables.
     tracking_uri: MLflow's, for mlflow: and runs:/ sources."""
     if isinstance(systems, pd.DataFrame):
         runs: dict[str, Any] = {**training_runs(systems)}
+    elif not isinstance(systems, Mapping):
+        runs = systems_of([str(one) for one in systems])
     else:
         runs = {name: _sources(sources) for name, sources in systems.items()}
     found = compare_runs(
@@ -232,7 +234,7 @@ def compare(
         alpha=alpha,
         margin=margin,
         paired_seeds=paired_seeds,
-        apart=apart,
+        separate_runs=separate_runs,
         ties=ties,
         digits=digits,
         tracking_uri=tracking_uri,

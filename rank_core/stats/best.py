@@ -30,6 +30,7 @@ from rank_core.stats.scopes import (
     Floats,
     infer,
     seed_variances,
+    strata_df,
 )
 
 
@@ -121,10 +122,7 @@ class Rivalry:
     def seeds(self) -> Floats:
         """The runs of each system; infinite for a deterministic one."""
         return np.array(
-            [
-                math.inf if c in self.deterministic else len(self.matrix.scores[c])
-                for c in self.cells
-            ]
+            [math.inf if c in self.deterministic else self.matrix.num_runs(c) for c in self.cells]
         )
 
     @cached_property
@@ -180,9 +178,10 @@ class Rivalry:
     def one_sided(self) -> tuple[Floats, Floats, Floats]:
         """(p that j beats i, the moderated one, the standard errors)."""
         K, Q = self.means.shape
-        V_q, shape = np.zeros((K, K)), (K, K)
+        V_q, queries, shape = np.zeros((K, K)), np.zeros((K, K)), (K, K)
         for i, mean_Q in enumerate(self.means):
             V_q[i] = (self.means - mean_Q).var(axis=1, ddof=1) / Q
+            queries[i] = 1 + strata_df(self.means - mean_Q, self.matrix.query_strata)
         V_q[V_q * Q <= (ROUNDING * self.scale) ** 2] = 0.0
         mean_K = self.means.mean(axis=1)
         delta_KK = mean_K[None] - mean_K[:, None]
@@ -199,7 +198,7 @@ class Rivalry:
             variance_seeds=tuple(V_s),
             variance_error=tuple(V_e),
             num_seeds=tuple(runs),
-            num_queries=Q,
+            num_queries=queries,
         )
         trained = np.isfinite(self.seeds)
         moderated_KK = np.full(shape, math.nan)
@@ -207,8 +206,10 @@ class Rivalry:
             S = self.seeds[trained]
             prior = fitted_prior(S * self.parts[trained, 0], S - 1)
             sides = list(zip(V_s, V_e, own, strict=True))
-            moderated_KK = moderated_p(delta_KK, V_q, Q, sides, prior)
-        few = np.minimum(*own) < LEAST_SEEDS
+            moderated_KK = moderated_p(delta_KK, V_q, queries, sides, prior)
+        fewest = np.array([self.matrix.fewest_runs(cell) for cell in self.cells])
+        few_K = np.isfinite(self.seeds) & (fewest < LEAST_SEEDS)
+        few = few_K | few_K[:, None]
         one_sided = [
             np.where(few & ~np.isnan(p), 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
             for p in (found.p_both, moderated_KK)

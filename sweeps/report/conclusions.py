@@ -122,7 +122,8 @@ def certainty(analysis: Analysis) -> str:
         adjusted = f"p is not corrected for {family} comparisons"
     scope = (
         "The test treats queries and seeds (training runs) as random effects: it holds for new "
-        "queries of this collection and for the same methods trained again."
+        f"queries of {'these collections' if sweep.means else 'this collection'} and for the same "
+        "methods trained again."
     )
     if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."

@@ -123,6 +123,9 @@ class Sweep:
     collections: Mapping[str, tuple[str, ...]]  # {collection: its measures}; "" for the only one
     trials: pd.DataFrame
     scores: pd.DataFrame
+    means: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """{mean over collections, a measure: the measures of the collections}; may be empty."""
+    separate_runs: tuple[str, ...] = ()  # cells with training runs of their own per collection
     dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
     paired_seeds: bool = False
@@ -170,7 +173,10 @@ class Sweep:
         return f"{self.split}, a sample of its {total} queries" if total else self.split
 
     def count_text(self, number: int) -> str:
-        """`test, 12 queries`, or `test, 12 sampled from its 59 queries`."""
+        """`test, 12 queries`, or `test, 12 sampled from its 59 queries`; of a mean over
+        collections `3 collections, 140 queries`."""
+        if self.means:
+            return f"{len(self.collections)} collections, {number} queries"
         total = self.collection.get("sampled_from")
         return f"{self.split}, {number} {f'sampled from its {total} ' if total else ''}queries"
 

@@ -18,14 +18,12 @@ import numpy as np
 import pandas as pd
 
 from rank_core.ranking.interpolation import DEFAULT
-from rank_core.stats.bootstrap import GainInterval
 from rank_core.stats.compare import Comparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
 from sweeps.report.notation import (
     bracketed,
     decisive_p,
-    gain_text,
     level_text,
     number,
     signed,
@@ -112,10 +110,12 @@ def results_table(
     slots: Sequence[Slot] = (),
     third_party: bool = False,
     compact: bool = False,
+    means: Mapping[str, Sequence[str]] | None = None,
     **words: Any,
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
-    it fits a column of text; a `compact` one has means and letters alone.
+    it fits a column of text; a `compact` one has means and letters alone. A mean of
+    `means` follows the columns of its collections.
 
     `slots` are the baselines of the letters, in their order; `words` caption and notes. The number
     of runs that a third party launched is unknown.
@@ -133,29 +133,22 @@ def results_table(
         return TableCell(str(row.num_used) if third_party else row.seeds_text, face=lost)
 
     system = Column("system", lambda row: row.label, "l")
+    before = (means or {}).get(first, ())
+    if means:
+        further = [name for m, own in means.items() if m != first for name in (*own, m)]
     if compact:
+        measures = [*before, first, *further]
         return drawn(rows, [system, *map(scores.column, measures)], **words)
     columns = [
         system,
         Column("runs" if third_party else "seeds", seeds, "c"),
+        *map(scores.column, before),
         scores.column(first, spread=True),
         Column(f"Δ [{level_text(alpha)} CI]", difference),
         Column("p", lambda row: decisive_p(pair) if (pair := row.test(first)) else ""),
         *map(scores.column, further),
     ]
-    if any(row.average_gain is not None for row in rows):
-        columns.append(Column("avg. gain", lambda row: average_text(row.average_gain)))
     return drawn(rows, columns, **words)
-
-
-def average_text(interval: GainInterval | None) -> str:
-    """`+5.0% [+4.8, +5.2]`; the gain alone for one seed, which has no interval."""
-    if interval is None:
-        return ""
-    if math.isnan(interval.low):
-        return gain_text(interval.gain)
-    low, high = (signed(100 * bound, 1) for bound in (interval.low, interval.high))
-    return f"{gain_text(interval.gain)} [{low}, {high}]"
 
 
 def table_files(
@@ -184,6 +177,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
         notes=() if compact else [*notes(analysis), *remarks],
         third_party=sweep.third_party,
         compact=compact,
+        means=sweep.means,
     )
     return shown if compact else beside(shown, analysis)
 
@@ -203,16 +197,14 @@ def results_csv(rows: Sequence[CellSummary]) -> str:
     without one."""
     fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
-    average = ["average_gain", "average_gain_low", "average_gain_high"]
     return csv_text(
-        [*own, *fields, *average],
+        [*own, *fields],
         (
             [
                 *(row.label, row.cell.group, row.cell.cell, row.is_baseline),
                 *(row.num_used, row.num_launched),
                 *(measure, row.mean(measure), row.deviation(measure)),
                 *(getattr(comparison, name, None) for name in fields),
-                *(getattr(row.average_gain, name, None) for name in ("gain", "low", "high")),
             ]
             for row in rows
             for measure in row.seed_means
@@ -265,11 +257,6 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
-        "average_gains": {
-            row.cell.cell: dataclasses.asdict(row.average_gain)
-            for row in analysis.rows
-            if row.average_gain is not None
-        },
         "interpolated": [
             _cell(summary)
             | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}
