@@ -11,6 +11,7 @@ from rank_core.trial.trial import prepare
 from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
+from sweeps.driver.published_plan import published_plan
 from sweeps.engine import EngineLost, local
 from sweeps.engine.drive import Drive
 from sweeps.engine.progress import Screen
@@ -62,6 +63,9 @@ def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> Outc
     """Plans and runs a sweep. A confirmation is a sweep over the frozen pair of a finished one."""
     records = Records(Storage(options.storage), experiment.name)
     _check_storage(records, options)
+    if options.dry_run and (text := published_plan(experiment, options)):
+        say(text)
+        return DONE
     try:
         if not options.confirm:
             return _sweep(experiment, options, argv, records)

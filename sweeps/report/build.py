@@ -16,7 +16,7 @@ from sweeps.report.figures import figures
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page, results_json
-from sweeps.report.published import published, published_lines
+from sweeps.report.published import merged, of_reference, published, published_lines
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
 from sweeps.report.reliability import assess
 from sweeps.report.results import json_text, table_files
@@ -52,8 +52,9 @@ def write_report(
     """
     analysis = with_unjudged(analyse(with_interpolated(load_sweep(sweep_dir), interpolate)))
     sweep, folder = analysis.sweep, out or sweep_dir / "report"
-    if with_published:
-        analysis = replace(analysis, published=published(sweep))
+    if with_published or sweep.published:
+        tables = published(sweep) if with_published else {}
+        analysis = replace(analysis, published=merged(tables, of_reference(analysis)))
     accesses = record_access(sweep, command or sweep.command)
     queries = moved_queries(analysis)
     if collection is not None and queries:

@@ -71,7 +71,7 @@ SERVING = "serving"
 """The name of the sweep whose rows are aggregations."""
 _AS_WRITTEN = (
     "split measures primary deterministic paired_seeds swept collection backbone first_stage "
-    "versions command directory search stopped interpolate"
+    "versions command directory search stopped interpolate published"
 ).split()
 """The fields of a sweep that `sweep.json` has under the same name."""
 
@@ -135,6 +135,7 @@ class Sweep:
     backbone: Mapping[str, Any] = field(default_factory=dict)
     first_stage: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    published: tuple[Mapping[str, Any], ...] = ()  # values of a reference, to stand beside ours
     command: str = ""
     directory: str = ""  # the command's working directory
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested again here

@@ -15,7 +15,7 @@ import numpy as np
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.ranks import Ranks, rank_intervals
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.commands.board.submissions import FAILED, Submission, BoardSystem
+from sweeps.commands.board.submissions import FAILED, BoardSystem, Submission
 from sweeps.plan.terminal import duration, numbered
 from sweeps.report.html import Section, render
 from sweeps.report.notation import MISSING, level_text, names_text, number
