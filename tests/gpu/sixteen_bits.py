@@ -79,7 +79,13 @@ def gradients(some: Parts, number: torch.dtype | None) -> dict[str, Tensor]:
     return {name: p.grad.float().cpu() for name, p in model.trainable() if p.grad is not None}
 
 
-def wrong_gradients(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, str]:
+def wrong_gradients(
+    found: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    *,
+    least_cosine: float = COSINE,
+    most_norm: float = NORM,
+) -> dict[str, str]:
     """{parameter: what is wrong with its gradient}."""
     if found.keys() != expected.keys():
         return dict.fromkeys(found.keys() ^ expected.keys(), "only one of both has a gradient")
@@ -91,7 +97,7 @@ def wrong_gradients(found: Mapping[str, Tensor], expected: Mapping[str, Tensor])
                 wrong[name] = f"differs by {float((one - other).norm()) / largest:.1e} of the most"
             continue
         cosine, ratio = float(torch.cosine_similarity(one, other, 0)), one.norm() / other.norm()
-        if not (cosine > COSINE and abs(ratio - 1) < NORM):
+        if not (cosine > least_cosine and abs(ratio - 1) < most_norm):
             wrong[name] = f"cosine {cosine:.5f}, norm times {ratio:.4f}"
     return wrong
 
