@@ -170,7 +170,7 @@ def run(
     found, number = sweep_of(str(sweep)), isinstance(seeds, int)
     if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
         raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
-    listed = seeds if number or seeds is None else ",".join(map(str, seeds))
+    listed = ",".join(map(str, seeds)) if isinstance(seeds, Sequence) else seeds
     named = {"collection": collection, "backbone": backbone}
     words = written(named | {"num_seeds" if number else "seeds": listed} | flags)
     words += [f"{name}={_word(value)}" for name, value in (settings or {}).items()]

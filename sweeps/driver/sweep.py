@@ -65,7 +65,7 @@ def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> Outc
     _check_storage(records, options)
     if options.dry_run and (text := published_plan(experiment, options)):
         say(text)
-        return DONE
+        return Outcome(DONE, records.uri)
     try:
         if not options.confirm:
             return _sweep(experiment, options, argv, records)

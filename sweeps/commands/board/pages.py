@@ -266,7 +266,7 @@ def _system_page(entry: BoardEntry, contest: Contest, link: str) -> str:
     bundle, system = entry.bundle, entry.system
     up = link if "://" in link else f"../{link}"
     heading = ("measure", "rank", "of", "mean", *(f"seed {seed}" for seed in system.seeds))
-    rows = []
+    rows: list[list[str | TableCell]] = []
     for measure, values in system.scores.items():
         _, ranks = contest.by_measure[measure]
         means = (number(float(mean)) for mean in values.mean(axis=1))
