@@ -5,9 +5,12 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeps.plan.command_line import end_at_interrupts
+
+if TYPE_CHECKING:
+    from sweeps._api import compare, load
 
 # Batches of many shapes fragment a GPU's memory; PyTorch reads this at its first allocation.
 if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, which takes precedence
