@@ -207,17 +207,19 @@ def compare(
     sweeps their cells, on several collections too. `qrels` are the judgments that runs need: a
     file, a data frame or a dictionary, or {query set: judgments}. Raises `BadInput`.
 
-    baseline: system to compare with, or several; default: the first.
-    measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of values.
-    deterministic: systems without training, such as BM25.
-    correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
-    alpha: level of the tests; intervals have the level 1 - alpha.
-    margin: a difference up to this size counts as practically equal.
-    paired_seeds: run i of every system shares its randomness with run i of the others.
-    separate_runs: systems were trained on each query set; their runs there are independent.
-    ties: rank of equal scores, by doc_id or as trec_eval.
-    digits: decimals of means and differences in tables.
-    tracking_uri: MLflow's, for mlflow: and runs:/ sources."""
+    Args:
+        baseline: system to compare with, or several; default: the first.
+        measures: names of ir_measures; default: nDCG@10 and RR@10, of values all shared ones.
+        deterministic: systems without training, such as BM25.
+        correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
+        alpha: level of the tests; intervals have the level 1 - alpha.
+        margin: a difference up to this size counts as practically equal.
+        paired_seeds: run i of every system shares its randomness with run i of the others.
+        separate_runs: systems were trained on each query set; their runs there are independent.
+        ties: rank of equal scores, by doc_id or as trec_eval.
+        digits: decimals of means and differences in tables.
+        tracking_uri: MLflow's, for mlflow: and runs:/ sources.
+    """
     if isinstance(systems, pd.DataFrame):
         runs: dict[str, Any] = {**training_runs(systems)}
     elif not isinstance(systems, Mapping):

@@ -234,7 +234,8 @@ class TrialConfig:
     seed: int = setting(1, "seed of the random streams; set by --seeds or --num-seeds")
 
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
-        """A copy with dotted settings changed: `override({"chunking.window": 75})`."""
+        """A copy with dotted settings changed: `override({"chunking.window": 75})`. Raises
+        `BadInput` for an unknown setting, another type or a value outside its range."""
         nested: dict[str, dict[str, Any]] = {}
         top: dict[str, Any] = {}
         for name, value in settings.items():

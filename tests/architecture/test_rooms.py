@@ -97,10 +97,14 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """(module, whether it is imported inside a function) of every import of a file."""
+    """(module, whether it is imported inside a function) of every import of a file. A package's
+    public names are imported for type checkers alone."""
+    public = path.name == "__init__.py" and path.parent.parent == ROOT
 
     def walk(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
+            if public and isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
             if isinstance(child, ast.Import):
                 yield from ((alias.name, late) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
