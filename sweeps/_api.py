@@ -167,12 +167,14 @@ def run(
     of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
     `confirm=True`. Trials that failed are named in the lines it prints, and in `trials`. Raises
     `BadInput`, also where no trial has finished."""
-    found, number = sweep_of(str(sweep)), isinstance(seeds, int)
+    found = sweep_of(str(sweep))
     if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
         raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
-    listed = ",".join(map(str, seeds)) if isinstance(seeds, Sequence) else seeds
-    named = {"collection": collection, "backbone": backbone}
-    words = written(named | {"num_seeds" if number else "seeds": listed} | flags)
+    if isinstance(seeds, int):
+        flags["num_seeds"] = seeds
+    elif seeds is not None:
+        flags["seeds"] = ",".join(map(str, seeds))
+    words = written({"collection": collection, "backbone": backbone} | flags)
     words += [f"{name}={_word(value)}" for name, value in (settings or {}).items()]
     experiment, doc, preset = found
     call = f"ranksweep.run({str(sweep)!r})"
