@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -25,6 +26,9 @@ DARK = "#1b1b1b"  # on a coloured ground: it stays dark where the page does not
 _LABEL = 28
 """Letters of a row's name."""
 WIDTH = 4.8  # inches; readable when scaled down to a telephone
+
+_HINT = "hint: "
+"""The beginning of the id of a mark whose rest becomes its title."""
 
 _SVG_DPI, _PNG_DPI = 72, 160  # an SVG is in points; a PNG is large enough for a slide
 
@@ -152,6 +156,11 @@ def legend(figure: Figure, columns: int = 2) -> None:
     figure.legend(loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
 
 
+def hint(artist: Artist, text: str) -> None:
+    """The text that a browser shows while the pointer is over a mark."""
+    artist.set_gid(_HINT + text)
+
+
 def draw(figure: Figure, name: str, description: str, **shown: Any) -> Drawing:
     """The figure as SVG and PNG, in `style()`; `shown`: heading, caption and place on a page."""
     figure.set_dpi(_SVG_DPI)
@@ -160,7 +169,8 @@ def draw(figure: Figure, name: str, description: str, **shown: Any) -> Drawing:
     figure.set_layout_engine("none")
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
-    return Drawing(name, description, text.getvalue(), _png(figure), figure, **shown)
+    svg = re.sub(f'<g id="{_HINT}([^"]*)">', r"<g><title>\1</title>", text.getvalue())
+    return Drawing(name, description, svg, _png(figure), figure, **shown)
 
 
 def _png(figure: Figure) -> bytes:

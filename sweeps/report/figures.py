@@ -30,12 +30,20 @@ from sweeps.report.drawing import (
     edge_note,
     figure_of_rows,
     grid,
+    hint,
     legend,
     new_figure,
     style,
 )
 from sweeps.report.load import Sweep
-from sweeps.report.notation import level_text, number, short_signed, signed
+from sweeps.report.notation import (
+    decisive_p,
+    level_text,
+    number,
+    range_text,
+    short_signed,
+    signed,
+)
 from sweeps.report.reliability import GridFactors, factor_text
 from sweeps.report.summary import CellSummary, crossed_grids, left_after
 from sweeps.store.sweep_file import find_sweep
@@ -181,11 +189,13 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     left, right = min(low, 0) - margin, max(high, 0) + margin
     for row, pair in enumerate(ordered):
         single = math.isnan(pair.p_both)  # the only line of a row is in the middle
-        for _, colour, shift, width, start, end in _SCOPES:
+        for words, colour, shift, width, start, end in _SCOPES:
             ends, at = (getattr(pair, start), getattr(pair, end)), row + shift * (not single)
-            axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
+            [line] = axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
+            hint(line, f"{sweep.label(pair.system)}, {words}: {range_text(*ends)}")
         face = INK if pair.significant(sweep.alpha) else PAPER
-        axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
+        [dot] = axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
+        hint(dot, f"{sweep.label(pair.system)}: {signed(pair.delta)}, p {decisive_p(pair)}")
         edge_note(axes, row, [(signed(pair.delta), pair.delta)], (left, right))
     axes.set(xlim=(left, right), ylim=(len(ordered) - 0.45, -0.55))
     axes.set_xlabel(f"difference in {sweep.primary}")
@@ -260,11 +270,14 @@ def _draw_seeds(
     for seed, value in inside.items() if row.num_launched else ():
         collapsed = row.fates.get(seed) == "collapsed"
         face, edge = ("none", ORANGE) if collapsed else (BLUE, BLUE)
-        axes.plot(value, place, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
+        alpha = 1 if collapsed else 0.65
+        [dot] = axes.plot(value, place, "o", mfc=face, mec=edge, ms=5, alpha=alpha)
+        hint(dot, f"{row.label}, seed {seed}: {number(value, 4)}")
     if interval := row.interval(sweep.primary, sweep.alpha):
         axes.plot(interval, (place, place), color=INK, linewidth=1.2, solid_capstyle="butt")
     if ends[0] <= mean <= ends[1]:
-        axes.plot(mean, place, "|", color=INK, ms=13, mew=2)
+        [mark] = axes.plot(mean, place, "|", color=INK, ms=13, mew=2)
+        hint(mark, f"{row.label}: mean {number(mean, 4)}")
     words = dict.fromkeys([*LOST, "collapsed", "running"]) | {"planned": "not run"}
     lost = {text or fate: len(row.seeds(fate)) for fate, text in words.items() if row.seeds(fate)}
     if lost:
@@ -345,9 +358,9 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
         axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
         reach.append([mean, *ends])
         face, edge = (BLUE, BLUE) if cell in front else (PAPER, INK)
-        axes.plot(
-            cost, mean, "D" if row.derived else "o", ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge
-        )
+        shape = "D" if row.derived else "o"
+        [dot] = axes.plot(cost, mean, shape, ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
+        hint(dot, f"{row.label}: {number(mean)}, {cost:,.4g} {unit}")
     low, high = _near(reach)
     least, most = min(means.values()), max(means.values())
     low, high = min(max(low, 0.0), least), max(min(high, 1.0), most)

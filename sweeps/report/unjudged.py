@@ -175,7 +175,8 @@ def unjudged_sentence(analysis: Analysis) -> str:
         if not lost or len(lost) == count:
             if count == 1:
                 return "the verdict does not hold" if lost else "the verdict holds"
-            return f"none of {count} {kind} holds" if lost else f"all {count} {kind} hold"
+            every = "both" if count == 2 else f"all {count}"
+            return f"none of {count} {kind} holds" if lost else f"{every} {kind} hold"
         against = [f" against {sweep.label(pair.baseline)}" * several for pair in lost]
         names = [f"{sweep.label(c.system)}{end}" for c, end in zip(lost, against, strict=True)]
         return f"{count - len(lost)} of {count} {kind} hold, not {names_text(names)}"

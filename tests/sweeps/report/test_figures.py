@@ -112,6 +112,19 @@ def test_a_figure_fits_a_telephone_and_follows_the_page_into_the_dark(tmp_path: 
         assert "var(--ink, #222222)" in text and "fill: #ffffff" not in text
 
 
+def test_a_mark_tells_its_value_under_the_pointer(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, effect=0.3)
+    row, best = analysis.rows[0], analysis.best
+    assert best is not None
+    cost = analysis.cells[0].cell.encoder_tokens_per_document
+    shown = {one.name: one.inline for one in figures(analysis, [])}
+    seed, value = next(iter(row.seed_means["nDCG@10"].items()))
+    assert f"<title>{row.label}, seed {seed}: {value:.4f}</title>" in shown["strip"]
+    assert f": {best.delta:+.3f}, p " in shown["forest"]
+    assert f"{cost:,.4g} encoder tokens per document</title>" in shown["pareto"]
+    assert not any("hint: " in svg for svg in shown.values())
+
+
 def test_where_nothing_varies_nothing_warns(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, num_queries=20)
     table = read_values(folder)
