@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
@@ -18,7 +19,8 @@ USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 {sweeps}
 
 SWEEP may also be a file, my_sweep.toml or my_sweep.py with an EXPERIMENT:
-docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
+docs/extending.md. `ranksweep run SWEEP --help` lists the flags.
+With several --collection NAME it runs on each, then prints their joint table."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,11 +35,20 @@ def main(argv: Sequence[str]) -> int:
     if path.suffix == ".toml":
         experiment, preset = read_toml_sweep(path)
         _see_modules_beside(path)
-        return run_experiment(experiment, rest, doc=experiment.question, prog=prog, preset=preset)
+        return _on_each(experiment, rest, doc=experiment.question, prog=prog, preset=preset)
     module = _of_file(path) if path.suffix == ".py" else _of_ours(name)
     if not hasattr(module, "EXPERIMENT"):
         return int(module.main(rest))
-    return run_experiment(module.EXPERIMENT, rest, doc=module.__doc__, prog=prog)
+    return _on_each(module.EXPERIMENT, rest, doc=module.__doc__, prog=prog)
+
+
+def _on_each(experiment: Experiment, argv: Sequence[str], **words: Any) -> int:
+    """Run the sweep; with several --collection, on each of them."""
+    if sum(word.partition("=")[0] == "--collection" for word in argv) < 2:
+        return run_experiment(experiment, argv, **words)
+    from sweeps.commands.several import run_on_each
+
+    return run_on_each(experiment, argv, run_experiment, **words)
 
 
 def ours() -> list[str]:
