@@ -1,21 +1,25 @@
-"""Sweeps and comparisons as objects of a notebook: `sweeps.load` and `sweeps.compare`."""
+"""Sweeps and comparisons as objects of a notebook: `ranksweep.run`, `load` and `compare`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rank_core.errors import unknown
+from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.command import sources_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.commands.compare.sources import training_runs
+from sweeps.commands.run import sweep_of
+from sweeps.driver.command import launch
+from sweeps.plan.flags import written
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import conclusions
@@ -145,8 +149,41 @@ def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     finished trial."""
     with opened(str(where)) as records:
         sweep = with_interpolated(load_sweep(records.folder), interpolate)
-        record_access(sweep, f"sweeps.load({str(where)!r})")
+        record_access(sweep, f"ranksweep.load({str(where)!r})")
     return LoadedSweep(analyse(sweep))
+
+
+def run(
+    sweep: str | Path,
+    *,
+    collection: str | Path | None = None,
+    backbone: str | Path | None = None,
+    seeds: int | Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> LoadedSweep:
+    """The sweep of this name or file, after `ranksweep run` has trained what is missing: the same
+    call resumes. `seeds` are their number or a list, `settings` {dotted setting: a value, or a list
+    of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
+    `confirm=True`. Trials that failed are named in the lines it prints, and in `trials`. Raises
+    `BadInput`, also where no trial has finished."""
+    found = sweep_of(str(sweep))
+    if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
+        raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
+    if isinstance(seeds, int):
+        flags["num_seeds"] = seeds
+    elif seeds is not None:
+        flags["seeds"] = ",".join(map(str, seeds))
+    words = written({"collection": collection, "backbone": backbone} | flags)
+    words += [f"{name}={_word(value)}" for name, value in (settings or {}).items()]
+    experiment, doc, preset = found
+    call = f"ranksweep.run({str(sweep)!r})"
+    return load(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
+
+
+def _word(value: Any) -> str:
+    """A setting's value as on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def compare(
@@ -172,17 +209,19 @@ def compare(
     sweeps their cells, on several collections too. `qrels` are the judgments that runs need: a
     file, a data frame or a dictionary, or {query set: judgments}. Raises `BadInput`.
 
-    baseline: system to compare with, or several; default: the first.
-    measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of values.
-    deterministic: systems without training, such as BM25.
-    correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
-    alpha: level of the tests; intervals have the level 1 - alpha.
-    margin: a difference up to this size counts as practically equal.
-    paired_seeds: run i of every system shares its randomness with run i of the others.
-    separate_runs: systems were trained on each query set; their runs there are independent.
-    ties: rank of equal scores, by doc_id or as trec_eval.
-    digits: decimals of means and differences in tables.
-    tracking_uri: MLflow's, for mlflow: and runs:/ sources."""
+    Args:
+        baseline: system to compare with, or several; default: the first.
+        measures: names of ir_measures; default: nDCG@10 and RR@10, of values all shared ones.
+        deterministic: systems without training, such as BM25.
+        correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
+        alpha: level of the tests; intervals have the level 1 - alpha.
+        margin: a difference up to this size counts as practically equal.
+        paired_seeds: run i of every system shares its randomness with run i of the others.
+        separate_runs: systems were trained on each query set; their runs there are independent.
+        ties: rank of equal scores, by doc_id or as trec_eval.
+        digits: decimals of means and differences in tables.
+        tracking_uri: MLflow's, for mlflow: and runs:/ sources.
+    """
     if isinstance(systems, pd.DataFrame):
         runs: dict[str, Any] = {**training_runs(systems)}
     elif not isinstance(systems, Mapping):

@@ -79,7 +79,7 @@ def best_set(
     judged = list(dict.fromkeys(first_of.values()))
     if not judged:
         raise BadInput("the best needs a system with two runs or more, or a deterministic one")
-    rivalry = _Rivalry(matrix, judged, frozenset(deterministic), paired_seeds)
+    rivalry = Rivalry(matrix, judged, frozenset(deterministic), paired_seeds)
     p_K, rival_K = rivalry.leaving()
     p = {cell: float(p_K[judged.index(first)]) for cell, first in first_of.items()}
     rivals = {cell: judged[rival_K[judged.index(first)]] for cell, first in first_of.items()}
@@ -110,7 +110,7 @@ def _representatives(matrix: ScoreMatrix, untested: Collection[str]) -> dict[str
 
 
 @dataclass(frozen=True)
-class _Rivalry:
+class Rivalry:
     """All pairs of K systems; arrays are (K, K), [i, j] being j against i."""
 
     matrix: ScoreMatrix
@@ -155,7 +155,7 @@ class _Rivalry:
 
     def leaving(self) -> tuple[Floats, list[int]]:
         """(the p of every system, the rival that decides it)."""
-        own_KK, moderated_KK, error_KK = self._one_sided()
+        own_KK, moderated_KK, error_KK = self.one_sided()
         K = len(self.cells)
         p_K, rivals = np.ones(K), [0] * K
         trained = np.flatnonzero(np.isfinite(self.seeds))
@@ -175,7 +175,7 @@ class _Rivalry:
         p_K[mean_K >= mean_K.max() - ROUNDING * self.scale] = 1.0
         return np.minimum(p_K, 1.0), rivals
 
-    def _one_sided(self) -> tuple[Floats, Floats, Floats]:
+    def one_sided(self) -> tuple[Floats, Floats, Floats]:
         """(p that j beats i, the moderated one, the standard errors)."""
         K, Q = self.means.shape
         V_q, queries, shape = np.zeros((K, K)), np.zeros((K, K)), (K, K)

@@ -107,8 +107,10 @@ def compare(
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
 ) -> list[Comparison]:
-    """Compare every other cell with the baseline; the family is all of these comparisons.
-    `deterministic` names cells declared to have one possible run (BM25)."""
+    """The comparisons of every other cell with the baseline, one family of the correction.
+    `deterministic` names cells declared to have one possible run (BM25). Queries and seeds are
+    random effects (Clark 1973) with Welch's (1947) degrees of freedom; docs/statistics.md has the
+    formulas. Raises `BadInput` for an unknown baseline or correction and alpha outside (0, 1)."""
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     return compare_pairs(

@@ -31,6 +31,33 @@ Matrices = Mapping[str, ScoreMatrix]
 
 
 @dataclass(frozen=True)
+class Robustness:
+    """The letter of a comparison; on condensed lists its difference, corrected p (with one run that
+    of the queries alone) and letter; the bounds of its difference, and its letter in the worst
+    case. NaN and "" without bounds."""
+
+    letter: str
+    condensed_delta: float
+    condensed_p: float
+    condensed_letter: str
+    bound_low: float
+    bound_high: float
+    bound_letter: str
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """The judged documents among the first `depth` of every run, and the comparisons again."""
+
+    depth: int
+    judged: float  # share, a mean over queries and runs
+    judged_at_most: float  # the mean over queries of min(depth, judged documents) / depth
+    judged_per_query: float
+    grades_differ: bool  # of judged documents of a query; condensed lists are else alike
+    of: Mapping[Comparison, Robustness]
+
+
+@dataclass(frozen=True)
 class Analysis:
     """A sweep with its comparisons; `tests` holds the variance parts behind each comparison."""
 
@@ -43,6 +70,7 @@ class Analysis:
     rows: list[CellSummary]  # of the table, with their tests
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
+    whole: Matrices  # the same with the rows that are no cells
     interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
     interpolated_comparisons: list[Comparison]  # with the first baseline
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
@@ -51,6 +79,7 @@ class Analysis:
     first_stage_comparisons: list[Comparison] = field(default_factory=list)  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} with `--published`; never tested."""
+    unjudged: Unjudged | None = None  # with `with_unjudged`
 
     @property
     def baseline(self) -> CellSummary:
@@ -124,6 +153,7 @@ def analyse(sweep: Sweep) -> Analysis:
         rows=_rows(sweep, cells, derived, first_stage, by_measure),
         paired=paired,
         matrices=matrices,
+        whole=every,
         interpolated=derived,
         interpolated_comparisons=[pair for added, _ in with_rows.values() for pair in added],
         best_sets=_best_sets(whole, {**every, **means}),
@@ -232,6 +262,15 @@ def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]
     return whole, names
 
 
+def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
+    """The sweep with the scores of its first stage and derived rows, and the matrices of every row
+    that has scores and was not eliminated."""
+    eliminated = left_after(sweep)
+    scored = [s.cell.cell for s in summarize(sweep) if s.num_used and s.cell.cell not in eliminated]
+    whole, added = _with_derived(sweep, scored)
+    return whole, _matrices(whole, [*scored, *added])
+
+
 def _compare_derived(
     whole: Sweep, matrices: Matrices, slots: Sequence[Slot], names: Sequence[str]
 ) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
@@ -245,7 +284,7 @@ def _compare_derived(
         compared = _compare(whole, matrix, [*slots[:1], *first_stage], paired=paired)
         added = [pair for pair in compared["a"] if pair.system in names]
         against = compared.get("b", [])
-        by_measure[measure] = _one_p(added, against), _one_p(against, added)
+        by_measure[measure] = one_p(added, against), one_p(against, added)
     return by_measure
 
 
@@ -264,7 +303,7 @@ def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
     return sets
 
 
-def _one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
+def one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
     """The comparisons, that of the first stage and the baseline, which is in both families, with
     the larger p of the two: one pair has one p."""
     twins = {frozenset((pair.system, pair.baseline)): pair for pair in others}

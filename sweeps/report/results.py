@@ -31,6 +31,7 @@ from sweeps.report.notation import (
 from sweeps.report.published import beside
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, TableCell, csv_text, latex, markdown, table, table_row
+from sweeps.report.unjudged import judged_documents
 
 SCHEMA_VERSION = 5
 
@@ -38,7 +39,8 @@ COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
     "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline num_queries "
     "family_size correction significant se_queries ci_queries_low ci_queries_high "
-    "p_queries_adjusted p_moderated"
+    "p_queries_adjusted p_moderated condensed_delta condensed_p condensed_letter bound_low "
+    "bound_high bound_letter"
 ).split()
 
 
@@ -219,8 +221,10 @@ def comparisons_csv(analysis: Analysis) -> str:
         *analysis.further,
         *analysis.first_stage_comparisons,
     ]
-    lines = [_comparison(comparison, analysis.sweep.alpha) for comparison in compared]
-    return csv_text(COMPARISON_COLUMNS, ([line[n] for n in COMPARISON_COLUMNS] for line in lines))
+    lines = [_comparison(comparison, analysis) for comparison in compared]
+    return csv_text(
+        COMPARISON_COLUMNS, ([line.get(n) for n in COMPARISON_COLUMNS] for line in lines)
+    )
 
 
 _NOT_RESULTS = (
@@ -237,7 +241,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     described = {name: getattr(sweep, name) for name in fields if name not in _NOT_RESULTS}
 
     def listed(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-        return [_comparison(comparison, sweep.alpha) for comparison in comparisons]
+        return [_comparison(comparison, analysis) for comparison in comparisons]
 
     return {
         "schema_version": SCHEMA_VERSION,
@@ -268,11 +272,17 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
         "caption": caption(analysis),
         "notes": notes(analysis),
+        **({"unjudged": judged_documents(analysis.unjudged)} if analysis.unjudged else {}),
     }
 
 
-def _comparison(comparison: Comparison, alpha: float) -> dict[str, Any]:
-    return dataclasses.asdict(comparison) | {"significant": comparison.significant(alpha)}
+def _comparison(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
+    """All of its fields, and what unjudged documents change, where this is known."""
+    line = dataclasses.asdict(comparison)
+    line["significant"] = comparison.significant(analysis.sweep.alpha)
+    if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
+        line |= dataclasses.asdict(again)
+    return line
 
 
 def json_text(results: Mapping[str, Any]) -> str:

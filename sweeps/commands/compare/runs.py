@@ -30,6 +30,7 @@ from sweeps.commands.compare.sources import (
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.load import COUNTS, ListReader, Sweep
 from sweeps.report.notation import TIE_POLICY, names_text
+from sweeps.report.unjudged import with_unjudged
 from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
@@ -125,7 +126,7 @@ def compare_runs(
 
     `qrels` are needed for runs. Several query sets have columns each, and their mean has them; the
     k-th run of a system is the same training run on all, unless it has `separate_runs`. `ties` is
-    one of `TIES`, `command` is stored; `sweeps.compare` describes the other options.
+    one of `TIES`, `command` is stored; `ranksweep.compare` describes the other options.
     """
     _check_separate(systems)
     by_system = _by_collection(systems, tracking_uri)
@@ -163,7 +164,7 @@ def compare_runs(
         separate_runs=tuple(names) if separate_runs else _trained(runs),
         **_of_sets(runs, sets, ties),
     )
-    return RunComparison(runs, sets, analyse(sweep))
+    return RunComparison(runs, sets, with_unjudged(analyse(sweep)))
 
 
 def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison
-from sweeps import compare, load
+from ranksweep import compare, load
 from sweeps.commands.compare.command import main, query_sets_of, systems_of
 from sweeps.commands.compare.output import comparison_text, write_files
 from sweeps.commands.compare.runs import compare_runs
