@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
@@ -24,7 +25,8 @@ USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 {references}
 
 SWEEP may also be a file, my_sweep.toml or my_sweep.py with an EXPERIMENT:
-docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
+docs/extending.md. `ranksweep run SWEEP --help` lists the flags.
+With several --collection NAME it runs on each, then prints their joint table."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +44,12 @@ def main(argv: Sequence[str]) -> int:
     if isinstance(found, ModuleType):
         return int(found.main(rest))
     experiment, doc, preset = found
-    return run_experiment(experiment, rest, doc=doc, prog=f"ranksweep run {name}", preset=preset)
+    words: dict[str, Any] = {"doc": doc, "prog": f"ranksweep run {name}", "preset": preset}
+    if sum(word.partition("=")[0] == "--collection" for word in rest) < 2:
+        return run_experiment(experiment, rest, **words)
+    from sweeps.commands.several import run_on_each
+
+    return run_on_each(experiment, rest, run_experiment, **words)
 
 
 def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | ModuleType:

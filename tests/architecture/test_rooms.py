@@ -64,6 +64,7 @@ LATE = {
     ("sweeps.positional_bias", "rank_core.llm.chat"): "only with --judge",
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
     ("sweeps.positional_bias", "sweeps.positions.page"): "brings in pandas",
+    ("sweeps.commands.run", "sweeps.commands.several"): "brings in pandas, help needs none",
     ("sweeps.ray_engine.trial_process", "sweeps.ray_engine.group_network"): "brings in Ray Train",
     ("sweeps.report.interpolation", "sweeps.report.aggregations"): "brings in torch",
     ("sweeps.tracking.pyfunc_model", "rank_core.export.reranker"): "MLflow runs it as a script",

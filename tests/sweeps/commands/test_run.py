@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rank_core.records import Collection
 from sweeps.__main__ import main
 from sweeps.commands import run as run_command
+from sweeps.commands import several
 from sweeps.plan.command_line import program, typed_command
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -41,6 +43,27 @@ def test_a_sweep_is_one_of_ours_a_toml_file_or_a_python_file(ran, monkeypatch):
     ]
     assert [doc.partition("?")[1] for *_, doc in ran] == ["?"] * 3
     sys.modules.pop("own_sweep")
+
+
+def test_several_collections_are_run_one_after_another_then_compared(ran, monkeypatch, capsys):
+    compared = []
+    monkeypatch.setattr(several, "compare", lambda words: compared.append(words) or 0)
+    loaded = lambda name: Collection(name, name, {}, {})  # noqa: E731
+    monkeypatch.setattr(several, "load_collection", loaded)
+    both = ["--collection", "one", "--collection=two"]
+    assert main(["run", "serving", *both, "--storage", "memory://", "--seeds", "1"]) == 0
+    common = ["--storage", "memory://", "--seeds", "1", "--collection"]
+    assert [words for _, words, *_ in ran] == [[*common, "one"], [*common, "two"]]
+    [folders] = compared
+    assert [folder.rpartition("serving/")[2] for folder in folders] == ["one", "two"]
+    assert main(["run", "serving", *both, "--dry-run"]) == 0 and len(compared) == 1
+
+
+def test_of_several_collections_each_is_known_before_any_runs(ran, capsys):
+    for names in (("python-docs-passages", "python-dcs"), ("a", "a")):
+        words = [word for name in names for word in ("--collection", name)]
+        assert main(["run", "serving", *words]) == 2 and names[1] in capsys.readouterr().err
+    assert not ran
 
 
 @pytest.mark.parametrize(
