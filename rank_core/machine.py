@@ -79,8 +79,9 @@ def make_deterministic(strict: bool) -> None:
     # Filling would cost 4 to 7% of a CPU trial's time.
     flags: Any = torch.utils.deterministic
     flags.fill_uninitialized_memory = False
-    if strict:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # else cuBLAS sums in any order
+    # cuBLAS, which otherwise sums in any order, reads it at a process's first product: a strict
+    # trial may come after others.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # `use_deterministic_algorithms` does the same, but imports torch's compiler: 2 s per process.
     on_cpu = not torch.cuda.is_available()
     torch.set_deterministic_debug_mode("error" if strict else "warn" if on_cpu else "default")
