@@ -49,9 +49,19 @@ def fast_paths() -> bool:
     return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() != "off"
 
 
+_of_driver: list[bool] = []  # what a sweep's driver decided for this process, if any
+
+
+def use_matrix_units(wanted: bool) -> None:
+    """Makes this process compute as if it had matrix units, or none: as all nodes of a sweep do."""
+    _of_driver[:] = [wanted]
+
+
 def matrix_units() -> bool:
     """True on a CPU with matrix units (AMX), which compute bf16 at many times the rate of fp32;
-    not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`."""
+    not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`. In a sweep the driver's CPU decides."""
+    if _of_driver:
+        return _of_driver[0]
     usual = os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
     return not usual and "amx_bf16" in cpu_facts()["instructions"].split()
 
@@ -154,7 +164,9 @@ def versions() -> dict[str, str]:
     import ir_measures
     import transformers
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    on_gpu = torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if on_gpu else platform.machine()
+    own = {} if on_gpu or not matrix_units() else {"auto_precision": "bf16"}
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -163,7 +175,7 @@ def versions() -> dict[str, str]:
         "ir_measures": ir_measures.__version__,
         "device": device,
         "threads": str(torch.get_num_threads()),
-    } | ({} if fast_paths() else {"fast_paths": "off"})
+    } | (own if fast_paths() else {"fast_paths": "off"})
 
 
 T = TypeVar("T")
