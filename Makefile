@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-all test-extras quick lint docs clean
+.PHONY: quickstart test test-all test-extras quick lint docs site publish wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -47,11 +47,32 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# docs/settings.md and docs/models.md from the code.
+# docs/commands.md, docs/settings.md and docs/models.md from the code.
 docs: $(VENV)/.installed
+	$(BIN)/python -m docs.tools.commands_page > docs/.commands.md && mv docs/.commands.md docs/commands.md
 	for page in settings models; do \
 		$(BIN)/python -m sweeps $$page --markdown > docs/.$$page.md && \
 		mv docs/.$$page.md docs/$$page.md || exit 1; done
+
+# The site of docs/ in build/site: open build/site/index.html. A warning is an error.
+export NO_MKDOCS_2_WARNING := 1
+site: $(VENV)/.installed-docs
+	$(BIN)/mkdocs build --strict
+
+# The site of a VERSION (dev, 1.2.3) on the branch gh-pages, beside those of other versions.
+publish: $(VENV)/.installed-docs
+	$(BIN)/mike deploy --push --update-aliases $(VERSION) $(if $(filter dev,$(VERSION)),,latest)
+
+# The packages of a release in build/dist, checked and installed into an environment without anything else.
+wheel:
+	rm -rf build/wheel build/dist
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/pip install --quiet build twine
+	build/wheel/bin/python -m build --outdir build/dist
+	build/wheel/bin/twine check --strict build/dist/*
+	$(PYTHON) -m venv --clear build/wheel
+	build/wheel/bin/pip install --quiet build/dist/*.whl
+	cd build && wheel/bin/ranksweep --version && wheel/bin/ranksweep settings window
 
 # Python compiles a module when it is first imported; to compile all of them takes pip over a minute.
 $(VENV)/.installed: pyproject.toml
@@ -62,6 +83,12 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-compile --editable ".[dev]"
+	touch $@
+
+# It needs no Ray and no torch: the sources are read, not imported.
+$(VENV)/.installed-docs: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-compile --editable ".[docs]"
 	touch $@
 
 clean:

@@ -2,7 +2,19 @@
 imported on first use, so that each part needs only its own libraries."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for editors, type checkers and the API reference
+    from rank_core.data.load import COLLECTIONS, load_collection
+    from rank_core.data.trec import read_qrels, read_run
+    from rank_core.errors import BadInput
+    from rank_core.evaluate import per_query
+    from rank_core.export.reranker import Reranker
+    from rank_core.models import MODELS
+    from rank_core.ranking.interpolation import choose_alpha, mixture
+    from rank_core.settings.config import TrialConfig
+    from rank_core.stats.compare import compare
+    from rank_core.trial.trial import TrialResult, run_trial
 
 _PUBLIC = {
     "COLLECTIONS": "rank_core.data.load",

@@ -1,8 +1,9 @@
 """Collective operations of a trial; identities in a single process. The process group is started by
 whatever starts the processes (Ray Train, torchrun, a test)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
+from heapq import heapreplace
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,18 @@ def world() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def dealt(sizes: Sequence[int], num_workers: int) -> list[list[int]]:
+    """The items of each worker, in order: the largest first, each to the worker that has least so
+    far (Graham 1969). Items of one size are dealt in turn."""
+    items: list[list[int]] = [[] for _ in range(num_workers)]
+    least = [(0, worker) for worker in range(num_workers)]
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        total, worker = least[0]
+        items[worker].append(i)
+        heapreplace(least, (total + sizes[i], worker))
+    return [sorted(own) for own in items]
 
 
 class GradientSums:
@@ -58,18 +71,21 @@ class GradientSums:
         self._drop_hooks()
         self._sum_until(len(self._buckets))
         has = [p.grad is not None for bucket in self._buckets for p in bucket]
-        states = gather((self._repeat, has))
-        if any(repeat for repeat, _ in states):
+        # On the host and of one size: a step waits for no GPU and pickles nothing.
+        states = torch.tensor([self._repeat, *has], dtype=torch.int8)
+        dist.all_reduce(states, dist.ReduceOp.MAX)
+        repeat, *anywhere = states.tolist()
+        if repeat:
             for _, sum_ in self._begun:
                 sum_.wait()
             self._begun.clear()
             self._sum_until(len(self._buckets))
-        anywhere = iter([any(column) for column in zip(*(has for _, has in states), strict=True)])
+        has_gradient = iter(anywhere)
         for bucket, (flat, sum_) in zip(self._buckets, self._begun, strict=True):
             sum_.wait()
             parts = flat.split([p.numel() for p in bucket])
             for p, part in zip(bucket, parts, strict=True):
-                p.grad = part.view_as(p) if next(anywhere) else None
+                p.grad = part.view_as(p) if next(has_gradient) else None
         self._begun.clear()
         self._repeat = False
 

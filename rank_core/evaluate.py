@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput, nearest
+from rank_core.own_code import guarded, is_reference, load
 from rank_core.records import Qrels, Run
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ def parse_measure(name: str) -> Any:
 
 
 def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
-    """{judged query: value} of one measure, in the order of `qrels`; 0 for a query without ranked
-    documents. Raises `BadInput` where a query gets no finite value, or several."""
+    """{judged query: value} of one measure, or of a user's function at `module:name`, in the order
+    of `qrels`; 0 for a query without ranked documents. Raises `BadInput` where a query gets no
+    finite value, or several."""
+    if is_reference(name):
+        return _own_values(qrels, run, name)
     import ir_measures
 
     # gdeval reads query ids as numbers: test-1 and dev-1 would both be query 1.
@@ -73,10 +77,68 @@ def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
         if metric.query_id in values or metric.query_id not in judged:
             raise refused_measure(name, f"it gave query {metric.query_id} of {len(judged)} twice")
         values[metric.query_id] = float(metric.value)
-    for query_id, number in number_of.items():
-        if not math.isfinite(values.get(number, math.nan)):
-            raise refused_measure(name, f"it is not defined for query {query_id}")
-    return {query_id: values[number] for query_id, number in number_of.items()}
+    by_query = {query_id: values.get(number) for query_id, number in number_of.items()}
+    return _finite(by_query, name)
+
+
+def _own_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
+    """The values of a user's function of {doc_id: grade} and the ranked documents, best first."""
+    measure, values = load("measure", name), dict[str, float | None]()
+    for query_id, grades in qrels.items():
+        scores = run.get(query_id, {})
+        ranked = sorted(scores, key=lambda doc_id: -scores[doc_id])
+        with guarded(f"measure {name}"):
+            values[query_id] = float(measure(grades, ranked)) if ranked else 0.0
+    return _finite(values, name)
+
+
+def _finite(values: Mapping[str, float | None], name: str) -> dict[str, float]:
+    finite = {query: x for query, x in values.items() if x is not None and math.isfinite(x)}
+    if absent := [query_id for query_id in values if query_id not in finite]:
+        raise refused_measure(name, f"it is not defined for query {absent[0]}")
+    return finite
+
+
+def cutoff_of(name: str) -> int | None:
+    """The rank at which a measure stops, if any; that of a user's function is not known."""
+    cutoff = None if is_reference(name) else parse_measure(name).params.get("cutoff")
+    return None if cutoff is None else int(cutoff)
+
+
+def condensed(qrels: Qrels, run: Run) -> Run:
+    """The run without unjudged documents (condensed lists, Sakai 2007)."""
+    return {
+        query_id: {doc_id: score for doc_id, score in ranked.items() if doc_id in judged}
+        for query_id, ranked in run.items()
+        if (judged := qrels.get(query_id))
+    }
+
+
+def highest_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
+    """{judged query: the highest value of a measure with a cutoff k} that judgments of the unjudged
+    documents among the first k of `run`, given best first, could still give.
+
+    A document would be irrelevant, or have the highest grade of `qrels`, in the ranking and in the
+    ideal one alike. More relevant documents can lower nDCG: the value is the highest one for the
+    first 0, 1, 2, ... of them relevant.
+    """
+    depth = parse_measure(name).params["cutoff"]
+    top = max(grade for judged in qrels.values() for grade in judged.values())
+    supposed: Qrels = {}
+    ranked: Run = {}
+    suppositions: dict[tuple[object, ...], list[str]] = {}  # by what decides the value
+    of_query: dict[str, list[str]] = {}
+    for query_id, judged in qrels.items():
+        first = list(run.get(query_id, ()))[:depth]
+        unknown = [doc_id for doc_id in first if doc_id not in judged]
+        alike = *map(judged.get, first), "judged", *sorted(judged.values())
+        of_query[query_id] = keys = suppositions.setdefault(alike, [])
+        for count in range(0 if keys else len(unknown) + 1):
+            keys.append(f"{count} {query_id}")
+            ranked[keys[-1]] = {doc_id: -float(rank) for rank, doc_id in enumerate(first)}
+            supposed[keys[-1]] = {**judged, **dict.fromkeys(unknown[:count], top)}
+    values = query_values(supposed, ranked, name)
+    return {query_id: max(map(values.__getitem__, keys)) for query_id, keys in of_query.items()}
 
 
 def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame":
@@ -166,7 +228,7 @@ def check_measures(names: Sequence[str], judged: Iterable[Qrels] = ()) -> None:
     """
     parsed: dict[Any, str] = {}
     for name in names:
-        measure = parse_measure(name)
+        measure = load("measure", name) if is_reference(name) else parse_measure(name)
         if measure in parsed:
             raise BadInput(f"{parsed[measure]!r} and {name!r} are the same measure; name it once")
         parsed[measure] = name
@@ -206,6 +268,8 @@ def _reason(name: str, grades: frozenset[int]) -> str:
     except ZeroDivisionError:
         return "it is undefined for some queries"
     except Exception as error:
+        if is_reference(name):  # the error names the file and line
+            raise
         words = " ".join(str(error).split()) or type(error).__name__
         return re.sub(r"Unsupported measures \{.*?\}", "no installed tool computes it", words)
     return ""

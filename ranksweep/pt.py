@@ -17,8 +17,16 @@ class Reranker(pt.Transformer):
     """A transformer that rescores the documents of each query, from the columns qid, query, docno
     and text."""
 
-    def __init__(self, folder: str | Path, *, text_field: str = "text", device: str = "") -> None:
-        self.reranker = rank_core.Reranker.load(folder, device=device or None)
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        text_field: str = "text",
+        device: str = "",
+        trust_code: bool = False,
+    ) -> None:
+        load = rank_core.Reranker.load
+        self.reranker = load(folder, device=device or None, trust_code=trust_code)
         self.text_field = text_field
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:

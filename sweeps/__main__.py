@@ -1,4 +1,4 @@
-"""The commands of `ranksweep`, or `python -m sweeps`."""
+"""The commands of `ranksweep`; `python -m sweeps` where it is not installed."""
 
 import sys
 from collections.abc import Sequence
@@ -17,10 +17,13 @@ COMMANDS = {
     "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
     "bundle": ("bundle:main", "DIR", "write a sweep and all its values as one file (--to)"),
     "verify": ("verify:main", "FILE.zip", "recompute every number of a bundle from its runs"),
+    "board": ("board.command:main", "FOLDER", "write a page of tied ranks over verified bundles"),
     "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
     "sync": ("mlflow_commands:sync", "DIR", "send MLflow the trials that it lacks"),
     "compare": ("compare.command:main", "SYSTEM ..", "test anyone's runs or per-query values"),
+    "measure": ("measure:main", "RUN", "print the measures of one run (--qrels)"),
+    "check": ("check:main", "MODULE:CLASS", "check a model of your own by the laws of all models"),
     "settings": ("lists:settings", "", "list settings with type, default and Hugging Face name"),
     "collections": ("lists:collections", "", "list collections"),
     "sweeps": ("lists:sweep_files", "", "list sweeps with their questions"),
@@ -70,7 +73,7 @@ def usage() -> str:
     """The help text: a line for each command."""
     lines = [f"  {f'{name} {takes}':<18}{does}" for name, (_, takes, does) in COMMANDS.items()]
     commands = "\n".join(lines)
-    return f"""usage: ranksweep COMMAND ...    (or: python -m sweeps COMMAND ...)
+    return f"""usage: ranksweep COMMAND ...
 
 {commands}
 

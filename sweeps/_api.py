@@ -1,21 +1,25 @@
-"""Sweeps and comparisons as objects of a notebook: `sweeps.load` and `sweeps.compare`."""
+"""Sweeps and comparisons as objects of a notebook: `ranksweep.run`, `load` and `compare`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rank_core.errors import unknown
+from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import MAX_T
-from sweeps.commands.compare.command import sources_of
+from sweeps.commands.compare.command import sources_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.commands.compare.sources import training_runs
+from sweeps.commands.run import sweep_of
+from sweeps.driver.command import launch
+from sweeps.plan.flags import written
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import conclusions
@@ -145,12 +149,45 @@ def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     finished trial."""
     with opened(str(where)) as records:
         sweep = with_interpolated(load_sweep(records.folder), interpolate)
-        record_access(sweep, f"sweeps.load({str(where)!r})")
+        record_access(sweep, f"ranksweep.load({str(where)!r})")
     return LoadedSweep(analyse(sweep))
 
 
+def run(
+    sweep: str | Path,
+    *,
+    collection: str | Path | None = None,
+    backbone: str | Path | None = None,
+    seeds: int | Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> LoadedSweep:
+    """The sweep of this name or file, after `ranksweep run` has trained what is missing: the same
+    call resumes. `seeds` are their number or a list, `settings` {dotted setting: a value, or a list
+    of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
+    `confirm=True`. Trials that failed are named in the lines it prints, and in `trials`. Raises
+    `BadInput`, also where no trial has finished."""
+    found = sweep_of(str(sweep))
+    if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
+        raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
+    if isinstance(seeds, int):
+        flags["num_seeds"] = seeds
+    elif seeds is not None:
+        flags["seeds"] = ",".join(map(str, seeds))
+    words = written({"collection": collection, "backbone": backbone} | flags)
+    words += [f"{name}={_word(value)}" for name, value in (settings or {}).items()]
+    experiment, doc, preset = found
+    call = f"ranksweep.run({str(sweep)!r})"
+    return load(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
+
+
+def _word(value: Any) -> str:
+    """A setting's value as on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def compare(
-    systems: Mapping[str, Any] | pd.DataFrame,
+    systems: Mapping[str, Any] | pd.DataFrame | Sequence[str | Path],
     qrels: Any = None,
     *,
     baseline: str | Sequence[str] = (),
@@ -160,7 +197,7 @@ def compare(
     alpha: float = 0.05,
     margin: float = ROPE,
     paired_seeds: bool = False,
-    apart: bool = False,
+    separate_runs: bool = False,
     ties: str = "doc_id",
     digits: int = 3,
     tracking_uri: str | None = None,
@@ -168,23 +205,27 @@ def compare(
     """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
     Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
     score, or qid, docno, score; values: query_id, measure, value), or a run as {query: {document:
-    score}}. One frame of values with a column `name` or `system` holds all systems. `qrels` are the
-    judgments that runs need: a file, a data frame or a dictionary, or {query set: judgments}.
-    Raises `BadInput`.
+    score}}. One frame of values with a column `name` or `system` holds all systems, and a list of
+    sweeps their cells, on several collections too. `qrels` are the judgments that runs need: a
+    file, a data frame or a dictionary, or {query set: judgments}. Raises `BadInput`.
 
-    baseline: system to compare with, or several; default: the first.
-    measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of values.
-    deterministic: systems without training, such as BM25.
-    correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
-    alpha: level of the tests; intervals have the level 1 - alpha.
-    margin: a difference up to this size counts as practically equal.
-    paired_seeds: run i of every system shares its randomness with run i of the others.
-    apart: every query set is a separate collection with its own columns.
-    ties: rank of equal scores, by doc_id or as trec_eval.
-    digits: decimals of means and differences in tables.
-    tracking_uri: MLflow's, for mlflow: and runs:/ sources."""
+    Args:
+        baseline: system to compare with, or several; default: the first.
+        measures: names of ir_measures; default: nDCG@10 and RR@10, of values all shared ones.
+        deterministic: systems without training, such as BM25.
+        correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
+        alpha: level of the tests; intervals have the level 1 - alpha.
+        margin: a difference up to this size counts as practically equal.
+        paired_seeds: run i of every system shares its randomness with run i of the others.
+        separate_runs: systems were trained on each query set; their runs there are independent.
+        ties: rank of equal scores, by doc_id or as trec_eval.
+        digits: decimals of means and differences in tables.
+        tracking_uri: MLflow's, for mlflow: and runs:/ sources.
+    """
     if isinstance(systems, pd.DataFrame):
         runs: dict[str, Any] = {**training_runs(systems)}
+    elif not isinstance(systems, Mapping):
+        runs = systems_of([str(one) for one in systems])
     else:
         runs = {name: _sources(sources) for name, sources in systems.items()}
     found = compare_runs(
@@ -197,7 +238,7 @@ def compare(
         alpha=alpha,
         margin=margin,
         paired_seeds=paired_seeds,
-        apart=apart,
+        separate_runs=separate_runs,
         ties=ties,
         digits=digits,
         tracking_uri=tracking_uri,

@@ -109,6 +109,12 @@ class PairEncoder:
         spans = document_spans(doc_id, num_tokens, self.chunking)
         return spans[:1] if self.first_chunk_only else spans
 
+    def num_tokens(self, query: NDArray[np.int32], doc_id: str) -> int:
+        """Encoder tokens of a document's rows, by its length and windows alone: an estimate for
+        readers that cut otherwise, by which work is divided before anything is read."""
+        spans = self.spans_of(doc_id, len(self.document(doc_id)))
+        return sum(end - start + len(query) + NUM_SPECIAL for start, end in spans)
+
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
         """The chunks of several documents as one batch."""
         chunks = [chunk for document in documents for chunk in document]

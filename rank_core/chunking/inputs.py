@@ -67,18 +67,31 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
 
 def cell_of(config: TrialConfig, inputs: Inputs) -> str:
     """The cell's name: model, window, stride and the fingerprint of all else, including the source
-    of a user's model."""
-    model, contents = config.model.name, content_hashes(config)
-    if is_reference(model):
-        contents["model.name"] = f"{model} {source_hash(model)}"
+    of a user's model, loss and measures."""
+    model, settings = config.model.name, config.settings()
+    sources = {
+        setting: f"{settings[setting]} {'+'.join(map(source_hash, names))}"
+        for setting, names in own_names(config).items()
+    }
     fingerprint = config.fingerprint(
         collection_hash=inputs.collection.content_hash,
         backbone_hash=inputs.backbone.content_hash,
-        contents=contents,
+        contents=content_hashes(config) | sources,
     )
     chunking = config.chunking
     name = re.sub(r"[.:]", "-", model)
     return f"{name}-w{chunking.window}-s{chunking.stride}-{fingerprint}"
+
+
+def own_names(config: TrialConfig) -> dict[str, tuple[str, ...]]:
+    """{setting: its names `module:name` of a user's code}: model, loss, measures."""
+    names = {
+        "model.name": (config.model.name,),
+        "training.loss": (config.training.loss,),
+        "evaluation.measures": config.evaluation.measures,
+    }
+    own = {setting: tuple(filter(is_reference, given)) for setting, given in names.items()}
+    return {setting: given for setting, given in own.items() if given}
 
 
 FURTHER_ENCODERS = ("aggregator", "interaction", "selector_backbone")

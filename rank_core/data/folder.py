@@ -3,7 +3,8 @@
 Ours: `docs.jsonl` has {doc_id, text, title (optional)}; each of `train`, `dev` and `test` has
 `queries.tsv`, `qrels.trec` and optionally a first stage, `*.run[.gz]`; without it, candidates come
 from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
-`qrels/{train,dev,test}.tsv`, not all of them required. Other file formats are possible
+`qrels/{train,dev,test}.tsv`, not all of them required. In both `train.jsonl` of {query, pos, neg},
+as well as `dev` and `test`, may stand in place of a split. Other file formats are possible
 (`rank_core.data.readers`; docs/data.md). Everything is read once per machine, cached and
 memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
 `positional_bias.py` (see `spans`).
@@ -14,12 +15,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.readers import KINDS, Fields, judgment_rows, queries_of
+from rank_core.data.readers import KINDS, Fields, judgment_rows, pairs_of, queries_of
 from rank_core.data.readers import documents as read_documents
 from rank_core.data.store import (
     HASH,
@@ -58,8 +60,12 @@ FileState = tuple[str, int, int]
 
 class _SplitFiles(NamedTuple):
     queries: Path
-    qrels: Path
+    qrels: Path  # that of the queries for a file of pairs
     run: Path | None
+
+    @property
+    def is_pairs(self) -> bool:
+        return self.queries == self.qrels
 
 
 class _Files(NamedTuple):
@@ -72,7 +78,12 @@ class _Files(NamedTuple):
 
     def paths(self) -> list[Path]:
         tables = [path for _, files in self.splits for path in files if path is not None]
-        return [self.documents, *tables]
+        return list(dict.fromkeys([self.documents, *tables]))
+
+    @property
+    def pairs(self) -> list[Path]:
+        """The splits' files of pairs."""
+        return [split.queries for _, split in self.splits if split.is_pairs]
 
 
 def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
@@ -89,10 +100,11 @@ def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
 def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     """`states` stand for the contents of the files, which are read once per machine and state."""
     fields = dict(files.fields)
-    state = [str(STORE_VERSION), states[0], *([files.fields] if fields else [])]
+    own = [states[0], *(state for state in states if state[0] in set(map(str, files.pairs)))]
+    state = [str(STORE_VERSION), *own, *([files.fields] if fields else [])]
     documents = stored_documents(
         _digest_of(*state),
-        lambda: ((doc_id, text) for _, doc_id, text in read_documents(files.documents, fields)),
+        lambda: _documents(files, fields),
         source=str(files.documents),
         repeated=functools.partial(_refuse_repeated, files.documents, fields),
     )
@@ -110,6 +122,37 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     rankers = {"BM25" if ranker.lower() == "bm25" else ranker for ranker in rankers}
     ranker = rankers.pop() if len(rankers) == 1 else ""
     return Collection(name, content_hash, documents, Splits(name, splits), ranker)
+
+
+def _documents(files: _Files, fields: Fields) -> Iterator[tuple[str, str]]:
+    """The documents, then the texts of pairs that are not among them."""
+    known = set[str]()
+    for _, doc_id, text in read_documents(files.documents, fields):
+        if files.pairs:
+            known.add(doc_id)
+        yield doc_id, text
+    for path in files.pairs:
+        for line in pairs_of(path):
+            for passage in (*line.positives, *line.negatives):
+                if passage.doc_id not in known:
+                    known.add(passage.doc_id)
+                    yield passage.doc_id, passage.text
+
+
+class _First(Mapping[str, str]):
+    """The first documents of a store: the collection without the texts of pairs."""
+
+    def __init__(self, documents: Mapping[str, str], number: int) -> None:
+        self._documents, self._number = documents, number
+
+    def __getitem__(self, doc_id: str) -> str:
+        return self._documents[doc_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return islice(self._documents, self._number)
+
+    def __len__(self) -> int:
+        return self._number
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
@@ -130,10 +173,17 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
         for name, split in files.splits
         if split.run is not None
     }
+    candidates |= {
+        name: iter(negatives)
+        for name, split in files.splits
+        if name == "train" and split.is_pairs and (negatives := _negatives(split.queries))
+    }
     without = {name: queries for name, (queries, _) in judged.items() if name not in candidates}
     if without:
         documents_hash = _content_hash({"docs": files.documents}, files.fields)
-        for name, path in bm25_runs(documents, without, documents_hash).items():
+        number = sum(1 for _ in read_documents(files.documents, fields)) if files.pairs else 0
+        ranked = _First(documents, number) if files.pairs else documents
+        for name, path in bm25_runs(ranked, without, documents_hash).items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
     for name, (queries, qrels) in judged.items():
@@ -162,15 +212,23 @@ def _find_files(folder: Path) -> _Files:
         return paths[0] if paths else None
 
     splits: list[tuple[str, _SplitFiles]] = []
+    pairs = {name: path for name in SPLITS if (path := table(name, KINDS))}
     if documents := table("corpus", KINDS):  # BEIR's
-        queries = table("queries", QUERIES, needed="queries.jsonl") or folder
-        for name, called in CALLED.items():
-            if qrels := table(called[0], JUDGMENTS, *called[1:]):
+        judged = {name: table(called[0], JUDGMENTS, *called[1:]) for name, called in CALLED.items()}
+        needed = "queries.jsonl" if any(judged.values()) or not pairs else ""
+        queries = table("queries", QUERIES, needed=needed) or folder
+        for name, qrels in judged.items():
+            if name in pairs:
+                splits.append((name, _SplitFiles(pairs[name], pairs[name], None)))
+            elif qrels:
                 splits.append((name, _SplitFiles(queries, qrels, None)))
         missing += [] if splits else ["qrels/{train,dev,test}.tsv"]
     else:
         documents = table("docs", KINDS, needed="docs.jsonl (or docs.jsonl.gz)") or folder
         for name in SPLITS:
+            if name in pairs:
+                splits.append((name, _SplitFiles(pairs[name], pairs[name], None)))
+                continue
             queries = table(f"{name}/queries", QUERIES, needed=f"{name}/queries.tsv") or folder
             qrels = table(f"{name}/qrels", JUDGMENTS, needed=f"{name}/qrels.trec") or folder
             run = table(f"{name}/*", (".run", ".run.gz"))
@@ -184,6 +242,8 @@ def _read_judged(
     split: _SplitFiles, documents: Mapping[str, str], fields: Fields
 ) -> tuple[dict[str, str], Qrels]:
     """The judged queries, in file order, and their judgments."""
+    if split.is_pairs:
+        return _paired(split.queries)
     queries = queries_of(split.queries, fields)
     if not queries:
         raise BadInput(f"{split.queries} has no queries")
@@ -198,6 +258,29 @@ def _read_judged(
         raise BadInput(f"{split.qrels} has no relevant document (relevance above 0)")
     judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
+
+
+def _paired(path: Path) -> tuple[dict[str, str], Qrels]:
+    """The queries of a file of pairs; their texts in `pos` are relevant, all others unjudged."""
+    queries: dict[str, str] = {}
+    qrels: Qrels = {}
+    for line in pairs_of(path):
+        if queries.setdefault(line.query_id, line.query) != line.query:
+            raise BadInput(f"{line.place}: query_id {line.query_id!r} has two texts")
+        qrels.setdefault(line.query_id, {}).update((own.doc_id, 1) for own in line.positives)
+    if not queries:
+        raise BadInput(f"{path} has no queries")
+    return queries, qrels
+
+
+def _negatives(path: Path) -> list[tuple[str, dict[str, float]]]:
+    """The texts in `neg` of each query, in the file's order; empty if no line has any."""
+    run: dict[str, dict[str, float]] = {}
+    for line in pairs_of(path):
+        own = run.setdefault(line.query_id, {})
+        for passage in line.negatives:
+            own.setdefault(passage.doc_id, -float(len(own)))
+    return list(run.items()) if any(run.values()) else []
 
 
 def _candidates(

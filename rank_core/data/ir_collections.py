@@ -124,7 +124,8 @@ class IrSource:
         """The judgments; the highest of several for a query and document (subtopics)."""
         qrels: Qrels = {}
         with self._reading("qrels") as dataset:
-            for judgment in dataset.qrels_iter():
+            # The handler's own: BRIGHT's queries have judgments as well, those of short documents.
+            for judgment in dataset.qrels_handler().qrels_iter():
                 judged = qrels.setdefault(judgment.query_id, {})
                 known = judged.get(judgment.doc_id, judgment.relevance)
                 judged[judgment.doc_id] = max(known, judgment.relevance)

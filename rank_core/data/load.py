@@ -15,15 +15,18 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from rank_core.cache import cache_root
 from rank_core.data.folder import LAYOUT, SPLITS, bm25_runs, load_folder
 from rank_core.data.ir_collections import (
     PREFIX,
+    file_name,
     is_dataset,
     is_fold,
     known_ids,
     load_dataset,
     load_named,
 )
+from rank_core.data.made.mldr import FOLDERS as MLDR
 from rank_core.data.named import NAMED
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import (
@@ -41,6 +44,7 @@ from rank_core.records import Collection, Split
 COLLECTIONS: dict[str, str] = {
     "python-docs": "rank_core.data.made.python_docs:load_python_docs",
     "python-docs-passages": "rank_core.data.made.python_docs:load_passages",
+    **dict.fromkeys(MLDR, "rank_core.data.made.mldr:load_mldr"),
     **dict.fromkeys(NAMED, "rank_core.data.ir_collections:load_named"),
 }
 """{name: module and function}; the function is called with the name."""
@@ -83,6 +87,13 @@ def load_collection(name: str) -> Collection:
         f"{unknown('collection', name, [*COLLECTIONS, *announced('collection')])}; others: "
         f"{PREFIX}ID for an ir_datasets id, your own module:function, or a folder ({LAYOUT})"
     )
+
+
+def is_prepared(name: str) -> bool:
+    """True if the cache has a named collection, in whatever version."""
+    stem = MLDR.get(name, file_name(name))
+    folders = (cache_root() / "collections").glob(f"{stem}-{'[0-9a-f]' * 16}")
+    return next(folders, None) is not None
 
 
 def portable_collection(name: str) -> str:

@@ -111,6 +111,14 @@ _FORUMS = (
     "android english gaming gis mathematica physics programmers stats tex unix webmasters wordpress"
 )
 
+_BRIGHT = (
+    "biology earth-science economics pony psychology robotics stackoverflow sustainable-living"
+)
+_NANO = (
+    "arguana climate-fever dbpedia-entity fever fiqa hotpotqa msmarco nfcorpus nq quora scidocs "
+    "scifact webis-touche2020"
+)
+
 
 def _beir(dataset: str, names: tuple[str, ...] = ()) -> Recipe:
     """The recipe of a BEIR dataset; without splits it is a test set."""
@@ -129,6 +137,10 @@ NAMED: dict[str, Recipe] = {
                 DatasetPart(f"{_V1}/{_DL20}", prefix="dl20/"),
             )
         }
+    ),
+    # Tested on dev, as rerankers without access to a leaderboard are; DL 2019 selects.
+    "msmarco-doc-dev": Recipe(
+        splits(train=f"{_V1}/train", dev=f"{_V1}/{_DL19}", test=f"{_V1}/dev")
     ),
     "msmarco-doc-hard": Recipe(_DOCUMENTS | {"test": (_HARD,)}),
     **{
@@ -157,4 +169,10 @@ NAMED: dict[str, Recipe] = {
         for dataset, names in _BEIR_SPLITS.items()
     },
     **{f"beir-cqadupstack-{forum}": _beir(f"cqadupstack/{forum}") for forum in _FORUMS.split()},
+    # Test queries alone, of long documents (BRIGHT) and of small samples of BEIR (NanoBEIR).
+    **{
+        f"bright-{of}-long": Recipe({"test": (DatasetPart(f"bright/{of}-long", "text"),)})
+        for of in _BRIGHT.split()
+    },
+    **{f"nano-beir-{of}": Recipe(splits(test=f"nano-beir/{of}")) for of in _NANO.split()},
 }

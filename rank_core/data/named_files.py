@@ -50,11 +50,25 @@ def named_queries(name: str | Path, fields: readers.Fields | None = None) -> dic
 
 
 def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
-    """(query_id, {doc_id: score}) of a run file or of an id's ranked documents."""
+    """(query_id, {doc_id: score}) of a run file, of the scores in a file of pairs, or of an id's
+    ranked documents."""
     source = source_of(name, "scoreddocs")
-    if source is None:
+    if source is None and readers.kind_of(Path(name)):
+        yield from _pair_scores(Path(name))
+    elif source is None:
         yield from iter_run(Path(name))
     elif (run := source.candidates(RANKED)) is None:
         raise BadInput(f"{name} has unordered documents, no ranked lists")
     else:
         yield from run.items()
+
+
+def _pair_scores(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
+    """The scores of a file of pairs; raises `BadInput` for texts without one."""
+    run: dict[str, dict[str, float]] = {}
+    for line in readers.pairs_of(path):
+        for passage in (*line.positives, *line.negatives):
+            if passage.score is None:
+                raise BadInput(f"{line.place}: a teacher's file needs pos_scores and neg_scores")
+            run.setdefault(line.query_id, {})[passage.doc_id] = passage.score
+    yield from run.items()

@@ -1,10 +1,12 @@
 """Documents, queries and judgments: lines of JSON under the field names in common use, or the text
 files of queries and judgments. One record at a time is in memory."""
 
+import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rank_core.data.trec import (
     gathered_qrels,
@@ -35,6 +37,13 @@ JUDGMENT: Names = {
     "relevance": ("relevance", "score", "label", "rel"),
 }
 """{field: its names in our layout, BEIR, Pyserini and PyTerrier; the first one present is used}"""
+PAIRS: Names = {
+    "query": ("query", "anchor", "text"),
+    "pos": ("pos", "positive_passages", "positive"),
+    "neg": ("neg", "negative_passages", "negative"),
+}
+"""The same of a query with relevant and other texts: FlagEmbedding, Tevatron and MLDR, triplets of
+sentence-transformers."""
 
 FIELD_NAMES = tuple(dict.fromkeys((*DOCUMENT, *QUERY, *JUDGMENT)))
 
@@ -83,6 +92,68 @@ def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str, s
 def qrels_of(path: Path, fields: Fields) -> Qrels:
     """All judgments, in file order."""
     return gathered_qrels(judgment_rows(path, fields))
+
+
+class Passage(NamedTuple):
+    """A text of a line of pairs; its id is the file's, or the hash of the text."""
+
+    doc_id: str
+    text: str
+    score: float | None
+
+
+class Pairs(NamedTuple):
+    """A query with its relevant texts and others, which are not relevant."""
+
+    place: str
+    query_id: str
+    query: str
+    positives: list[Passage]
+    negatives: list[Passage]
+
+
+def pairs_of(path: Path) -> Iterator[Pairs]:
+    """The lines of a file of {query, pos, neg}. Texts are strings, or objects with an id and a
+    text; `pos_scores` and `neg_scores` are a teacher's. A query without an id is named by the
+    file and the hash of its text, so that lines with the same query are one query."""
+    stem = path.name.partition(".")[0]
+    for place, record in _records(path):
+        [query] = _texts(place, record, ("query",), PAIRS, {})
+        name = _name(record, "query_id", QUERY, {})
+        query_id = record[name] if name else _hashed(stem, query)
+        lists = [_passages(place, record, kind, stem) for kind in ("pos", "neg")]
+        if not lists[0]:
+            raise BadInput(f"{place}: a query must have a text in pos, found none")
+        require_identifier(place, "query_id", str(query_id))
+        yield Pairs(place, str(query_id), query, *lists)
+
+
+def _passages(place: str, record: Mapping[str, Any], kind: str, stem: str) -> list[Passage]:
+    name = _name(record, kind, PAIRS, {})
+    given = record[name] if name else []
+    texts = given if isinstance(given, list) else [given]
+    scores = record.get(f"{kind}_scores") or [None] * len(texts)
+    numbers = isinstance(scores, list) and all(
+        score is None or (isinstance(score, int | float) and math.isfinite(score))
+        for score in scores
+    )
+    if not numbers or len(scores) != len(texts):
+        raise BadInput(f"{place}: {kind}_scores must be {len(texts)} numbers, one for each text")
+    passages = []
+    for given_text, score in zip(texts, scores, strict=True):
+        own = given_text if isinstance(given_text, dict) else {"text": given_text}
+        [text] = _texts(place, own, ("text",), DOCUMENT, {})
+        if not text.strip():
+            raise BadInput(f"{place}: a text in {kind} is empty")
+        key = _name(own, "doc_id", DOCUMENT, {})
+        doc_id = str(own[key]) if key else _hashed(stem, text)
+        require_identifier(place, "doc_id", doc_id)
+        passages.append(Passage(doc_id, text, None if score is None else float(score)))
+    return passages
+
+
+def _hashed(stem: str, text: str) -> str:
+    return f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def parse_fields(text: str) -> dict[str, str]:

@@ -72,7 +72,8 @@ def write_queries(path: Path, queries: Mapping[str, str]) -> None:
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """The judgments of a `query_id 0 doc_id relevance` file, in file order."""
+    """The judgments of a `query_id 0 doc_id relevance` file, in file order. Raises `BadInput` with
+    file and line for grades that are no whole numbers and documents judged twice."""
     return gathered_qrels(qrels_lines(Path(path)))
 
 
@@ -114,6 +115,7 @@ def read_run(path: str | Path) -> Run:
 
     A query's documents are ordered by score, as in all evaluation tools; ranks that contradict the
     scores or repeat are accepted. Ties, often due to rounding, are broken by rank, then by doc_id.
+    Raises `BadInput` with file and line.
     """
     return dict(iter_run(Path(path)))
 

@@ -17,6 +17,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -153,11 +154,12 @@ def write_model(
             path.chmod((unfinished / CARD).stat().st_mode)
 
 
-def read_model(folder: Path | str) -> ExportedModel:
+def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel:
     """The model in a folder. Raises `BadInput` if there is none, if a file of it has changed, if
-    another version wrote it, or if this process cannot import its class."""
+    another version wrote it, or if this process cannot import its class; with `trust_code` the
+    class is imported from the folder."""
     folder = Path(folder).absolute()
-    config, content = _read_settings(folder)
+    config, content = _read_settings(folder, trust_code=trust_code)
     backbone = resolve_backbone(config.model.backbone)
     model = build_model(config, backbone, init_seed=0)
     rest = {name for name in model.state_dict() if not name.startswith(ENCODER)}
@@ -184,12 +186,14 @@ def read_settings(folder: Path | str) -> TrialConfig:
     return _read_settings(Path(folder).absolute())[0]
 
 
-def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
+def _read_settings(folder: Path, *, trust_code: bool = False) -> tuple[TrialConfig, dict[str, Any]]:
     content = _read_unchanged(folder)
     settings = dict(content["settings"])
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
     settings |= {name: place for name, place in places.items() if settings[name]}
     if "code" in content:
+        if trust_code and str(folder / CODE) not in sys.path:
+            sys.path.insert(0, str(folder / CODE))
         _check_code(settings["model.name"], content["code"], folder / CODE)
     backbone = str(folder / ENCODER_FOLDER)
     return TrialConfig().override(settings | {"model.backbone": backbone}), content
@@ -245,15 +249,15 @@ def _collection_name(collection: str) -> str:
 
 def _check_code(name: str, code: str, folder: Path) -> None:
     """Raises `BadInput` if a class from outside is absent, or differs from the trained one. Code in
-    the folder never runs by itself."""
+    the folder never runs unless it is trusted."""
     try:
         model_class(name)
         if source_hash(name) != code:
             raise BadInput(f"model {name} differs here from the trained one")
     except BadInput as error:
         raise BadInput(
-            f"{error}; the source that it was trained with is in {folder}: read it, then put that "
-            "folder first on PYTHONPATH"
+            f"{error}; the source that it was trained with is in {folder}: read it, then load "
+            "with trust_code=True, or put that folder first on PYTHONPATH"
         ) from None
 
 

@@ -56,14 +56,20 @@ class Reranker:
 
     @classmethod
     def load(
-        cls, folder: Path | str, *, device: str | torch.device | None = None, precision: str = ""
+        cls,
+        folder: Path | str,
+        *,
+        device: str | torch.device | None = None,
+        precision: str = "",
+        trust_code: bool = False,
     ) -> "Reranker":
         """The reranker in an exported folder, on a GPU if there is one, in the precision of its
-        training unless `precision` is fp32, bf16 or fp16.
+        training unless `precision` is fp32, bf16 or fp16. `trust_code` imports a model from outside
+        the package from the folder's `code/`, which runs it.
 
         Raises `BadInput` if the folder is no exported model.
         """
-        return cls(read_model(folder), device, precision)
+        return cls(read_model(folder, trust_code=trust_code), device, precision)
 
     @classmethod
     def serve(

@@ -9,7 +9,7 @@ from rank_core.chunking.chunks import chunk_spans
 from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
-from rank_core.own_code import load, path_of
+from rank_core.own_code import is_reference, load, path_of
 from rank_core.settings.config import Chat, Model, TrialConfig, setting_types
 from rank_core.settings.training import check_training
 
@@ -191,7 +191,7 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
         "model.backbone": lists,
         "model.dropout": lists or untrained,
         "chunking.overflow": not config.chunking.max_chunks,
-        "training.margin": not training.loss.endswith("-margin"),
+        "training.margin": not (training.loss.endswith("-margin") or is_reference(training.loss)),
         "training.teacher": not training.teacher,
         "training.passage_keep": not passages,
         "training.chunk_dropout": passages,

@@ -496,6 +496,11 @@ class BlockReader(PairEncoder):
             tokens = np.concatenate([tokens[start : start + size] for start, size in starts])
         return self.rows(query, [tokens[s:e] for s, e in passages.spans(len(tokens))])
 
+    def num_tokens(self, query: NDArray[np.int32], doc_id: str) -> int:
+        """What fits of a document; a model that selects reads all of it."""
+        whole = super().num_tokens(query, doc_id)
+        return whole if self.selector in LEARNED else min(whole, self.passages(len(query)).budget)
+
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
         """A batch; with what the model needs to select blocks, if it does."""
         batch = super().collate(documents)

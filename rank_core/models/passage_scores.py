@@ -174,6 +174,10 @@ class OneRandomChunk(PairEncoder):
         chunks = super().chunks(query, doc_id)
         return [chunks[generator(self.seed, "randp", doc_id).integers(len(chunks))]]
 
+    def num_tokens(self, query: NDArray[int32], doc_id: str) -> int:
+        """Those of a window, at most."""
+        return min(super().num_tokens(query, doc_id), len(query) + self.chunking.window)
+
 
 class RandP(ChunkScores):
     """The score of one random chunk per document and seed, in training and ranking: the random

@@ -109,8 +109,10 @@ class FirstStageMix:
 
 
 def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
-    """The normalised scores of every query of `run`. Raises `BadInput` for a document that the
-    first stage lacks, and if all scores of the first stage are equal but needed."""
+    """The normalised scores of every query of `run`, for alpha x model + (1 - alpha) x first stage
+    (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Raises
+    `BadInput` for a document that the first stage lacks, and if all scores of the first stage are
+    equal but needed."""
     if normalise not in NORMALISATIONS:
         raise unknown("normalisation", normalise, NORMALISATIONS)
     of_run = {
@@ -132,7 +134,8 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
 
 
 def choose_alpha(dev: Mixture, qrels: Qrels, measure: str) -> float:
-    """The alpha with the best mean `measure` on dev; among equals the smallest."""
+    """The alpha of 0, .1, ..., 1 with the best mean `measure` on dev; among equals the smallest.
+    Raises `BadInput` if no document is relevant."""
     judged = {query_id: qrels[query_id] for query_id in dev.run if query_id in qrels}
     return chosen_on_dev(ALPHAS, dev.at, judged, measure)
 

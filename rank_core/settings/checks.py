@@ -6,6 +6,7 @@ from dataclasses import field, fields
 from typing import Any
 
 from rank_core.errors import BadInput, unknown
+from rank_core.own_code import is_reference
 
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 TYPE_NAMES: dict[Any, str] = {
@@ -33,10 +34,12 @@ def setting(default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...
     return field(default=default, metadata={"text": text, "hf": hf, "rule": rule})
 
 
-def added(default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "") -> Any:
+def added(
+    default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "", own: bool = False
+) -> Any:
     """A setting added after the first release. At its default it is excluded from the cell's name,
-    so that earlier trials keep theirs."""
-    about = {"text": text, "hf": hf, "rule": rule, "added": True}
+    so that earlier trials keep theirs. With `own` it may name a user's code, `module:name`."""
+    about = {"text": text, "hf": hf, "rule": rule, "added": True, "own": own}
     return field(default=default, metadata=about)
 
 
@@ -50,7 +53,8 @@ def check_rules(section: str, settings: Any) -> None:
     """Raises `BadInput` for a setting of a section that breaks its rule."""
     for declared in fields(settings):
         rule, value = declared.metadata["rule"], getattr(settings, declared.name)
-        if rule:
+        own = declared.metadata.get("own") and is_reference(value)
+        if rule and not own:
             check_rule(f"{section}.{declared.name}", value, rule)
 
 

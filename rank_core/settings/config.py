@@ -139,7 +139,8 @@ class Evaluation:
 
     measures: tuple[str, ...] = setting(
         ("nDCG@10", "RR@10"),
-        "ir_measures names (`ranksweep measures`); the first one selects the checkpoint, on dev",
+        "ir_measures names (`ranksweep measures`), or yours: module:function; the first selects "
+        "the checkpoint, on dev",
         hf="metric_for_best_model metrics",
     )
     depth: int = setting(100, "number of candidates reranked per query", hf="top_k", rule=">0")
@@ -233,7 +234,8 @@ class TrialConfig:
     seed: int = setting(1, "seed of the random streams; set by --seeds or --num-seeds")
 
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
-        """A copy with dotted settings changed: `override({"chunking.window": 75})`."""
+        """A copy with dotted settings changed: `override({"chunking.window": 75})`. Raises
+        `BadInput` for an unknown setting, another type or a value outside its range."""
         nested: dict[str, dict[str, Any]] = {}
         top: dict[str, Any] = {}
         for name, value in settings.items():

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rank_core.errors import BadInput
+from rank_core.own_code import is_reference
 from rank_core.settings.checks import added, check_rules, setting
 
 LOSS_NAMES = (
@@ -94,7 +95,12 @@ class Training:
     reset_optimizer: bool = added(
         False, "resets moments, warm-up and schedule at the start of every epoch"
     )
-    loss: str = added("pairwise-margin", "training loss: " + ", ".join(LOSS_NAMES), rule=LOSS_NAMES)
+    loss: str = added(
+        "pairwise-margin",
+        f"training loss: {', '.join(LOSS_NAMES)}; yours: module:function",
+        rule=LOSS_NAMES,
+        own=True,
+    )
     negatives: int = added(1, "negatives per group", hf="num_negatives train_group_size", rule=">0")
     margin: float = setting(1.0, "margin of the margin losses", rule=">0")
     teacher: str = added(
@@ -221,7 +227,8 @@ def check_training(training: Training, model: str, *, one_chunk_is_firstp: bool)
     if (by_teacher or training.filters_negatives) and not training.teacher:
         name = f"loss={training.loss}" if by_teacher else "negatives_share or negatives_margin"
         raise BadInput(f"training.{name} needs training.teacher, a teacher's run file")
-    if training.teacher and not (by_teacher or training.filters_negatives):
+    own = is_reference(training.loss)
+    if training.teacher and not (by_teacher or own or training.filters_negatives):
         raise BadInput(
             f"training.teacher has no effect with training.loss={training.loss}; losses with a "
             f"teacher: {', '.join(TEACHER_LOSSES)}; filters: training.negatives_share, "

@@ -30,6 +30,7 @@ from rank_core.stats.scopes import (
     Floats,
     infer,
     seed_variances,
+    strata_df,
 )
 
 
@@ -78,7 +79,7 @@ def best_set(
     judged = list(dict.fromkeys(first_of.values()))
     if not judged:
         raise BadInput("the best needs a system with two runs or more, or a deterministic one")
-    rivalry = _Rivalry(matrix, judged, frozenset(deterministic), paired_seeds)
+    rivalry = Rivalry(matrix, judged, frozenset(deterministic), paired_seeds)
     p_K, rival_K = rivalry.leaving()
     p = {cell: float(p_K[judged.index(first)]) for cell, first in first_of.items()}
     rivals = {cell: judged[rival_K[judged.index(first)]] for cell, first in first_of.items()}
@@ -109,7 +110,7 @@ def _representatives(matrix: ScoreMatrix, untested: Collection[str]) -> dict[str
 
 
 @dataclass(frozen=True)
-class _Rivalry:
+class Rivalry:
     """All pairs of K systems; arrays are (K, K), [i, j] being j against i."""
 
     matrix: ScoreMatrix
@@ -121,10 +122,7 @@ class _Rivalry:
     def seeds(self) -> Floats:
         """The runs of each system; infinite for a deterministic one."""
         return np.array(
-            [
-                math.inf if c in self.deterministic else len(self.matrix.scores[c])
-                for c in self.cells
-            ]
+            [math.inf if c in self.deterministic else self.matrix.num_runs(c) for c in self.cells]
         )
 
     @cached_property
@@ -157,7 +155,7 @@ class _Rivalry:
 
     def leaving(self) -> tuple[Floats, list[int]]:
         """(the p of every system, the rival that decides it)."""
-        own_KK, moderated_KK, error_KK = self._one_sided()
+        own_KK, moderated_KK, error_KK = self.one_sided()
         K = len(self.cells)
         p_K, rivals = np.ones(K), [0] * K
         trained = np.flatnonzero(np.isfinite(self.seeds))
@@ -177,12 +175,13 @@ class _Rivalry:
         p_K[mean_K >= mean_K.max() - ROUNDING * self.scale] = 1.0
         return np.minimum(p_K, 1.0), rivals
 
-    def _one_sided(self) -> tuple[Floats, Floats, Floats]:
+    def one_sided(self) -> tuple[Floats, Floats, Floats]:
         """(p that j beats i, the moderated one, the standard errors)."""
         K, Q = self.means.shape
-        V_q, shape = np.zeros((K, K)), (K, K)
+        V_q, queries, shape = np.zeros((K, K)), np.zeros((K, K)), (K, K)
         for i, mean_Q in enumerate(self.means):
             V_q[i] = (self.means - mean_Q).var(axis=1, ddof=1) / Q
+            queries[i] = 1 + strata_df(self.means - mean_Q, self.matrix.query_strata)
         V_q[V_q * Q <= (ROUNDING * self.scale) ** 2] = 0.0
         mean_K = self.means.mean(axis=1)
         delta_KK = mean_K[None] - mean_K[:, None]
@@ -199,7 +198,7 @@ class _Rivalry:
             variance_seeds=tuple(V_s),
             variance_error=tuple(V_e),
             num_seeds=tuple(runs),
-            num_queries=Q,
+            num_queries=queries,
         )
         trained = np.isfinite(self.seeds)
         moderated_KK = np.full(shape, math.nan)
@@ -207,8 +206,10 @@ class _Rivalry:
             S = self.seeds[trained]
             prior = fitted_prior(S * self.parts[trained, 0], S - 1)
             sides = list(zip(V_s, V_e, own, strict=True))
-            moderated_KK = moderated_p(delta_KK, V_q, Q, sides, prior)
-        few = np.minimum(*own) < LEAST_SEEDS
+            moderated_KK = moderated_p(delta_KK, V_q, queries, sides, prior)
+        fewest = np.array([self.matrix.fewest_runs(cell) for cell in self.cells])
+        few_K = np.isfinite(self.seeds) & (fewest < LEAST_SEEDS)
+        few = few_K | few_K[:, None]
         one_sided = [
             np.where(few & ~np.isnan(p), 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
             for p in (found.p_both, moderated_KK)

@@ -1,18 +1,15 @@
-"""Crossed bootstrap by weights, for statistics that are no difference of means: relative gains, the
-gain of the best of many configurations, the stability of a ranking.
+"""Crossed bootstrap by weights, for statistics that are no difference of means: the gain of the
+best of many configurations, the stability of a ranking.
 
 Queries and the seeds of every cell are resampled independently (the pigeonhole bootstrap, Owen
 2007): the mean of a cell is w_S' Y_SQ w_Q, so a replicate costs two matrix products and no copy of
 the data. Tests of a difference do not use it, because few seeds make the resampled seed variance
 too small by (S - 1) / S.
 
-A gain is a ratio of means and has no closed form. Its standard error is from stretched seed
-weights; its quantiles are Student's t with the degrees of freedom of the difference, because three
-resampled seeds have no tails. The gain of a winner is biased upwards, by its queries and by its
-seeds: fresh seeds and held-out queries remove the bias, the estimate here most of it.
+The gain of a winner is biased upwards, by its queries and by its seeds: fresh seeds and held-out
+queries remove the bias, the estimate here most of it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,9 +19,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rank_core.errors import BadInput, unknown
-from rank_core.stats.compare import Slot, baseline_of
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats, check_probability
+from rank_core.stats.scopes import Floats
 
 NUM_REPLICATES = 2000
 
@@ -43,13 +39,10 @@ def crossed_weights(
     rng: np.random.Generator,
     num_replicates: int = NUM_REPLICATES,
     paired_seeds: bool = False,
-    stretched: bool = False,
 ) -> CrossedWeights:
     """Weights for one matrix; reuse them for another measure of the same runs and queries.
 
-    Paired seeds have the same weights in all cells, except cells of one run. `stretched` widens the
-    weights of seeds by sqrt(S / (S - 1)), which restores the seed variance that n-from-n resampling
-    loses; a weight may then be negative.
+    Paired seeds have the same weights in all cells, except cells of one run.
     """
     if num_replicates < 1:
         raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
@@ -63,8 +56,6 @@ def crossed_weights(
             weights[cell] = shared[S]
             continue
         weight_BS = _resampled(S, num_replicates, rng)
-        if stretched and S > 1:
-            weight_BS = 1 / S + (weight_BS - 1 / S) * np.sqrt(S / (S - 1))
         weights[cell] = shared[S] = weight_BS
     return CrossedWeights(_resampled(len(matrix.query_ids), num_replicates, rng), weights)
 
@@ -79,95 +70,6 @@ def _resampled(n: int, num_replicates: int, rng: np.random.Generator) -> Floats:
     """The share of n draws that each of n takes, (B, n)."""
     counts_BN: NDArray[np.int64] = rng.multinomial(n, np.full(n, 1 / n), size=num_replicates)
     return counts_BN / n
-
-
-_DIGITS = 12
-"""Significant digits kept: the last ones of a matrix product depend on the number of threads."""
-
-
-@dataclass(frozen=True)
-class GainInterval:
-    """mean of the system / mean of the baseline - 1, alone or averaged over columns, and its
-    two-sided interval; NaN limits for one seed or too few hits."""
-
-    gain: float
-    low: float
-    high: float
-
-
-def average_gains(
-    columns: Sequence[ScoreMatrix],
-    *,
-    baseline: Slot,
-    df: Mapping[str, float],
-    weights: Sequence[CrossedWeights],
-    level: float = 0.95,
-) -> dict[str, GainInterval]:
-    """{system: unweighted mean over `columns` of its relative gains}: "avg. gain over FirstP".
-
-    A column is one measure on one collection. Columns measured on the same runs must share their
-    seed weights, those on the same queries their query weights, too: pass the same ones. `df` is
-    the smallest of the columns, which is conservative. Where it is NaN (one seed), or the baseline
-    of a replicate not above 0, the gain has no interval. A system whose baseline is not above 0 is
-    excluded.
-    """
-    check_probability("level", level)
-    if not columns or len(columns) != len(weights):
-        raise BadInput(
-            "every column needs its weights, and there must be one, "
-            f"got {len(columns)} columns and {len(weights)} weights"
-        )
-    bases: dict[str, list[Floats]] = {}
-    gains: dict[str, GainInterval] = {}
-    for system, own_df in df.items():
-        name = _base_of(columns, system, baseline)
-        if name is None:
-            continue
-        gain = float(
-            np.mean([_mean(column, system) / _mean(column, name) - 1 for column in columns])
-        )
-        if math.isnan(own_df):
-            gains[system] = GainInterval(gain, math.nan, math.nan)
-            continue
-        if name not in bases:
-            bases[name] = [replicated_means(*pair) for pair in _each(columns, name, weights)]
-        if any((base_B <= 0).any() for base_B in bases[name]):  # such as one that drew only zeros
-            gains[system] = GainInterval(gain, math.nan, math.nan)
-            continue
-        gains_CB = [
-            replicated_means(*pair) / base_B - 1
-            for pair, base_B in zip(_each(columns, system, weights), bases[name], strict=True)
-        ]
-        spread = float(np.mean(gains_CB, axis=0).std(ddof=1))
-        half = float(stats.t.ppf((1 + level) / 2, own_df)) * spread
-        gains[system] = GainInterval(gain, _kept(gain - half), _kept(gain + half))
-    return gains
-
-
-def _base_of(columns: Sequence[ScoreMatrix], system: str, baseline: Slot) -> str | None:
-    """The baseline of a system, if it has one that is above 0 in every column."""
-    name = baseline_of(system, baseline)
-    if name is None:
-        return None
-    for column in columns:
-        for cell in (system, name):
-            if cell not in column.cells:
-                raise unknown("cell", cell, column.cells)
-    return name if all(_mean(column, name) > 0 for column in columns) else None
-
-
-def _each(
-    columns: Sequence[ScoreMatrix], cell: str, weights: Sequence[CrossedWeights]
-) -> list[tuple[ScoreMatrix, str, CrossedWeights]]:
-    return [(column, cell, own) for column, own in zip(columns, weights, strict=True)]
-
-
-def _mean(matrix: ScoreMatrix, cell: str) -> float:
-    return float(matrix.scores[cell].mean())
-
-
-def _kept(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from rank_core.stats.scopes import (
     paired_scope_test,
     scope_test,
     seed_variances,
+    strata_df,
     two_sided_p,
     variance_interval,
 )
@@ -106,8 +107,10 @@ def compare(
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
 ) -> list[Comparison]:
-    """Compare every other cell with the baseline; the family is all of these comparisons.
-    `deterministic` names cells declared to have one possible run (BM25)."""
+    """The comparisons of every other cell with the baseline, one family of the correction.
+    `deterministic` names cells declared to have one possible run (BM25). Queries and seeds are
+    random effects (Clark 1973) with Welch's (1947) degrees of freedom; docs/statistics.md has the
+    formulas. Raises `BadInput` for an unknown baseline or correction and alpha outside (0, 1)."""
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     return compare_pairs(
@@ -128,8 +131,10 @@ def compare_pairs(
     alpha: float = 0.05,
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
+    num_families: int = 1,
 ) -> list[Comparison]:
-    """Compare the first cell of every pair with the second; the family is all pairs."""
+    """Compare the first cell of every pair with the second; the family is all pairs, and those of
+    the other collections where there are several families."""
     if correction not in CORRECTION_NAMES:
         raise unknown("correction", correction, CORRECTION_NAMES)
     if not 0 < alpha < 1:
@@ -154,10 +159,11 @@ def compare_pairs(
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
         queries_KK = correlations(matrix, pairs, tests, scope="queries")
     own_K = np.array([test.p_both for test in tests])
-    family = Family(own_K, moderated.p_K, both_KK, moderated.agree)
+    family = Family(own_K, moderated.p_K, both_KK, moderated.agree, num_families)
     both_K = family.adjusted(correction)
     levels = family.levels(alpha, correction)
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
+    queries_K = family.shared(queries_K, correction)
     tested = sum(not math.isnan(test.p_both) for test in tests)
     return [
         _comparison(
@@ -170,7 +176,7 @@ def compare_pairs(
             p_moderated=math.nan if math.isnan(moderated.p_K[i]) else float(moderated.p_K[i]),
             p_both_adjusted=float(both_K[i]),
             p_queries_adjusted=float(queries_K[i]),
-            family_size=tested or len(pairs),
+            family_size=(tested or len(pairs)) * num_families,
             correction=correction,
         )
         for i, pair in enumerate(pairs)
@@ -202,8 +208,8 @@ def _comparison(
         ci_high=interval[1],
         family_low=family_interval[0],
         family_high=family_interval[1],
-        num_seeds_system=len(score_A_SQ),
-        num_seeds_baseline=len(score_B_SQ),
+        num_seeds_system=matrix.fewest_runs(pair[0]),
+        num_seeds_baseline=matrix.fewest_runs(pair[1]),
         num_queries=len(matrix.query_ids),
         mean_system=float(score_A_SQ.mean()),
         mean_baseline=mean_B,
@@ -259,7 +265,8 @@ def _moderated(
         scores = [matrix.scores[cell] for cell in table]
         if len(scores[0]) > 1:
             score_SQ = scores[0] - scores[1] if len(scores) > 1 else scores[0]
-            variances[table] = *seed_variances(score_SQ), len(score_SQ)
+            runs = strata_df(score_SQ.mean(axis=1), matrix.run_strata.get(table[0], ()))
+            variances[table] = *seed_variances(score_SQ), float(1 + runs)
     unknown_K = np.full(len(pairs), math.nan)
     if len(variances) < least_pool:
         return _Moderated(unknown_K, unknown_K, unknown_K, agree=False)
@@ -269,7 +276,7 @@ def _moderated(
     found = [
         moderated_error(
             test.variance_queries,
-            len(matrix.query_ids),
+            1 + test.df_queries,
             [variances[table] for table in tables(pair)],
             prior,
         )
@@ -328,15 +335,21 @@ def scope_test_of(
     system, baseline = pair
     sides = matrix.scores[system], matrix.scores[baseline]
     fixed = system in deterministic, baseline in deterministic
+    runs = [matrix.run_strata.get(cell, ()) for cell in pair]
     if not paired_seeds or any(fixed):
-        return scope_test(*sides, deterministic=fixed)
+        return scope_test(
+            *sides,
+            deterministic=fixed,
+            query_strata=matrix.query_strata,
+            run_strata=(runs[0], runs[1]),
+        )
     if matrix.seeds[system] != matrix.seeds[baseline]:
         raise BadInput(
             "paired seeds need the same seeds in every cell, "
             f"got {matrix.seeds[system]} for {system} "
             f"and {matrix.seeds[baseline]} for {baseline}"
         )
-    return paired_scope_test(*sides)
+    return paired_scope_test(*sides, query_strata=matrix.query_strata, run_strata=runs[0])
 
 
 def _check_deterministic(matrix: ScoreMatrix, deterministic: Collection[str]) -> None:
@@ -363,6 +376,7 @@ def compare_with(
     alpha: float = 0.05,
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
+    num_families: int = 1,
 ) -> ByLetter:
     """The comparisons of every slot, in the order of the matrix. A cell that is its own baseline is
     excluded."""
@@ -385,6 +399,7 @@ def compare_with(
             alpha=alpha,
             paired_seeds=paired_seeds,
             deterministic=deterministic,
+            num_families=num_families,
         )
         for letter, slot in zip(ascii_lowercase, baselines, strict=False)
     }

@@ -35,6 +35,7 @@ class Family:
     moderated_K: Floats
     correlation_KK: Floats | None  # for max-t
     agree: bool  # whether their seed variances do
+    num_families: int = 1  # that share alpha, such as one for each collection
 
     @property
     def larger_p(self) -> Floats:
@@ -44,23 +45,28 @@ class Family:
     def adjusted(self, correction: str) -> Floats:
         """The corrected p-values."""
         if correction != MAX_T or self.correlation_KK is None:
-            return adjusted(self.larger_p, correction)
+            return self.shared(adjusted(self.larger_p, correction), correction)
         if np.isnan(self.moderated_K).all():
-            return max_t(self.own_K, self.correlation_KK)
+            return self.shared(max_t(self.own_K, self.correlation_KK))
         if self.agree:
-            return np.fmax(max_t(self.moderated_K, self.correlation_KK), self.own_K)
-        return holm(self.larger_p)
+            return np.fmax(self.shared(max_t(self.moderated_K, self.correlation_KK)), self.own_K)
+        return self.shared(holm(self.larger_p))
+
+    def shared(self, p_K: Floats, correction: str = MAX_T) -> Floats:
+        """The corrected p-values with alpha shared by the families (Bonferroni)."""
+        families = 1 if correction == "none" else self.num_families
+        return np.minimum(families * p_K, 1) if families > 1 else p_K
 
     def levels(self, alpha: float, correction: str) -> tuple[float, float]:
         """The levels of the own and of the moderated test whose wider intervals cover all true
         differences at once."""
-        num = max(int((~np.isnan(self.own_K)).sum()), 1)
+        num = max(int((~np.isnan(self.own_K)).sum()), 1) * self.num_families
         moderated = not np.isnan(self.moderated_K).all()
         R_KK = self.correlation_KK
         if correction != MAX_T or R_KK is None or (moderated and not self.agree):
             return alpha / num, alpha / num
         tested = np.flatnonzero(~np.isnan(self.own_K))
-        level = family_level(alpha, R_KK[np.ix_(tested, tested)])
+        level = family_level(alpha / self.num_families, R_KK[np.ix_(tested, tested)])
         return (alpha if moderated else level), level
 
 

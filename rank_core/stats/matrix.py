@@ -5,7 +5,7 @@ A missing value is an error: a test on the remaining queries would answer anothe
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput, unknown
+from rank_core.stats.scopes import Strata, strata_df
 
 COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
 
@@ -24,13 +25,25 @@ QUERIES_THAT_PROVE = 30
 @dataclass(frozen=True)
 class ScoreMatrix:
     """One measure of several cells on the same queries; `scores[cell]` is float64, (S, Q). Rows
-    follow `seeds[cell]`, columns follow `query_ids`. Cells may differ in their seeds."""
+    follow `seeds[cell]`, columns follow `query_ids`. Cells may differ in their seeds. Strata are of
+    a mean over collections (`over_collections`)."""
 
     measure: str
     cells: tuple[str, ...]
     query_ids: tuple[str, ...]
     seeds: dict[str, tuple[int, ...]]
     scores: dict[str, NDArray[np.float64]]
+    query_strata: Strata = ()
+    run_strata: Mapping[str, Strata] = field(default_factory=dict)
+
+    def num_runs(self, cell: str) -> float:
+        """The runs of a cell by the degrees of freedom of their means."""
+        strata = self.run_strata.get(cell, ())
+        return float(1 + strata_df(self.scores[cell].mean(axis=1), strata))
+
+    def fewest_runs(self, cell: str) -> int:
+        """The runs of a cell, of several collections the smallest number."""
+        return min(self.run_strata.get(cell) or (len(self.scores[cell]),))
 
 
 def score_matrix(

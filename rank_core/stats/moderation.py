@@ -69,7 +69,7 @@ Side = tuple[Any, Any, Any]
 
 
 def moderated_error(
-    variance_queries: Any, num_queries: int, sides: Sequence[Side], prior: Prior
+    variance_queries: Any, num_queries: Any, sides: Sequence[Side], prior: Prior
 ) -> tuple[Any, Any]:
     """(standard error of a difference in scope `both`, Satterthwaite's degrees of freedom), with
     the variance of each side moderated. A side with S = infinity is deterministic."""
@@ -87,7 +87,7 @@ def moderated_error(
 
 
 def moderated_p(
-    delta: Any, variance_queries: Any, num_queries: int, sides: Sequence[Side], prior: Prior
+    delta: Any, variance_queries: Any, num_queries: Any, sides: Sequence[Side], prior: Prior
 ) -> Any:
     """The two-sided p of `moderated_error`."""
     return two_sided_p(delta, *moderated_error(variance_queries, num_queries, sides, prior))

@@ -22,6 +22,8 @@ from scipy import special, stats
 from rank_core.errors import BadInput, unknown
 
 Floats = NDArray[np.float64]
+Strata = tuple[int, ...]
+"""Sizes of strata that follow one another; () is a single one."""
 
 HALVINGS = 60  # of the interval around a p-value, to the last bit
 LARGEST_Z = 38.0  # beyond it a p-value is 0 in double precision
@@ -141,7 +143,12 @@ class ScopeTest(Inference):
 
 
 def scope_test(
-    score_A_SQ: Floats, score_B_SQ: Floats, *, deterministic: tuple[bool, bool] = (False, False)
+    score_A_SQ: Floats,
+    score_B_SQ: Floats,
+    *,
+    deterministic: tuple[bool, bool] = (False, False),
+    query_strata: Strata = (),
+    run_strata: tuple[Strata, Strata] = ((), ()),
 ) -> ScopeTest:
     """Compare two systems measured on the same queries, each with its own seeds; S may differ.
 
@@ -162,13 +169,16 @@ def scope_test(
         delta_Q,
         variance_seeds=(seeds[0][0], seeds[1][0]),
         variance_error=(seeds[0][1], seeds[1][1]),
-        num_seeds=(len(score_A_SQ), len(score_B_SQ)),
+        num_seeds=(_number(score_A_SQ, run_strata[0]), _number(score_B_SQ, run_strata[1])),
         deterministic=deterministic,
+        query_strata=query_strata,
         scale=scale,
     )
 
 
-def paired_scope_test(score_A_SQ: Floats, score_B_SQ: Floats) -> ScopeTest:
+def paired_scope_test(
+    score_A_SQ: Floats, score_B_SQ: Floats, *, query_strata: Strata = (), run_strata: Strata = ()
+) -> ScopeTest:
     """Compare two systems whose row s shares its randomness: initialisation, order, negatives. Only
     for a sweep that declares this; equal seed numbers alone pair nothing."""
     score_A_SQ, score_B_SQ = _checked(score_A_SQ), _checked(score_B_SQ)
@@ -184,7 +194,8 @@ def paired_scope_test(score_A_SQ: Floats, score_B_SQ: Floats) -> ScopeTest:
         delta_SQ.mean(axis=0),
         variance_seeds=(variance_seeds,),
         variance_error=(variance_error,),
-        num_seeds=(len(delta_SQ),),
+        num_seeds=(_number(delta_SQ, run_strata),),
+        query_strata=query_strata,
         scale=scale,
     )
 
@@ -283,6 +294,24 @@ def infer(
     )
 
 
+def strata_df(value_N: Floats, strata: Strata) -> Any:
+    """Satterthwaite's degrees of freedom of the variance of N values that deviate within strata,
+    given by their sizes; N - 1 for one stratum. Leading axes are tables of their own."""
+    if len(strata) < 2:
+        return value_N.shape[-1] - 1
+    parts = np.split(value_N, np.cumsum(strata)[:-1], axis=-1)
+    squares = [((own - own.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for own in parts]
+    df, total = [size - 1 for size in strata], sum(squares)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = total**2 / sum(own**2 / f for own, f in zip(squares, df, strict=True))
+    return np.where(total > 0, np.maximum(found, min(df)), sum(df))
+
+
+def _number(score_SQ: Floats, strata: Strata) -> float:
+    """The runs of a system by the degrees of freedom of their means."""
+    return float(1 + strata_df(score_SQ.mean(axis=1), strata))
+
+
 def two_sided_p(delta: Any, se: Any, df: Any) -> Floats:
     """Student's two-sided p; without variance 1 for no difference and 0 for a constant one."""
     delta, se = np.abs(np.asarray(delta, dtype=np.float64)), np.asarray(se, dtype=np.float64)
@@ -296,9 +325,10 @@ def _test(
     *,
     variance_seeds: tuple[float, ...],
     variance_error: tuple[float, ...],
-    num_seeds: tuple[int, ...],
+    num_seeds: tuple[float, ...],
     scale: float,
     deterministic: tuple[bool, ...] = (False,),
+    query_strata: Strata = (),
 ) -> ScopeTest:
     Q = len(delta_Q)
     trained = [side for side, fixed in enumerate(deterministic) if not fixed]
@@ -312,7 +342,7 @@ def _test(
         variance_seeds=tuple(variance_seeds[side] for side in trained),
         variance_error=tuple(variance_error[side] for side in trained),
         num_seeds=tuple(num_seeds[side] for side in trained),
-        num_queries=Q,
+        num_queries=1 + strata_df(delta_Q, query_strata),
     )
     return ScopeTest(
         delta=delta,

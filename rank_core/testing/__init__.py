@@ -1,2 +1,2 @@
 """Contract tests: properties that every model must have, including models of users:
-`pytest --pyargs rank_core.testing --model my_pkg.my_module:MyRanker`. Needs pytest."""
+`ranksweep check my_pkg.my_module:MyRanker`. Needs pytest."""

@@ -1,28 +1,56 @@
-"""Pytest plugin of the contract tests; inactive in other runs."""
+"""The contract tests of one model, as `ranksweep check` runs them."""
 
 import os
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-PACKAGE = "rank_core.testing"
+from rank_core.errors import BadInput
+from rank_core.models import model_class
+from rank_core.models.ranker import Ranker
+
+LAWS = Path(__file__).with_name("test_model.py")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: Any, parser: Any, args: list[str]) -> None:
-    """Adds `--model` only for the contract tests, because other projects may have that option."""
-    if any(PACKAGE in word for word in args):
-        parser.addoption("--model", metavar="MODULE:CLASS", help="the model to test")
-        if not {"", os.getcwd()} & {*sys.path}:
-            sys.path.append(os.getcwd())
+class Contract:
+    """A pytest plugin: the laws for the model of a name, and a printed line for each."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.count, self.broken = name, 0, 0
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        """Parametrises the laws by the model."""
+        if "name" in metafunc.fixturenames:
+            metafunc.parametrize("name", [self.name], scope="module")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Prints what a law found: one line, and for a broken law the error and its place."""
+        if report.when != "call" and report.passed:
+            return
+        law = report.location[2].partition("[")[0].removeprefix("test_").replace("_", " ")
+        self.count += 1
+        self.broken += report.failed
+        longrepr: Any = report.longrepr
+        if report.failed:
+            crash = longrepr.reprcrash
+            print(f"broken   {law}\n         {crash.path}:{crash.lineno}")
+            lines = [line for line in crash.message.splitlines() if line.strip()]
+            print("\n".join(f"         {line}" for line in lines[:4]))
+        elif report.skipped:
+            print(f"skipped  {law}: {longrepr[2].removeprefix('Skipped: ')}")
+        else:
+            print(f"ok       {law}")
 
 
-def pytest_generate_tests(metafunc: Any) -> None:
-    """Parametrises the contract tests by the model of `--model`."""
-    if metafunc.module.__name__ != f"{PACKAGE}.test_model" or "name" not in metafunc.fixturenames:
-        return
-    name = metafunc.config.getoption("--model")
-    if not name:
-        raise pytest.UsageError("--model MODULE:CLASS must name the model to test")
-    metafunc.parametrize("name", [name], scope="module")
+def check(name: str) -> Contract:
+    """Runs the laws of `test_model.py` on a model, a registered one or `module:Class`, and prints
+    what they find. Raises `BadInput` for a model that has no weights, or is none."""
+    if not issubclass(model_class(name), Ranker):
+        raise BadInput(f"model {name} has no weights, and the laws are those of trained rankers")
+    contract = Contract(name)
+    # Neither settings nor plugins of the reader's own tests.
+    alone = ["-c", os.devnull, "--rootdir", ".", "--disable-plugin-autoload", "-W", "ignore"]
+    alone += ["-p", "no:cacheprovider", "-p", "no:terminal"]
+    pytest.main([*alone, str(LAWS)], plugins=[contract])
+    return contract

@@ -323,6 +323,12 @@ class TrainingReader:
             ]
         yield Row(documents, group)
 
+    def num_tokens(self, group: TrainingGroup) -> int:
+        """Encoder tokens of the group, by the lengths of its documents; not less by the chunks that
+        are left out at random. Passages end with the shortest document's."""
+        each = [self.pairs.num_tokens(group.query, doc_id) for doc_id in group.documents]
+        return len(each) * min(each) if self.training.unit == "passage" else sum(each)
+
     def _kept(self, number: int, share: float, group: TrainingGroup, doc_id: str) -> list[int]:
         """The first chunk, and each other one with probability `share`."""
         rng = generator(self.seed, "chunks", group.passes, group.query_id, doc_id)

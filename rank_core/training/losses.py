@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput, shown, unknown
+from rank_core.own_code import guarded, is_reference, load
 from rank_core.settings.config import Training
 
 
@@ -131,10 +132,29 @@ LOSSES: dict[str, Loss] = {
 
 
 def loss_of(training: Training) -> Loss:
-    """The entry of `LOSSES` for the settings; raises `BadInput` for an unknown name."""
+    """The entry of `LOSSES` for the settings, or a user's function with the signature of `Loss`.
+    Raises `BadInput` for an unknown name."""
+    if is_reference(training.loss):
+        own: Loss = load("loss", training.loss)
+        return own
     if training.loss not in LOSSES:
         raise unknown("training.loss", training.loss, LOSSES)
     return LOSSES[training.loss]
+
+
+def check_loss(training: Training) -> None:
+    """Raises `BadInput` for a user's loss that fails on two groups or returns no finite scalar."""
+    if not is_reference(training.loss):
+        return
+    score_NG = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 0.5]], requires_grad=True)
+    known = torch.tensor([[2.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    with guarded(f"loss {training.loss}"):
+        loss = loss_of(training)(score_NG, training, Targets(known, known))
+    if not (isinstance(loss, Tensor) and loss.ndim == 0 and loss.isfinite() and loss.requires_grad):
+        raise BadInput(
+            f"loss {training.loss} must return a finite scalar that depends on the scores, got "
+            f"{shown(loss)}"
+        )
 
 
 def _teacher(training: Training, targets: Targets) -> Tensor:

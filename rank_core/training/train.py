@@ -12,11 +12,17 @@ from torch import Tensor, nn
 from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import Diverged
+from rank_core.machine import ahead
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.seeding import derive
 from rank_core.settings.config import Training
-from rank_core.training.examples import TrainingQuery, TrainingReader, training_groups
+from rank_core.training.examples import (
+    TrainingGroup,
+    TrainingQuery,
+    TrainingReader,
+    training_groups,
+)
 from rank_core.training.micro_batch import TrainingStep
 from rank_core.training.optimizer import Timetable, build_optimizer, set_learning_rates
 
@@ -137,13 +143,13 @@ def train(
     validate_every = validation_interval(training, len(queries))
     rank, world_size = distributed.world()
     steps: list[_Step] = []
-    for step in range(state.step, num_steps):
+    batches = ahead(own_shares(stream, reader), model.device)
+    for step, batch in zip(range(state.step, num_steps), batches, strict=False):
         model.train()
         if training.reset_optimizer and timetable.starts(step):
             state.optimizer.state.clear()  # frees memory for the next one
             state.optimizer = build_optimizer(model, training)
         set_learning_rates(state.optimizer, training, timetable, step)
-        batch = list(islice(stream, training.batch_size))[rank::world_size]
         loss = step_of.backward(batch, derive(streams.dropout, step, rank))
         norm = _update(state, parameters, sums, training)
         rate = float(state.optimizer.param_groups[0]["lr"])
@@ -154,6 +160,19 @@ def train(
         if validate or pauses or len(steps) == RECORD_EVERY:
             yield TrainRecord(step + 1, num_steps, _curve(steps, training.batch_size), validate)
             steps.clear()
+
+
+def own_shares(
+    stream: Iterator[TrainingGroup], reader: TrainingReader
+) -> Iterator[list[TrainingGroup]]:
+    """This worker's groups of each global batch, of which every worker has about equally many
+    tokens. The loss is a sum over groups, so it does not matter who computes which."""
+    rank, num_workers = distributed.world()
+    while batch := list(islice(stream, reader.training.batch_size)):
+        if num_workers > 1:
+            sizes = [reader.num_tokens(group) for group in batch]
+            batch = [batch[i] for i in distributed.dealt(sizes, num_workers)[rank]]
+        yield batch
 
 
 def _update(

@@ -1,5 +1,6 @@
 """A trial from start to end: data, chunks, a model or one per fold, runs, measures."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
-from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs
+from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs, own_names
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.load import portable_collection
 from rank_core.data.transforms.expression import parse_collection_expression
@@ -184,7 +185,8 @@ def portable_config(config: TrialConfig) -> TrialConfig:
 
 
 def own_paths(config: TrialConfig) -> tuple[str, ...]:
-    """`module:name` of each of the user's models, collections and transforms."""
+    """`module:name` of each of the user's models, losses, measures, collections, transforms."""
     base, steps = parse_collection_expression(config.collection)
-    names = [config.model.name, base, *(name for name, _ in steps)]
-    return tuple(name for name in names if is_reference(name) and not name.startswith(PREFIX))
+    names = [name for name in (base, *(name for name, _ in steps)) if is_reference(name)]
+    names = [name for name in names if not name.startswith(PREFIX)]
+    return tuple(itertools.chain(*own_names(config).values(), names))

@@ -37,6 +37,7 @@ from sweeps.report.build import report_files
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.query_page import TEXTS, moved_queries
+from sweeps.report.unjudged import with_unjudged
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import FIRST_STAGE, find_sweep, opened, read_sweep_file, send
@@ -57,6 +58,7 @@ class Manifest:
     format: int
     ranksweep: str  # the version that wrote the report
     qrels: str  # "include" or "hash"
+    by: str = ""  # who submits it, as they say
 
 
 def main(argv: Sequence[str]) -> int:
@@ -71,6 +73,7 @@ def main(argv: Sequence[str]) -> int:
     add("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
     add("--qrels", choices=("include", "hash"), default="", help="the judgments, or their SHA-256")
+    add("--by", default="", metavar="NAME", help="who submits it to a board")
     given = parser.parse_args(argv)
     if given.to.suffix != ".zip" or given.to.exists():
         raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
@@ -81,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
         send(records, ACCESS_FILE)
         collection = _collection_of(sweep)
         qrels = qrels_mode(collection, given.qrels)
-        about = Manifest(FORMAT, installed(), qrels)
+        about = Manifest(FORMAT, installed(), qrels, given.by)
         stage(sweep, folder, about)
         write_json(folder / MANIFEST, asdict(about))
         given.to.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +191,7 @@ def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, 
         for split in SPLITS:
             (folder / "qrels" / f"{split}.qrels").unlink(missing_ok=True)
     return report_files(
-        analysed := analyse(sweep),
+        analysed := with_unjudged(analyse(sweep)),
         accesses=read_accesses(folder / ACCESS_FILE),
         queries=moved_queries(analysed),
         label=f"tab:{sweep.name}",
@@ -232,7 +235,8 @@ def unpack(path: Path, folder: Path) -> None:
                 raise BadInput(f"{path}: unpacks to {size:,} bytes, and {free:,} are free")
             archive.extractall(folder)
     except (OSError, BadZipFile, zlib.error, NotImplementedError, ValueError) as error:
-        raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {error}") from None
+        reason = str(error).replace(f"{folder}/", "")
+        raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {reason}") from None
 
 
 def wrong_sums(folder: Path) -> Iterator[tuple[str, str, str]]:

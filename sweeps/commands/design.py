@@ -154,7 +154,10 @@ def _pilot(given: argparse.Namespace) -> Sweep:
         sets = query_sets_of(given.qrels)
         uri = given.tracking_uri
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
-        return compare_runs(systems, sets or None, measures=measures, tracking_uri=uri).sweep
+        pilot = compare_runs(systems, sets or None, measures=measures, tracking_uri=uri).sweep
+        if pilot.means:
+            raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
+        return pilot
     with opened(given.pilot[0]) as records:
         sweep = load_sweep(records.folder)
     if measures and given.measure not in sweep.measures:

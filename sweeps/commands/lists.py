@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rank_core.data.load import COLLECTIONS
+from rank_core.data.made.mldr import FOLDERS, REPOSITORY
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import TRANSFORMS
 from rank_core.errors import BadInput
@@ -131,6 +132,8 @@ def _default(setting: Setting) -> str:
 
 
 def _origin(name: str) -> str:
+    if name in FOLDERS:
+        return f"{FOLDERS[name]} of https://huggingface.co/datasets/{REPOSITORY}"
     if name not in NAMED:
         return EMBEDDED
     parts = NAMED[name].splits.items()

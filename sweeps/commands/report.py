@@ -1,10 +1,10 @@
 """`ranksweep report DIR`: write the report of a sweep again from its files."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.plan.command_line import INTERPOLATE, Parser, check_writable
+from sweeps.plan.next_command import ours
 from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     rows = "the systems with a row interpolated with the first stage: the baseline and the best "
     rows += "on dev, all, or none (default: those of the sweep's command)"
     add("--interpolate", choices=INTERPOLATE, default="", help=rows)
-    command = shlex.join(["python", "-m", "sweeps", "report", *argv])
+    command = ours("report", *argv)
     arguments = parser.parse_args(argv)
     with opened(arguments.sweep) as records:
         out = arguments.out or records.folder / "report"

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -10,12 +11,17 @@ from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
 from sweeps.driver.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
+from sweeps.plan.options import Preset
+from sweeps.plan.reference import PREFIX, TWIN, reference_file, references
 from sweeps.plan.terminal import wrapped
 from sweeps.plan.toml_sweep import read_toml_sweep
+from sweeps.plan.twin import twin
 
 USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 
 {sweeps}
+
+{references}
 
 SWEEP may also be a file, my_sweep.toml or my_sweep.py with an EXPERIMENT:
 docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
@@ -24,20 +30,39 @@ docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
 def main(argv: Sequence[str]) -> int:
     """Run a sweep and return its exit code."""
     if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE.format(sweeps=wrapped(f"SWEEP is {', '.join(ours())}.")))
+        names = ", ".join(f"{PREFIX}{name}" for name in references())
+        known = wrapped(f"With published values: {names}; {PREFIX}NAME/{TWIN} is a small copy.")
+        sweeps = wrapped(f"SWEEP is {', '.join(ours())}.")
+        print(USAGE.format(sweeps=sweeps, references=known))
         return 0 if argv else 2
     name, *rest = argv
     if name.startswith("-"):
         raise BadInput(f"the name or file of a sweep comes before its flags, got {name}")
-    path, prog = Path(name), f"ranksweep run {name}"
+    found = sweep_of(name)
+    if isinstance(found, ModuleType):
+        return int(found.main(rest))
+    experiment, doc, preset = found
+    return run_experiment(experiment, rest, doc=doc, prog=f"ranksweep run {name}", preset=preset)
+
+
+def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | ModuleType:
+    """The experiment of a sweep's name or file, its description and the flags of its file; or the
+    module of one that has a command line of its own and trains no trials."""
+    path, is_twin = Path(name), False
+    if name.startswith(PREFIX):
+        path, is_twin = reference_file(name)
     if path.suffix == ".toml":
         experiment, preset = read_toml_sweep(path)
+        if is_twin:
+            experiment, flags = twin(experiment)
+            preset = replace(preset, flags={**preset.flags, **flags})
         _see_modules_beside(path)
-        return run_experiment(experiment, rest, doc=experiment.question, prog=prog, preset=preset)
+        return experiment, experiment.question, preset
     module = _of_file(path) if path.suffix == ".py" else _of_ours(name)
     if not hasattr(module, "EXPERIMENT"):
-        return int(module.main(rest))
-    return run_experiment(module.EXPERIMENT, rest, doc=module.__doc__, prog=prog)
+        return module
+    file = str(path) if path.suffix == ".py" else ""
+    return replace(module.EXPERIMENT, file=file), module.__doc__, None
 
 
 def ours() -> list[str]:

@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
@@ -77,29 +78,45 @@ def verify(
 ) -> Iterator[tuple[str, str]]:
     """(verdict, text): what was `checked`, what was `not checked` and why, and what is `wrong`.
     Raises `BadInput` for another file or other judgments."""
+    with unpacked(bundle) as folder:
+        yield from check_unpacked(folder, joined_judgments(qrels, fields))
+
+
+@contextmanager
+def unpacked(bundle: Path) -> Iterator[Path]:
+    """Yields a temporary folder with a bundle's files. Errors while it is read become a `BadInput`
+    that names the bundle."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         unpack(bundle, folder)
         try:
-            about = _manifest(folder)
-            yield "checked", f"SHA-256 of {len(files_of(folder))} files"
-            for file, stated, own in wrong_sums(folder):
-                yield "wrong", f"{file}: SHA-256: states {stated}, is {own}"
-            yield from _verify(folder / SWEEP, about, _judgments(qrels, fields))
+            yield folder
         except BadInput as error:
             raise BadInput(f"{bundle}: {str(error).replace(f'{folder}/', '')}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as error:
             raise BadInput(f"{bundle} is not as `bundle` wrote it: {error!r}") from None
 
 
-def _manifest(folder: Path) -> Manifest:
+def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
+    """The verdicts of `verify` on the files of a bundle; judgments it was given stay in the folder
+    only where the bundle includes its own."""
+    about = manifest(folder)
+    yield "checked", f"SHA-256 of {len(files_of(folder))} files"
+    for file, stated, own in wrong_sums(folder):
+        yield "wrong", f"{file}: SHA-256: states {stated}, is {own}"
+    yield from _verify(folder / SWEEP, about, qrels)
+
+
+def manifest(folder: Path) -> Manifest:
+    """The provenance of an unpacked bundle."""
     content = json.loads((folder / MANIFEST).read_bytes())
     if content["format"] != FORMAT:
         raise BadInput(f"{MANIFEST} has format {content['format']}, of another ranksweep")
     return Manifest(**content)
 
 
-def _judgments(names: Sequence[str], fields: Fields | None) -> Qrels:
+def joined_judgments(names: Sequence[str], fields: Fields | None = None) -> Qrels:
+    """The judgments of files or `ir:ID`, put together."""
     judgments: Qrels = {}
     for name in names:
         for query_id, grades in named_qrels(name, fields).items():
@@ -112,8 +129,7 @@ def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, 
     sweep, records = read_sweep_file(folder), find_sweep(str(folder))
     if outside := [cell.cell for cell in sweep.cells if Path(cell.cell).name != cell.cell]:
         raise BadInput(f"a cell's name must be plain, got {shown(outside[0])}")
-    names = [f"{cell.cell}-seed{seed}" for cell in sweep.cells for seed in sorted(sweep.seeds)]
-    names = [name for name in names if (records.trial_folder(name) / RESULT).is_file()]
+    names = finished_trials(sweep, records)
     there = {path.name for path in (folder / TRIALS).iterdir()}
     lacking = sorted(({*sweep.trials} | there) - set(names))
     if lacking:
@@ -150,6 +166,12 @@ def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, 
         content = path.read_bytes() if path.is_file() else b""
         if difference := first_difference(name, content.decode(), report[name].decode()):
             yield "wrong", f"{SWEEP}/report/{name}: {difference}"
+
+
+def finished_trials(sweep: SweepFile, records: Records) -> list[str]:
+    """The planned trials of an unpacked bundle that have a result."""
+    names = [f"{cell.cell}-seed{seed}" for cell in sweep.cells for seed in sorted(sweep.seeds)]
+    return [name for name in names if (records.trial_folder(name) / RESULT).is_file()]
 
 
 def _damage(records: Records, state: State) -> str:

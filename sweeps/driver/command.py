@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sweeps.engine import EngineLost
 from sweeps.plan.command_line import heed_interrupts, run_command
@@ -10,6 +11,9 @@ from sweeps.plan.flags import FLAGS
 from sweeps.plan.options import Options, Preset, parse
 from sweeps.plan.secrets import refuse_secrets
 from sweeps.plan.terminal import print_error, visible
+
+if TYPE_CHECKING:
+    from sweeps.driver.sweep import Outcome
 
 ENGINE_LOST = 1
 
@@ -31,25 +35,38 @@ def main(
     preset: Preset | None = None,
 ) -> int:
     """Runs a sweep's command line and returns the exit code; `preset` are the flags of its file."""
-    logged = logging.StreamHandler()
-    logged.setFormatter(_Lines())
-    logging.basicConfig(handlers=[logged], level=logging.WARNING)
-    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # the first run takes minutes
 
     def command() -> int:
-        program = prog or f"{experiment.name}.py"
-        options = parse(argv, prog=program, description=doc or "", preset=preset)
-        _check_no_secrets(options)
-        from sweeps.driver.sweep import run_sweep
-
-        heed_interrupts()
         try:
-            return run_sweep(experiment, options, list(argv))
+            return launch(experiment, argv, doc=doc, prog=prog, preset=preset).code
         except EngineLost as error:
             print_error(f"{error}. Nothing is lost: the same command resumes")
             return ENGINE_LOST
 
     return run_command(command, interrupted="interrupted; the same command resumes")
+
+
+def launch(
+    experiment: Experiment,
+    argv: Sequence[str],
+    *,
+    doc: str | None = None,
+    prog: str = "",
+    preset: Preset | None = None,
+) -> "Outcome":
+    """The outcome of a sweep's command line. Raises `BadInput`, and `EngineLost` where the engine
+    or the storage is gone for good."""
+    logged = logging.StreamHandler()
+    logged.setFormatter(_Lines())
+    logging.basicConfig(handlers=[logged], level=logging.WARNING)
+    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # the first run takes minutes
+    program = prog or f"{experiment.name}.py"
+    options = parse(argv, prog=program, description=doc or "", preset=preset)
+    _check_no_secrets(options)
+    from sweeps.driver.sweep import run_sweep
+
+    heed_interrupts()
+    return run_sweep(experiment, options, list(argv))
 
 
 def _check_no_secrets(options: Options) -> None:

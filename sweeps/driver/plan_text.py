@@ -11,7 +11,7 @@ from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import clock, columns, count, duration, numbered, shortened, wrapped
 from sweeps.plan.terminal import terminal_columns as width
-from sweeps.plan.trial_cost import few_steps
+from sweeps.plan.trial_cost import cut_queries, few_steps
 from sweeps.search.search import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
@@ -45,6 +45,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"up to {plan.inputs.backbone.max_input_tokens} tokens"
         + (f"; its own defaults: {', '.join(own)}" if own else "")
         + _trained_head(plan),
+        *_cut_lines(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *([f"training    {few}"] if few and not plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
@@ -57,6 +58,17 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     lines += CAPTION
     lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
+
+
+def _cut_lines(plan: Plan) -> list[str]:
+    """The number of queries that are cut."""
+    limits = dict.fromkeys(cell.config.chunking.max_query_tokens for cell in plan.cells)
+    found = ((limit, *cut_queries(plan.inputs, limit)) for limit in limits)
+    return [
+        f"queries     {cut:,} of {number:,} are cut at chunking.max_query_tokens={limit}"
+        for limit, cut, number in found
+        if cut
+    ]
 
 
 def _trained_head(plan: Plan) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
@@ -11,6 +11,7 @@ from rank_core.trial.trial import prepare
 from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
+from sweeps.driver.published_plan import published_plan
 from sweeps.engine import EngineLost, local
 from sweeps.engine.drive import Drive
 from sweeps.engine.progress import Screen
@@ -51,11 +52,20 @@ DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS = 60.0
 
 
-def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
-    """Plans and runs a sweep; returns the exit code. A confirmation is a sweep over the frozen pair
-    of a finished one."""
+class Outcome(NamedTuple):
+    """The exit code of a sweep's command, and the folder or URI of the sweep."""
+
+    code: int
+    where: str
+
+
+def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> Outcome:
+    """Plans and runs a sweep. A confirmation is a sweep over the frozen pair of a finished one."""
     records = Records(Storage(options.storage), experiment.name)
     _check_storage(records, options)
+    if options.dry_run and (text := published_plan(experiment, options)):
+        say(text)
+        return Outcome(DONE, records.uri)
     try:
         if not options.confirm:
             return _sweep(experiment, options, argv, records)
@@ -74,7 +84,7 @@ def _sweep(
     argv: list[str],
     records: Records,
     shortlist: Shortlist | None = None,
-) -> int:
+) -> Outcome:
     """`records` are the confirmation's own, or the experiment's."""
     uri = options.tracking_uri
     tracking_uri = default_tracking_uri(records) if uri is None else uri
@@ -92,13 +102,13 @@ def _sweep(
         _check_same_sweep(experiment, options, records)
     if options.dry_run:
         _dry_run(plan, records, options)
-        return DONE
+        return Outcome(DONE, records.uri)
     if options.prepare:
         _prepare(plan, options)
-        return DONE
+        return Outcome(DONE, records.uri)
     records.storage.open()
     with only_driver(records):
-        return _drive(plan, records, options, argv, tracking_uri)
+        return Outcome(_drive(plan, records, options, argv, tracking_uri), records.uri)
 
 
 def _check_storage(records: Records, options: Options) -> None:

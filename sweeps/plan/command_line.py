@@ -25,7 +25,9 @@ from rank_core.errors import BadInput, nearest, shown
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
-SWEEP_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "ray", "mlflow", "optuna")
+SWEEP_EXTRA = (
+    "torch", "transformers", "tokenizers", "safetensors", "ray", "mlflow", "optuna", "pytest"
+)  # fmt: skip
 """Packages of the extra `sweep`, which comparing runs does not need."""
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
 INTERPOLATE = ("best", "all", "none")
@@ -41,17 +43,26 @@ _DEFAULTS = {
 SCRIPT = "ranksweep"  # the installed command for `python -m sweeps`
 
 
+def program() -> list[str]:
+    """The words that begin a command in the reader's shell: the installed script, on the path or
+    beside the interpreter, or the module of a checkout."""
+    beside = Path(sys.orig_argv[0]).with_name(SCRIPT)
+    if shutil.which(SCRIPT):
+        return [SCRIPT]
+    return [str(beside)] if beside.is_file() else [sys.orig_argv[0], "-m", "sweeps"]
+
+
 def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
     """The command line of this process if it ends with `argv`; else, for a call from a program, an
     equivalent one."""
     rest, arguments = sys.argv[1:], list(argv)
     if rest != arguments and (rest[:1] != ["run"] or rest[2:] != arguments):
-        return ["python", "-m", "sweeps", "run", sweep, *arguments]
-    program, *words = sys.orig_argv
+        return [*program(), "run", sweep, *arguments]
+    first, *words = sys.orig_argv
     if words and Path(words[0]).name == SCRIPT:  # its first line names the interpreter
-        program, *words = words
-        program = SCRIPT if shutil.which(SCRIPT) == program else program
-    return [program, *words]
+        first, *words = words
+        first = SCRIPT if shutil.which(SCRIPT) == first else first
+    return [first, *words]
 
 
 def end_at_interrupts() -> None:

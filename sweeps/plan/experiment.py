@@ -13,6 +13,7 @@ from rank_core.errors import BadInput, shown
 from rank_core.models import check_model, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
+from sweeps.plan.reference import Reference
 
 NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.stride")
 """Settings that every default label shows; backbones where there are several."""
@@ -44,6 +45,7 @@ class Experiment:
     given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
     file: str = ""  # that defines it; empty: the one with `grid`
+    reference: Reference | None = None  # what is published of it
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):

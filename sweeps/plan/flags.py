@@ -3,12 +3,12 @@ file all come from here."""
 
 import argparse
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rank_core.checkpoints import Cadence
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, unknown
 from sweeps.plan.command_line import INTERPOLATE
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
@@ -145,6 +145,19 @@ def add_flags(parser: argparse._ActionsContainer, names: Collection[str]) -> Non
     """Declares some of the flags in the parser of another command."""
     for name in names:
         FLAGS[name].add_to(parser)
+
+
+def written(given: Mapping[str, Any]) -> list[str]:
+    """The words of a command line for flags given in Python: `num_seeds=5`, `confirm=True`. None
+    is no flag."""
+    words = []
+    for name, value in given.items():
+        if name not in FLAGS:
+            raise unknown("flag of a sweep", name, FLAGS)
+        if value is None or value is False:
+            continue
+        words += [FLAGS[name].flag] if FLAGS[name].kind is bool else [FLAGS[name].flag, str(value)]
+    return words
 
 
 def check_flags(given: argparse.Namespace, names: Iterable[str] = FLAGS) -> None:

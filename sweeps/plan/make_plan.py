@@ -19,6 +19,7 @@ from rank_core.models.ranker import Ranker
 from rank_core.own_code import travelling
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
+from rank_core.training.losses import check_loss
 from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.experiment import Experiment, Settings, suited
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
@@ -274,6 +275,7 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
     if "model.name" in point and "chunking.window" not in point:
         config = config.override({**suited(config, inputs.backbone), **point})
     check_model(config, inputs.backbone)
+    check_loss(config.training)
     chunks = chunk_statistics(config, inputs)
     return PlannedCell(
         cell=cell_of(config, inputs),

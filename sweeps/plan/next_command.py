@@ -2,19 +2,16 @@
 
 import argparse
 import shlex
-import shutil
-import sys
 from collections.abc import Iterable, Sequence
 
 from rank_core.settings.config import setting_types
-from sweeps.plan.command_line import SCRIPT
+from sweeps.plan.command_line import program
 from sweeps.plan.flags import FLAGS, MODES, NOT_CONFIRMED, SEEDS
 
 
 def ours(*words: str) -> str:
     """A command of this program as it runs in the reader's shell."""
-    program = [SCRIPT] if shutil.which(SCRIPT) else [sys.orig_argv[0], "-m", "sweeps"]
-    return shlex.join([*program, *words])
+    return shlex.join([*program(), *words])
 
 
 def changed(command: str, *, without: Iterable[str] = (), add: Sequence[str] = ()) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from sweeps.plan.experiment import Experiment, Grid, Settings
 from sweeps.plan.flags import SEARCH_FLAGS
 from sweeps.plan.options import MOST_POINTS, Preset, absolute
 from sweeps.plan.profiles import profile
+from sweeps.plan.reference import flat, parse_reference
 from sweeps.plan.search_options import SEARCHES
 from sweeps.plan.search_space import Range, parse_range
 
@@ -27,6 +28,7 @@ KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "search": ((str, dict), f"its name, or a table with {', '.join(SEARCH_FLAGS)}"),
     "seeds": ((int, list), "their number, or a list of them"),
     "profile": ((str,), "a text: settings of a paper"),
+    "reference": ((dict,), "a table: what is published of the experiment"),
 }
 """{key of a file: its types and its content}"""
 REQUIRED = ("name", "question", "baseline")
@@ -70,6 +72,7 @@ def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
         grid=lambda base, backbone: Grid(points, baseline),
         settings=base,
         file=str(path),
+        reference=parse_reference(table["reference"]) if "reference" in table else None,
     )
     return experiment, Preset(_flags(table), ranges)
 
@@ -80,7 +83,7 @@ def _points(table: Mapping[str, Any], baseline: Settings, folder: str) -> tuple[
     if "grid" in table and "points" in table:
         raise BadInput("a sweep has a grid or points, got both")
     axes = {}
-    for name, listed in _flat(table.get("grid", {})):
+    for name, listed in flat(table.get("grid", {})):
         if not isinstance(listed, list) or not listed:
             raise BadInput(f"grid must have a list of values for {name}, got {shown(listed)}")
         axes[name] = [_value("grid", name, value, folder) for value in listed]
@@ -98,7 +101,7 @@ def _points(table: Mapping[str, Any], baseline: Settings, folder: str) -> tuple[
 
 def _ranges(table: Mapping[str, Any]) -> dict[str, Range]:
     ranges = {}
-    for name, text in _flat(table.get("ranges", {})):
+    for name, text in flat(table.get("ranges", {})):
         span = parse_range(name, text) if isinstance(text, str) else None
         if span is None:
             law = 'a range is written "lo..hi" or "lo..hi:log"'
@@ -134,7 +137,7 @@ def _settings(key: str, table: Any, folder: str) -> dict[str, Any]:
     """The settings of a table, each checked."""
     if not isinstance(table, dict):
         raise BadInput(f"{key} must hold tables of settings, got {shown(table)}")
-    return {name: _value(key, name, value, folder) for name, value in _flat(table)}
+    return {name: _value(key, name, value, folder) for name, value in flat(table)}
 
 
 def _value(key: str, name: str, value: Any, folder: str) -> Any:
@@ -144,11 +147,3 @@ def _value(key: str, name: str, value: Any, folder: str) -> Any:
     if isinstance(checked, tuple):
         return tuple(absolute(name, part, folder) for part in checked)
     return absolute(name, checked, folder) if isinstance(checked, str) else checked
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value

@@ -106,6 +106,12 @@ def mean_query_tokens(inputs: Inputs, limit: int) -> float:
     return float(np.minimum(inputs.query_tokens("test").lengths(), limit).mean())
 
 
+def cut_queries(inputs: Inputs, limit: int) -> tuple[int, int]:
+    """The number of queries, of all splits, with more than `limit` tokens, and of all queries."""
+    lengths = [inputs.query_tokens(split).lengths() for split in inputs.collection.splits]
+    return sum(int((own > limit).sum()) for own in lengths), sum(map(len, lengths))
+
+
 @lru_cache(maxsize=64)
 def _num_candidates(inputs: Inputs, split: str, evaluation: Evaluation) -> int:
     """The number of candidates of a split's evaluated queries, to the depth of the evaluation."""
@@ -157,8 +163,14 @@ def few_steps(config: TrialConfig, inputs: Inputs) -> tuple[str, str]:
 def _pairs(config: TrialConfig, inputs: Inputs) -> tuple[int, int]:
     """The training groups and the scored documents of a model."""
     num_train = len(training_queries(inputs, config))
+    dev, test = (_num_candidates(inputs, name, config.evaluation) for name in ("dev", "test"))
+    return num_pairs(config, num_train, dev, test)
+
+
+def num_pairs(config: TrialConfig, num_train: int, dev: int, test: int) -> tuple[int, int]:
+    """The training groups and the scored documents of a model, from the number of its training
+    queries and of the candidates of dev and test."""
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     last = not ranks_by_score_alone(model_class(config.model.name))  # dev is scored once more
-    dev, test = (_num_candidates(inputs, name, config.evaluation) for name in ("dev", "test"))
     return steps * config.training.batch_size, (validations + last) * dev + test

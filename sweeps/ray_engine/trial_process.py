@@ -68,7 +68,9 @@ def run_group(
 ) -> Any:
     """Runs `worker` in every process of a Ray Train group; returns the result of rank 0. Raises Ray
     Train's errors where a worker fails."""
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchTrainer
+
+    from sweeps.ray_engine.group_network import NodeAddressConfig
 
     scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
     per_worker = {"CPU": resources.cpus} | ({"GPU": resources.gpus} if resources.gpus else {})
@@ -76,7 +78,7 @@ def run_group(
         worker,
         train_loop_config=config,
         # Messages between workers are on the host and do not wait for GPUs.
-        torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if resources.gpus else "gloo"),
+        torch_config=NodeAddressConfig(backend="cpu:gloo,cuda:nccl" if resources.gpus else "gloo"),
         scaling_config=train.ScalingConfig(
             num_workers=resources.num_workers,
             use_gpu=bool(resources.gpus),

@@ -17,13 +17,13 @@ import pandas as pd
 
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput
-from rank_core.evaluate import parse_measure
+from rank_core.evaluate import cutoff_of
 from rank_core.records import Qrels
 from rank_core.stats.agreement import Ranks, rank_biased_overlap, ranks, top_overlap
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.load import ListReader, Sweep
 from sweeps.store.records import REMEDY
-from sweeps.store.sweep_file import find_sweep
+from sweeps.store.sweep_file import FIRST_STAGE, find_sweep
 
 MOST_QUERIES = 1000
 """Of more queries, those with the smallest hashes of their ids are compared."""
@@ -60,6 +60,10 @@ def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader
                 trial = records.trial_folder(f"{cell}-seed{seed}")
                 if (path := trial / f"{sweep.split}.run.gz").is_file():
                     readers[cell, seed] = partial(read_lists, path)
+    for row in sweep.interpolated:
+        readers |= {(row.cell, seed): read for seed, read in row.lists.items()}
+    if (path := sweep.folder / FIRST_STAGE / f"{sweep.split}.run.gz").is_file():
+        readers |= {(FIRST_STAGE, seed): partial(read_lists, path) for seed in sweep.seeds}
     keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
     return {
         cell: [readers[key] for key in own]
@@ -99,7 +103,7 @@ def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
     queries = sampled(matrix.query_ids)
     places: dict[str, dict[str, int]] = defaultdict(dict)
     qrels = judgments(sweep)
-    depth = int(parse_measure(sweep.primary).params.get("cutoff", TOP))
+    depth = cutoff_of(sweep.primary) or TOP
 
     def read(cell: str) -> tuple[list[Ranks], float]:
         lists = [read_run(queries) for read_run in files.get(cell, [])]

@@ -5,17 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from string import ascii_lowercase
+from typing import Any
 
 import pandas as pd
 
-from rank_core.seeding import generator
 from rank_core.stats.best import BestSet, best_set
-from rank_core.stats.bootstrap import (
-    CrossedWeights,
-    GainInterval,
-    average_gains,
-    crossed_weights,
-)
 from rank_core.stats.compare import (
     ByLetter,
     Comparison,
@@ -25,6 +19,7 @@ from rank_core.stats.compare import (
 )
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
+from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.report.load import Interpolated, Sweep
 from sweeps.report.summary import CellSummary, left_after, summarize
 from sweeps.store.scores import as_categories
@@ -33,6 +28,33 @@ from sweeps.store.trial_status import USED
 
 Matrices = Mapping[str, ScoreMatrix]
 """{measure: scores of the cells with a used seed}."""
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """The letter of a comparison; on condensed lists its difference, corrected p (with one run that
+    of the queries alone) and letter; the bounds of its difference, and its letter in the worst
+    case. NaN and "" without bounds."""
+
+    letter: str
+    condensed_delta: float
+    condensed_p: float
+    condensed_letter: str
+    bound_low: float
+    bound_high: float
+    bound_letter: str
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """The judged documents among the first `depth` of every run, and the comparisons again."""
+
+    depth: int
+    judged: float  # share, a mean over queries and runs
+    judged_at_most: float  # the mean over queries of min(depth, judged documents) / depth
+    judged_per_query: float
+    grades_differ: bool  # of judged documents of a query; condensed lists are else alike
+    of: Mapping[Comparison, Robustness]
 
 
 @dataclass(frozen=True)
@@ -48,13 +70,16 @@ class Analysis:
     rows: list[CellSummary]  # of the table, with their tests
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
+    whole: Matrices  # the same with the rows that are no cells
     interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
     interpolated_comparisons: list[Comparison]  # with the first baseline
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
+    means: Matrices = field(default_factory=dict)  # of `sweep.means`, scaled: no plain values
     first_stage: CellSummary | None = None  # a row of the table, no cell
     first_stage_comparisons: list[Comparison] = field(default_factory=list)  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} with `--published`; never tested."""
+    unjudged: Unjudged | None = None  # with `with_unjudged`
 
     @property
     def baseline(self) -> CellSummary:
@@ -95,17 +120,13 @@ def analyse(sweep: Sweep) -> Analysis:
     matrices = _matrices(sweep, scored)
     paired = _is_paired(sweep, matrices.values())
     slots = _slots(sweep, scored)
-    by_measure = {
-        measure: _compare(sweep, matrix, slots, paired=paired)
-        for measure, matrix in matrices.items()
-        if slots
-    }
+    means = _means(sweep, matrices)
+    by_measure = _compare_all(sweep, matrices, means, slots, paired=paired) if slots else {}
     by_slot = [
         [pair for compared in by_measure.values() for pair in compared[mark]]
         for mark in ascii_lowercase[: len(slots)]
     ]
     first = by_slot[0] if by_slot else []
-    average = _average_gains(sweep, matrices, first, slots)
     whole, added_rows = _with_derived(sweep, scored)
     every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
     with_rows = _compare_derived(whole, every, slots, added_rows) if first and added_rows else {}
@@ -122,33 +143,58 @@ def analyse(sweep: Sweep) -> Analysis:
         further=[pair for compared in by_slot[1:] for pair in compared],
         tests={
             (pair.measure, pair.system): scope_test_of(
-                matrices[pair.measure],
+                (means if pair.measure in means else matrices)[pair.measure],
                 (pair.system, pair.baseline),
                 paired_seeds=paired,
                 deterministic=sweep.deterministic,
             )
             for pair in first
         },
-        rows=_rows(sweep, cells, derived, first_stage, by_measure, average),
+        rows=_rows(sweep, cells, derived, first_stage, by_measure),
         paired=paired,
         matrices=matrices,
+        whole=every,
         interpolated=derived,
         interpolated_comparisons=[pair for added, _ in with_rows.values() for pair in added],
-        best_sets=_best_sets(whole, every),
+        best_sets=_best_sets(whole, {**every, **means}),
+        means=means,
         first_stage=first_stage,
         first_stage_comparisons=[pair for _, against in with_rows.values() for pair in against],
     )
 
 
+def _compare_all(
+    sweep: Sweep, matrices: Matrices, means: Matrices, slots: Sequence[Slot], *, paired: bool
+) -> dict[str, ByLetter]:
+    """{measure: its comparisons}; of several collections with those of the means."""
+    if not means:
+        return {
+            measure: _compare(sweep, matrix, slots, paired=paired)
+            for measure, matrix in matrices.items()
+        }
+    by_measure: dict[str, ByLetter] = {}
+    for mean, columns in sweep.means.items():
+        own = [matrices[column] for column in columns]
+        options = _options(sweep, own[0], slots, paired=paired)
+        found, by_measure[mean] = compare_collections(own, means[mean], **options)
+        by_measure |= dict(zip(columns, found, strict=True))
+    return by_measure
+
+
 def _compare(sweep: Sweep, matrix: ScoreMatrix, slots: Sequence[Slot], *, paired: bool) -> ByLetter:
-    return compare_with(
-        matrix,
-        baselines=slots,
-        correction=sweep.correction,
-        alpha=sweep.alpha,
-        paired_seeds=paired,
-        deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
-    )
+    return compare_with(matrix, **_options(sweep, matrix, slots, paired=paired))
+
+
+def _options(
+    sweep: Sweep, matrix: ScoreMatrix, slots: Sequence[Slot], *, paired: bool
+) -> dict[str, Any]:
+    return {
+        "baselines": slots,
+        "correction": sweep.correction,
+        "alpha": sweep.alpha,
+        "paired_seeds": paired,
+        "deterministic": [cell for cell in sweep.deterministic if cell in matrix.cells],
+    }
 
 
 def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
@@ -171,6 +217,19 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     return matrices
 
 
+def _means(sweep: Sweep, matrices: Matrices) -> Matrices:
+    """The matrices of the means over collections."""
+    return {
+        mean: over_collections(
+            [matrices[column] for column in columns],
+            measure=mean,
+            separate_runs=sweep.separate_runs,
+        )
+        for mean, columns in sweep.means.items()
+        if matrices
+    }
+
+
 def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
     """The baselines that have a score; none without the first."""
     first, *further = (
@@ -182,31 +241,6 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
     if first not in scored:
         return ()
     return (first, *(slot for slot in further if slot))
-
-
-def _average_gains(
-    sweep: Sweep, matrices: Matrices, compared: Sequence[Comparison], slots: Sequence[Slot]
-) -> dict[str, GainInterval]:
-    """{system: average gain over the first baseline} where there are several collections.
-
-    All columns share the draws of the training runs, because the k-th run of a system is the same
-    run everywhere; the columns of one collection share those of its queries as well.
-    """
-    if len(sweep.collections) < 2 or not slots:
-        return {}
-    weights: list[CrossedWeights] = []
-    for collection, measures in sweep.collections.items():
-        drawn = crossed_weights(
-            matrices[measures[0]], rng=generator(0, f"average gains {collection}"), stretched=True
-        )
-        seeds = weights[0].seeds if weights else drawn.seeds
-        weights += [CrossedWeights(drawn.queries_BQ, seeds)] * len(measures)
-    df: dict[str, float] = {}
-    for pair in compared:
-        df[pair.system] = min(pair.df_both, df.get(pair.system, pair.df_both))
-    columns = [matrices[measure] for measures in sweep.collections.values() for measure in measures]
-    level = 1 - sweep.alpha
-    return average_gains(columns, baseline=slots[0], df=df, weights=weights, level=level)
 
 
 def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]]:
@@ -228,6 +262,15 @@ def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]
     return whole, names
 
 
+def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
+    """The sweep with the scores of its first stage and derived rows, and the matrices of every row
+    that has scores and was not eliminated."""
+    eliminated = left_after(sweep)
+    scored = [s.cell.cell for s in summarize(sweep) if s.num_used and s.cell.cell not in eliminated]
+    whole, added = _with_derived(sweep, scored)
+    return whole, _matrices(whole, [*scored, *added])
+
+
 def _compare_derived(
     whole: Sweep, matrices: Matrices, slots: Sequence[Slot], names: Sequence[str]
 ) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
@@ -241,7 +284,7 @@ def _compare_derived(
         compared = _compare(whole, matrix, [*slots[:1], *first_stage], paired=paired)
         added = [pair for pair in compared["a"] if pair.system in names]
         against = compared.get("b", [])
-        by_measure[measure] = _one_p(added, against), _one_p(against, added)
+        by_measure[measure] = one_p(added, against), one_p(against, added)
     return by_measure
 
 
@@ -260,7 +303,7 @@ def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
     return sets
 
 
-def _one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
+def one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
     """The comparisons, that of the first stage and the baseline, which is in both families, with
     the larger p of the two: one pair has one p."""
     twins = {frozenset((pair.system, pair.baseline)): pair for pair in others}
@@ -309,7 +352,6 @@ def _rows(
     derived: Sequence[CellSummary],
     first_stage: CellSummary | None,
     by_measure: Mapping[str, ByLetter],
-    average: Mapping[str, GainInterval],
 ) -> list[CellSummary]:
     """The first stage, then every cell followed by the system derived from it; cells of one group
     stand together, groups in order of appearance."""
@@ -334,7 +376,6 @@ def _rows(
             is_baseline=name == sweep.baseline,
             same_as=same.get(name, ""),
             tests=tests,
-            average_gain=average.get(name),
         )
 
     return [tested(row) for row in sorted(systems, key=lambda row: groups.index(row.cell.group))]

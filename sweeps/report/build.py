@@ -16,11 +16,12 @@ from sweeps.report.figures import figures
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page, results_json
-from sweeps.report.published import published, published_lines
+from sweeps.report.published import merged, of_reference, published, published_lines
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
 from sweeps.report.reliability import assess
 from sweeps.report.results import json_text, table_files
 from sweeps.report.terminal import terminal_text
+from sweeps.report.unjudged import with_unjudged
 
 PLOTS = "plots"
 
@@ -49,10 +50,11 @@ def write_report(
     a `collection` the texts that the page shows are stored for later reports. `interpolate` names
     the cells that have a row with the first stage; by default those of the sweep's command.
     """
-    analysis = analyse(with_interpolated(load_sweep(sweep_dir), interpolate))
+    analysis = with_unjudged(analyse(with_interpolated(load_sweep(sweep_dir), interpolate)))
     sweep, folder = analysis.sweep, out or sweep_dir / "report"
-    if with_published:
-        analysis = replace(analysis, published=published(sweep))
+    if with_published or sweep.published:
+        tables = published(sweep) if with_published else {}
+        analysis = replace(analysis, published=merged(tables, of_reference(analysis)))
     accesses = record_access(sweep, command or sweep.command)
     queries = moved_queries(analysis)
     if collection is not None and queries:
@@ -63,7 +65,7 @@ def write_report(
     write_files(folder, files)
     if not queries:
         (folder / QUERY_PAGE).unlink(missing_ok=True)  # of a report of other runs
-    for path in [] if out else (folder / PLOTS).iterdir():  # of an older report
+    for path in [] if out else (folder / PLOTS).glob("*"):  # of an older report
         if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
             path.unlink()
     text = terminal_text(analysis, folder / "index.html", uri)
@@ -100,7 +102,8 @@ def report_files(
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes all of them, and their folders."""
-    (folder / PLOTS).mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:  # none is renamed before all are written
+    for parent in {(folder / name).parent for name in files}:
+        parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:  # none is renamed before all are written, the first one last
         for name, data in files.items():
             stack.enter_context(atomic_write(folder / name)).write_bytes(data)

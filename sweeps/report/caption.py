@@ -65,13 +65,26 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     shown = [pair for row in rows if (pair := row.test(first))]
     sentences += [ONE_RUN_WORDS] * any(math.isnan(c.p_both) for c in shown)
     sentences += [TWO_RUNS_WORDS] * any(map(has_two_runs, shown))
-    if any(row.average_gain for row in rows):
-        sentences.append(
-            f"Avg. gain: mean over the {len(analysis.sweep.measures)} columns of the relative "
-            f"gains over the first baseline, with its {level} interval (crossed bootstrap; the "
-            "k-th run of a system is the same training run in every column)."
-        )
+    sentences += filter(None, [mean_sentence(analysis)])
     return " ".join(sentences)
+
+
+def mean_sentence(analysis: Analysis) -> str:
+    """The weights and runs of the mean over collections; "" for a single one."""
+    sweep = analysis.sweep
+    if not analysis.means:
+        return ""
+    trained = [cell.cell for cell in sweep.cells if cell.cell not in sweep.deterministic]
+    own = [sweep.label(cell) for cell in trained if cell in sweep.separate_runs]
+    text = f"Mean: {len(sweep.collections)} collections of equal weight, fixed"
+    if own:
+        whose = "runs" if len(own) == len(trained) else f"runs of {names_text(own)}"
+        text += f"; {whose} trained on each collection"
+    elif trained:
+        text += "; the same runs on every collection"
+    if sweep.correction != "none":
+        text += "; letters of collections are corrected over all of them, those of the mean apart"
+    return f"{text}."
 
 
 def notes(analysis: Analysis) -> list[str]:
@@ -113,7 +126,7 @@ def not_distinguishable(analysis: Analysis) -> str:
     sweep, found = analysis.sweep, analysis.best_set
     if found is None:
         return ""
-    matrix = analysis.matrices[found.measure]
+    matrix = {**analysis.matrices, **analysis.means}[found.measure]
     where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
     count = len(found.members) + len(found.left)
     text = f"Best on {where}: {sweep.label(found.best)}"

@@ -20,6 +20,7 @@ from sweeps.report.notation import (
     signed,
 )
 from sweeps.report.summary import best_on_dev, dev_means, left_after, losses
+from sweeps.report.unjudged import unjudged_sentence
 
 _WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
@@ -28,7 +29,8 @@ _ROUNDING = 1e-9
 
 def conclusions(analysis: Analysis) -> list[str]:
     """The best with what cannot be told from it and its place beside the first stage, the verdict,
-    the choice on dev, how sure it is, how the systems were chosen, what was lost: at most six."""
+    the choice on dev, how sure it is, what unjudged documents change, how the systems were chosen,
+    what was lost: at most seven."""
     if analysis.sweep.serving:
         return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
     chosen = [confirmation(analysis) or winner(analysis), below_first_stage(analysis)]
@@ -37,6 +39,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         answer(analysis),
         " ".join(filter(None, chosen)),
         certainty(analysis),
+        unjudged_sentence(analysis),
         search_sentence(analysis.sweep),
         _fates(analysis),
     ]
@@ -119,7 +122,8 @@ def certainty(analysis: Analysis) -> str:
         adjusted = f"p is not corrected for {family} comparisons"
     scope = (
         "The test treats queries and seeds (training runs) as random effects: it holds for new "
-        "queries of this collection and for the same methods trained again."
+        f"queries of {'these collections' if sweep.means else 'this collection'} and for the same "
+        "methods trained again."
     )
     if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."

@@ -65,7 +65,8 @@ def figures(analysis: Analysis, factors: list[GridFactors]) -> list[Drawing]:
     drawn = [
         heat_map(analysis, factors),
         forest_plot(analysis),
-        strip_plot(analysis),
+        # No run of its own has a system that was trained on each collection.
+        None if analysis.sweep.separate_runs and analysis.means else strip_plot(analysis),
         query_bars(analysis),
         pareto_plot(analysis),
         learning_plot(analysis),
@@ -227,7 +228,8 @@ def strip_plot(analysis: Analysis) -> Drawing:
     for place, row in enumerate(rows):
         _draw_seeds(axes, place, row, analysis, ends)
     axes.set(xlim=ends, ylim=(len(rows) - 0.4, -1.05))
-    axes.set_xlabel(f"{sweep.primary} on {sweep.split}")
+    where = "" if sweep.means else f" on {sweep.split}"
+    axes.set_xlabel(f"{sweep.primary}{where}")
     axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
     if any(row.seeds("collapsed") for row in rows):
         axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")
@@ -276,10 +278,10 @@ def _draw_seeds(
 @style()
 def query_bars(analysis: Analysis) -> Drawing | None:
     """The per-query differences of the best cell from the baseline, sorted, on means over seeds."""
-    best = analysis.best
-    if best is None:
+    best, sweep = analysis.best, analysis.sweep
+    matrix = analysis.matrices.get(sweep.primary)  # none of a mean over collections
+    if best is None or matrix is None:
         return None
-    sweep, matrix = analysis.sweep, analysis.matrices[analysis.sweep.primary]
     delta_Q = matrix.scores[best.system].mean(axis=0) - matrix.scores[best.baseline].mean(axis=0)
     order = np.argsort(-delta_Q, kind="stable")
     system, baseline = sweep.label(best.system), sweep.label(best.baseline)

@@ -10,10 +10,10 @@ of its inputs and is written again when one has changed.
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pandas as pd
@@ -167,7 +167,24 @@ def _interpolated(
         alphas={seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
         scores=table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)],
         deterministic=same,
+        lists={seed: partial(_lists, inputs, own, sweep.split) for seed, own in tables.items()},
     )
+
+
+def _lists(
+    inputs: MixtureInputs, table: pd.DataFrame, split: str, queries: Collection[str]
+) -> dict[str, list[str]]:
+    """The documents of some queries in the order of an interpolated trial, whose `table` has the
+    alpha of each."""
+    own = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
+    name = f"{own['cell'].iloc[0]}-seed{own['seed'].iloc[0]}"
+    run = read_run(find_sweep(str(inputs.folder)).trial_folder(name) / f"{split}.run.gz")
+    lists: dict[str, list[str]] = {}
+    for alpha, some in own.groupby("alpha")["query_id"]:
+        part = {query_id: run[query_id] for query_id in some.unique() if query_id in run}
+        mixed = mixture(part, inputs.read[split][0]).at(float(str(alpha)))
+        lists |= {query_id: list(ranked) for query_id, ranked in mixed.items()}
+    return lists
 
 
 def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:

@@ -32,6 +32,9 @@ from sweeps.store.trial_status import USED
 
 TRIAL_COLUMNS = ("cell", "seed", "status", "stop_reason", "attempts")
 FAILURE_COLUMNS = ("cell", "seed", "attempt", "time", "node", "kind", "reason", "again")
+ListReader = Callable[[Collection[str]], dict[str, list[str]]]
+"""A function from queries to {query_id: doc_ids, best first} of those that a run ranks."""
+
 COUNTS = "Num"
 """Of measures that are no share, the beginning of the name: NumRet, NumRel."""
 MOST_NAMED = 5  # damaged trials in one message
@@ -49,6 +52,7 @@ class Interpolated:
     alphas: Mapping[int, tuple[float, ...]]  # {seed: alpha, or those of its folds}
     scores: pd.DataFrame  # of the reported split; one seed where it is deterministic
     deterministic: bool  # the cell is, or all alphas are 0
+    lists: Mapping[int, ListReader] = field(default_factory=dict)  # by seed, where they are known
 
     @property
     def alphas_text(self) -> str:
@@ -67,7 +71,7 @@ SERVING = "serving"
 """The name of the sweep whose rows are aggregations."""
 _AS_WRITTEN = (
     "split measures primary deterministic paired_seeds swept collection backbone first_stage "
-    "versions command directory search stopped interpolate"
+    "versions command directory search stopped interpolate published"
 ).split()
 """The fields of a sweep that `sweep.json` has under the same name."""
 
@@ -98,10 +102,6 @@ class Serving:
         )
 
 
-ListReader = Callable[[Collection[str]], dict[str, list[str]]]
-"""A function from queries to {query_id: doc_ids, best first} of those that a run ranks."""
-
-
 @dataclass(frozen=True)
 class Sweep:
     """Systems over their seeds: a sweep on disk, or a third party's runs. `scores` holds the
@@ -123,6 +123,9 @@ class Sweep:
     collections: Mapping[str, tuple[str, ...]]  # {collection: its measures}; "" for the only one
     trials: pd.DataFrame
     scores: pd.DataFrame
+    means: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """{mean over collections, a measure: the measures of the collections}; may be empty."""
+    separate_runs: tuple[str, ...] = ()  # cells with training runs of their own per collection
     dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
     paired_seeds: bool = False
@@ -132,6 +135,7 @@ class Sweep:
     backbone: Mapping[str, Any] = field(default_factory=dict)
     first_stage: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    published: tuple[Mapping[str, Any], ...] = ()  # values of a reference, to stand beside ours
     command: str = ""
     directory: str = ""  # the command's working directory
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested again here
@@ -170,7 +174,10 @@ class Sweep:
         return f"{self.split}, a sample of its {total} queries" if total else self.split
 
     def count_text(self, number: int) -> str:
-        """`test, 12 queries`, or `test, 12 sampled from its 59 queries`."""
+        """`test, 12 queries`, or `test, 12 sampled from its 59 queries`; of a mean over
+        collections `3 collections, 140 queries`."""
+        if self.means:
+            return f"{len(self.collections)} collections, {number} queries"
         total = self.collection.get("sampled_from")
         return f"{self.split}, {number} {f'sampled from its {total} ' if total else ''}queries"
 

@@ -52,11 +52,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def gain_text(gain: float) -> str:
-    """A relative gain in percent with its sign; a dash where the baseline's mean is 0."""
-    return MISSING if math.isnan(gain) else f"{signed(100 * gain, 1)}%"
-
-
 def level_text(alpha: float) -> str:
     """The level of an interval: `95%`."""
     return f"{100 * (1 - alpha):g}%"

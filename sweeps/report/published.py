@@ -1,13 +1,20 @@
 """Values of published tables (`published.toml`), shown beside ours and never tested."""
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rank_core.stats.scopes import confidence_interval, scope_test
+from sweeps.plan.reference import Published, values_text
 from sweeps.report.analysis import Analysis
 from sweeps.report.load import Sweep
+from sweeps.report.notation import level_text, range_text
 from sweeps.report.table import Table, TableCell, table, wrapped
 from sweeps.store.sweep_file import Cell
 
@@ -56,6 +63,51 @@ def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
                         own = values.setdefault(cell.cell, {}).setdefault(measure, [])
                         own += [f"{value} ({printed.source})"] * (value != "-")
     return values
+
+
+def of_reference(analysis: Analysis) -> dict[str, dict[str, list[str]]]:
+    """The same of the values that the sweep's own file has, each with whether it lies inside the
+    interval of our mean, queries and seeds random."""
+    sweep = analysis.sweep
+    values: dict[str, dict[str, list[str]]] = {}
+    for own in (Published(**row) for row in sweep.published):
+        if own.collection != sweep.collection.get("name") or own.measure not in sweep.measures:
+            continue
+        for cell in sweep.cells:
+            system = {"model.backbone": sweep.backbone.get("name"), **cell.settings}
+            if own.settings.items() <= system.items():
+                values.setdefault(cell.cell, {}).setdefault(own.measure, []).append(
+                    f"{values_text(own)} ({own.source}; {_agreement(analysis, cell.cell, own)})"
+                )
+    return values
+
+
+def merged(*values: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
+    """The values of all, cell by cell and measure by measure."""
+    together: dict[str, dict[str, list[str]]] = {}
+    for cell, measures in chain.from_iterable(own.items() for own in values):
+        for measure, texts in measures.items():
+            together.setdefault(cell, {}).setdefault(measure, []).extend(texts)
+    return together
+
+
+def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
+    """`2 of 5 inside our 95% interval 0.471 to 0.502`; a mean is its difference from 0."""
+    if own.differs:
+        return f"not comparable: {own.differs}"
+    matrix, sweep = analysis.matrices.get(own.measure), analysis.sweep
+    if matrix is None or cell not in matrix.scores:
+        return "ours has not finished"
+    scores, fixed = matrix.scores[cell], (cell in sweep.deterministic, True)
+    test = scope_test(scores, np.zeros_like(scores[:1]), deterministic=fixed)
+    low, high = confidence_interval(test, 1 - sweep.alpha)
+    if math.isnan(low):
+        return "ours has one training run, and no interval"
+    inside = sum(low <= value <= high for value in own.values)
+    many = f"{inside} of {len(own.values)} " if len(own.values) > 1 else "" if inside else "not "
+    return (
+        f"{many}inside our {level_text(sweep.alpha)} interval {range_text(low, high, signs=False)}"
+    )
 
 
 def _is_same(

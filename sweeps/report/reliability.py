@@ -15,6 +15,7 @@ from rank_core.stats.bootstrap import (
     rank_stability,
     selected_gain,
 )
+from rank_core.stats.compare import scope_test_of
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import equivalence_p, variance_interval
@@ -46,6 +47,15 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class BetweenBest:
+    """The smallest true difference found, likewise, between the two best trained systems other than
+    the baseline: they are often more alike than either and the baseline."""
+
+    systems: tuple[str, str]
+    detectable: float
+
+
+@dataclass(frozen=True)
 class GridFactors:
     """The tests of one grid on the primary measure."""
 
@@ -61,6 +71,7 @@ class Reliability:
     components: SweepComponents | None
     homogeneity_p: float | None
     limits: list[Limits]
+    between_best: BetweenBest | None
     corrected: SelectedGain | None
     factors: list[GridFactors]
     ranking: RankStability | None
@@ -81,6 +92,7 @@ def assess(analysis: Analysis) -> Reliability:
         components=components,
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
+        between_best=_between_best(analysis),
         corrected=_corrected(seeded, sweep.baseline) if decided and trained else None,
         factors=grid_factors(analysis),
         ranking=_ranking(matrix, paired_seeds=analysis.paired),
@@ -120,6 +132,27 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
         equivalence = equivalence_p(test, margin=sweep.rope)
         limits.append(Limits(pair.system, detectable, low, high, equivalence))
     return limits
+
+
+def _between_best(analysis: Analysis) -> BetweenBest | None:
+    """None with fewer than two such systems of two runs or more."""
+    sweep = analysis.sweep
+    decided = [
+        pair
+        for pair in analysis.primary
+        if not math.isnan(pair.p_both) and pair.system not in sweep.deterministic
+    ]
+    if len(decided) < 2:
+        return None
+    best, second = sorted(decided, key=lambda pair: -pair.mean_system)[:2]
+    pair = best.system, second.system
+    test = scope_test_of(
+        analysis.matrices[best.measure], pair, paired_seeds=analysis.paired, deterministic=()
+    )
+    found = detectable_difference(
+        test, alpha=sweep.alpha, power=POWER, family_size=best.family_size
+    )
+    return BetweenBest(pair, found)
 
 
 def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None:
@@ -188,7 +221,7 @@ def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
 
 def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     """The SD of seeds, its warnings, and the difference that the sweep could find."""
-    parts, primary = judged.components, analysis.sweep.primary
+    parts, sweep, primary = judged.components, analysis.sweep, analysis.sweep.primary
     if parts is None:
         return ""
     interval = range_text(parts.seed.low, parts.seed.high, signs=False)
@@ -201,9 +234,18 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     if judged.limits:
         ordered = sorted(judged.limits, key=lambda limit: limit.detectable)
         middle = ordered[(len(ordered) - 1) // 2]
-        number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
-        words += f"; a true difference of {number} is found with {100 * POWER:.0f}% power"
+        words += (
+            f"; a true difference of {_detectable(middle.detectable)} from "
+            f"{sweep.label(sweep.baseline)} is found with {100 * POWER:.0f}% power"
+        )
+    if between := judged.between_best:
+        first, second = map(sweep.label, between.systems)
+        words += f", one of {_detectable(between.detectable)} between {first} and {second}"
     return f"{words}."
+
+
+def _detectable(difference: float) -> str:
+    return f"{difference:.3f}" if difference <= 1 else "more than 1"
 
 
 def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | None = None) -> str:

@@ -18,14 +18,12 @@ import numpy as np
 import pandas as pd
 
 from rank_core.ranking.interpolation import DEFAULT
-from rank_core.stats.bootstrap import GainInterval
 from rank_core.stats.compare import Comparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
 from sweeps.report.notation import (
     bracketed,
     decisive_p,
-    gain_text,
     level_text,
     number,
     signed,
@@ -33,6 +31,7 @@ from sweeps.report.notation import (
 from sweeps.report.published import beside
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, TableCell, csv_text, latex, markdown, table, table_row
+from sweeps.report.unjudged import judged_documents
 
 SCHEMA_VERSION = 5
 
@@ -40,7 +39,8 @@ COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
     "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline num_queries "
     "family_size correction significant se_queries ci_queries_low ci_queries_high "
-    "p_queries_adjusted p_moderated"
+    "p_queries_adjusted p_moderated condensed_delta condensed_p condensed_letter bound_low "
+    "bound_high bound_letter"
 ).split()
 
 
@@ -110,10 +110,12 @@ def results_table(
     slots: Sequence[Slot] = (),
     third_party: bool = False,
     compact: bool = False,
+    means: Mapping[str, Sequence[str]] | None = None,
     **words: Any,
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
-    it fits a column of text; a `compact` one has means and letters alone.
+    it fits a column of text; a `compact` one has means and letters alone. A mean of
+    `means` follows the columns of its collections.
 
     `slots` are the baselines of the letters, in their order; `words` caption and notes. The number
     of runs that a third party launched is unknown.
@@ -131,29 +133,22 @@ def results_table(
         return TableCell(str(row.num_used) if third_party else row.seeds_text, face=lost)
 
     system = Column("system", lambda row: row.label, "l")
+    before = (means or {}).get(first, ())
+    if means:
+        further = [name for m, own in means.items() if m != first for name in (*own, m)]
     if compact:
+        measures = [*before, first, *further]
         return drawn(rows, [system, *map(scores.column, measures)], **words)
     columns = [
         system,
         Column("runs" if third_party else "seeds", seeds, "c"),
+        *map(scores.column, before),
         scores.column(first, spread=True),
         Column(f"Δ [{level_text(alpha)} CI]", difference),
         Column("p", lambda row: decisive_p(pair) if (pair := row.test(first)) else ""),
         *map(scores.column, further),
     ]
-    if any(row.average_gain is not None for row in rows):
-        columns.append(Column("avg. gain", lambda row: average_text(row.average_gain)))
     return drawn(rows, columns, **words)
-
-
-def average_text(interval: GainInterval | None) -> str:
-    """`+5.0% [+4.8, +5.2]`; the gain alone for one seed, which has no interval."""
-    if interval is None:
-        return ""
-    if math.isnan(interval.low):
-        return gain_text(interval.gain)
-    low, high = (signed(100 * bound, 1) for bound in (interval.low, interval.high))
-    return f"{gain_text(interval.gain)} [{low}, {high}]"
 
 
 def table_files(
@@ -182,6 +177,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
         notes=() if compact else [*notes(analysis), *remarks],
         third_party=sweep.third_party,
         compact=compact,
+        means=sweep.means,
     )
     return shown if compact else beside(shown, analysis)
 
@@ -201,16 +197,14 @@ def results_csv(rows: Sequence[CellSummary]) -> str:
     without one."""
     fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
-    average = ["average_gain", "average_gain_low", "average_gain_high"]
     return csv_text(
-        [*own, *fields, *average],
+        [*own, *fields],
         (
             [
                 *(row.label, row.cell.group, row.cell.cell, row.is_baseline),
                 *(row.num_used, row.num_launched),
                 *(measure, row.mean(measure), row.deviation(measure)),
                 *(getattr(comparison, name, None) for name in fields),
-                *(getattr(row.average_gain, name, None) for name in ("gain", "low", "high")),
             ]
             for row in rows
             for measure in row.seed_means
@@ -227,8 +221,10 @@ def comparisons_csv(analysis: Analysis) -> str:
         *analysis.further,
         *analysis.first_stage_comparisons,
     ]
-    lines = [_comparison(comparison, analysis.sweep.alpha) for comparison in compared]
-    return csv_text(COMPARISON_COLUMNS, ([line[n] for n in COMPARISON_COLUMNS] for line in lines))
+    lines = [_comparison(comparison, analysis) for comparison in compared]
+    return csv_text(
+        COMPARISON_COLUMNS, ([line.get(n) for n in COMPARISON_COLUMNS] for line in lines)
+    )
 
 
 _NOT_RESULTS = (
@@ -245,7 +241,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     described = {name: getattr(sweep, name) for name in fields if name not in _NOT_RESULTS}
 
     def listed(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-        return [_comparison(comparison, sweep.alpha) for comparison in comparisons]
+        return [_comparison(comparison, analysis) for comparison in comparisons]
 
     return {
         "schema_version": SCHEMA_VERSION,
@@ -261,11 +257,6 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
-        "average_gains": {
-            row.cell.cell: dataclasses.asdict(row.average_gain)
-            for row in analysis.rows
-            if row.average_gain is not None
-        },
         "interpolated": [
             _cell(summary)
             | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}
@@ -281,11 +272,17 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
         "caption": caption(analysis),
         "notes": notes(analysis),
+        **({"unjudged": judged_documents(analysis.unjudged)} if analysis.unjudged else {}),
     }
 
 
-def _comparison(comparison: Comparison, alpha: float) -> dict[str, Any]:
-    return dataclasses.asdict(comparison) | {"significant": comparison.significant(alpha)}
+def _comparison(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
+    """All of its fields, and what unjudged documents change, where this is known."""
+    line = dataclasses.asdict(comparison)
+    line["significant"] = comparison.significant(analysis.sweep.alpha)
+    if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
+        line |= dataclasses.asdict(again)
+    return line
 
 
 def json_text(results: Mapping[str, Any]) -> str:

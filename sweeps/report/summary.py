@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from rank_core.stats.bootstrap import GainInterval
 from rank_core.stats.compare import Comparison
 from rank_core.stats.matrix import queries_per_set, query_set_of
 from sweeps.plan.terminal import numbered
@@ -33,8 +32,6 @@ class CellSummary:
     same_as: str = ""  # the label of the row that it is by construction; then it has no test
     tests: Mapping[str, Mapping[str, Comparison]] = field(default_factory=dict)
     """{measure: {letter of a baseline: the comparison}}, in the order of the letters."""
-    average_gain: GainInterval | None = None
-    """Over all columns and the first baseline, where the table spans several collections."""
 
     @property
     def label(self) -> str:
@@ -106,6 +103,14 @@ def summarize(sweep: Sweep) -> list[CellSummary]:
     values: dict[tuple[str, str], dict[int, float]] = {}
     for (measure, cell, seed), value in means.items():
         values.setdefault((measure, cell), {})[int(seed)] = float(value)
+    for mean, columns in sweep.means.items():
+        for cell in {cell for _, cell in values}:
+            parts = [values.get((column, cell), {}) for column in columns]
+            if cell in sweep.separate_runs:  # no run spans the collections
+                parts = [{0: float(np.mean([*one.values()]))} for one in parts if one]
+            values[mean, cell] = {
+                seed: float(np.mean([one[seed] for one in parts])) for seed in parts[0]
+            }
     return [
         CellSummary(
             cell=cell,

@@ -33,6 +33,7 @@ class TableCell:
     face: str = ""  # "best" and "tied" of a column, "lost" for an unfinished trial
     link: str = ""  # a file beside the page
     hint: str = ""  # shown by the page under the pointer
+    bar: tuple[float, ...] = ()  # begin and width, in percent, of a bar that the page draws
 
 
 @dataclass(frozen=True)

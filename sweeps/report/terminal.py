@@ -1,7 +1,7 @@
 """The report in a terminal: a table of 80 columns and a few sentences."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -28,6 +28,8 @@ from sweeps.report.results import Column, Scores, drawn
 from sweeps.report.summary import CellSummary, fate_word, left_after
 from sweeps.report.table import Table, terminal_lines, wrapped
 
+_BLOCK = 4
+"""Number of collections whose means fit side by side."""
 _OTHERS = 1
 """Number of further measures that fit in the width; the page has them all."""
 
@@ -67,10 +69,16 @@ def table_text(analysis: Analysis) -> str:
 
 
 def measure_table(
-    analysis: Analysis, measure: str, others: Sequence[str] = (), *, label: int = 20
+    analysis: Analysis,
+    measure: str,
+    others: Sequence[str] = (),
+    *,
+    label: int = 20,
+    before: Mapping[str, str] | None = None,
 ) -> Table:
     """A measure of every system, its difference and test, and the means of `others`; without others
-    the p of both tests fit. `label` is the width of a system's name."""
+    the p of both tests fit. `label` is the width of a system's name; `before` are other measures
+    {measure: heading} that stand before this one."""
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
 
@@ -95,16 +103,35 @@ def measure_table(
         [
             Column("system", lambda row: shortened(row.label, label), "l"),
             Column("runs" if sweep.third_party else "seeds", seeds),
+            *(scores.column(own, heading=head) for own, head in (before or {}).items()),
             scores.column(measure, heading="mean" if sweep.third_party else measure),
             Column("diff", difference),
             Column(
                 f"{level_text(sweep.alpha)} interval",
                 of_test(lambda test: short_interval(test, sweep.digits)),
             ),
-            *([Column("p", of_test(decisive_p))] if others else ps),
+            *([Column("p", of_test(decisive_p))] if others or before is not None else ps),
             *map(scores.column, others),
         ],
     )
+
+
+def collections_lines(analysis: Analysis, mean: str) -> list[str]:
+    """The means on every collection, then that over them with its test; in blocks where they do not
+    fit side by side."""
+    sweep = analysis.sweep
+    headings = dict(zip(sweep.means[mean], sweep.collections, strict=True))
+    for label in range(20, 9, -1):
+        lines = terminal_lines(measure_table(analysis, mean, label=label, before=headings))
+        if max(map(len, lines)) <= WIDTH:
+            return lines
+    scores, lines = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits), []
+    for at in range(0, len(headings), _BLOCK):
+        block = [*headings.items()][at : at + _BLOCK]
+        columns = [scores.column(own, heading=shortened(head, 13)) for own, head in block]
+        names = Column("system", lambda row: shortened(row.label, 20), "l")
+        lines += [*terminal_lines(drawn(analysis.rows, [names, *columns])), ""]
+    return [*lines, *terminal_lines(measure_table(analysis, mean, before={}))]
 
 
 def legend(analysis: Analysis) -> str:

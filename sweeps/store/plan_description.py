@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
     asked = sum(len(part.splits["test"].queries) for part in _parts(plan))
     evaluated = len(evaluated_qrels(plan, "test"))
     # A confirmation is a mode of the confirmed sweep.
+    reference = plan.experiment.reference
     name = plan.experiment.file or confirms.get("sweep", plan.experiment.name)
     return SweepFile(
         sweep=plan.experiment.name,
@@ -63,6 +64,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
         directory=redact_text(os.getcwd()),
         profile=plan.experiment.profile or "",
         confirms=confirms,
+        published=tuple(map(asdict, reference.published)) if reference else (),
         tags=redact(source_tags(plan.experiment.source)),
         **described_cells(plan),
     )

@@ -73,6 +73,7 @@ class SweepFile:
     versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
     budget: Mapping[str, Any] = field(default_factory=dict)  # hours, their unit, units of a slot
     stopped: str = ""  # the reason for an early end
+    published: tuple[Mapping[str, Any], ...] = ()  # values of a reference: `Published`
     interpolate: str = "best"  # the cells with a row "+BM25"
     files: Mapping[str, str] = field(default_factory=dict)
     """{path in the folder: SHA-256} of the judgments and candidates; with them the file also has

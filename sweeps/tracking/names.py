@@ -3,6 +3,7 @@
 import re
 
 from rank_core.evaluate import parse_measure
+from rank_core.own_code import is_reference
 from sweeps.plan.terminal import shortened
 
 # trec_eval's names, if any: {ir_measures name: (without cutoff, before a cutoff)}.
@@ -32,6 +33,8 @@ def metric_name(measure: str) -> str:
 
     `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`.
     """
+    if is_reference(measure):  # a user's function
+        return measure
     parsed = parse_measure(measure)
     name = str(parsed.NAME)
     settings = dict(parsed.params)

@@ -1,17 +1,21 @@
 """README.md and docs/ against the repository: links, files, code blocks, names, lengths."""
 
 import ast
+import importlib
 import json
 import re
 import tomllib
 from pathlib import Path
+
+import pytest
+import yaml
 
 from rank_core.models import MODELS
 from rank_core.settings.config import setting_types
 from sweeps.store.trial_status import TrialStatus
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "AGENTS.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
 README = TEXTS[ROOT / "README.md"]
@@ -41,10 +45,43 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_page_is_in_the_index():
-    index = TEXTS[ROOT / "docs" / "README.md"]
+def test_every_page_is_in_the_index_and_in_the_navigation_of_the_site():
+    index, site = TEXTS[ROOT / "docs" / "README.md"], (ROOT / "mkdocs.yml").read_text()
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert {page for page in pages if f"({page})" not in index} == set()
+    assert {page for page in pages if f": {page}\n" not in site} == set()
+
+
+@pytest.mark.parametrize("module", ["rank_core", "sweeps", "ranksweep"])
+def test_every_public_name_is_in_the_api_reference(module):
+    """By the object: `sweeps.compare` may stand there under another name."""
+    described = re.findall(r"^::: (\S+)$", TEXTS[ROOT / "docs" / "api-reference.md"], re.M)
+    assert "ranksweep.pt.Reranker" in described  # it needs PyTerrier
+    objects = {id(named(path)) for path in described if path != "ranksweep.pt.Reranker"}
+    package = importlib.import_module(module)
+    names = getattr(package, "__all__", [])
+    assert [name for name in names if id(getattr(package, name)) not in objects] == []
+
+
+def named(path: str) -> object:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def test_workflows_have_few_rights_and_fixed_actions():
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        workflow = yaml.safe_load(path.read_text())
+        assert workflow["permissions"] in ({}, {"contents": "read"})
+        for job in workflow["jobs"].values():
+            assert job["timeout-minutes"] and job.get("permissions", {}).keys() <= {"contents"}
+            for step in job["steps"]:
+                assert re.fullmatch(
+                    r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", "a/b@" + "0" * 40)
+                )
+                command = step.get("run", "make lint").split()
+                assert (
+                    command[0] == "make" and f"\n{command[1]}:" in (ROOT / "Makefile").read_text()
+                )
 
 
 def test_every_file_that_is_named_exists():

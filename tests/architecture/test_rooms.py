@@ -52,6 +52,7 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
 
 LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
+    ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
@@ -63,6 +64,7 @@ LATE = {
     ("sweeps.positional_bias", "rank_core.llm.chat"): "only with --judge",
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
     ("sweeps.positional_bias", "sweeps.positions.page"): "brings in pandas",
+    ("sweeps.ray_engine.trial_process", "sweeps.ray_engine.group_network"): "brings in Ray Train",
     ("sweeps.report.interpolation", "sweeps.report.aggregations"): "brings in torch",
     ("sweeps.tracking.pyfunc_model", "rank_core.export.reranker"): "MLflow runs it as a script",
     ("sweeps.tracking.registered_model", "rank_core.export.folder"): "brings in torch",
@@ -95,10 +97,14 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """(module, whether it is imported inside a function) of every import of a file."""
+    """(module, whether it is imported inside a function) of every import of a file. A package's
+    public names are imported for type checkers alone."""
+    public = path.name == "__init__.py" and path.parent.parent == ROOT
 
     def walk(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
+            if public and isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
             if isinstance(child, ast.Import):
                 yield from ((alias.name, late) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):

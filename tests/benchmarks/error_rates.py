@@ -28,9 +28,12 @@ from scipy import stats
 
 from rank_core.stats import scopes
 from rank_core.stats.best import leaving_p
+from rank_core.stats.compare import scope_test_of
+from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import LEAST_POOL, Prior, fitted_prior, moderated_p, seeds_agree
 from rank_core.stats.multiplicity import effective_number, family_level
 from rank_core.stats.scopes import Floats, Inference, infer, two_sided_p
+from rank_core.stats.strata import over_collections
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import (
     DL,
@@ -439,6 +442,92 @@ def _set_sizes(tables: Tables) -> Floats:
     return size
 
 
+SEVERAL = (Kind("small", 0.06, 0.06, 50), TABLE, NEWS)
+Case = tuple[float, float, float, bool]
+"""The run SDs of both systems, the SD of runs x collections, and whether runs are separate."""
+MEANS: dict[str, Case] = {
+    "alike": (0.01, 0.01, 0.0, False),
+    "unlike": (0.02, 0.002, 0.0, False),
+    "runs x collections": (0.005, 0.005, 0.015, False),
+    "separate, alike": (0.01, 0.01, 0.0, True),
+    "separate, unlike": (0.02, 0.002, 0.0, True),
+}
+
+
+def collections(rng: np.random.Generator, num: int) -> Section:
+    """The mean over collections, on each of which the systems differ: false positives and coverage
+    where the mean difference is 0, power where it is what a z test finds in 80%."""
+    rows, bars = [], []
+    for name, case in MEANS.items():
+        for C in (2, 3):
+            for S in (3, 5):
+                tables = [_on_collections(rng, case, SEVERAL[:C], S) for _ in range(num)]
+                null = _mean_tests(tables, case[-1])
+                half = stats.t.isf(ALPHA / 2, null.tests.welch.at_level(ALPHA))
+                covered = float((np.abs(null.delta) <= half * null.tests.se_both).mean())
+                truth = Z80 * _mean_error(case, SEVERAL[:C], S)
+                power = _rate(null.tests.welch.two_sided_p(null.delta + truth, null.tests.se_both))
+                # One run tested everywhere, taken for a run of each collection.
+                wrong = math.nan if case[-1] else _rate(_mean_tests(tables, True).p_both)
+                found = _rate(null.p_both)
+                rows.append((name, C, S, found, covered, power, wrong))
+                noise = 3 * math.sqrt(0.05 * 0.95 / num)
+                law = f"{name}, {C} collections, {S} seeds: at most .06"
+                bars.append(Bar(law, f"{found:.4f}", found <= 0.06 + noise))
+    columns = ("runs", "C", "S", "false positives", "coverage", "power", "as separate runs")
+    return Section("The mean over collections", columns, rows, bars)
+
+
+def _on_collections(
+    rng: np.random.Generator, case: Case, kinds: Sequence[Kind], S: int
+) -> list[ScoreMatrix]:
+    """Two systems on every collection, whose differences there have the mean 0."""
+    *sd_2, interaction, separate = case
+    run_2S1 = [sd * rng.normal(0, 1, (S, 1)) for sd in sd_2]
+    ones = []
+    for kind, shift in zip(kinds, np.linspace(-0.02, 0.02, len(kinds)), strict=True):
+        scores, size = {}, kind.num_queries
+        for cell, sd, run_S1 in zip("ab", sd_2, run_2S1, strict=True):
+            own_S1 = sd * rng.normal(0, 1, (S, 1)) if separate else run_S1
+            own_S1 = own_S1 + interaction * rng.normal(0, 1, (S, 1)) + shift * (cell == "a")
+            own_Q = rng.normal(0, kind.query, size)
+            scores[cell] = own_S1 + own_Q + rng.normal(0, kind.residual, (S, size))
+        ids, seeds = tuple(map(str, range(size))), dict.fromkeys("ab", tuple(range(S)))
+        ones.append(ScoreMatrix("", ("a", "b"), ids, seeds, scores))
+    return ones
+
+
+def _mean_tests(tables: Sequence[list[ScoreMatrix]], separate: bool) -> Shown:
+    """The tests of all tables."""
+    drawn = []
+    for ones in tables:
+        mean = over_collections(ones, measure="", separate_runs="ab" if separate else ())
+        with patch.object(scopes, "HALVINGS", 0):  # p is found below, of all tables at once
+            one = scope_test_of(mean, ("a", "b"), paired_seeds=False, deterministic=())
+        parts = one.variance_seeds_a, one.variance_seeds_b, one.variance_error_a
+        parts += one.variance_error_b, mean.num_runs("a"), mean.num_runs("b")
+        drawn.append((one.delta, one.variance_queries, one.df_queries, *parts))
+    delta_N, V_q, df_q, *sides = np.array(drawn).T
+    tests = infer(
+        delta=delta_N,
+        variance_queries=V_q,
+        variance_seeds=tuple(sides[:2]),
+        variance_error=tuple(sides[2:4]),
+        num_seeds=tuple(sides[4:]),
+        num_queries=1 + df_q,
+    )
+    return Shown(delta_N, tests)
+
+
+def _mean_error(case: Case, kinds: Sequence[Kind], S: int) -> float:
+    """The true standard error of the mean difference."""
+    *sd_2, interaction, separate = case
+    C = len(kinds)
+    V = sum(sd**2 for sd in sd_2) / S / (C if separate else 1) + 2 * interaction**2 / (S * C)
+    V += sum(2 * (k.query**2 + k.residual**2 / S) / k.num_queries for k in kinds) / C**2
+    return math.sqrt(V)
+
+
 def _first_order_p(found: Shown) -> Floats:
     """p by Satterthwaite's degrees of freedom."""
     tests = found.tests
@@ -451,6 +540,7 @@ SECTIONS: dict[str, Draw] = {
     "unequal-scatter": unequal_scatter,
     "families": families,
     "best": best_sets,
+    "collections": collections,
     "confirmation": confirmation,
 }
 

@@ -4,11 +4,12 @@ it to some 30%, and the order of the ways more than that.
 
 Assumed: a kernel takes as long as its arithmetic at a share of the data sheet's dense bf16 rate
 (products .65, attention over rows of 161 tokens .25) or its bytes at .8 of the bandwidth, whichever
-is longer, and 2 us at least; an operation is one kernel. The host starts one every 15 us (500 in
-7.5 ms) while the GPU computes, so a call takes as long as the slower of both, and nobody waits
-otherwise. All rows are alike: tails and padding would cost padded rows more. Padded rows are given
-one fused kernel of attention, as if their mask allowed it. "compiled" counts each run of dropout,
-sums, norm and GELU as one kernel that reads and writes once.
+is longer, and 2 us at least; an operation is one kernel. The host needs 2 ms for a call (rows,
+copies, Python) and 15 us for each launch (500 in 7.5 ms) while the GPU computes, so a call takes as
+long as the slower of both, and nobody waits otherwise. All rows are alike: tails and padding would
+cost padded rows more. Padded rows are given one fused kernel of attention, as if their mask allowed
+it. "compiled" counts each run of dropout, sums, norm and GELU as one kernel that reads and writes
+once.
 
 MFU counts the products that the model needs, the last layer's for [CLS] alone, three times as many
 in training, over the data sheet's rate. A training step is one pass forward and backward and its
@@ -41,10 +42,12 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("--tokens", default="4096,16384,65536", help="of one call")
     flags.add_argument("--gpus", default="H100 SXM")
     flags.add_argument("--host-us", type=float, default=15.0, help="between two launches")
+    flags.add_argument("--call-ms", type=float, default=2.0, help="of the host, for a call")
     options = flags.parse_args(argv)
+    host = (options.host_us * 1e-6, options.call_ms * 1e-3)
     lines = kernels(options.size, ["maxp"], [int(n) for n in options.tokens.split(",")])
     rows = [
-        _row(options.size, gpu, phase, way, line, options.host_us * 1e-6)
+        _row(options.size, gpu, phase, way, line, host)
         for gpu in options.gpus.split(",")
         for phase in ("scoring", "training")
         for line in lines
@@ -55,13 +58,14 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _row(
-    size: str, gpu: str, phase: str, way: str, line: dict[str, Any], host: float
+    size: str, gpu: str, phase: str, way: str, line: dict[str, Any], host: tuple[float, float]
 ) -> dict[str, str]:
     """The table's row of one call, or of a training step of one call and its update."""
     steps = line[way][phase] + (line[way]["update"] if phase == "training" else [])
     num_inputs = max(1, line["tokens"] // LENGTH)
     tokens = num_inputs * LENGTH
-    on_gpu, on_host = sum(_seconds(gpu, step) for step in steps), number(steps) * host
+    a_launch, a_call = host
+    on_gpu, on_host = sum(_seconds(gpu, step) for step in steps), number(steps) * a_launch + a_call
     seconds = max(on_gpu, on_host)
     flops = model_flops(size, num_inputs) * (3 if phase == "training" else 1)
     name = "padded" if not line["flat"] else "flat" if way == "kernels" else "flat, compiled"

@@ -9,7 +9,8 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,28 +42,29 @@ from tests.benchmarks.workload import (
     workload,
 )
 
-NUM_QUERIES, DEPTH = 2, 10
+QUERIES, DEPTH = {"cpu": 2, "cuda": 20}, {"cpu": 10, "cuda": 100}  # 34 k, 3 M tokens
 WINDOW, STRIDE = 150, 75
 PLAIN_BATCH = 32
 NUM_CANDIDATES = 100
 
 Scores = NDArray[np.float32]
+Peer = Callable[["Pairs"], Scores]
 
 
 class Pairs:
     """Chunks of the candidates of a few test queries, each one a text and a document of its own."""
 
-    def __init__(self, work: Workload, batch_tokens: int) -> None:
+    def __init__(self, work: Workload, batch_tokens: int, num_queries: int, depth: int) -> None:
         split = work.collection.splits["test"]
         tokenizer = load_tokenizer(work.backbone.folder)
         cut = TrialConfig().override({"chunking.window": WINDOW, "chunking.stride": STRIDE})
         whole = PairEncoder(work.tokens, cut.chunking, False, work.backbone)
-        query_ids = sorted(split.queries)[:NUM_QUERIES]
+        query_ids = sorted(split.queries)[:num_queries]
         self.texts: list[tuple[str, str]] = []
         self.candidates: Run = {query_id: {} for query_id in query_ids}
         documents: dict[str, str] = {}
         for query_id in query_ids:
-            for doc_id in list(split.candidates[query_id])[:DEPTH]:
+            for doc_id in list(split.candidates[query_id])[:depth]:
                 for chunk in whole.chunks(np.zeros(0, np.int32), doc_id):
                     text = tokenizer.decode(chunk.text.tolist())
                     name = f"c{len(documents):05}"
@@ -122,13 +124,23 @@ class _FirstToken(nn.Module):
         return hidden_states[:, 0]
 
 
-def cross_encoder(model: Ranker, work: Workload) -> Callable[[Pairs], Scores] | None:
-    """`CrossEncoder.predict` over our weights on the same device, on a GPU with flash attention in
-    bf16 if that is installed; None where sentence-transformers is missing."""
+DEFAULTS = "CrossEncoder.predict"
+PEERS: dict[str, dict[str, Any]] = {
+    DEFAULTS: {},
+    f"{DEFAULTS} bf16, batch 512": {"dtype": torch.bfloat16, "batch_size": 512},
+    f"{DEFAULTS} bf16, batch 512, compiled": {"dtype": torch.bfloat16, "batch_size": 512},
+}
+"""sentence-transformers as people run it. It pads the rows of rerankers: it unpads only where it
+extracts features or fills masks."""
+
+
+def cross_encoders(model: Ranker, work: Workload, names: Sequence[str]) -> dict[str, Peer]:
+    """`CrossEncoder.predict` over our weights on the same device; none where sentence-transformers
+    is missing."""
     try:
         from sentence_transformers import CrossEncoder
     except ImportError:
-        return None
+        return {}
     folder = work.backbone.folder / "cross-encoder"
     config = BertConfig.from_pretrained(work.backbone.folder, num_labels=1)
     classifier = BertForSequenceClassification(config)
@@ -136,32 +148,50 @@ def cross_encoder(model: Ranker, work: Workload) -> Callable[[Pairs], Scores] | 
     classifier.classifier.load_state_dict(model.head.state_dict())
     classifier.save_pretrained(folder)
     load_tokenizer(work.backbone.folder).save_pretrained(folder)
-    settings: dict[str, object] = {}
-    if trial_device().type == "cuda" and find_spec("flash_attn"):  # which it packs texts with
-        settings = {"attn_implementation": "flash_attention_2", "dtype": torch.bfloat16}
-    encoder = CrossEncoder(
-        str(folder), device=str(trial_device()), activation_fn=nn.Identity(), model_kwargs=settings
-    )
-    for module in encoder.modules():
-        if isinstance(module, BertForSequenceClassification):
-            module.bert.pooler = _FirstToken()
 
-    def predict(pairs: Pairs) -> Scores:
-        return np.asarray(encoder.predict(pairs.texts, show_progress_bar=False))
+    def peer(name: str) -> Peer:
+        dtype, batch_size = PEERS[name].get("dtype", "auto"), PEERS[name].get("batch_size", 32)
+        encoder = CrossEncoder(
+            str(folder),
+            device=str(trial_device()),
+            activation_fn=nn.Identity(),
+            model_kwargs={"dtype": dtype},
+        )
+        for module in encoder.modules():
+            if isinstance(module, BertForSequenceClassification):
+                module.bert.pooler = _FirstToken()
+                if "compiled" in name:
+                    module.compile(dynamic=True)
 
-    return predict
+        def predict(pairs: Pairs) -> Scores:
+            how = {"batch_size": batch_size, "show_progress_bar": False}
+            return np.asarray(encoder.predict(pairs.texts, **how), dtype=np.float32)
+
+        return predict
+
+    return {name: peer(name) for name in names}
 
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    flags = parser(__doc__ or "").parse_args(argv)
+    device = trial_device().type
+    add = (words := parser(__doc__ or "")).add_argument
+    add("--queries", type=int, default=QUERIES[device])
+    add("--depth", type=int, default=DEPTH[device])
+    every = device == "cuda"
+    add("--all-peers", action="store_true", default=every, help="on a GPU always")
+    flags = words.parse_args(argv)
     torch.set_num_threads(flags.threads)
     work = workload(flags.collection, flags.size)
     print(machine())
     print_rates(flags.repeats)
     tables = {}
-    for measure in (_of_pairs, _of_documents):
-        title, rows, seconds = measure(work, flags.batch_tokens, flags.repeats)
+    peers = [*PEERS] if flags.all_peers else [DEFAULTS]
+    of_pairs = partial(
+        _of_pairs, Pairs(work, flags.batch_tokens, flags.queries, flags.depth), peers
+    )
+    for measure in (of_pairs, partial(_of_documents, flags.batch_tokens)):
+        title, rows, seconds = measure(work, flags.repeats)
         print(f"\n{title}\n")
         print_table(rows)
         tables[title] = {"rows": rows, "seconds": seconds}
@@ -171,9 +201,8 @@ def main(argv: Sequence[str]) -> None:
 Table = tuple[str, list[dict[str, str]], dict[str, list[float]]]
 
 
-def _of_pairs(work: Workload, batch_tokens: int, repeats: int) -> Table:
+def _of_pairs(pairs: Pairs, peers: Sequence[str], work: Workload, repeats: int) -> Table:
     """(query, chunk) pairs, as a cross-encoder takes them."""
-    pairs = Pairs(work, batch_tokens)
     config = pairs.config.override({"model.backbone": str(work.backbone.folder)})
     model = build_model(config, work.backbone, init_seed=0).to(trial_device()).eval()
     encoder = untouched(model, work.backbone).encoder
@@ -183,9 +212,8 @@ def _of_pairs(work: Workload, batch_tokens: int, repeats: int) -> Table:
         "ours fp32": lambda: ours(model, pairs, None, counts["ours fp32"]),
         "ours bf16": lambda: ours(model, pairs, torch.bfloat16, counts["ours bf16"]),
     }
-    peer = cross_encoder(model, work)
-    if peer is not None:
-        systems = {"CrossEncoder.predict": lambda: peer(pairs)} | systems
+    others = cross_encoders(model, work, peers)
+    systems = {name: partial(peer, pairs) for name, peer in others.items()} | systems
     scores, seconds = _turns(systems, repeats)
     count = counts["ours fp32"]
     shown = {"padding": {name: f"{work.padding_share:.1%}" for name, work in counts.items()}}
@@ -194,7 +222,7 @@ def _of_pairs(work: Workload, batch_tokens: int, repeats: int) -> Table:
     return title, rows, seconds
 
 
-def _of_documents(work: Workload, batch_tokens: int, repeats: int) -> Table:
+def _of_documents(batch_tokens: int, work: Workload, repeats: int) -> Table:
     """MaxP over all windows of a query's 100 candidates."""
     config = TrialConfig().override(
         {

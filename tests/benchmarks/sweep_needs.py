@@ -35,7 +35,7 @@ from tests.benchmarks.modelled_mfu import LENGTH, model_flops
 from tests.benchmarks.msmarco_shape import Shape, texts_of, write_shape
 from tests.benchmarks.workload import PEAKS, print_table, random_backbone, save
 
-MFU = {  # modelled_mfu: flat rows, 65,536 tokens a call
+MFU = {  # modelled_mfu: flat rows, 65,536 tokens a call; +-30%
     "H100": {"scoring": 0.44, "training": 0.41},
     "A100": {"scoring": 0.51, "training": 0.48},
 }
@@ -175,11 +175,11 @@ def needs(sweep: Sweep, law: Laws) -> dict[str, str]:
         "documents": f"{sweep.documents:,}",
         "queries (train, dev)": f"{sweep.train:,}, {sweep.dev:,}",
         "trials": str(trials),
-        "GPU-hours on H100, A100": ", ".join(
+        "GPU-hours on H100, A100 (+-30%)": ", ".join(
             f"{trials * each / 3600:,.1f}" for each in seconds.values()
         ),
-        "a trial on an H100": f"{seconds['H100'] / 60:,.0f} min",
-        "hours on 4, 8, 64 H100": ", ".join(hours),
+        "a trial on an H100 (+-30%)": f"{seconds['H100'] / 60:,.0f} min",
+        "hours on 4, 8, 64 H100 (+-30%)": ", ".join(hours),
         "core-hours of `--prepare`": f"{preparation / 3600:.1f}",
         "memory of a process": f"{(PARAMETERS * 16 / 2**20 + START_MIB) / 1024:.1f} GiB",
         "cache of a node": f"{cache / 1e9:,.1f} GB",

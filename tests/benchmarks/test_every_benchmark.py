@@ -17,6 +17,7 @@ TRIALS = (
 )
 
 SMALLEST = {
+    "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
@@ -33,6 +34,7 @@ SMALLEST = {
 """What is said to each."""
 
 SLOW = {
+    "dealing",
     "modelled_mfu",
     "launches",
     "scoring",

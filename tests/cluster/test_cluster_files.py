@@ -176,8 +176,8 @@ def test_the_kuberay_job_runs_a_sweep_that_this_repository_has():
     from sweeps.plan.options import parse
 
     words = shlex.split(manifest("RayJob")["spec"]["entrypoint"])
-    assert words[:2] == ["python", "-m"]
-    assert (ROOT / f"{words[2].replace('.', '/')}.py").exists()
+    assert words[:2] == ["ranksweep", "run"]
+    assert (ROOT / "sweeps" / f"{words[2]}.py").exists()
     options = parse(words[3:], prog="", description="")
     shared = [
         one["mountPath"] for one in containers()[0]["volumeMounts"] if one["name"] == "shared"

@@ -1,11 +1,10 @@
-"""The contract tests as a user runs them on a model of their own, from a folder of their own."""
+"""`ranksweep check` as a user runs it on a model of their own, from a folder of their own."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,51 +24,53 @@ class Neighbours(SmoothMaxP):
 
 
 @pytest.fixture
-def contract(tmp_path):
-    """Runs `pytest --pyargs rank_core.testing` in a folder with the example and a bad model, with
-    the plugin as an installed package announces it."""
+def check(tmp_path):
+    """Runs the command in a folder with the example, a bad model, and tests that would fail."""
     shutil.copy(ROOT / "docs" / "examples" / "own_model.py", tmp_path / "docs_model.py")
     (tmp_path / "bad_model.py").write_text(NEIGHBOURS)
-    announced = tmp_path / "installed" / "announces-1.dist-info"
-    announced.mkdir(parents=True)
-    plugins = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    lines = [f"{name} = {value}" for name, value in plugins["pytest11"].items()]
-    (announced / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines]))
-    (announced / "METADATA").write_text("Metadata-Version: 2.1\nName: announces\nVersion: 1\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-flag\n")
+    (tmp_path / "conftest.py").write_text("1 / 0\n")
 
-    def run(*words):
-        path = f"{announced.parent}{os.pathsep}{ROOT}"
+    def run(name):
         done = subprocess.run(
-            [Path(sys.executable).parent / "pytest", "-q", "-p", "no:cacheprovider", *words],
+            [sys.executable, "-m", "sweeps", "check", name],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=500,
         )
-        return done.returncode, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stdout, done.stderr
 
-    return run
+    yield run
+    assert not (tmp_path / ".pytest_cache").exists()
 
 
 @pytest.mark.slow
-def test_the_example_passes_every_law(contract):
-    code, text = contract("--pyargs", "rank_core.testing", "--model", "docs_model:SmoothMaxP")
-    assert code == 0 and re.search(rf"\b{LAWS} passed", text) and LAWS > 8, text
+def test_the_example_passes_every_law(check):
+    code, text, _ = check("docs_model:SmoothMaxP")
+    assert len(re.findall(r"^ok ", text, re.M)) == LAWS > 8
+    assert code == 0 and text.endswith(f"docs_model:SmoothMaxP: none of {LAWS} laws broken\n"), text
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_model_without_a_property_fails_its_test(contract):
-    code, text = contract("--pyargs", "rank_core.testing", "--model", "bad_model:Neighbours")
-    failed = set(re.findall(r"^FAILED \S+::(\w+)", text, re.M))
-    assert code == 1 and "test_a_score_does_not_depend_on_the_neighbours_in_the_batch" in failed
+def test_a_model_without_a_property_breaks_its_law(check):
+    code, text, _ = check("bad_model:Neighbours")
+    broken = re.findall(r"^broken   (.*)\n +\S+\.py:\d+\n +AssertionError", text, re.M)
+    assert code == 3 and "a score does not depend on the neighbours in the batch" in broken
 
 
 @pytest.mark.slow
-def test_the_plugin_does_not_affect_other_test_runs(contract, tmp_path):
-    text = "def pytest_addoption(parser):\n    parser.addoption('--model')\n"
-    (tmp_path / "conftest.py").write_text(text)
-    (tmp_path / "test_theirs.py").write_text("def test_model(name): ...\n\ndef test_two(): ...\n")
-    code, text = contract("--model", "x", "-k", "two")
-    assert code == 0 and "1 passed" in text, text
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("docs_model:Smooth", "did you mean SmoothMaxP? Known: SmoothMaxP"),
+        ("no_model:X", "no module no_model"),
+        ("bm25", "model bm25 has no weights"),
+    ],
+)
+def test_what_is_no_ranker_is_refused(check, name, message):
+    code, text, error = check(name)
+    assert (code, text) == (2, "") and message in error and error.count("\n") == 1

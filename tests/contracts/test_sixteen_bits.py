@@ -1,16 +1,19 @@
 """In 16 bits every model has the gradients of padded rows, and their dropout, over flat rows: here
 on a CPU, as `doctor --gpu` checks on a GPU. Both find faults that are planted."""
 
+import contextlib
 from unittest.mock import patch
 
 import pytest
 import torch
 
 from rank_core.encoders import flat_rows, packed
+from rank_core.models import cedr
 from tests.contracts.test_packed import PADDED
 from tests.gpu import sixteen_bits
 from tests.gpu.sixteen_bits import RATE
-from tests.gpu.work import MODELS, parts, random_bert, tokens
+from tests.gpu.test_same_numbers import FP16_OR_BF16
+from tests.gpu.work import MODELS, difference, parts, random_bert, tokens
 
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
 
@@ -121,6 +124,23 @@ def test_a_gradient_that_is_missing_is_found():
     full = {"a": torch.ones(2), "b": torch.ones(2)}
     assert list(sixteen_bits.wrong_gradients({"a": torch.ones(2)}, full)) == ["b"]
     assert list(sixteen_bits.wrong_gradients(full | {"b": torch.full((2,), torch.nan)}, full))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("smooth", [False, True])
+def test_rounding_of_similarities_shows_where_they_are_counted_in_bins(smooth, standard):
+    some, combine = parts("cedr-drmm", standard, CPU), cedr.CedrDrmm.combine
+
+    def rounded(self, cls_BH, similarity, terms):
+        torch.manual_seed(1)
+        moved = (x + 4e-3 * (torch.rand(x.shape) - 0.5) for x in similarity)
+        return combine(self, cls_BH, moved, terms)
+
+    with sixteen_bits.without_steps() if smooth else contextlib.nullcontext():
+        expected = some.scores()
+        with patch.object(cedr.CedrDrmm, "combine", rounded):
+            moved = difference(some.scores(), expected)
+    assert 0 < moved and (moved < FP16_OR_BF16) == smooth
 
 
 ATTEND = flat_rows.attention_row_by_row

@@ -285,7 +285,7 @@ def compare(bench: Bench) -> None:
     more = bench.rng.choice(
         (
             [flag, value], [f"{flag}={value}"], ["--baseline", "a=a"], ["--baseline=a"] * 2,
-            ["--out", str(run)], ["--out", "/proc/x"], [value], [f"c={value}"], ["--apart"],
+            ["--out", str(run)], ["--out", "/proc/x"], [value], [f"c={value}"], ["--separate-runs"],
             ["--measures", "nDCG@10", "nDCG@10"], ["--all-pairs"], ["--margin", "0"], [],
         )
     )  # fmt: skip

@@ -35,7 +35,7 @@ LEFT_OUT = {
     "make": "installs",
     "mlflow": "a server",
     "pip": "installs",
-    "pytest": "tests/contracts/test_own_model_contract.py runs it",
+    "ranksweep check my_pkg": "a package of the reader",
     "ranksweep compare BM25=ir:": "downloads",
     "ranksweep doctor --collection msmarco-doc": "downloads",
     "ranksweep doctor --gpu": "a GPU",
@@ -74,7 +74,6 @@ def snippets() -> Iterator[tuple[Path, str | list[str]]]:
     for page in PAGES:
         blocks = re.findall(r"^ *```(bash|python)\n(.*?)^ *```", page.read_text(), re.M | re.S)
         for language, text in blocks:
-            text = text.replace("python -m sweeps", "ranksweep")
             text = re.sub(r"python sweeps/(\w+)\.py", r"ranksweep run \1", text)
             parts = [text] if language == "python" else commands(text)
             yield from ((page, part) for part in parts)
@@ -200,7 +199,9 @@ def test_every_snippet_runs(tmp_path, monkeypatch, bert):
 
 
 def smaller(block: str) -> str:
-    """A Python block whose trial has few steps and queries."""
+    """A Python block whose trial and sweep have few steps and queries."""
     settings = dict(word.split("=") for word in SMALL)
+    small = dict(word.split("=") for word in (*GRID, *SMALL))
+    block = re.sub(r"(ranksweep\.run\(.*)\)", rf'\1, engine="local", settings={small})', block)
     few = "".join(f', "{name}": {value}' for name, value in settings.items())
     return re.sub(r'("chunking\.stride": \d+)', rf"\1{few}", block)

@@ -16,6 +16,7 @@ from torch.nn.functional import gelu, layer_norm
 
 from rank_core.encoders import flat_rows, packed
 from rank_core.encoders.flat_rows import Ends, Reach
+from rank_core.models import cedr
 from rank_core.ranking.encode import Work
 from rank_core.training.train import train
 from tests.gpu.work import STREAMS, Parts, parts, queries
@@ -46,6 +47,19 @@ def sums_of_a_gpu(device: torch.device) -> Iterator[None]:
         if device.type != "cuda":
             stack.enter_context(patch.object(packed, "layer_norm", in_fp32))
         yield
+
+
+def smooth_counts(cos_BQD: Tensor, text_mask_BD: Tensor, num_bins: int) -> Tensor:
+    """count_BQN from 1, where a similarity counts in the two bins that it is between."""
+    place_BQD1 = ((cos_BQD + 1) / 2 * (num_bins - 1)).clamp(0, num_bins - 1).unsqueeze(-1)
+    share_BQDN = (1 - (place_BQD1 - torch.arange(num_bins).to(place_BQD1)).abs()).clamp(min=0)
+    return 1 + (share_BQDN * text_mask_BD[:, None, :, None].to(share_BQDN)).sum(2)
+
+
+def without_steps() -> Any:
+    """Lets CEDR-DRMM count smoothly: where rounding moves a similarity to the next bin, its score
+    jumps, on any device."""
+    return patch.object(cedr, "histogram", smooth_counts)
 
 
 def reads(some: Parts, *, flat: bool) -> bool:

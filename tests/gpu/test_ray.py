@@ -19,6 +19,11 @@ FAILED_TRIALS = 3  # the exit code of a sweep
 SECONDS = 400
 
 
+def one_gpu():
+    """The environment in which one GPU is visible: as many trials at a time as it has room for."""
+    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]}
+
+
 @pytest.fixture(scope="module")
 def sweep(with_values, collection_folder, tmp_path_factory):
     """`sweep(name, *words)`: (exit code, output, {trial: result}) of a small sweep."""
@@ -35,7 +40,7 @@ def sweep(with_values, collection_folder, tmp_path_factory):
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env=os.environ | quiet,
+            env=os.environ | quiet | one_gpu(),
             capture_output=True,
             text=True,
             timeout=SECONDS,

@@ -37,69 +37,6 @@ def assert_within(limit, differences, figures):
     assert not wrong, f"above {limit}: {wrong}"
 
 
-@torch.inference_mode()
-def test_scores_in_fp32(with_values, standard, figures):
-    """every model's fp32 scores are those of a CPU, within 1e-4
-
-    Run again with RANKSWEEP_FAST_PATHS=off: if that passes, keep it off and report it.
-    """
-    differences = {}
-    for name in MODELS:
-        on_cpu, there = (parts(name, standard, place) for place in (CPU, with_values))
-        differences[name] = difference(there.scores(), on_cpu.scores_of_definition())
-    assert_within(FP32, differences, figures)
-
-
-@torch.inference_mode()
-def test_scores_in_16_bits(with_values, standard, figures):
-    """every model's scores in bf16 and fp16 are those of fp32, within 5e-3
-
-    Run again with RANKSWEEP_FAST_PATHS=off: if that passes, keep it off and report it; otherwise
-    set training.precision=fp32.
-    """
-    differences = {}
-    for name in MODELS:
-        there = parts(name, standard, with_values)
-        exact = parts(name, standard, CPU).scores_of_definition()
-        for number in number_types(with_values):
-            differences[f"{name} {str(number)[6:]}"] = difference(there.scores(number), exact)
-    assert_within(FP16_OR_BF16, differences, figures)
-
-
-@torch.inference_mode()
-def test_fast_path(with_values, standard, figures):
-    """the fast path scores in 16 bits as the padded batch does, within 1e-2
-
-    Set RANKSWEEP_FAST_PATHS=off for sweeps here, and report it.
-    """
-    differences = {}
-    for name in MODELS:
-        there = parts(name, standard, with_values)
-        for number in number_types(with_values):
-            expected = there.scores_of_definition(number)
-            differences[f"{name} {str(number)[6:]}"] = difference(there.scores(number), expected)
-    assert_within(2 * FP16_OR_BF16, differences, figures)  # both are rounded
-
-
-def test_gradients(with_values, standard, figures):
-    """gradients of batches of similar length are those of one batch, within 1e-4 in fp32
-
-    Set RANKSWEEP_FAST_PATHS=off for sweeps here, and report it.
-    """
-    differences = {}
-    for name in MODELS:
-        there = parts(name, standard, with_values)
-        norms = []
-        for score_B in (there.scores_of_definition(), there.scores()):
-            weights = torch.linspace(-1, 1, len(score_B), device=score_B.device)
-            (score_B * weights).sum().backward()
-            grads = [p.grad.flatten() for _, p in there.model.trainable() if p.grad is not None]
-            norms.append(torch.cat(grads))
-            there.model.zero_grad(set_to_none=True)
-        differences[name] = difference(norms[1], norms[0])
-    assert_within(FP32, differences, figures)
-
-
 def ways(device):
     """The layers of flat rows as the product has them, and without a compiler."""
     return ["default", "force_eager"] if device.type == "cuda" else ["default"]
@@ -152,19 +89,6 @@ def test_dropout(with_values, figures):
     assert not wrong, wrong
 
 
-def test_loss_curve(with_values, standard, figures):
-    """20 steps of training in fp32 have a CPU's losses, within 1e-3
-
-    Look at the gradients above first; if they are right, the optimizer's step is not.
-    """
-    differences = {}
-    for name in ("maxp", "parade-transformer"):
-        curves = [sixteen_bits.losses(name, standard, place) for place in (CPU, with_values)]
-        differences[name] = difference(*map(torch.tensor, curves[::-1]))
-        assert len(set(curves[0])) > NUM_STEPS / 2, "a loss that stands still shows nothing"
-    assert_within(CURVE, differences, figures)
-
-
 def test_loss_curve_in_16_bits(with_values, standard, figures, sums_of_a_gpu):
     """20 steps of training over flat rows in 16 bits have the losses of padded rows
 
@@ -182,3 +106,85 @@ def test_loss_curve_in_16_bits(with_values, standard, figures, sums_of_a_gpu):
         assert len(set(curves[0])) > NUM_STEPS / 2, "a loss that stands still shows nothing"
     figures["limits"] = CURVES
     assert_within(1.0, differences, figures)
+
+
+@pytest.fixture
+def smooth():
+    with sixteen_bits.without_steps():
+        yield
+
+
+@torch.inference_mode()
+def test_scores_in_fp32(with_values, standard, figures):
+    """every model's fp32 scores are those of a CPU, within 1e-4
+
+    Run again with RANKSWEEP_FAST_PATHS=off: if that passes, keep it off and report it.
+    """
+    differences = {}
+    for name in MODELS:
+        on_cpu, there = (parts(name, standard, place) for place in (CPU, with_values))
+        differences[name] = difference(there.scores(), on_cpu.scores_of_definition())
+    assert_within(FP32, differences, figures)
+
+
+@torch.inference_mode()
+def test_scores_in_16_bits(with_values, standard, figures, smooth):
+    """every model's scores in bf16 and fp16 are those of fp32, within 5e-3
+
+    Run again with RANKSWEEP_FAST_PATHS=off: if that passes, keep it off and report it; otherwise
+    set training.precision=fp32.
+    """
+    differences = {}
+    for name in MODELS:
+        there = parts(name, standard, with_values)
+        exact = parts(name, standard, CPU).scores_of_definition()
+        for number in number_types(with_values):
+            differences[f"{name} {str(number)[6:]}"] = difference(there.scores(number), exact)
+    assert_within(FP16_OR_BF16, differences, figures)
+
+
+@torch.inference_mode()
+def test_fast_path(with_values, standard, figures, smooth):
+    """the fast path scores in 16 bits as the padded batch does, within 1e-2
+
+    Set RANKSWEEP_FAST_PATHS=off for sweeps here, and report it.
+    """
+    differences = {}
+    for name in MODELS:
+        there = parts(name, standard, with_values)
+        for number in number_types(with_values):
+            expected = there.scores_of_definition(number)
+            differences[f"{name} {str(number)[6:]}"] = difference(there.scores(number), expected)
+    assert_within(2 * FP16_OR_BF16, differences, figures)  # both are rounded
+
+
+def test_gradients(with_values, standard, figures):
+    """gradients of batches of similar length are those of one batch, within 1e-4 in fp32
+
+    Set RANKSWEEP_FAST_PATHS=off for sweeps here, and report it.
+    """
+    differences = {}
+    for name in MODELS:
+        there = parts(name, standard, with_values)
+        norms = []
+        for score_B in (there.scores_of_definition(), there.scores()):
+            weights = torch.linspace(-1, 1, len(score_B), device=score_B.device)
+            (score_B * weights).sum().backward()
+            grads = [p.grad.flatten() for _, p in there.model.trainable() if p.grad is not None]
+            norms.append(torch.cat(grads))
+            there.model.zero_grad(set_to_none=True)
+        differences[name] = difference(norms[1], norms[0])
+    assert_within(FP32, differences, figures)
+
+
+def test_loss_curve(with_values, standard, figures):
+    """20 steps of training in fp32 have a CPU's losses, within 1e-3
+
+    Look at the gradients above first; if they are right, the optimizer's step is not.
+    """
+    differences = {}
+    for name in ("maxp", "parade-transformer"):
+        curves = [sixteen_bits.losses(name, standard, place) for place in (CPU, with_values)]
+        differences[name] = difference(*map(torch.tensor, curves[::-1]))
+        assert len(set(curves[0])) > NUM_STEPS / 2, "a loss that stands still shows nothing"
+    assert_within(CURVE, differences, figures)

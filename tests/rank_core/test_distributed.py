@@ -96,6 +96,19 @@ def test_a_single_process_is_a_world_of_its_own():
     assert distributed.gather("x") == ["x"]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "num_workers", "expected"),
+    [
+        ([5, 3, 3, 2, 2, 1], 2, [[0, 3, 5], [1, 2, 4]]),  # 8 and 8
+        ([1, 9, 1, 1], 2, [[1], [0, 2, 3]]),
+        ([7] * 5, 2, [[0, 2, 4], [1, 3]]),  # in turn
+        ([2, 1], 3, [[0], [1], []]),
+    ],
+)
+def test_work_is_dealt_by_size_the_largest_first(sizes, num_workers, expected):
+    assert distributed.dealt(sizes, num_workers) == expected
+
+
 @pytest.mark.slow
 def test_workers_add_up_gradients_and_numbers_in_rank_order(tmp_path):
     first, second = run_two(COLLECTIVES, tmp_path)

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 ABSENT = ["ray", "mlflow", "optuna", "ir_datasets", "ir_measures", "pandas", "pyarrow", "scipy"]
-ABSENT += ["matplotlib"]
+ABSENT += ["matplotlib", "sentence_transformers"]
+BENCHMARKS = [f"tests.benchmarks.{name}" for name in ("dealing", "scoring", "training", "launches")]
 ROOMS = (
     "settings",
     "checkpoints",
@@ -46,16 +47,25 @@ for name in modules:
     importlib.import_module(name)
 sys.argv = ["training_run", *words]
 runpy.run_module("tests.gpu.training_run", run_name="__main__")
+ladder = [f"{words[0]}/ladder.jsonl", "--sizes=tiny", "--tokens=300", "--lengths=40,60"]
+sys.argv = ["ladder", "--json", *ladder]
+runpy.run_module("tests.gpu.ladder", run_name="__main__")
 """
 
 
 def test_the_core_is_imported_and_trains_with_torch_and_transformers_alone(tmp_path, backbone):
     (tmp_path / "checkpoints").mkdir()
     words = [str(tmp_path), str(backbone.folder), "cpu", "0", "0"]
-    modules = [*MODULES, "sweeps.commands.doctor.command"]
+    modules = [*MODULES, "sweeps.commands.doctor.command", *BENCHMARKS]
+    modules += [f"tests.gpu.{path.stem}" for path in (ROOT / "tests" / "gpu").glob("*.py")]
     given = json.dumps([ABSENT, modules, words])
     command = [sys.executable, "-c", WITHOUT, given]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(MODULES) > 50
     assert len((tmp_path / "curve.jsonl").read_text().splitlines()) == 12
+    rows = [*map(json.loads, (tmp_path / "ladder.jsonl").read_text().splitlines())]
+    scored = [row for row in rows if row.get("part") == "scoring"]
+    assert [row["rows of"] for row in scored] == [161, 161, 161, 40, 60]
+    assert [row["rows"] for row in scored[:3]] == ["flat", "flat", "padded"]
+    assert all(row["tokens/s"] > 0 for row in scored) and len(rows) == 1 + 6 + 5

@@ -11,10 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 
 import rank_core
-import sweeps
+import ranksweep
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from sweeps import compare, load
+from ranksweep import compare, load
 from sweeps.commands.compare.runs import compare_runs
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
@@ -67,7 +67,7 @@ def test_a_look_at_test_values_is_counted_once(tmp_path: Path) -> None:
     folder = write_ranked_sweep(tmp_path / "woods")
     load(folder)
     [line] = (folder / "test_access.jsonl").read_text().splitlines()
-    assert "sweeps.load(" in line
+    assert "ranksweep.load(" in line
     load(str(folder))
     assert (folder / "test_access.jsonl").read_text().splitlines() == [line]
 
@@ -164,11 +164,12 @@ def test_one_frame_of_values_holds_all_systems(folder: Path) -> None:
 
 def test_public_names_cost_nothing_until_they_are_used() -> None:
     heavy = "torch", "pandas", "scipy", "matplotlib", "ray", "mlflow"
-    code = f"import sys, rank_core, sweeps; print([one for one in {heavy} if one in sys.modules])"
+    code = f"import sys, rank_core, ranksweep; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
     assert {"mixture", "read_run", "compare"} <= set(dir(rank_core))
     assert rank_core.read_run is read_run
-    for package in (rank_core, sweeps):
+    assert dir(ranksweep) == ["Reranker", "compare", "load", "run"]
+    for package in (rank_core, ranksweep):
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             package.nothing  # noqa: B018

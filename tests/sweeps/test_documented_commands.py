@@ -33,9 +33,7 @@ NOT_OURS = {
 }
 """Programs whose words are not looked at, and why."""
 
-MENTION = re.compile(
-    r"ranksweep (run|COMMAND|[a-z]+)( NAME| --help)?|ray submit|python .*(NAME|COMMAND).*"
-)
+MENTION = re.compile(r"ranksweep (run|COMMAND|[a-z]+)( NAME| --help)?|ray submit|python .*NAME.*")
 """A command's name within a sentence."""
 
 OURS, CLICK = ("ranksweep", "python", "make", "pip", "pytest", "sbatch"), ("ray", "mlflow")
@@ -177,13 +175,13 @@ def test_a_command_of_ray_or_mlflow_is_accepted(words, stop_when_parsed, monkeyp
     params = accept_click(command, rest)
     for name in ("cluster_config_file", "script"):
         assert name not in params or Path(params[name]).exists()
-    python = [word for word in rest if word.startswith("python ")]  # of `ray exec`
+    ours = [word for word in rest if word.startswith("ranksweep ")]  # of `ray exec`
     if rest[0] == "submit":
         accept_python([params["script"], *params["script_args"]])
-    elif "python" in rest:  # of a job
-        accept_python(rest[rest.index("python") + 1 :])
-    for inner in python:
-        accept_python(shlex.split(inner)[1:])
+    elif "ranksweep" in rest:  # of a job
+        accept_python(["-m", "sweeps", *rest[rest.index("ranksweep") + 1 :]])
+    for inner in ours:
+        accept_python(["-m", "sweeps", *shlex.split(inner)[1:]])
 
 
 def test_no_command_is_left_out():

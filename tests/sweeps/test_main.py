@@ -30,6 +30,7 @@ NEEDED = {
     "design": TABLES,
     "derive": TABLES | TRAINING,
     "compare": TABLES,
+    "measure": TABLES,
     "models": TRAINING,
     "export": TABLES | TRAINING,
     "rerank": TRAINING,

@@ -19,7 +19,7 @@ from sweeps.commands.compare.output import (
     write_files,
 )
 from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
-from sweeps.commands.compare.sources import is_mlflow, training_runs
+from sweeps.commands.compare.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
 from sweeps.plan.terminal import say
@@ -40,9 +40,10 @@ A pattern in quotes names its files: 'NAME=runs/maxp.*.run'; a file by itself is
 name."""
 """The sources of `compare` and `design`."""
 
-EPILOG = f"""{SOURCES} With several query sets (--qrels dl19=FILE --qrels dl20=FILE) the queries are
-pooled, keyed by (set, query_id), unless --apart is given; a run has either one file for all sets,
-or one per set with {SET} in its name: 'maxp=runs/{SET}/maxp.*.run'."""
+EPILOG = f"""{SOURCES} With several query sets (--qrels dl19=FILE --qrels dl20=FILE) each has its
+columns, and the table ends in the mean over them, of equal weight. A run has either one file for
+all sets, or one per set with {SET} in its name: 'maxp=runs/{SET}/maxp.*.run'. The folders of
+sweeps on several collections are compared likewise, label by label."""
 
 
 LISTS = (
@@ -52,8 +53,8 @@ LISTS = (
      "may be repeated"),
 )  # fmt: skip
 SWITCHES = {
-    "apart": "every query set has its own columns, and the average gain over all is shown; the "
-    "k-th run of a system must be the same training run everywhere",
+    "separate-runs": "systems were trained on each query set: their runs there are independent "
+    "(default: the k-th run of a system is the same training run on all query sets)",
     "paired-seeds": "seed i of every system shares its randomness (initialisation, order of the "
     "data, negatives) with seed i of the others: differences are tested seed by seed",
     "all-pairs": "test every pair of systems too (pairs.csv)",
@@ -62,7 +63,8 @@ SWITCHES = {
 
 
 OPTIONS = (
-    "measures alpha correction margin deterministic paired_seeds apart ties digits tracking_uri"
+    "measures alpha correction margin deterministic paired_seeds separate_runs ties digits "
+    "tracking_uri"
 ).split()
 """Flags that are parameters of `compare_runs`."""
 
@@ -141,10 +143,15 @@ def systems_of(
                     held = training_runs(source, tracking_uri=tracking_uri)
                 named += [(own or _name(source), runs) for own, runs in held.items()]
         for name, runs in named:
-            if name in systems:
+            if name in systems and not _collections(systems[name]).isdisjoint(_collections(runs)):
                 raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
-            systems[name] = tuple(runs)
+            systems[name] = (*systems.get(name, ()), *runs)
     return systems
+
+
+def _collections(runs: Sequence[RunSource]) -> set[str]:
+    """The collections of a sweep's runs; "" of others."""
+    return {run.collection if isinstance(run, TrainingRun) else "" for run in runs}
 
 
 def _is_source(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,14 +18,20 @@ from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import PAIRED, notes
+from sweeps.report.caption import PAIRED, mean_sentence, notes
 from sweeps.report.conclusions import conclusions, paired_t_test
 from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
-from sweeps.report.results import average_text, paper_table
+from sweeps.report.results import paper_table
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
-from sweeps.report.terminal import legend, measure_table, next_lines, p_columns
+from sweeps.report.terminal import (
+    collections_lines,
+    legend,
+    measure_table,
+    next_lines,
+    p_columns,
+)
 from sweeps.store.records import SCORES
 
 SYNTAX = "give several runs of a system as NAME=run1,run2,run3"
@@ -55,14 +62,17 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     )
     if compact:
         lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
-    for measure in () if compact else sweep.measures:
+    for measure in () if compact or sweep.means else sweep.measures:
         lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
-    lines += [*_averages(analysis), ""]
+    for mean in () if compact else sweep.means:
+        lines += ["", mean, *collections_lines(analysis, mean)]
+    lines += [""]
     fixed, tied = sweep.deterministic, comparison.tied
     ties = f"{tied:,} documents tie with another; {sweep.tie_policy}." if tied else ""
     for sentence in (
         legend(analysis),
-        "" if compact else p_columns(analysis),
+        "" if compact or sweep.means else p_columns(analysis),
+        mean_sentence(analysis),
         f"Deterministic, without seed variance: {', '.join(fixed)}." if fixed else "",
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
@@ -78,19 +88,20 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
 def all_pairs(analysis: Analysis) -> list[TestedPair]:
     """Every pair of systems in every column, the first of the pair as its system."""
     pairs = []
-    for column, matrix in analysis.matrices.items():
+    for column, matrix in {**analysis.matrices, **analysis.means}.items():
         compared = compare_pairs(
             matrix,
             list(combinations(matrix.cells, 2)),
             alpha=analysis.sweep.alpha,
             paired_seeds=analysis.paired,
             deterministic=analysis.sweep.deterministic,
+            num_families=1 if column in analysis.means else len(analysis.sweep.collections),
         )
-        permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
-        pairs += [
-            TestedPair(comparison, other.p_adjusted)
-            for comparison, other in zip(compared, permuted, strict=True)
-        ]
+        tukey = [math.nan] * len(compared)
+        if column in analysis.matrices:  # a mean over collections has no queries to permute
+            permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
+            tukey = [other.p_adjusted for other in permuted]
+        pairs += [TestedPair(*pair) for pair in zip(compared, tukey, strict=True)]
     return pairs
 
 
@@ -195,21 +206,6 @@ def _baseline_words(comparison: RunComparison) -> str:
     if len(named) == 1:
         return f"baseline {named[0]}"
     return "baselines " + ", ".join(map(" ".join, zip(ascii_lowercase, named, strict=False)))
-
-
-def _averages(analysis: Analysis) -> list[str]:
-    """The average gain over all columns, where there are several collections."""
-    sweep = analysis.sweep
-    rows = [
-        (shortened(row.label, _LABEL), average_text(row.average_gain))
-        for row in analysis.rows
-        if row.average_gain is not None
-    ]
-    if not rows:
-        return []
-    head = f"Average gain over {sweep.slots[0]}: mean of {len(sweep.measures)} columns"
-    heading = ("system", f"avg. gain [{level_text(sweep.alpha)} interval]")
-    return ["", *wrapped(head), *terminal_lines(table(heading, rows, "ll"))]
 
 
 def _reservations(comparison: RunComparison) -> list[str]:

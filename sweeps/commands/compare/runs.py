@@ -1,7 +1,7 @@
 """The report's analysis of a third party's systems, given as runs or as per-query values.
 
-A system is a cell; its k-th training run is its k-th seed. A column is a measure on all query sets,
-which are pooled, or on one of them.
+A system is a cell; its k-th training run is its k-th seed. A column is a measure on one query set,
+or, of several, the mean over them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,6 @@ from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
 from rank_core.files import file_sha256
 from rank_core.records import Qrels, Run
-from rank_core.stats.matrix import SEPARATOR
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
     Source,
@@ -31,6 +30,7 @@ from sweeps.commands.compare.sources import (
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.load import COUNTS, ListReader, Sweep
 from sweeps.report.notation import TIE_POLICY, names_text
+from sweeps.report.unjudged import with_unjudged
 from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
@@ -43,6 +43,8 @@ TIES = {
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
 """{rule for equal scores of a run: its description}."""
+MEAN = "mean"
+"""The name of the mean over several query sets."""
 GIVEN = "as in the given values"
 """The unknown tie policy of per-query values."""
 
@@ -61,7 +63,7 @@ class SystemRun:
 
     system: str
     seed: int
-    on: Mapping[str, TrainingRun]
+    on: Mapping[str, TrainingRun]  # on some of the query sets where runs are separate
 
     @property
     def first(self) -> TrainingRun:
@@ -114,7 +116,7 @@ def compare_runs(
     margin: float = ROPE,
     deterministic: Collection[str] = (),
     paired_seeds: bool = False,
-    apart: bool = False,
+    separate_runs: bool = False,
     ties: str = "doc_id",
     digits: int = 3,
     tracking_uri: str | None = None,
@@ -122,24 +124,23 @@ def compare_runs(
 ) -> RunComparison:
     """Test every system against its baselines, on the judged queries or on those of its values.
 
-    `qrels` are needed for runs; several query sets are pooled, or with `apart` compared one by one.
-    `ties` is one of `TIES`; `command` is stored with the results; `sweeps.compare` describes the
-    other options.
+    `qrels` are needed for runs. Several query sets have columns each, and their mean has them; the
+    k-th run of a system is the same training run on all, unless it has `separate_runs`. `ties` is
+    one of `TIES`, `command` is stored; `ranksweep.compare` describes the other options.
     """
     _check_separate(systems)
-    by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
+    by_system = _by_collection(systems, tracking_uri)
     names = [*by_system]
-    if len(names) < 2:
-        raise BadInput(f"a comparison needs two systems or more, got {', '.join(names) or 'none'}")
     baselines = tuple(baselines) or (names[0],)
     _check_names("baseline", baselines, names)
     _check_names("deterministic system", deterministic, names)
     _check_names("rule for ties", [ties], TIES)
     runs = [run for own in by_system.values() for run in own]
     fixed = _fixed(by_system, deterministic)
-    sets = _judged(qrels) or [_own_queries(runs)]
-    sets = _with_columns(sets, measures or _shared_measures(runs), apart=apart)
-    scores, trials, notes = _measured(runs, sets, ties, apart=apart)
+    sets = _judged(qrels) or _own_queries(runs)
+    _check_on_all(by_system, sets)
+    sets = _with_columns(sets, measures or _shared_measures(runs))
+    scores, trials, notes = _measured(runs, sets, ties)
     notes += [] if measures else _not_shown(runs, sets)
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
     sweep = Sweep(
@@ -160,21 +161,73 @@ def compare_runs(
         command=command,
         digits=digits,
         notes=tuple(notes),
-        **_of_sets(runs, sets, ties, apart=apart),
+        separate_runs=tuple(names) if separate_runs else _trained(runs),
+        **_of_sets(runs, sets, ties),
     )
-    return RunComparison(runs, sets, analyse(sweep))
+    return RunComparison(runs, sets, with_unjudged(analyse(sweep)))
 
 
-def _of_sets(
-    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, *, apart: bool
-) -> dict[str, Any]:
+def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> dict[str, Any]:
     """What a sweep has of its query sets: columns, collections, judgments and ranked lists."""
-    collections = {one.name if apart else "": tuple(one.columns.values()) for one in sets}
-    columns = tuple(column for own in collections.values() for column in own)
-    facts: dict[str, Any] = {"collections": collections, "measures": columns}
-    if len(sets) == 1 and sets[0].where:
+    facts: dict[str, Any] = {"collections": {one.name: (*one.columns.values(),) for one in sets}}
+    columns = (*sets[0].columns.values(),)
+    if len(sets) > 1:
+        facts["means"] = means = {
+            f"{MEAN} {key}": tuple(one.columns[key] for one in sets) for key in sets[0].columns
+        }
+        columns = tuple(name for mean, own in means.items() for name in (mean, *own))
+    elif sets[0].where:
         facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
-    return facts | {"primary": columns[0], "split": _split(sets, apart=apart)}
+    return facts | {"measures": columns, "primary": columns[0], "split": _split(sets)}
+
+
+def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list[SystemRun]]:
+    """{system: its runs}, those of sweeps by seed where a system is given on several collections,
+    of which a seed may lack some."""
+    by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
+    if len(by_system) < 2:
+        raise BadInput(
+            f"a comparison needs two systems or more, got {', '.join(systems) or 'none'}"
+        )
+
+    def collections(own: Sequence[SystemRun]) -> set[str]:
+        return {part.collection for run in own for part in run.on.values()} - {""}
+
+    if all(len(collections(own)) < 2 for own in by_system.values()):
+        return by_system
+    merged: dict[str, list[SystemRun]] = {}
+    for system, own in by_system.items():
+        seeds: dict[int, dict[str, TrainingRun]] = {}
+        for part in (part for run in own for part in run.on.values()):
+            if not part.collection or part.seed is None:
+                raise BadInput(
+                    f"{part.where} is of no sweep; where sweeps are on several collections, all "
+                    "systems must be cells of sweeps"
+                )
+            on = seeds.setdefault(part.seed, {})
+            if part.collection in on:
+                other = on[part.collection].where
+                raise BadInput(f"{other} and {part.where} are both on {part.collection}")
+            on[part.collection] = part
+        merged[system] = [SystemRun(system, seed, seeds[seed]) for seed in sorted(seeds)]
+    return merged
+
+
+def _trained(runs: Sequence[SystemRun]) -> tuple[str, ...]:
+    """The systems that sweeps trained on each of several collections."""
+    own = (run.system for run in runs if any(part.trained for part in run.on.values()))
+    return tuple(dict.fromkeys(own))
+
+
+def _check_on_all(by_system: Mapping[str, Sequence[SystemRun]], sets: Sequence[QuerySet]) -> None:
+    """Refuse a system without a run on some query set."""
+    for system, own in by_system.items():
+        has = {name for run in own for name in run.on}
+        if lacks := [one.name for one in sets if not has & {"", one.name}]:
+            raise BadInput(
+                f"every system must be on every collection, {system} has no run on "
+                f"{names_text(lacks)}; it is on {names_text(sorted(has))}"
+            )
 
 
 def _fixed(
@@ -303,10 +356,15 @@ def _is_qrels(qrels: Mapping[str, object]) -> bool:
     return isinstance(inner, Mapping) and isinstance(next(iter(inner.values()), None), int)
 
 
-def _own_queries(runs: Sequence[SystemRun]) -> QuerySet:
-    """The queries of values without judgments, treated as judged."""
+def _own_queries(runs: Sequence[SystemRun]) -> list[QuerySet]:
+    """The queries of values without judgments, treated as judged, of every query set."""
+    names = dict.fromkeys(name for run in runs for name in run.on)
+    return [_queries_of([run.on[name] for run in runs if name in run.on], name) for name in names]
+
+
+def _queries_of(parts: Sequence[TrainingRun], name: str) -> QuerySet:
     queries = {}
-    for part in (part for run in runs for part in run.on.values()):
+    for part in parts:
         if part.values is None:
             raise BadInput(
                 f"{part.where} is a run and needs judgments: --qrels FILE, qrels= in Python"
@@ -315,7 +373,7 @@ def _own_queries(runs: Sequence[SystemRun]) -> QuerySet:
         first = next(iter(queries))
         if not queries[part.where] & queries[first]:
             raise BadInput(f"{first} and {part.where} share no query id")
-    return QuerySet("", {query_id: {} for query_id in sorted(set().union(*queries.values()))})
+    return QuerySet(name, {query_id: {} for query_id in sorted(set().union(*queries.values()))})
 
 
 def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
@@ -363,35 +421,35 @@ def _pairs(runs: Sequence[SystemRun]) -> Iterator[str]:
         yield f"Seeds paired: {shown}."
 
 
-def _with_columns(
-    sets: Sequence[QuerySet], measures: Sequence[str], *, apart: bool
-) -> list[QuerySet]:
-    """The sets with the columns of each: its own, or those of all pooled sets."""
+def _with_columns(sets: Sequence[QuerySet], measures: Sequence[str]) -> list[QuerySet]:
+    """The sets with the columns of each."""
     keys = dict.fromkeys(map(measure_key, measures))  # of NDCG@10, of ndcg_cut_10
-    for pooled in [[one] for one in sets] if apart else [sets]:
-        if (count := sum(len(one.qrels) for one in pooled)) < 2:
-            where = ", ".join(one.where or "the given values" for one in pooled)
+    for one in sets:
+        if one.name == MEAN and len(sets) > 1:
+            raise BadInput(f"the mean over the query sets is called {MEAN}, none of them may be")
+        if (count := len(one.qrels)) < 2:
+            where = one.where or one.name or "the given values"
             raise BadInput(f"{where}: a test needs two judged queries or more, found {count}")
-    own = apart and len(sets) > 1
+    own = len(sets) > 1
     return [
         replace(one, columns={key: f"{one.name} {key}" if own else key for key in keys})
         for one in sets
     ]
 
 
-def _split(sets: Sequence[QuerySet], *, apart: bool) -> str:
-    """The query sets with their sizes, joined by + where they are pooled."""
+def _split(sets: Sequence[QuerySet]) -> str:
+    """The query sets with their sizes."""
     if len(sets) == 1:
         return sets[0].name or "the given values"
-    return (", " if apart else " + ").join(f"{one.name} ({len(one.qrels)})" for one in sets)
+    return ", ".join(f"{one.name} ({len(one.qrels)})" for one in sets)
 
 
 def _measured(
-    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str, *, apart: bool
+    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """The values of every run on the judged queries of every set, a measure under the name of its
-    column, a query of pooled sets as `set/query_id`; a row for every run, with its ties where it is
-    a ranking; notes on queries counted as 0 or excluded."""
+    column; a row for every run, with its ties where it is a ranking; notes on queries counted as 0
+    or excluded."""
     ranked = any(part.ranking for run in runs for part in run.on.values())
     for one in sets if ranked else ():
         check_measures(list(one.columns), [one.qrels])
@@ -411,8 +469,6 @@ def _measured(
                     kept = _ranked(part.where, ranking, one)
                     tied += _num_tied(kept, ties)
                     table = per_query(one.qrels, _strict(kept, ties), list(one.columns))
-                if len(sets) > 1 and not apart:
-                    table["query_id"] = f"{one.name}{SEPARATOR}" + table["query_id"].astype(str)
                 measure = table["measure"].map(one.columns)
                 tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
             queries = set(ranking or () if part.values is None else part.values["query_id"])
@@ -430,7 +486,6 @@ def _measured(
             "shrink all differences. If these queries are of another split, name the judgments of "
             "this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
         )
-    # The split is the same for all sets: they are pooled as one.
     scores = pd.concat(tables, ignore_index=True).assign(split="judged")
     return scores, pd.DataFrame(trials), notes
 
@@ -441,9 +496,13 @@ def _parts(
     """Every file or table of a run, with the query sets that it is read for. One file for several
     sets that share a query id is refused."""
     for one in sets if "" not in run.on else ():
-        if one.name not in run.on:
-            raise BadInput(f"every training run must be on every query set, none is on {one.name}")
-        yield run.on[one.name], [one]
+        if one.name in run.on:
+            yield run.on[one.name], [one]
+        elif not any(part.trained for part in run.on.values()):
+            raise BadInput(
+                f"every run that was not trained there must be on every query set, seed {run.seed} "
+                f"of {run.system} is not on {one.name}"
+            )
     if "" not in run.on:
         return
     owner: dict[str, str] = {}

@@ -24,10 +24,11 @@ from rank_core.data.trec import open_content, read_lines, read_run
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Qrels, Run
 from sweeps.plan.secrets import redact_text
-from sweeps.report.load import load_sweep
+from sweeps.report.interpolation import with_interpolated
+from sweeps.report.load import SERVING, load_sweep
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
-from sweeps.store.sweep_file import FILE, opened
+from sweeps.store.sweep_file import FILE, opened, read_sweep_file
 from sweeps.tracking.client import connect, every_page
 from sweeps.tracking.uri import check_tracking_uri, sqlite_file
 
@@ -75,6 +76,8 @@ class TrainingRun:
     values: pd.DataFrame | None = None  # query_id, measure, value; measures by `measure_key`
     seed: int | None = None  # None where the source has no seeds
     deterministic: bool = False
+    collection: str = ""  # a sweep's
+    trained: bool = False  # on that collection, by a sweep
 
     @property
     def name(self) -> str:
@@ -144,6 +147,10 @@ def _of_sweep(where: str) -> Held:
     """The cells of a sweep by their labels, on its reported split."""
     with opened(where) as records:
         sweep = load_sweep(records.folder)
+        if sweep.name == SERVING:
+            sweep = with_interpolated(sweep, "none")  # its rows are aggregations
+        cells = read_sweep_file(records).cells
+        trained = {one.cell for one in cells if one.config.get("training.num_epochs") != 0}
     order = [sweep.primary, *(measure for measure in sweep.measures if measure != sweep.primary)]
     runs: Held = {cell.label: [] for cell in sweep.cells}
     for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
@@ -156,6 +163,8 @@ def _of_sweep(where: str) -> Held:
                 values=_keyed(values.astype({"query_id": str, "measure": str})),
                 seed=int(seed),
                 deterministic=str(cell) in sweep.deterministic,
+                collection=str(sweep.collection.get("name", "")),
+                trained=str(cell) in trained,
             )
         )
     return {label: own for label, own in runs.items() if own}

@@ -17,15 +17,18 @@ def main(argv: Sequence[str]) -> int:
     add_flags(parser, OF_DATA)
     add = parser.add_argument
     add("--gpu", action="store_true", help="check this machine's GPU, in ten minutes (pytest)")
+    add("--minutes", metavar="N", type=float, help="of --gpu: end then, whatever is left")
     add("--json", metavar="FILE", type=Path, help="of --gpu; default gpu-checks.json")
     add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
     arguments = parser.parse_intermixed_args(list(argv))
     if arguments.gpu:
         if flags := [name for name in (*OF_DATA, "settings") if getattr(arguments, name)]:
             parser.error(f"--gpu reads no collection, got {', '.join(flags)}")
-        return check_gpu(arguments.json or Path("gpu-checks.json"))
-    if arguments.json:
-        parser.error("--json needs --gpu")
+        if arguments.minutes is not None and not arguments.minutes > 0:
+            parser.error(f"--minutes must be above 0, got {arguments.minutes:g}")
+        return check_gpu(arguments.json or Path("gpu-checks.json"), arguments.minutes)
+    if arguments.json or arguments.minutes is not None:
+        parser.error("--json and --minutes need --gpu")
     # Not needed by --gpu, which runs with torch alone.
     from sweeps.commands.doctor.examination import examine
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.data.folds import FEW_QUERIES
-from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
@@ -24,7 +22,7 @@ from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_fi
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
 from sweeps.plan.terminal import visible
-from sweeps.plan.trial_cost import chunk_statistics, few_steps
+from sweeps.plan.trial_cost import chunk_statistics, cut_queries, few_steps
 
 CUT = ("chunking.window", "chunking.stride")
 LOW_RECALL = 0.7
@@ -115,12 +113,11 @@ def _sizes(inputs: Inputs) -> Iterator[Finding]:
 
 def _cut_queries(inputs: Inputs, limit: int) -> Iterator[Finding]:
     """Queries with more than `limit` tokens."""
-    queries = [q for split in inputs.collection.splits.values() for q in split.queries.values()]
-    tokens = tokenize_queries(load_tokenizer(inputs.backbone.folder), queries, limit + 1)
-    if cut := sum(len(ids) > limit for ids in tokens):
+    cut, number = cut_queries(inputs, limit)
+    if cut:
         yield Finding(
-            "warning" if cut > len(queries) / 20 else "note",
-            f"{cut:,} of {len(queries):,} queries have more than {limit} tokens",
+            "warning" if cut > number / 20 else "note",
+            f"{cut:,} of {number:,} queries have more than {limit} tokens",
             "the model does not read their ends",
             "raise chunking.max_query_tokens",
         )

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,29 +23,40 @@ from sweeps.plan.command_line import check_writable
 
 ROOT = Path(__file__).parents[3]
 CHECKS = ROOT / "tests" / "gpu"
-BLOCKS = ("facts", "same_numbers", "no_wait", "memory", "resume", "ray", "speed")
-"""The files of tests/gpu, without test_, in their order."""
-MOST_SECONDS = 1200.0  # twice their duration; a GPU that hangs is killed then
+BLOCKS = ("facts", "speed", "same_numbers", "no_wait", "memory", "resume", "ray")
+"""The files of tests/gpu, without test_, in their order: what is dear to know comes first."""
+MOST_MINUTES = 20.0  # twice their duration; a GPU that hangs is killed then
+POLL = 0.2  # seconds
 
 
-def check_gpu(json_file: Path) -> int:
-    """Run the checks, print a table, write it to `json_file` and return the exit code."""
+def check_gpu(json_file: Path, minutes: float | None) -> int:
+    """Run the checks, for `minutes` at most; print a table, and write it to `json_file` after each
+    check. Returns the exit code."""
     _check_parts(json_file)
     log, start = json_file.with_suffix(".log"), time.monotonic()
-    print(f"checks of the GPU, about ten minutes; their output goes to {log}", flush=True)
-    lines = _results(log)
-    findings = [_finding(line) for line in lines]
-    for number, (line, finding) in enumerate(zip(lines, findings, strict=True)):
-        if not number or line["block"] != lines[number - 1]["block"]:
+    print(f"checks of the GPU, {minutes or 10:g} minutes; their output goes to {log}", flush=True)
+    lines: list[dict[str, Any]] = []
+    findings: list[Finding] = []
+    for line in _results(log, minutes):
+        if not lines or line["block"] != lines[-1]["block"]:
             print(line["block"].replace("_", " "))
-        print_finding(finding)
+        lines.append(line)
+        findings.append(_finding(line))
+        print_finding(findings[-1])
+        _write(json_file, lines, findings, time.monotonic() - start, ended=False)
     seconds = time.monotonic() - start
+    _write(json_file, lines, findings, seconds, ended=True)
     passed = sum(line["result"] == "ok" for line in lines)
     print(f"{passed} of {len(lines)} checks passed in {seconds:.0f} s: {verdict(findings)}")
-    code = exit_code(findings)
-    write_json(json_file, {"passed": not code, "seconds": round(seconds, 1), "checks": lines})
     print(f"figures and reasons: {json_file}; output of the checks: {log}")
-    return code
+    return exit_code(findings)
+
+
+def _write(
+    file: Path, lines: list[dict[str, Any]], findings: list[Finding], seconds: float, *, ended: bool
+) -> None:
+    told = {"ended": ended, "passed": not exit_code(findings), "seconds": round(seconds, 1)}
+    write_json(file, told | {"checks": lines})
 
 
 def _check_parts(json_file: Path) -> None:
@@ -62,12 +72,14 @@ def _check_parts(json_file: Path) -> None:
             raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {found.what}")
 
 
-def _results(log: Path) -> list[dict[str, Any]]:
-    """A line for each check, at the end those that did not run because the process ended."""
+def _results(log: Path, minutes: float | None) -> Iterator[dict[str, Any]]:
+    """A line for each check as it ends, and last those that did not run."""
     files = [str(CHECKS / f"test_{block}.py") for block in BLOCKS]
     # Without the project's options, whose plugins a GPU machine may lack.
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--import-mode=importlib"]
     command += ["-p", "no:cacheprovider", "-m", "gpu", "-rA", *files]
+    planned: list[dict[str, str]] = []
+    end = time.monotonic() + 60 * (MOST_MINUTES if minutes is None else minutes)
     with TemporaryDirectory(prefix="ranksweep-gpu-") as scratch, log.open("w") as output:
         results_file = Path(scratch, "told.jsonl")
         results_file.touch()
@@ -80,31 +92,39 @@ def _results(log: Path) -> list[dict[str, Any]]:
             start_new_session=True,  # with its children
         )
         try:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(MOST_SECONDS)
+            for line in _told(results_file, process, end):
+                planned += line.get("planned", ())
+                if "planned" not in line:
+                    same = [check for check in planned if check.items() <= line.items()]
+                    planned = [check for check in planned if check not in same[:1]]
+                    yield line
         finally:
-            if process.poll() is None:
+            if killed := process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
-        *whole, _begun = results_file.read_text().split("\n")
-    lines = [json.loads(line) for line in whole]
-    planned = [check for line in lines for check in line.get("planned", ())]
-    ended = [line for line in lines if "planned" not in line]
-    for line in ended:
-        same = [check for check in planned if check.items() <= line.items()]
-        planned = [check for check in planned if check not in same[:1]]
-    return [*ended, *_checks_not_run(planned, code)]
-
-
-def _checks_not_run(planned: list[dict[str, str]], code: int) -> Iterator[dict[str, Any]]:
     if planned or code not in (0, 1):
-        reason = f"the process of the checks ended with {code}"
-        if code == -signal.SIGKILL:
-            reason = f"the process of the checks was killed after {MOST_SECONDS:.0f} s"
-        first = planned[:1] or [{"block": "facts", "check": "the checks run", "do": ""}]
-        for check in planned or first:
-            result = {"result": "failed", "seconds": 0.0, "reason": reason, "figures": {}}
-            yield check | result
+        result, reason = "failed", f"the process of the checks ended with {code}"
+        if killed and minutes is not None:
+            result, reason = "not run", f"--minutes {minutes:g} were over"
+        elif killed:
+            reason = f"the process of the checks was killed after {MOST_MINUTES:g} minutes"
+        for check in planned or [{"block": "facts", "check": "the checks run", "do": ""}]:
+            yield check | {"result": result, "seconds": 0.0, "reason": reason, "figures": {}}
+
+
+def _told(file: Path, process: subprocess.Popen[Any], end: float) -> Iterator[dict[str, Any]]:
+    """The lines that a process appends to a file, until its end or the time's."""
+    with file.open() as lines:
+        begun, ended = "", False
+        while not ended:
+            ended = process.poll() is not None or time.monotonic() > end
+            while part := lines.readline():
+                begun += part
+                if begun.endswith("\n"):
+                    yield json.loads(begun)
+                    begun = ""
+            if not ended:
+                time.sleep(POLL)
 
 
 def _finding(line: dict[str, Any]) -> Finding:

@@ -140,3 +140,32 @@ def gov2(home):
     write(root / "trec-mq-2007" / "queries.txt.gz", lines(f"{t}:mq {t}" for t in range(1, 21)))
     prels = (f"{t} GX000-01-0000003 {t % 3} 1 0.5" for t in range(1, 21))
     write(root / "trec-mq-2007" / "prels", lines(prels))
+
+
+def parquet(path, rows):
+    import pyarrow
+    from pyarrow import parquet as files
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def bright_long(home):
+    """Two documents and a query, with a document that is excluded from its evaluation."""
+    ids = ["moths/Light.txt", "moths/Moon.txt"]
+    docs = [{"id": i, "content": text} for i, text in zip(ids, ("moths", "the moon"), strict=True)]
+    parquet(home / "bright" / "biology.long-docs.parquet", docs)
+    query = {"id": "0", "query": "why do moths\nfly to light", "reasoning": "r", "gold_answer": "g"}
+    query |= {"gold_ids": ["x"], "gold_ids_long": ids[:1], "excluded_ids": ids[1:]}
+    names = ["Gemini-1.0_reason", "claude-3-opus_reason", "gpt4_reason", "grit_reason"]
+    for name in ("", *(f"{name}." for name in (*names, "llama3-70b_reason"))):
+        parquet(home / "bright" / f"biology.{name}queries.parquet", [query])
+
+
+def nano_beir(home):
+    """Two documents and a judged query."""
+    folder = home / "nano-beir" / "scifact"
+    texts = (("1", "cells"), ("2", "stars"))
+    parquet(folder / "corpus.parquet", [{"_id": i, "text": text} for i, text in texts])
+    parquet(folder / "queries.parquet", [{"_id": "q", "text": "which stars"}])
+    parquet(folder / "qrels.parquet", [{"query-id": "q", "corpus-id": "2"}])

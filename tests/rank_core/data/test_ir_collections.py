@@ -91,6 +91,24 @@ def test_beir_is_read_from_its_zip_and_ranked_by_bm25(written):
     assert list(collection.splits) == ["train", "dev", "test"]
 
 
+def test_bright_has_long_documents_and_test_queries_alone(written):
+    written("bright_long")
+    collection = load_collection("bright-biology-long")
+    assert dict(collection.documents) == {"moths/Light.txt": "moths", "moths/Moon.txt": "the moon"}
+    assert list(collection.splits) == ["test"]
+    test = collection.splits["test"]
+    assert test.queries == {"0": "why do moths fly to light"}
+    assert test.qrels == {"0": {"moths/Light.txt": 1, "moths/Moon.txt": -100}}
+    assert list(test.candidates["0"]) == ["moths/Light.txt"]
+
+
+def test_nano_beir_is_read_from_its_tables(written):
+    written("nano_beir")
+    collection = load_collection("nano-beir-scifact")
+    assert dict(collection.documents) == {"1": "cells", "2": "stars"}
+    assert collection.splits["test"].qrels == {"q": {"2": 1}}
+
+
 def test_an_ir_datasets_id_includes_its_sibling_splits(written):
     written("beir", "nfcorpus", ("train", "dev", "test"))
     named = load_collection("beir-nfcorpus")

@@ -21,7 +21,8 @@ TEXTS = ["amber birch cedar", "delta ember amber amber"]
 ELSEWHERE = f"""
 import sys
 from rank_core.export.reranker import Reranker
-print(Reranker.load(sys.argv[1]).rank("amber", {TEXTS!r}))
+loaded = Reranker.load(sys.argv[1], trust_code=len(sys.argv) > 2)
+print(loaded.rank("amber", {TEXTS!r}))
 """
 
 
@@ -51,12 +52,16 @@ def test_where_the_class_is_absent_its_source_is_named_and_works_from_there(fold
     for name in ("rank_core", "sweeps"):  # this checkout without docs/
         (packages / name).symlink_to(ROOT / name)
 
-    def load(*paths):
+    def load(*paths, trust=()):
         path = os.pathsep.join(map(str, [*paths, packages]))
-        words = [sys.executable, "-c", ELSEWHERE, str(folder)]
+        words = [sys.executable, "-c", ELSEWHERE, str(folder), *trust]
         env = os.environ | {"PYTHONPATH": path}
         return subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     error = load().stderr
-    assert "no module docs" in error and f"{folder / 'code'}: read it, then put" in error
+    assert "no module docs" in error and f"{folder / 'code'}: read it, then" in error
     assert load(folder / "code").stdout.strip() == expected
+    assert load(trust=["trusted"]).stdout.strip() == expected
+    with (folder / "code" / "docs" / "examples" / "own_model.py").open("a") as file:
+        file.write("print('changed')\n")
+    assert load(trust=["trusted"]).stdout == ""  # no code runs that the export did not write

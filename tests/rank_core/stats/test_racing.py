@@ -9,6 +9,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.racing import (
+    FIRST_ANALYSIS,
     dunnett_p,
     interim_analysis,
     level_of,
@@ -129,6 +130,13 @@ def test_a_race_runs_block_by_block_to_the_grids_winner_for_less():
     assert "F" in race.verdicts[0].leaves and len(left) == len(set(left))
     assert set(left) | set(race.live) == set(NAMES)
     assert [line.configuration for line in race.standings if line.left_after is None] == ["C"]
+
+
+def test_a_race_is_over_with_the_first_interim_analysis_that_only_one_survives():
+    finished = played([0.30, 0.31, 0.60, 0.20, 0.33, 0.20])
+    race = race_of(finished)
+    assert race.over and race.pending == () and race.live == ("C",)
+    assert race.num_complete == FIRST_ANALYSIS < len(SEEDS) and len(race.verdicts) == 1
 
 
 def test_the_state_depends_on_the_finished_trials_alone():

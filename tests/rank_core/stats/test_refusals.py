@@ -8,7 +8,6 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.bootstrap import (
-    average_gains,
     crossed_weights,
     rank_stability,
     selected_gain,
@@ -27,7 +26,6 @@ RNG = np.random.default_rng(0)
 PAIR = matrix_of({"base": A, "system": B})
 ONE_RUN = matrix_of({"base": A[:1], "system": B[:1]})
 ALONE = matrix_of({"base": A})
-GAINS = partial(average_gains, df={"system": 5.0})
 RACE = partial(race_so_far, {}, configurations=("A", "B"), seeds=(1, 2, 3))
 REFUSED = [
     ("same queries, got 8 and 5", lambda: scope_test(A, B[:, :5])),
@@ -58,8 +56,6 @@ REFUSED = [
     ("delta", lambda: Goal(0)),
     ("margin", lambda: equivalence_p(scope_test(A, B), margin=0)),
     ("two cells", lambda: factor_tests(ALONE, levels={"base": {"window": 1}})),
-    ("cell 'd'", lambda: GAINS([PAIR], baseline="d", weights=[crossed_weights(PAIR, rng=RNG)])),
-    ("weights", lambda: GAINS([], baseline="a", weights=[])),
     ("[0, 1]", lambda: holm([0.5, 1.5])),
     ("two cells", lambda: randomised_tukey(ALONE, rng=RNG)),
     ("num_permutations", lambda: randomised_tukey(PAIR, rng=RNG, num_permutations=0)),

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.token_store import open_token_store
 from rank_core.data.trec import write_run
@@ -20,6 +21,7 @@ from rank_core.training.examples import (
     training_groups,
     write_training_rows,
 )
+from rank_core.training.train import own_shares
 from tests.rank_core.chunking.test_token_store import Lengths
 
 SPLIT = Split(
@@ -211,6 +213,26 @@ def test_every_passage_may_be_a_row_of_its_own(backbone):
     # Passages 7, 8 and 9 of a have no partner in b.
     assert [starts(row) for row in rows] == [[[i], [i]] for i in range(0, 70, 10)]
     assert all(row.group == group() for row in rows)
+
+
+@pytest.mark.parametrize("settings", [{}, {"unit": "passage", "passage_keep": 1.0}])
+@pytest.mark.parametrize("first_chunk_only", [False, True])
+def test_the_size_of_a_group_is_known_from_lengths(backbone, settings, first_chunk_only):
+    own = reader(backbone, first_chunk_only=first_chunk_only, **settings)
+    for one in (group(), group(positive="b", negatives=("a",))):
+        assert own.num_tokens(one) == sum(row.tokens for row in own.rows(one))
+
+
+def test_workers_share_a_batch_by_its_tokens(backbone, monkeypatch):
+    own = reader(backbone, batch_size=4)
+    batch = [group(query_id=f"{i}", positive=p, negatives=(p,)) for i, p in enumerate("abab")]
+    assert next(own_shares(iter(batch), own)) == batch
+    shares = []
+    for rank in range(2):
+        monkeypatch.setattr(distributed, "world", lambda rank=rank: (rank, 2))
+        shares.append(next(own_shares(iter(batch), own)))
+    assert sorted(g.query_id for share in shares for g in share) == ["0", "1", "2", "3"]
+    assert [sum(g.positive == "a" for g in share) for share in shares] == [1, 1]
 
 
 def test_the_first_passage_is_always_kept_and_others_are_sampled(backbone):

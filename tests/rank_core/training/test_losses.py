@@ -9,7 +9,7 @@ from torch.nn import functional
 from rank_core.errors import BadInput
 from rank_core.settings.config import Training
 from rank_core.settings.training import LOSS_NAMES, TEACHER_LOSSES
-from rank_core.training.losses import LOSSES, Targets, loss_of, pairwise_margin
+from rank_core.training.losses import LOSSES, Targets, check_loss, loss_of, pairwise_margin
 
 HAND_NG = torch.tensor([[1.0, 0.0], [0.0, 2.0]])  # gaps 1 and -2
 SCORE_NG = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.double) * 2
@@ -167,3 +167,32 @@ def test_a_loss_without_its_targets_is_refused():
 def test_the_settings_know_every_loss():
     assert tuple(LOSSES) == LOSS_NAMES
     assert loss_of(Training()) is pairwise_margin
+
+
+OWN = """
+def squared(score_NG, training, targets):
+    return (training.margin - score_NG[:, :1] + score_NG[:, 1:]).square().sum()
+
+def vector(score_NG, training, targets):
+    return score_NG.sum(1)
+
+def fails(score_NG, training):
+    return score_NG.sum()
+"""
+
+
+def test_a_user_s_function_is_a_loss(tmp_path, monkeypatch):
+    (tmp_path / "t2_losses.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    training = Training(loss="t2_losses:squared", margin=2.0)
+    check_loss(training)
+    assert float(loss_of(training)(HAND_NG, training, Targets())) == (2 - 1) ** 2 + (2 + 2) ** 2
+    for name, message in (
+        ("vector", "must return a finite scalar"),
+        ("fails", "takes 2 positional arguments but 3 were given"),
+        ("square", "did you mean squared"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            check_loss(Training(loss=f"t2_losses:{name}"))
+    with pytest.raises(BadInput, match=r"unknown training\.loss 'rankne'; did you mean ranknet"):
+        Training(loss="rankne")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.tools.commands_page import commands_page
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models import MODELS, model_class
@@ -21,6 +22,11 @@ def test_docs_settings_md_is_that_of_the_declarations():
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert text == settings_page(), "run `make docs`"
     assert all(f"| `{one.name}` |" in text for one in declared_settings())
+
+
+def test_docs_commands_md_is_that_of_the_parsers():
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert text == commands_page(), "run `make docs`"
 
 
 def test_docs_models_md_is_that_of_the_models():

@@ -1,4 +1,4 @@
-"""`python -m sweeps run`, and the command that a sweep's folder tells to go on with."""
+"""`ranksweep run`, and the command that a sweep's folder tells to go on with."""
 
 import shlex
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from sweeps.__main__ import main
 from sweeps.commands import run as run_command
-from sweeps.plan.command_line import typed_command
+from sweeps.plan.command_line import program, typed_command
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -75,7 +75,7 @@ def test_what_is_no_sweep_is_refused(ran, words, message, capsys, tmp_path, monk
          ["--y"], "/x/bin/ranksweep run s --y"),
         (["py", "/there/ranksweep", "run", "s"], ["/there/ranksweep", "run", "s"], [],
          "ranksweep run s"),
-        (["py", "-m", "pytest"], ["pytest", "tests"], ["--z"], "python -m sweeps run seeds --z"),
+        (["py", "-m", "pytest"], ["pytest", "tests"], ["--z"], "ranksweep run seeds --z"),
     ],
 )  # fmt: skip
 def test_the_stored_command_is_the_typed_one(monkeypatch, orig, argv, given, command):
@@ -83,3 +83,11 @@ def test_the_stored_command_is_the_typed_one(monkeypatch, orig, argv, given, com
     monkeypatch.setattr(sys, "argv", argv)
     monkeypatch.setattr(shutil, "which", lambda name: "/there/ranksweep")
     assert shlex.join(typed_command("seeds", given)) == command
+
+
+def test_a_command_begins_with_the_script_or_in_a_checkout_with_the_module(monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "orig_argv", [f"{tmp_path}/python", "x.py"])
+    assert program() == [f"{tmp_path}/python", "-m", "sweeps"]
+    (tmp_path / "ranksweep").touch()  # beside the interpreter of a .venv that is not activated
+    assert program() == [f"{tmp_path}/ranksweep"]

@@ -183,7 +183,7 @@ def test_a_living_driver_is_named_and_its_trials_show_their_steps(begun):
         assert line_of(text, "FirstP").endswith("seed 2 step 20/40 (0.125)")
     after = seen(begun)
     assert "none: the sweep is incomplete" in after
-    assert "resume" in after and "python -m sweeps run window_stride" in after
+    assert "resume" in after and " run window_stride" in after
 
 
 def test_the_time_left_follows_the_tokens_that_cells_read(begun):
@@ -238,7 +238,7 @@ def test_the_command_to_resume_names_no_folder_that_the_reader_is_in(begun, monk
     elsewhere.mkdir()
     link.symlink_to(elsewhere)
     update_sweep_file(begun.records, directory=str(link))
-    assert f"cd {link} && python" in seen(begun)
+    assert f"cd {link} && " in seen(begun)
     monkeypatch.chdir(elsewhere)
     assert "cd " not in seen(begun), "one folder under two paths"
 

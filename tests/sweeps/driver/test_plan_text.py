@@ -36,6 +36,12 @@ def test_the_plan_shows_cells_costs_and_what_is_left_out(plan_of):
     assert "chunking.window=500, chunking.stride=32: chunking.window <= 96" in left_out
 
 
+def test_the_plan_counts_the_queries_that_are_cut(plan_of):
+    assert "are cut" not in plan_text(plan_of(*SMALL), finished=0)
+    text = plan_text(plan_of(*SMALL, "chunking.max_query_tokens=3"), finished=0)
+    assert "queries     24 of 24 are cut at chunking.max_query_tokens=3\n" in text
+
+
 def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     plan = plan_of(*SMALL)
     own = {"model.backbone": "tiny-docs", **SETTINGS, "model.dropout": 0.2}
@@ -94,7 +100,7 @@ def test_the_description_has_what_the_report_reads(plan_of, records):
     assert described["swept"] == ["chunking.window", "chunking.stride"]
     assert described["collection"]["num_documents"] == 20
     assert described["collection"]["num_queries"] == {"train": 8, "dev": 8, "test": 8}
-    assert described["command"] == "python -m sweeps run window_stride --seeds 1,2"
+    assert described["command"].endswith(" run window_stride --seeds 1,2")
     first, second = described["cells"]
     assert second["label"] == "MaxP 48/32" and second["group"] == "MaxP"
     assert second["settings"] == {

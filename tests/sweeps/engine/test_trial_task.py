@@ -16,7 +16,7 @@ from rank_core.trial.trial import Progress
 from sweeps.engine import trial_task
 from sweeps.engine.trial_task import TrialTask, attempt
 from sweeps.store import storage as storages
-from sweeps.store.records import TRIALS
+from sweeps.store.records import TRIALS, Records
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
 
@@ -60,7 +60,11 @@ def test_a_second_attempt_goes_on_and_leaves_what_one_alone_would_have(task, com
     computed.clear()
     first = reports_of(task, dies_at=4)
     assert len(computed) == 4 and [news.step for news in first] == [1, 2, 3, 4]
+    records = Records(Storage(task.storage, opened=True), task.sweep)
+    checkpoints = Path(records.checkpoint_folder(task.name))
+    assert any(checkpoints.iterdir())
     second = reports_of(task)
+    assert not checkpoints.exists() or not any(checkpoints.iterdir()), "the trial has its result"
     assert len(computed) == STEPS
     assert second[:4] == first, "what was said is said again, with its times"
     history = [json.loads(line) for line in (run_folder(task) / "history.jsonl").open()]

@@ -1,5 +1,6 @@
 """Of a group of workers, the one that began its end is named, with the kind of its failure."""
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -22,9 +23,19 @@ from ray.tune.experiment import Trial
 
 from rank_core.errors import OutOfMemory
 from sweeps.engine.trial_task import end_of
+from sweeps.ray_engine.group_network import choose_interface, interface_of
 from sweeps.ray_engine.runner import error_of
 from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error
 from sweeps.store.failures import first_line
+
+
+def test_workers_meet_on_the_network_of_rays_node_address(monkeypatch):
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=eth7")  # the user's own
+    choose_interface()
+    assert (os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]) == ("lo", "=eth7")
+    assert interface_of("192.0.2.1") is None
 
 
 def raised(error):

@@ -59,7 +59,7 @@ def test_a_report_on_dev_or_without_scores_opens_nothing(tmp_path):
 def test_the_command_that_looked_is_kept_without_its_secrets(tmp_path):
     folder = write_sweep(tmp_path, num_queries=20)
     assert main([str(folder)]) == 0
-    assert lines(folder)[0]["command"] == f"python -m sweeps report {folder}"
+    assert lines(folder)[0]["command"].endswith(f" report {folder}")
     write_sweep(folder, num_queries=20, seeds=(1, 2))
     write_report(folder, "x --tracking-uri postgresql://me:geheim@host/mlflow")
     assert "geheim" not in (folder / ACCESS_FILE).read_text()

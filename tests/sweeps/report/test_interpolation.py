@@ -9,7 +9,7 @@ import pytest
 
 from rank_core.data.trec import read_qrels, read_run, write_qrels, write_run
 from rank_core.errors import BadInput
-from rank_core.evaluate import per_query
+from rank_core.evaluate import per_query, query_values
 from rank_core.ranking.interpolation import choose_alpha, mixture
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
@@ -106,6 +106,19 @@ def test_a_fold_chooses_by_its_own_dev_queries(tmp_path: Path) -> None:
     # Those queries are dev of the fold in which the queries 1, 4, 7 .. are tested.
     changed = before.index[before != values()]
     assert {int(query_id[5:]) % 3 for _, query_id, _ in changed} == {1}
+
+
+@pytest.mark.parametrize("folds", [0, 3])
+def test_the_lists_of_an_interpolated_trial_have_its_values(tmp_path: Path, folds: int) -> None:
+    folder = write_ranked_sweep(tmp_path / "woods", folds=folds)
+    [found] = interpolate_cells(load_sweep(folder), [MAXP])
+    qrels = read_qrels(folder / "qrels/test.qrels")
+    for seed, read in found.lists.items():
+        run = {q: {d: -float(at) for at, d in enumerate(own)} for q, own in read([*qrels]).items()}
+        own = found.scores[(found.scores["seed"] == seed) & (found.scores["measure"] == "nDCG@10")]
+        assert query_values(qrels, run, "nDCG@10") == pytest.approx(
+            dict(zip(own["query_id"], own["value"], strict=True))
+        )
 
 
 def test_what_is_stored_is_read_again_until_its_files_change(

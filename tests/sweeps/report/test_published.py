@@ -1,9 +1,11 @@
 """Published values: their tables, and their place beside ours."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from sweeps.commands.report import main
 from sweeps.report.load import load_sweep
@@ -73,6 +75,37 @@ def test_the_report_shows_them_beside_ours_where_asked_and_tests_nothing(
         assert "Table 4" not in plain and "ublished" not in plain
     compared = [(tmp_path / of / "comparisons.csv").read_text() for of in ("plain", "theirs")]
     assert compared[0] == compared[1]
+
+
+def test_values_of_a_reference_stand_beside_ours_with_our_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"collection": "robust04-title", "measure": "nDCG@10", "source": "a page"}
+    window = {"chunking.window": 150}
+    rows = [
+        row | {"values": [0.35, 0.99], "settings": window},
+        row | {"values": [0.01], "interval": [0.005, 0.02], "settings": {"model.name": "firstp"}},
+        row | {"values": [0.5], "settings": {"chunking.window": 75}, "differs": "a twin"},
+        row | {"values": [0.5], "collection": "other"},
+        row | {"values": [0.5], "settings": {"model.backbone": "other"}},
+    ]
+    folder = _as_ndcg20(robust04(tmp_path, published=rows))
+    main([str(folder)])
+    text = " ".join(capsys.readouterr().out.split())
+    scores = load_sweep(folder).scores
+    of_cell = scores[(scores["measure"] == "nDCG@10") & scores["cell"].str.startswith("maxp-w150")]
+    table = of_cell.pivot(index="seed", columns="query_id", values="value").to_numpy()
+    shown = re.search(r"0.3500, 0.9900 \(a page; 1 of 2 inside our 95% .*? (\S+) to (\S+)\)", text)
+    assert shown, text
+    low, high = map(float, shown.groups())
+    # About our mean, and wider than by its queries alone: seeds are random too.
+    of_queries = stats.t.interval(0.95, 19, table.mean(), stats.sem(table.mean(axis=0)))
+    assert (low + high) / 2 == pytest.approx(table.mean(), abs=0.001)
+    assert of_queries[0] - 0.02 < low <= of_queries[0] + 5e-4 and low < 0.35 < high
+    assert ": nDCG@10 0.0100 [0.0050, 0.0200] (a page; not inside our" in text
+    assert ": nDCG@10 0.5000 (a page; not comparable: a twin)" in text
+    assert text.count("(a page;") == 3
+    assert "1 of 2 inside" in (folder / "report" / "table.md").read_text()
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.source)

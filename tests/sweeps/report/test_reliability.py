@@ -86,6 +86,9 @@ def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> N
     low, high = confidence_interval(analysis.tests[best.measure, best.system], 1 - 0.05 / 4)
     assert low <= best.family_low < best.ci_low and best.ci_high < best.family_high <= high
     words = _words(analysis)
+    between = judged.between_best
+    assert between is not None and between.systems[0] == best.system
+    assert f"{between.detectable:.3f} between MaxP 128/64 and " in words
     assert f"MaxP 128/64, the best of 4, gains +{best.delta:.3f}; " in words
     assert f"is +{best.family_low:.3f} to" in words and limits.equivalence_p > 0.99
     assert "practically equivalent" not in words

@@ -34,7 +34,8 @@ COLUMNS = (
     "measure, system, baseline, delta, relative_gain, p_queries, p_seeds, p_both, "
     "p_both_adjusted, df_both, se_both, ci_low, ci_high, family_low, family_high, "
     "num_seeds_system, num_seeds_baseline, num_queries, family_size, correction, significant, "
-    "se_queries, ci_queries_low, ci_queries_high, p_queries_adjusted, p_moderated"
+    "se_queries, ci_queries_low, ci_queries_high, p_queries_adjusted, p_moderated, "
+    "condensed_delta, condensed_p, condensed_letter, bound_low, bound_high, bound_letter"
 ).split(", ")
 FILES = ["comparisons.csv", "index.html", "results.json", "table.csv", "table.md", "table.tex"]
 

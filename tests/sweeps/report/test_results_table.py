@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rank_core.stats.bootstrap import GainInterval
 from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import analyse
 from sweeps.report.caption import caption, notes
@@ -255,22 +254,6 @@ def test_html_is_a_well_formed_table_with_equal_columns():
     ]
     assert {line.count("</td>") + line.count("</th>") for line in lines} == {5}
     ElementTree.fromstring(text)
-
-
-def test_an_average_gain_is_the_last_column_of_every_format():
-    gained = dataclasses.replace(
-        row("maxp", 0.42, comparison("maxp")), average_gain=GainInterval(0.0504, 0.0483, 0.0525)
-    )
-    alone = dataclasses.replace(
-        row("sump", 0.41, comparison("sump")), average_gain=GainInterval(-0.01, NAN, NAN)
-    )
-    rows = [BASE, gained, alone]
-    lines = lines_of(render_markdown(rows))
-    assert [line[-1] for line in lines] == ["", "+5.0% [+4.8, +5.2]", "−1.0%"]
-    assert r"+5.0\% {[}+4.8, +5.2] \\" in render_latex(rows)
-    assert "<td>+5.0% [+4.8, +5.2]</td></tr>" in render_html(rows)
-    read = list(csv.DictReader(io.StringIO(results_csv(rows))))
-    assert [line["average_gain"] for line in read] == ["", "0.0504", "-0.01"]
 
 
 def test_a_terminal_gets_aligned_columns_and_no_trailing_blanks():

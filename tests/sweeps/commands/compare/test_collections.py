@@ -1,15 +1,22 @@
-"""Runs on several query sets: pooled by query, or apart with an average gain."""
+"""Runs on several query sets: each with its columns, and the mean over them."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.matrix import queries_per_set
-from sweeps.commands.compare.command import query_sets_of, systems_of
-from sweeps.commands.compare.output import comparison_text
+from rank_core.stats.compare import Comparison
+from ranksweep import compare, load
+from sweeps.commands.compare.command import main, query_sets_of, systems_of
+from sweeps.commands.compare.output import comparison_text, write_files
 from sweeps.commands.compare.runs import compare_runs
+from sweeps.plan.command_line import run_command
+from sweeps.plan.terminal import shortened
+from tests.sweeps.report.test_load import FIVE, redescribe, write_sweep
 
 NUM_DOCUMENTS = 12
 
@@ -42,11 +49,14 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of_years(years: Path, **settings):
+def of_years(years: Path, sets=("y19", "y20"), folder=str, **settings):
     names = ("firstp", "maxp", "sump")
-    sets = query_sets_of([f"{name}={years}/{name}.qrels" for name in ("y19", "y20")])
-    systems = systems_of([f"{one}={years}/{{set}}/{one}.*.run" for one in names], sets=list(sets))
-    return compare_runs(systems, sets, measures=["RR"], **settings)
+    systems = {
+        one: [{s: f"{years}/{folder(s)}/{one}.{k}.run" for s in sets} for k in (1, 2, 3)]
+        for one in names
+    }
+    qrels = {name: years / f"{folder(name)}.qrels" for name in sets}
+    return compare_runs(systems, qrels, measures=["RR"], **settings)
 
 
 def means_per_set(years: Path, system: str) -> dict[str, float]:
@@ -61,37 +71,135 @@ def means_per_set(years: Path, system: str) -> dict[str, float]:
     }
 
 
-def test_pooled_query_sets_weigh_every_query_alike_and_keep_equal_ids_apart(years: Path) -> None:
+def test_every_collection_and_their_mean_are_one_table(years: Path, tmp_path: Path) -> None:
     found = of_years(years)
-    assert sum(len(one.qrels) for one in found.query_sets) == 50 and found.sweep.measures == ("RR",)
-    (matrix,) = found.analysis.matrices.values()
-    assert queries_per_set(matrix.query_ids) == {"y19": 20, "y20": 30}
-    assert queries_per_set(["y19/1", "2"]) == {} == queries_per_set([])
+    assert found.sweep.measures == ("mean RR", "y19 RR", "y20 RR")
     alone = means_per_set(years, "maxp")
-    one = found.analysis.comparisons[0]
-    expected = (20 * alone["y19"].mean_system + 30 * alone["y20"].mean_system) / 50
-    assert one.mean_system == pytest.approx(expected, rel=1e-12)
-    assert "y19 (20) + y20 (30)" in " ".join(comparison_text(found).split())
-    assert all(row.average_gain is None for row in found.analysis.rows)
-
-
-def test_collections_apart_have_columns_and_an_average_gain(years: Path) -> None:
-    found = of_years(years, apart=True)
-    assert found.sweep.measures == ("y19 RR", "y20 RR")
-    assert [(c.measure, c.system) for c in found.analysis.comparisons][::2] == [
-        ("y19 RR", "maxp"),
-        ("y20 RR", "maxp"),
+    rows = {row.label: row for row in found.analysis.rows}
+    for name, pair in alone.items():
+        own = rows["maxp"].test(f"{name} RR")
+        assert (own.delta, own.p_both) == pytest.approx((pair.delta, pair.p_both), rel=1e-12)
+        assert own.p_both_adjusted >= 2 * pair.p_both_adjusted  # two systems on two collections
+    mean = rows["maxp"].test("mean RR")
+    assert mean.delta == pytest.approx((alone["y19"].delta + alone["y20"].delta) / 2)
+    assert mean.mean_system == pytest.approx(rows["maxp"].mean("mean RR"))
+    runs = [
+        np.mean([rows["maxp"].seed_means[f"{name} RR"][seed] for name in alone])
+        for seed in (1, 2, 3)
     ]
-    alone = means_per_set(years, "maxp")
-    gain = {row.cell.cell: row.average_gain for row in found.analysis.rows}
-    assert gain["firstp"] is None
-    assert gain["maxp"].gain == pytest.approx(
-        (alone["y19"].relative_gain + alone["y20"].relative_gain) / 2, rel=1e-12
+    assert list(rows["maxp"].seed_means["mean RR"].values()) == pytest.approx(runs)
+    assert found.analysis.best_set.best == "maxp" and found.analysis.best == mean
+
+    write_files(found, tmp_path)
+    table = (tmp_path / "table.md").read_text().splitlines()
+    heading = next(line for line in table if line.startswith("| system"))
+    assert [part.strip() for part in heading.strip("|").split("|")] == [
+        "system", "runs", "y19 RR", "y20 RR", "mean RR", "Δ [95% CI]", "p",
+    ]  # fmt: skip
+    lines = comparison_text(found).splitlines()
+    assert max(map(len, lines)) <= 80
+    [heading] = [line for line in lines if line.startswith("system")]
+    assert heading.split() == "system runs y19 y20 mean diff 95% interval p".split()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert {c["measure"] for c in results["comparisons"]} == {*found.sweep.measures}
+    assert all(name in (tmp_path / "table.tex").read_text() for name in ("y19 RR", "mean RR"))
+    assert "mean RR" in (tmp_path / "comparisons.csv").read_text()
+
+
+def test_the_order_of_query_sets_changes_no_number(years: Path) -> None:
+    def tests(names: tuple[str, ...]) -> dict[tuple[str, str], Comparison]:
+        return {(c.measure, c.system): c for c in of_years(years, names).analysis.comparisons}
+
+    first, other = tests(("y19", "y20")), tests(("y20", "y19"))
+    for key, pair in first.items():
+        for name in ("delta", "p_both_adjusted", "ci_low", "ci_high", "family_high", "wins"):
+            assert getattr(other[key], name) == pytest.approx(getattr(pair, name), rel=1e-9)
+
+
+def test_separate_runs_differ_in_their_seed_variance_alone(years: Path) -> None:
+    shared, separate = (
+        of_years(years, separate_runs=own).analysis.comparisons[0] for own in (False, True)
     )
-    assert 0 < gain["maxp"].low < gain["maxp"].gain < gain["maxp"].high
-    assert gain["sump"].low < 0 < gain["sump"].high
-    assert of_years(years, apart=True).analysis.rows == found.analysis.rows
-    assert "Average gain over firstp: mean of 2 columns" in comparison_text(found)
+    assert (shared.measure, shared.delta) == ("mean RR", pytest.approx(separate.delta))
+    assert separate.p_queries == pytest.approx(shared.p_queries)
+    assert separate.p_both != pytest.approx(shared.p_both)
+    assert separate.num_seeds_system == 3
+
+
+def test_many_collections_are_shown_in_blocks(years: Path) -> None:
+    names = tuple(f"collection-{number}" for number in range(9))
+    text = comparison_text(of_years(years, names, folder=lambda name: f"y{19 + int(name[-1]) % 2}"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(shortened(name, 13) in text for name in names)
+
+
+def test_no_set_has_the_name_of_the_mean(years: Path) -> None:
+    with pytest.raises(BadInput, match="called mean"):
+        of_years(years, ("y19", "mean"), folder=lambda name: "y20")
+
+
+@pytest.fixture
+def sweeps(tmp_path: Path) -> list[str]:
+    """Sweeps of two configurations on two collections; on the second a run is lost."""
+    common: dict[str, Any] = {"kinds": FIVE[:2], "effect": 0.4}
+    folders = [
+        write_sweep(tmp_path / "one", num_queries=30, collection={"name": "one"}, **common),
+        write_sweep(
+            tmp_path / "two", num_queries=20, collection={"name": "two"},
+            fates={(1, 2): "failed"}, **common,
+        ),
+    ]  # fmt: skip
+    return [str(folder) for folder in folders]
+
+
+def untrained(folder: str) -> None:
+    """The sweep, whose trials rank with the model as it is."""
+    content = json.loads(Path(folder, "sweep.json").read_text())
+    for cell in content["cells"]:
+        cell["config"] = {"training.num_epochs": 0}
+    redescribe(Path(folder), content)
+
+
+def test_sweeps_on_several_collections_have_separate_runs(sweeps: list[str]) -> None:
+    found = compare_runs(systems_of(sweeps))
+    own = [load(folder).table()._analysis.comparisons[0] for folder in sweeps]
+    pairs = {pair.measure: pair for pair in found.analysis.comparisons}
+    for name, alone in zip(("one", "two"), own, strict=True):
+        pair = pairs[f"{name} nDCG@10"]
+        assert (pair.delta, pair.p_both) == pytest.approx((alone.delta, alone.p_both))
+    mean = pairs["mean nDCG@10"]
+    assert mean.delta == pytest.approx(np.mean([alone.delta for alone in own]))
+    assert mean.se_queries == pytest.approx(np.hypot(*[c.se_queries for c in own]) / 2)
+    assert mean.se_both == pytest.approx(np.hypot(*[c.se_both for c in own]) / 2, rel=0.05)
+    assert mean.num_seeds_system == 2 and found.sweep.separate_runs == ("FirstP", "MaxP 64/64")
+    named = {name: [f"{folder}:{name}" for folder in sweeps] for name in found.seeds}
+    assert repr(compare(sweeps)) == repr(compare(named))
+
+
+def test_trials_that_train_nothing_are_the_same_run_on_every_collection(sweeps: list[str]) -> None:
+    for folder in sweeps:
+        untrained(folder)
+    with pytest.raises(BadInput, match="seed 2 of MaxP 64/64 is not on two"):
+        compare_runs(systems_of(sweeps))
+    shutil.rmtree(next(Path(sweeps[0], "trials").glob("maxp*-seed2")))
+    found = compare_runs(systems_of(sweeps))
+    assert found.sweep.separate_runs == () and found.seeds["MaxP 64/64"] == (1, 3)
+
+
+def test_a_system_that_a_collection_lacks_is_refused(
+    sweeps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = write_sweep(tmp_path / "more", kinds=FIVE[:3], collection={"name": "more"})
+    for words in (
+        [*sweeps, str(more)],
+        [*sweeps, f"{sweeps[0]}:FirstP"],
+        [*sweeps, f"{more}:MaxP 9/9"],
+        [sweeps[0], f"{more}:FirstP"],
+    ):
+        assert run_command(lambda: main(words)) == 2  # noqa: B023
+        assert "error" in capsys.readouterr().err
+    assert run_command(lambda: main([*sweeps, "--baseline", "FirsP"])) == 2
+    assert "did you mean FirstP" in capsys.readouterr().err
 
 
 def test_query_sets_need_names_files_and_runs_of_their_own(years: Path, tmp_path: Path) -> None:

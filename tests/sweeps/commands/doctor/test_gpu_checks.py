@@ -6,7 +6,10 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
+import tomllib
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,6 +17,9 @@ import torch
 from sweeps.__main__ import main
 from sweeps.commands.doctor import gpu_checks
 from sweeps.commands.doctor.gpu_checks import BLOCKS, CHECKS
+from tests.gpu import speed
+from tests.gpu.test_ray import one_gpu
+from tests.gpu.work import parts, random_bert
 
 ROOT = Path(__file__).parents[4]
 
@@ -49,7 +55,7 @@ def pretended(monkeypatch, tmp_path):
     monkeypatch.setenv("RANKSWEEP_GPU_CHECKS_ON", "cpu")
     monkeypatch.setenv("COLUMNS", "80")
 
-    def run(end, *lines):
+    def run(end, *lines, words=()):
         told = tmp_path / "told"
         told.write_text("".join(json.dumps(line) + "\n" for line in lines))
         script = tmp_path / "python"
@@ -57,7 +63,8 @@ def pretended(monkeypatch, tmp_path):
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(script))
         file = tmp_path / "checks.json"
-        return main(["doctor", "--gpu", "--json", str(file)]), json.loads(file.read_text())
+        code = main(["doctor", "--gpu", "--json", str(file), *words])
+        return code, json.loads(file.read_text())
 
     return run
 
@@ -84,10 +91,65 @@ def test_checks_that_a_dead_process_left_out_have_failed(pretended, capsys):
 
 
 def test_a_gpu_that_hangs_ends_the_checks(pretended, monkeypatch):
-    monkeypatch.setattr(gpu_checks, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(gpu_checks, "MOST_MINUTES", 0.0)
     code, told = pretended("sleep 600", {"planned": [SLOW]})
     assert code == 2
     assert "killed after" in told["checks"][0]["reason"]
+
+
+def test_what_a_check_found_is_on_disk_before_the_next_one(pretended, tmp_path):
+    file, seen = tmp_path / "checks.json", tmp_path / "seen.json"
+    later = f"for i in $(seq 100); do [ -s {file} ] && break; sleep .1; done; cp {file} {seen}"
+    pretended(later, {"planned": [CHECK, SLOW]}, CHECK | TOLD)
+    early = json.loads(seen.read_text())
+    assert (early["ended"], early["checks"]) == (False, [CHECK | TOLD])
+
+
+def test_checks_end_when_the_minutes_are_over(pretended, capsys):
+    words, planned = ["--minutes", "0.03"], {"planned": [CHECK, SLOW]}
+    code, told = pretended("sleep 600", planned, CHECK | TOLD, words=words)
+    assert (code, told["ended"]) == (0, True)
+    assert [check["result"] for check in told["checks"]] == ["ok", "not run"]
+    assert "--minutes" in told["checks"][1]["reason"]
+
+
+@pytest.mark.parametrize("words", [["--minutes", "3"], ["--gpu", "--minutes", "0"]])
+def test_minutes_are_of_gpu_checks_and_above_0(words, capsys):
+    assert main(["doctor", *words]) == 2
+    assert "--minutes" in capsys.readouterr().err
+
+
+def test_the_page_installs_the_versions_that_the_checks_hold_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = [r for r in project["optional-dependencies"]["sweep"] if r.startswith(("torch", "tr"))]
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    assert len(pinned) == 2 and all(f'"{requirement}"' in page for requirement in pinned)
+
+
+def test_trials_share_one_gpu_of_several(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert one_gpu() == {"CUDA_VISIBLE_DEVICES": "2"}
+
+
+def test_speed_is_that_of_clipped_steps_with_dropout(tmp_path):
+    backbone, settings = random_bert(tmp_path, 2, 64, 4, 256), {"model.dropout": 0.1}
+    some = parts("parade-attn", backbone, torch.device("cpu"), settings)
+    clip = torch.nn.utils.clip_grad_norm_
+    with patch.object(torch.nn.utils, "clip_grad_norm_", side_effect=clip) as clipped:
+        figures, step = speed.measured(speed.training, some, 500, torch.bfloat16)
+        before = some.model.head.weight.detach().clone()
+        step()
+    assert [call.args[1] for call in clipped.call_args_list] == [1.0] * 4
+    assert not torch.equal(some.model.head.weight, before) and some.model.dropout.training
+    assert {"tokens/s", "range", "MFU", "first call s"} == figures.keys()
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(0.0, 10), (0.15, 2)])
+def test_a_time_is_of_two_seconds_or_ten_repeats(seconds, repeats, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(speed, "SECONDS", 0.3)
+    _, later = speed.times_of(lambda: time.sleep(seconds), torch.device("cuda"))
+    assert len(later) == repeats
 
 
 PLANTED = """

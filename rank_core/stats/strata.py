@@ -1,0 +1,142 @@
+"""One measure on several collections: every collection with its letters, and the mean over them.
+
+Collections are fixed strata of equal weight, queries are nested in them. The k-th run of a system
+is one trained model tested on all of them, so that its variance holds the run effect and its
+interaction with the collections; or, of `separate_runs`, every collection has training runs of its
+own, which are independent. The difference is the mean of the differences of the C collections,
+V_q and V_e are the sums of their variances over C^2, V_s is the variance of the runs' means over
+collections or, of separate runs, likewise a sum over C^2. Each part has Satterthwaite's degrees of
+freedom.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rank_core.errors import BadInput
+from rank_core.stats.compare import ByLetter, Comparison, Slot, compare_with
+from rank_core.stats.matrix import SEPARATOR, ScoreMatrix
+from rank_core.stats.scopes import Floats, Strata
+
+
+def over_collections(
+    matrices: Sequence[ScoreMatrix], *, measure: str, separate_runs: Collection[str] = ()
+) -> ScoreMatrix:
+    """A matrix whose mean, V_q, V_s, V_e and covariances are those of the mean over collections.
+
+    Its values are linear in the scores of each collection: deviations of queries, of separate runs
+    and of the residual, scaled within their collection, on the mean. Its queries are numbered
+    within collections. Raises `BadInput` for a system that a collection lacks, and for other
+    seeds there unless runs are separate.
+    """
+    cells = matrices[0].cells
+    for cell in dict.fromkeys(cell for one in matrices for cell in one.cells):
+        for one in matrices:
+            if cell not in one.cells:
+                raise BadInput(
+                    f"every system must be on every collection, {cell} has no {one.measure}"
+                )
+            if cell not in separate_runs and one.seeds[cell] != matrices[0].seeds[cell]:
+                raise BadInput(
+                    f"the runs of {cell} must be the same on every collection, "
+                    f"got the seeds {matrices[0].seeds[cell]} and {one.seeds[cell]}"
+                )
+    sizes = tuple(len(one.query_ids) for one in matrices)
+    scores: dict[str, Floats] = {}
+    runs: dict[str, Strata] = {}
+    for cell in cells:
+        parts = [one.scores[cell] for one in matrices]
+        if cell in separate_runs and min(map(len, parts)) > 1:
+            scores[cell], runs[cell] = _separate(parts), tuple(map(len, parts))
+        elif cell in separate_runs:  # with a single run somewhere their variance is unknown
+            scores[cell] = _shared([part.mean(axis=0, keepdims=True) for part in parts])
+        else:
+            scores[cell] = _shared(parts)
+    return ScoreMatrix(
+        measure=measure,
+        cells=cells,
+        query_ids=tuple(
+            f"{number}{SEPARATOR}{query_id}"
+            for number, one in enumerate(matrices)
+            for query_id in one.query_ids
+        ),
+        seeds={
+            cell: tuple(range(len(scores[cell])))
+            if cell in separate_runs
+            else matrices[0].seeds[cell]
+            for cell in cells
+        },
+        scores=scores,
+        query_strata=sizes,
+        run_strata=runs,
+    )
+
+
+def _scales(sizes: Sequence[int]) -> list[float]:
+    """The factors of deviations within strata of these sizes, of which var / N of all N is the sum
+    of the strata's var / n over C^2."""
+    N = sum(sizes)
+    return [math.sqrt(N * (N - 1) / (n * (n - 1))) / len(sizes) for n in sizes]
+
+
+def _shared(parts: Sequence[Floats]) -> Floats:
+    """(S, Q of all collections): row s is the mean of run s and the deviations of its queries."""
+    mean_S = np.mean([part.mean(axis=1) for part in parts], axis=0)
+    scales = _scales([part.shape[1] for part in parts])
+    deviations = [
+        w * (y - y.mean(axis=1, keepdims=True)) for w, y in zip(scales, parts, strict=True)
+    ]
+    return mean_S[:, None] + np.hstack(deviations)
+
+
+def _separate(parts: Sequence[Floats]) -> Floats:
+    """(S of all collections, Q of all): row s of a collection is the mean over collections, its
+    own deviation, that of the queries of all, and the residual on its own queries."""
+    base_1Q = _shared([part.mean(axis=0, keepdims=True) for part in parts])
+    rows, at = [], 0
+    sides = _scales([len(part) for part in parts]), _scales([part.shape[1] for part in parts])
+    for v, w, y in zip(*sides, parts, strict=True):
+        run_S1 = y.mean(axis=1, keepdims=True) - y.mean()
+        row_SQ = base_1Q + v * run_S1
+        row_SQ[:, at : (at := at + y.shape[1])] += (
+            len(parts) * v * w * (y - y.mean(axis=0) - run_S1)
+        )
+        rows.append(row_SQ)
+    return np.vstack(rows)
+
+
+def compare_collections(
+    matrices: Sequence[ScoreMatrix],
+    mean: ScoreMatrix,
+    *,
+    baselines: Sequence[Slot],
+    correction: str = "holm",
+    alpha: float = 0.05,
+    paired_seeds: bool = False,
+    deterministic: Collection[str] = (),
+) -> tuple[list[ByLetter], ByLetter]:
+    """(the comparisons of each collection, those of their mean, which is `over_collections`).
+
+    The comparisons of all collections with a baseline are one family: each collection's p-values
+    are corrected by its own, then by the number of collections (Bonferroni). Those of the mean are
+    another family. Wins, ties and losses of the mean are the sums of the collections'.
+    """
+    options: dict[str, Any] = {
+        "baselines": baselines, "correction": correction, "alpha": alpha,
+        "paired_seeds": paired_seeds, "deterministic": deterministic,
+    }  # fmt: skip
+    own = [compare_with(one, **options, num_families=len(matrices)) for one in matrices]
+    of_mean = compare_with(mean, **options)
+
+    def counted(pair: Comparison, letter: str) -> Comparison:
+        same = [
+            c for by_letter in own for c in by_letter[letter]
+            if (c.system, c.baseline) == (pair.system, pair.baseline)
+        ]  # fmt: skip
+        names = ("wins", "ties", "losses")
+        return replace(pair, **{name: sum(getattr(c, name) for c in same) for name in names})
+
+    return own, {letter: [counted(c, letter) for c in pairs] for letter, pairs in of_mean.items()}

@@ -1,0 +1,1 @@
+"""`ranksweep board`: a page of tied ranks over a folder of verified bundles."""

@@ -1,0 +1,70 @@
+"""`ranksweep board FOLDER --out DIR`: bundles from anyone as a static page of tied ranks."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rank_core.errors import BadInput
+from rank_core.records import Qrels
+from sweeps.commands.board.pages import SYSTEMS, site
+from sweeps.commands.board.submissions import FAILED, submissions
+from sweeps.commands.verify import MISMATCH, joined_judgments
+from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.terminal import say
+from sweeps.report.build import write_files
+
+WORKFLOW = Path(__file__).with_name("workflow.yml")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Verify every bundle (*.zip) below FOLDER as `ranksweep verify` does and write a static page:
+    for each collection and measure the systems in groups that cannot be told apart, with intervals
+    of their ranks, and a page for every system. Bundles with the same judgments share a table. Exit
+    code 0: all pages are written; 3: they are, and name the bundles that are not as `bundle` wrote
+    them, of which no table has a value."""
+    parser = Parser("ranksweep board", main.__doc__)
+    add = parser.add_argument
+    add("folder", nargs="?", type=Path, metavar="FOLDER", help="a folder of bundles")
+    add("--out", type=Path, metavar="DIR", help="the folder of the pages")
+    qrels = "judgments of a collection whose bundles have their hash alone; may be repeated"
+    add("--qrels", action="append", default=[], metavar="COLLECTION=FILE,...", help=qrels)
+    address = "where the bundles will be found (default: FOLDER, relative to the pages)"
+    add("--link", default="", metavar="URL", help=address)
+    workflow = "print a GitHub workflow that verifies what a pull request adds, and end"
+    add("--workflow", action="store_true", help=workflow)
+    given = parser.parse_args(argv)
+    if given.workflow:
+        print(WORKFLOW.read_text(encoding="utf-8"), end="")
+        return 0
+    if given.folder is None or given.out is None:
+        raise BadInput("board needs a folder of bundles and --out DIR, or --workflow")
+    if not given.folder.is_dir():
+        raise BadInput(f"FOLDER must be a folder of bundles, got {given.folder}")
+    check_writable("--out", given.out)
+    judgments = _judgments(given.qrels)
+    found = []
+    for bundle in submissions(given.folder, judgments):
+        reason = f": {bundle.reason}" if bundle.reason else ""
+        say(f"{bundle.state:<14}{bundle.name}{reason}")
+        found.append(bundle)
+    if not found:
+        raise BadInput(f"{given.folder} holds no bundle; `ranksweep bundle DIR --to FILE.zip`")
+    link = given.link.rstrip("/") or Path(os.path.relpath(given.folder, given.out)).as_posix()
+    files = site(found, link)
+    write_files(given.out, files)
+    for path in (given.out / SYSTEMS).glob("*.html"):  # of an earlier board
+        if f"{SYSTEMS}/{path.name}" not in files:
+            path.unlink()
+    say(f"Page: {given.out / 'index.html'}")
+    return MISMATCH if any(bundle.state == FAILED for bundle in found) else 0
+
+
+def _judgments(arguments: Sequence[str]) -> dict[str, Qrels]:
+    """{collection: its judgments} from `COLLECTION=FILE,...`."""
+    named = {}
+    for text in arguments:
+        name, _, files = text.partition("=")
+        if not name or not files:
+            raise BadInput(f"--qrels must be COLLECTION=FILE,..., got {text!r}")
+        named[name] = joined_judgments(files.split(","))
+    return named

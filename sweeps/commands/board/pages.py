@@ -1,0 +1,294 @@
+"""The pages of a board: `index.html` with a table of tied ranks for each measure of each set of
+judgments, and a page for every system."""
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from urllib.parse import quote
+
+import numpy as np
+
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.ranks import Ranks, rank_intervals
+from rank_core.stats.scopes import LEAST_SEEDS
+from sweeps.commands.board.submissions import FAILED, BoardSystem, Submission
+from sweeps.plan.terminal import duration, numbered
+from sweeps.report.html import Section, render
+from sweeps.report.notation import MISSING, level_text, names_text, number
+from sweeps.report.table import Table, TableCell, TableRow, table, table_row
+from sweeps.store.sweep_file import FIRST_STAGE
+
+ALPHA = 0.05
+SYSTEMS = "systems"  # folder of the systems' pages
+RULE = (
+    "A system is better than another where the difference is significant for new queries and new "
+    "training runs (Holm over all ordered pairs). The rank of a system lies between 1 + the number "
+    "of better systems and K − the number of worse ones of K: all intervals of a table hold at "
+    f"once at {level_text(ALPHA)}. No two systems of a group can be told apart; two of different "
+    "groups may be tied as well where their intervals overlap."
+)
+
+
+@dataclass(frozen=True)
+class BoardEntry:
+    """A system of a submission."""
+
+    bundle: Submission
+    system: BoardSystem
+
+    @property
+    def key(self) -> str:
+        """Its name among all systems."""
+        return f"{self.bundle.name}\n{self.system.row}"
+
+    @property
+    def page(self) -> str:
+        """The file of its page, "" for a row that is no configuration."""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", self.key).strip("-").lower()[:60]
+        digest = hashlib.sha256(self.key.encode()).hexdigest()[:8]
+        return f"{SYSTEMS}/{name}-{digest}.html" if self.system.settings else ""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The submissions with the same judgments: the runs of all, on queries that they share."""
+
+    title: str
+    bundles: Sequence[Submission]
+
+    @property
+    def entries(self) -> list[BoardEntry]:
+        """The systems of all bundles."""
+        return [BoardEntry(bundle, system) for bundle in self.bundles for system in bundle.systems]
+
+    @property
+    def measures(self) -> list[str]:
+        """The measures that any system has, the primary one of the first bundle first."""
+        names = (measure for entry in self.entries for measure in entry.system.scores)
+        return list(dict.fromkeys([self.bundles[0].primary, *names]))
+
+    @cached_property
+    def by_measure(self) -> Mapping[str, tuple[ScoreMatrix, Ranks]]:
+        """{measure: all systems in one matrix, and their ranks}."""
+        joined = {}
+        for measure in self.measures:
+            entries = without_copies(e for e in self.entries if measure in e.system.scores)
+            matrix = ScoreMatrix(
+                measure,
+                tuple(entry.key for entry in entries),
+                self.bundles[0].queries,
+                {entry.key: entry.system.seeds for entry in entries},
+                {entry.key: entry.system.scores[measure] for entry in entries},
+            )
+            fixed = [entry.key for entry in entries if entry.system.deterministic]
+            joined[measure] = matrix, rank_intervals(matrix, alpha=ALPHA, deterministic=fixed)
+        return joined
+
+    @property
+    def primary(self) -> Ranks:
+        """The ranks on the primary measure."""
+        return self.by_measure[self.measures[0]][1]
+
+    def named(self, keys: Iterable[str]) -> list[BoardEntry]:
+        """The systems of these names."""
+        by_key = {entry.key: entry for entry in self.entries}
+        return [by_key[key] for key in keys]
+
+
+def without_copies(entries: Iterable[BoardEntry]) -> list[BoardEntry]:
+    """The systems with a first stage that several bundles share once."""
+    kept: dict[object, BoardEntry] = {}
+    for entry in entries:
+        values = {m: own.tobytes() for m, own in entry.system.scores.items()}
+        shared = entry.system.row == FIRST_STAGE
+        kept.setdefault(repr(sorted(values.items())) if shared else entry.key, entry)
+    return list(kept.values())
+
+
+def contests(bundles: Iterable[Submission]) -> list[Contest]:
+    """The verified submissions by their judgments; a title that occurs twice has their hash."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[Submission]] = {}
+    for bundle in bundles:
+        if bundle.systems:
+            key = bundle.judgments, bundle.split, bundle.queries
+            groups.setdefault(key, []).append(bundle)
+    titles = [f"{own[0].collection}, {own[0].split}" for own in groups.values()]
+    twice = Counter(titles)
+    return sorted(
+        (
+            Contest(f"{title}, judgments {key[0][:8]}" if twice[title] > 1 else title, own)
+            for title, (key, own) in zip(titles, groups.items(), strict=True)
+        ),
+        key=lambda contest: contest.title,
+    )
+
+
+def site(bundles: Sequence[Submission], link: str) -> dict[str, bytes]:
+    """{file: content} of a board. `link` leads to the folder of the bundles, from the pages'."""
+    board = contests(bundles)
+    pages = {"index.html": _index(bundles, board, link)}
+    for contest in board:
+        for entry in contest.entries:
+            if entry.page:
+                pages[entry.page] = _system_page(entry, contest, link)
+    return {name: text.encode() for name, text in pages.items()}
+
+
+def _index(bundles: Sequence[Submission], board: Sequence[Contest], link: str) -> str:
+    states = Counter(bundle.state for bundle in bundles)
+    facts = [f"{count} {state}" for state, count in states.items()]
+    sections = [part for contest in board for part in _sections(contest, board, link)]
+    return render(
+        "board.html",
+        title="Which systems cannot be told apart?",
+        answer=_answer(board),
+        notes=[*map(_leaders, board), *[RULE] * bool(board)],
+        facts=[numbered(len(bundles), "bundle"), *facts],
+        sections=[*sections, Section("Bundles", tables=[_bundles(bundles, link)])],
+    )
+
+
+def _answer(board: Sequence[Contest]) -> str:
+    """The collections in which one system is better than all others on the primary measure."""
+    if not board:
+        return "No bundle could be verified."
+    ahead = [own.title for own in board if [*map(len, own.primary.groups[:1])] == [1]]
+    if not ahead:
+        return f"No system is better than all others in any of {numbered(len(board), 'table')}."
+    where = names_text(ahead)
+    return f"One system is better than all others in {len(ahead)} of {len(board)} tables: {where}."
+
+
+def _leaders(contest: Contest) -> str:
+    """The first group of the primary measure, in a sentence."""
+    ranks = contest.primary
+    if not ranks.groups:
+        return f"{contest.title}: no system has {LEAST_SEEDS} training runs."
+    names = [entry.system.label for entry in contest.named(ranks.groups[0])]
+    words = "is better than all others" if len(names) == 1 else "share the first group"
+    of = numbered(len(ranks.intervals), "system")
+    return f"{contest.title}: of {of} {names_text(names)} {words} on {ranks.measure}."
+
+
+def _sections(contest: Contest, board: Sequence[Contest], link: str) -> list[Section]:
+    """A table for every measure; those behind the first are folded."""
+    bundle = contest.bundles[0]
+    note = (
+        f"{len(bundle.queries)} queries, {numbered(len(contest.bundles), 'bundle')}; "
+        f"judgments {bundle.judgments[:12]} (SHA-256)."
+    )
+    if any(own.bundles[0].collection == bundle.collection for own in board if own is not contest):
+        note += (
+            " Another table has a collection of this name and other judgments or queries: values "
+            "of the two cannot be compared."
+        )
+    parts = []
+    for at, measure in enumerate(contest.measures):
+        shown = replace(_ranking(contest, measure, link), caption="" if at else note)
+        parts.append(Section(f"{contest.title}: {measure}", tables=[shown], is_folded=at > 0))
+    return parts
+
+
+def _ranking(contest: Contest, measure: str, link: str) -> Table:
+    """The systems in their groups, by their means."""
+    _, ranks = contest.by_measure[measure]
+    heading = ("system", "rank", "", measure, "runs", "time per run", "bundle")
+    groups = {f"Group {n}": group for n, group in enumerate(ranks.groups, start=1)}
+    if ranks.unranked:
+        groups[f"Without a rank: fewer than {LEAST_SEEDS} training runs"] = ranks.unranked
+    rows = [
+        _row(entry, measure, ranks, group, link)
+        for group, keys in groups.items()
+        for entry in contest.named(keys)
+    ]
+    return table(heading, rows, "lrcrrrl")
+
+
+def _row(entry: BoardEntry, measure: str, ranks: Ranks, group: str, link: str) -> TableRow:
+    system = entry.system
+    K = len(ranks.intervals)
+    low, high = ranks.intervals.get(entry.key, (0, 0))
+    bar = (round(100 * (low - 1) / K, 2), round(100 * (high - low + 1) / K, 2)) if low else ()
+    seconds = system.seconds
+    return table_row(
+        TableCell(system.label, link=entry.page),
+        _rank(ranks, entry.key),
+        TableCell("", bar=bar),
+        _mean(system, measure),
+        MISSING if system.deterministic else str(len(system.seeds)),
+        MISSING if math.isnan(seconds) else duration(seconds),
+        TableCell(entry.bundle.name, link=_link(link, entry.bundle)),
+        group=group,
+    )
+
+
+def _rank(ranks: Ranks, key: str) -> str:
+    low, high = ranks.intervals.get(key, (0, 0))
+    return MISSING if not low else str(low) if low == high else f"{low}–{high}"
+
+
+def _mean(system: BoardSystem, measure: str) -> TableCell:
+    """The mean, and the standard deviation of the means of the runs."""
+    means = system.scores[measure].mean(axis=1)
+    note = f"± {number(float(np.std(means, ddof=1)))}" if len(means) > 1 else ""
+    return TableCell(number(float(means.mean())), note=note)
+
+
+def _link(link: str, bundle: Submission) -> str:
+    return f"{link}/{quote(bundle.name)}"
+
+
+def _bundles(bundles: Sequence[Submission], link: str) -> Table:
+    """Every bundle with the outcome of its verification."""
+
+    def row(bundle: Submission) -> TableRow:
+        version = dict(bundle.versions).get("ranksweep", "")
+        words = f"{bundle.state}: {bundle.reason}" if bundle.reason else bundle.state
+        return table_row(
+            TableCell(bundle.name, link=_link(link, bundle)),
+            *(bundle.by or MISSING, bundle.commit or MISSING, version or MISSING),
+            TableCell(words, face="lost" if bundle.state == FAILED else ""),
+        )
+
+    heading = ("bundle", "submitted by", "commit", "ranksweep", "verification")
+    words = (
+        "Verified: every per-query value was computed again from the runs and judgments in the "
+        "bundle (ranksweep verify FILE). No table has a value of another bundle."
+    )
+    return table(heading, map(row, bundles), "lllll", caption=words)
+
+
+def _system_page(entry: BoardEntry, contest: Contest, link: str) -> str:
+    bundle, system = entry.bundle, entry.system
+    up = link if "://" in link else f"../{link}"
+    heading = ("measure", "rank", "of", "mean", *(f"seed {seed}" for seed in system.seeds))
+    rows: list[list[str | TableCell]] = []
+    for measure, values in system.scores.items():
+        _, ranks = contest.by_measure[measure]
+        means = (number(float(mean)) for mean in values.mean(axis=1))
+        of = str(len(ranks.intervals))
+        rows.append([measure, _rank(ranks, entry.key), of, _mean(system, measure), *means])
+    links = [
+        [TableCell("all systems", link="../index.html")],
+        [TableCell(bundle.name, link=_link(up, bundle))],
+    ]
+    cost = [] if math.isnan(system.seconds) else [("time per run", duration(system.seconds))]
+    about = [("submitted by", bundle.by), ("commit", bundle.commit), ("SHA-256", bundle.sha256)]
+    about.append(("judgments", bundle.judgments))
+    return render(
+        "page.html",
+        title=system.label,
+        answer=" ".join(f"{name} = {value}" for name, value in system.swept) or system.row,
+        notes=[f"{verdict}: {text}" for verdict, text in bundle.checks],
+        facts=[contest.title, bundle.question],
+        sections=[
+            Section(tables=[table(heading, rows)]),
+            Section("Bundle", tables=[table(("",), links)], values=[a for a in about if a[1]]),
+            Section("Command", code=bundle.command, values=[*cost, *bundle.versions]),
+            Section("Settings", values=system.settings, is_folded=True),
+        ],
+    )

@@ -1,0 +1,80 @@
+"""`ranksweep measure RUN --qrels Q`: the measures of one run."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+from scipy import stats
+
+from rank_core.data.named_files import named_qrels
+from rank_core.errors import BadInput
+from rank_core.evaluate import check_measures, per_query, untied
+from rank_core.records import Qrels, Run
+from sweeps.commands.compare.runs import MEASURES
+from sweeps.commands.compare.sources import measure_key, training_runs
+from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.terminal import columns, say
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the measures of one run over the judged queries, with 95% intervals for new queries
+    (Student's t). Equal scores rank by ascending document id, as in `ranksweep compare`, which
+    tests runs against each other."""
+    parser = Parser("ranksweep measure", main.__doc__)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="a TREC run, ir:ID, or a sweep's DIR:LABEL of one seed")
+    add("--qrels", required=True, metavar="FILE|ir:ID", help="the judgments")
+    shown = f"default: {' '.join(MEASURES)}; MODULE:FUNCTION is one of yours"
+    add("--measures", nargs="+", default=MEASURES, metavar="MEASURE", help=shown)
+    written = "also write query_id, measure, value, which `compare` reads"
+    add("--per-query", type=Path, metavar="FILE.csv", help=written)
+    given = parser.parse_args(argv)
+    if (file := given.per_query) is not None:
+        if file.suffix != ".csv":
+            raise BadInput(f"--per-query must be a file .csv, got {file}")
+        check_writable("the folder of --per-query", file.parent)
+    qrels, run = named_qrels(given.qrels), _ranking(given.run)
+    measures = [measure_key(name) for name in given.measures]
+    check_measures(measures, [qrels])
+    notes = list(_notes(run, qrels))
+    in_order = {
+        query_id: untied(dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))))
+        for query_id, scores in run.items()
+    }
+    values = per_query(qrels, in_order, measures)
+    lines = [f"{given.run}: {len(qrels)} judged queries", "", *_table(values, measures), *notes]
+    say("\n".join(lines))
+    if file is not None:
+        values.to_csv(file, index=False)
+        say(f"Values of each query: {file}")
+    return 0
+
+
+def _ranking(source: str) -> Run:
+    """The one run of a source of `compare`."""
+    [*runs] = (run for own in training_runs(source).values() for run in own)
+    if len(runs) > 1:
+        raise BadInput(f"{source} holds {len(runs)} runs: `ranksweep compare` reads them")
+    if runs[0].ranking is None:
+        raise BadInput(f"{source} must be a run, it has values of measures")
+    return runs[0].ranking()
+
+
+def _notes(run: Run, qrels: Qrels) -> Iterator[str]:
+    """What was counted as 0 or excluded. Raises `BadInput` where no ranked document is judged."""
+    if not any(qrels[query_id].keys() & run.get(query_id, {}).keys() for query_id in qrels):
+        raise BadInput("no document of the run is judged: do the query and document ids match?")
+    if missing := sum(not run.get(query_id) for query_id in qrels):
+        yield f"Judged queries without a result, counted as 0: {missing}."
+    if extra := len(run.keys() - qrels.keys()):
+        yield f"Ranked queries without a judgment, excluded: {extra}."
+
+
+def _table(values: pd.DataFrame, measures: Sequence[str]) -> list[str]:
+    rows = [["measure", "mean", "95% interval"]]
+    for measure in measures:
+        own = values.loc[values["measure"] == measure, "value"]
+        half = stats.t.ppf(0.975, len(own) - 1) * own.std() / len(own) ** 0.5
+        ends = f"[{own.mean() - half:.4f}, {own.mean() + half:.4f}]" if len(own) > 1 else "—"
+        rows.append([measure, f"{own.mean():.4f}", ends])
+    return columns(rows, "lrr")

@@ -1,0 +1,119 @@
+"""The table `reference` of a sweep's file: published values to show beside ours, and the published
+sizes with which a sweep is planned before its data are there.
+
+The references that ship are `references/NAME.toml`: `ranksweep run reference/NAME`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from rank_core.errors import BadInput, shown, unknown
+from rank_core.settings.config import checked_setting
+
+PREFIX, TWIN = "reference/", "twin"
+FOLDER = Path(__file__).with_name("references")
+
+
+@dataclass(frozen=True)
+class Size:
+    """The published size of a collection."""
+
+    documents: int
+    train: int = 0  # queries
+    dev: int = 0
+    test: int = 0
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The published shape of a backbone."""
+
+    tokens: int  # of an input, with query and special tokens
+    layers: int
+    width: int
+    parameters: float  # without the embeddings
+
+
+@dataclass(frozen=True)
+class Published:
+    """Published values of the cells with these settings, of one or several runs."""
+
+    collection: str
+    measure: str
+    values: Sequence[float]
+    source: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    interval: Sequence[float] = ()  # both ends, if one is published
+    differs: str = ""  # why ours is not comparable with them
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What is published of an experiment; texts are for the plan's reader."""
+
+    collections: Mapping[str, Size] = field(default_factory=dict)
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
+    published: tuple[Published, ...] = ()
+    meaning: str = ""  # of a difference from the published values
+    licence: str = ""
+    data: str = ""  # where to get them
+    disk: str = ""
+
+
+def references() -> list[str]:
+    """The names of the references that ship."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def reference_file(name: str) -> tuple[Path, bool]:
+    """The file of `reference/NAME` or `reference/NAME/twin`, and whether the twin is meant."""
+    name, slash, rest = name.removeprefix(PREFIX).partition("/")
+    if name not in references():
+        raise unknown("reference", name, references())
+    if slash and rest != TWIN:
+        raise BadInput(f"{PREFIX}{name} may be followed by /{TWIN}, got /{rest}")
+    return FOLDER / f"{name}.toml", rest == TWIN
+
+
+def parse_reference(table: Mapping[str, Any]) -> Reference:
+    """The table of a file; raises `BadInput` that names what is wrong."""
+    tables = {name: table.get(name, {}) for name in ("collections", "encoders")}
+    rows = table.get("published", [])
+    if not isinstance(rows, list) or not all(isinstance(own, dict) for own in tables.values()):
+        raise BadInput("reference: published must be a list, collections and encoders tables")
+    published: list[Published] = [_record(Published, row) for row in rows]
+    read: dict[str, Any] = {
+        "collections": {name: _record(Size, row) for name, row in tables["collections"].items()},
+        "encoders": {name: _record(Encoder, row) for name, row in tables["encoders"].items()},
+        "published": tuple(
+            replace(own, settings={k: checked_setting(k, v) for k, v in flat(own.settings)})
+            for own in published
+        ),
+    }
+    reference: Reference = _record(Reference, {**table, **read})
+    return reference
+
+
+def values_text(own: Published) -> str:
+    """`0.4845, 0.4872`, with the interval of a single value."""
+    text = ", ".join(f"{value:.4f}" for value in own.values)
+    return f"{text} [{own.interval[0]:.4f}, {own.interval[1]:.4f}]" if own.interval else text
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted setting, value) of nested tables."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _record(kind: type[Any], row: Any) -> Any:
+    try:
+        return kind(**row)
+    except TypeError:
+        names = ", ".join(item.name for item in fields(kind))
+        raise BadInput(f"reference: a table must have {names}, got {shown(row)}") from None

@@ -1,0 +1,202 @@
+"""Whether verdicts survive the documents that nobody judged: the comparisons on the primary measure
+again on condensed lists, without these documents, and in the worst case.
+
+The condensed list of a run has only its judged documents (Sakai 2007). In the worst case the
+unjudged documents among the first k of the better system are irrelevant, and those of the worse one
+relevant wherever this helps it: the naive bounds (Froebe et al. 2023).
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from string import ascii_lowercase
+
+import numpy as np
+
+from rank_core.evaluate import condensed, highest_values, parse_measure, query_values
+from rank_core.records import Qrels, Run
+from rank_core.stats.compare import Comparison, compare_pairs, letter
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.scopes import Floats
+from sweeps.report.agreement import TOP, judged_share, judgments, list_readers
+from sweeps.report.analysis import Analysis, Robustness, Unjudged, one_p
+from sweeps.report.load import ListReader
+from sweeps.report.notation import names_text, percent
+from sweeps.store.sweep_file import FIRST_STAGE
+
+_DEEPEST = 20
+"""The largest cutoff of a measure with bounds, whose work grows with its square."""
+_CONDENSED, _HIGHEST = "\ncondensed", "\nhighest"  # after the name of a system; "": as measured
+
+
+def with_unjudged(analysis: Analysis) -> Analysis:
+    """The analysis with its comparisons on the primary measure tested again; unchanged without runs
+    or judgments, and where every document among the first ones is judged."""
+    sweep, matrix = analysis.sweep, analysis.whole.get(analysis.sweep.primary)
+    readers = list_readers(sweep, matrix) if matrix and analysis.primary else {}
+    given = judgments(sweep) if readers else None
+    if matrix is None or given is None or not all(map(given.get, matrix.query_ids)):
+        return analysis
+    qrels = {query_id: given[query_id] for query_id in matrix.query_ids}
+    variants, shares = _variants(matrix, readers, qrels)
+    if min(shares) == 1:
+        return analysis
+    depth, counts = _depth(matrix.measure), np.array([len(own) for own in qrels.values()])
+    found = Unjudged(
+        depth=depth,
+        judged=float(np.mean(shares)),
+        judged_at_most=float(np.minimum(counts, depth).mean() / depth),
+        judged_per_query=float(counts.mean()),
+        grades_differ=any(len(set(own.values())) > 1 for own in qrels.values()),
+        of=_robustness(analysis, variants),
+    )
+    return replace(analysis, unjudged=found)
+
+
+def _depth(measure: str) -> int:
+    return int(parse_measure(measure).params.get("cutoff", TOP))
+
+
+def _variants(
+    matrix: ScoreMatrix, readers: Mapping[str, Sequence[ListReader]], qrels: Qrels
+) -> tuple[ScoreMatrix, list[float]]:
+    """The systems whose runs are here, as measured, condensed, and at their highest values; and of
+    each run the share of judged documents. One run is in memory."""
+    cutoff = parse_measure(matrix.measure).params.get("cutoff", math.inf)
+    scores: dict[str, Floats] = {}
+    seeds: dict[str, tuple[int, ...]] = {}
+    shares = []
+    for cell, own in readers.items():
+        rows: dict[str, list[list[float]]] = {_CONDENSED: [], _HIGHEST: []}
+        for read in own:
+            lists = read(matrix.query_ids)
+            run: Run = {
+                query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(doc_ids)}
+                for query_id, doc_ids in lists.items()
+            }
+            values = query_values(qrels, condensed(qrels, run), matrix.measure)
+            rows[_CONDENSED].append([*values.values()])
+            if cutoff <= _DEEPEST:
+                rows[_HIGHEST].append([*highest_values(qrels, run, matrix.measure).values()])
+            shares.append(judged_share(lists, qrels, _depth(matrix.measure)))
+        tables = {kind: np.array(table) for kind, table in rows.items() if table}
+        for kind, score_SQ in ({"": matrix.scores[cell]} | tables).items():
+            scores[cell + kind], seeds[cell + kind] = score_SQ, matrix.seeds[cell]
+    return replace(matrix, cells=tuple(scores), seeds=seeds, scores=scores), shares
+
+
+def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, Robustness]:
+    """{comparison whose runs are here: the same without unjudged documents}."""
+    mean = {name: float(score_SQ.mean()) for name, score_SQ in variants.scores.items()}
+    alpha = analysis.sweep.alpha
+
+    def on_condensed(pair: Comparison) -> tuple[str, str]:
+        return pair.system + _CONDENSED, pair.baseline + _CONDENSED
+
+    def in_worst_case(pair: Comparison) -> tuple[str, str]:
+        better = pair.delta > 0
+        return pair.system + _HIGHEST * (not better), pair.baseline + _HIGHEST * better
+
+    on_lists = retested(analysis, variants, on_condensed)
+    worst = retested(analysis, variants, in_worst_case) if _HIGHEST in "".join(mean) else {}
+    return {
+        pair: Robustness(
+            letter=letter(pair, place, alpha),
+            condensed_delta=again.delta,
+            condensed_p=_p(again),
+            condensed_letter=letter(again, place, alpha),
+            bound_low=mean[pair.system] - mean.get(pair.baseline + _HIGHEST, math.nan),
+            bound_high=mean.get(pair.system + _HIGHEST, math.nan) - mean[pair.baseline],
+            bound_letter=letter(worst.get(pair, (0, None))[1], place, alpha),
+        )
+        for pair, (place, again) in on_lists.items()
+    }
+
+
+def _p(pair: Comparison) -> float:
+    known = not math.isnan(pair.p_both_adjusted)
+    return pair.p_both_adjusted if known else pair.p_queries_adjusted
+
+
+def retested(
+    analysis: Analysis, variants: ScoreMatrix, names_of: Callable[[Comparison], tuple[str, str]]
+) -> dict[Comparison, tuple[int, Comparison]]:
+    """{comparison: (place of its letter, the comparison of these variants)}, by the rule and in the
+    families of `analyse`: that of a row that is no cell is all rows."""
+    sweep, found = analysis.sweep, dict[Comparison, tuple[int, Comparison]]()
+    derived = [row.cell for row in sweep.interpolated if row.deterministic]
+    fixed = {*analysis.deterministic, *derived}
+    for place, slot in enumerate(analysis.slots):
+        mark = ascii_lowercase[place]
+        every = {
+            pair: row.derived and slot != FIRST_STAGE
+            for row in analysis.rows
+            if (pair := row.tests.get(sweep.primary, {}).get(mark))
+            and {pair.system, pair.baseline} <= variants.scores.keys()
+        }
+        own = [pair for pair, is_derived in every.items() if not is_derived]
+        for family in ([*every], own) if len(own) < len(every) else (own,):
+            again = compare_pairs(
+                variants,
+                [names_of(pair) for pair in family],
+                correction=sweep.correction,
+                alpha=sweep.alpha,
+                paired_seeds=analysis.paired,
+                deterministic=[name for name in variants.cells if name.partition("\n")[0] in fixed],
+            )
+            found |= zip(family, ((place, pair) for pair in again), strict=True)
+    added, against = (
+        [pair for pair in pairs if pair in found]
+        for pairs in (analysis.interpolated_comparisons, analysis.first_stage_comparisons)
+    )
+    for some, others in ((added, against), (against, added)):
+        once = one_p([found[pair][1] for pair in some], [found[pair][1] for pair in others])
+        found |= {pair: (found[pair][0], new) for pair, new in zip(some, once, strict=True)}
+    return found
+
+
+def judged_documents(found: Unjudged) -> dict[str, float]:
+    """The numbers of all runs, for results.json."""
+    names = ("depth", "judged", "judged_at_most", "judged_per_query", "grades_differ")
+    return {name: getattr(found, name) for name in names}
+
+
+def unjudged_sentence(analysis: Analysis) -> str:
+    """The share of judged documents, its ceiling, and the verdicts that hold without the others; ""
+    where this was not computed."""
+    found = analysis.unjudged
+    if found is None or not found.of:
+        return ""
+    sweep = analysis.sweep
+
+    several = len({pair.baseline for pair in found.of}) > 1
+
+    def verdict(kind: str, lost: Sequence[Comparison], count: int) -> str:
+        if not lost or len(lost) == count:
+            if count == 1:
+                return "the verdict does not hold" if lost else "the verdict holds"
+            return f"none of {count} {kind} holds" if lost else f"all {count} {kind} hold"
+        against = [f" against {sweep.label(pair.baseline)}" * several for pair in lost]
+        names = [f"{sweep.label(c.system)}{end}" for c, end in zip(lost, against, strict=True)]
+        return f"{count - len(lost)} of {count} {kind} hold, not {names_text(names)}"
+
+    text = f"{percent(found.judged)} of the first {found.depth} documents are judged"
+    if found.judged_at_most < 1:
+        text += (
+            f"; at {found.judged_per_query:.1f} judged documents per query at most "
+            f"{percent(found.judged_at_most)} can be"
+        )
+    text += "."
+    if found.grades_differ:
+        changed = [pair for pair, own in found.of.items() if own.condensed_letter != own.letter]
+        held = verdict("verdicts", changed, len(found.of))
+        text += f" On condensed lists, without unjudged documents, {held}."
+    else:
+        text += " Condensed lists cannot compare: no query has judged documents of two grades."
+    bounded = {
+        c: own for c, own in found.of.items() if own.letter and not math.isnan(own.bound_low)
+    }
+    if bounded:
+        lost = [pair for pair, own in bounded.items() if own.bound_letter != own.letter]
+        text += f" In the worst case {verdict('significant differences', lost, len(bounded))}."
+    return text

@@ -1,0 +1,151 @@
+"""Files of pairs, a query with relevant texts and others, as splits of a folder; MLDR's files."""
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from rank_core.data.folder import load_folder
+from rank_core.data.load import load_collection
+from rank_core.data.named_files import named_run
+from rank_core.errors import BadInput
+from sweeps.__main__ import main
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def put(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def hashed(split: str, text: str) -> str:
+    return f"{split}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three documents, a test query, and training texts of which one is a document."""
+    home = tmp_path / "pets"
+    texts = {"d1": "cats sleep a lot", "d2": "dogs bark", "d3": "dogs and cats"}
+    put(home / "corpus.jsonl", [{"_id": key, "text": text} for key, text in texts.items()])
+    put(home / "queries.jsonl", [{"_id": "e1", "text": "barking cats"}])
+    (home / "qrels").mkdir()
+    (home / "qrels" / "test.tsv").write_text("e1\td2\t1\n")
+    put(
+        home / "train.jsonl",
+        [
+            {"query": "a", "pos": ["cats purr"], "neg": ["barking", "fish"], "pos_scores": [3],
+             "neg_scores": [1.5, -2]},
+            {"anchor": "a", "positive": "cats meow", "negative": "fish", "pos_scores": [2],
+             "neg_scores": [-2]},
+            {"qid": 7, "query": "b", "pos": [{"docid": "d1", "text": "cats sleep a lot"}]},
+        ],
+    )  # fmt: skip
+    return home
+
+
+def test_lines_of_one_query_are_its_training_data_and_no_candidates_of_others(folder):
+    collection = load_folder(folder)
+    a, purr, meow, bark, fish = (
+        hashed("train", text) for text in ("a", "cats purr", "cats meow", "barking", "fish")
+    )
+    assert list(collection.documents) == ["d1", "d2", "d3", purr, bark, fish, meow]
+    train = collection.splits["train"]
+    assert train.queries == {a: "a", "7": "b"}
+    assert train.qrels == {a: {purr: 1, meow: 1}, "7": {"d1": 1}}
+    assert {key: list(ranked) for key, ranked in train.candidates.items()} == {
+        a: [bark, fish],
+        "7": [],
+    }
+    # "barking" would be first, but it is no document of the collection.
+    assert set(collection.splits["test"].candidates["e1"]) <= {"d1", "d2", "d3"}
+
+
+def test_scores_are_those_of_a_teacher(folder):
+    put(folder / "train.jsonl", rows := [{"query": "a", "pos": ["x"], "neg": ["y"]}])
+    with pytest.raises(BadInput, match=r"train\.jsonl:1: .*pos_scores"):
+        dict(named_run(folder / "train.jsonl"))
+    put(folder / "train.jsonl", [rows[0] | {"pos_scores": [2], "neg_scores": [0.5]}])
+    run = dict(named_run(folder / "train.jsonl"))
+    assert run == {hashed("train", "a"): {hashed("train", "x"): 2, hashed("train", "y"): 0.5}}
+
+
+def test_training_reads_the_pairs(folder, backbone_folder, tmp_path):
+    relevant = [{"id": "d3", "text": "-"}]
+    for split in ("dev", "test"):
+        rows = [{"query": f"{split} {word}", "pos": relevant} for word in ("cats", "dogs")]
+        put(folder / f"{split}.jsonl", rows)
+    (folder / "qrels" / "test.tsv").unlink()
+    words = f"run window_stride --collection {folder} --backbone {backbone_folder} --engine local"
+    words += " --model firstp --num-seeds 1 chunking.window=8,9 chunking.stride=8"
+    words += " chunking.max_query_tokens=4 training.loss=margin-mse"
+    rows = [{"query": f"cats {n}", "pos": ["cats purr"], "neg": ["fish"], "pos_scores": [1],
+             "neg_scores": [0]} for n in range(4)]  # fmt: skip
+    put(folder / "train.jsonl", rows)
+    words += f" training.teacher={folder / 'train.jsonl'} --storage {tmp_path / 's'}"
+    assert main(words.split()) == 0
+    assert list((tmp_path / "s").glob("trials/*/result.json"))
+
+
+WRONG = {
+    '{"query": "a", "neg": ["x"]}': "pos",
+    '{"query": "a", "pos": []}': "pos",
+    '{"pos": ["x"]}': "query",
+    '{"query": "a", "pos": [3]}': "string",
+    '{"query": "a", "pos": [" "]}': "empty",
+    '{"query": "a", "pos": ["x"], "pos_scores": [1, 2]}': "pos_scores",
+    '{"query": "a", "pos": ["x"], "pos_scores": ["1"]}': "pos_scores",
+    '{"query_id": "a b", "query": "a", "pos": ["x"]}': "query_id",
+    '{"query": "a", "pos": [{"docid": "x y", "text": "t"}]}': "doc_id",
+    '{"qid": 1, "query": "a", "pos": ["x"]}\n{"qid": 1, "query": "b", "pos": ["x"]}': "'1'",
+    "[]": "object",
+}
+"""{content: what its error names}"""
+
+
+@pytest.mark.parametrize(("content", "named"), WRONG.items(), ids=range(len(WRONG)))
+def test_a_bad_line_is_refused_with_file_and_number(folder, content, named, capsys):
+    (folder / "train.jsonl").write_text(f"{content}\n")
+    number = 1 + content.count("\n")
+    assert main(["run", "window_stride", "--collection", str(folder), "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert f"train.jsonl:{number}: " in error and named in error and "Traceback" not in error
+
+
+def test_mldr_is_read_from_its_files(tmp_path, monkeypatch):
+    home = tmp_path / "hub" / "mldr-v1.0-de"
+    docs = {f"doc-de-{n}": f"seite {n} wort{n}" for n in range(5)}
+    put(home / "corpus.jsonl.gz", [{"docid": key, "text": text} for key, text in docs.items()])
+
+    def line(split: str, n: int, others: tuple[int, ...] = ()) -> dict[str, object]:
+        passages = [{"docid": f"doc-de-{k}", "text": f"seite {k} wort{k}"} for k in (n, *others)]
+        query = {"query_id": f"q-de-{split}", "query": f"wort{n}"}
+        return query | {"positive_passages": passages[:1], "negative_passages": passages[1:]}
+
+    put(home / "train.jsonl.gz", [line("train", 0, (2, 1))])
+    put(home / "dev.jsonl.gz", [line("dev", 3)])
+    put(home / "test.jsonl.gz", [line("test", 4)])
+    asked: list[object] = []
+
+    def download(*names: object, **words: object) -> str:
+        asked.append((*names, *words.values()))
+        return str(home.parent)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    collection = load_collection("mldr-de")
+    assert asked == [("Shitao/MLDR", "dataset", "mldr-v1.0-de/*.jsonl.gz")]
+    assert collection.name == "mldr-de" and dict(collection.documents) == docs
+    train, test = collection.splits["train"], collection.splits["test"]
+    assert train.qrels == {"q-de-train": {"doc-de-0": 1}}
+    assert list(train.candidates["q-de-train"]) == ["doc-de-2", "doc-de-1"]
+    assert test.queries == {"q-de-test": "wort4"} and test.qrels == {"q-de-test": {"doc-de-4": 1}}
+    assert next(iter(test.candidates["q-de-test"])) == "doc-de-4"
+
+
+def test_mldr_without_a_network_is_refused():
+    with pytest.raises(BadInput, match=r"mldr-th could not be downloaded from .*Shitao/MLDR"):
+        load_collection("mldr-th")

@@ -1,0 +1,47 @@
+"""`ranksweep.run`: a sweep started from Python."""
+
+import pytest
+
+import ranksweep
+from rank_core.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sweep": "window_strid"}, "did you mean window_stride"),
+        ({"sweep": "scaling"}, "call `ranksweep run scaling` in a shell"),
+        ({"sweep": "window_stride", "dry_run": True}, "call `ranksweep run window_stride` in a"),
+        ({"sweep": "window_stride", "num_sees": 3}, "did you mean num_seeds"),
+        ({"sweep": "window_stride", "seeds": [1, 1]}, "--seeds must be different"),
+        ({"sweep": "window_stride", "settings": {"chunking.windw": 3}}, "mean chunking.window"),
+    ],
+)
+def test_what_cannot_run_is_bad_input(given, message):
+    with pytest.raises(BadInput, match=message):
+        ranksweep.run(**given)
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_and_resumes_from_python(tmp_path, collection_folder, backbone_folder):
+    def run(seeds):
+        return ranksweep.run(
+            "window_stride",
+            collection=collection_folder,
+            backbone=backbone_folder,
+            seeds=seeds,
+            settings={"chunking.window": [16, 24], "chunking.stride": 16, "model.dropout": 0.0},
+            engine="local",
+            smoke_test=True,
+            storage=tmp_path,
+            tracking_uri="none",
+        )
+
+    sweep = run(seeds=1)
+    assert list(sweep.trials["seed"]) == [1, 1, 1] and "MaxP 24/16" in repr(sweep)
+    results = list(tmp_path.glob("trials/*/result.json"))
+    written = [path.stat().st_mtime_ns for path in results]
+    more = run(seeds=[1, 4])
+    assert sorted(more.trials["seed"]) == [1, 1, 1, 4, 4, 4]
+    assert len(written) == 3 and [path.stat().st_mtime_ns for path in results] == written
+    assert more.folder == sweep.folder == tmp_path / "window_stride" / collection_folder.name

@@ -1,0 +1,234 @@
+"""`board`: bundles from anyone as a page of tied ranks; nothing unverified enters a table."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rank_core.data.trec import read_qrels, write_qrels
+from rank_core.stats.ranks import rank_intervals
+from sweeps.__main__ import main
+from sweeps.commands.board import command
+from sweeps.commands.board.pages import contests
+from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
+from sweeps.commands.bundle import SUMS, unpack, write_zip
+from sweeps.store.sweep_file import find_sweep, read_sweep_file
+from tests.sweeps.report.ranked_sweep import write_ranked_sweep
+
+EVIL = '<script>alert("x")</script>'
+
+
+def bundled(sweep: Path, to: Path, *words: str) -> Path:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    assert main(["bundle", str(sweep), "--to", str(to), *words]) == 0
+    return to
+
+
+def changed(bundle: Path, to: Path, pattern: str, text: str, file: str) -> None:
+    """A copy with another text in a file; its checksums fit."""
+    folder = to.with_suffix("")
+    folder.mkdir(parents=True)
+    unpack(bundle, folder)
+    (folder / SUMS).unlink()
+    content, number = re.subn(pattern, lambda _: text, (folder / file).read_text(), count=1)
+    assert number == 1
+    (folder / file).write_text(content)
+    write_zip(to, folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_figures() -> Iterator[None]:
+    """Half of the time of a verification is drawing, of which tests/sweeps/report has the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeps.report.build.figures", lambda *_: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, without_figures: None) -> Path:
+    """Bundles: ann and bob on the same judgments, cy on others, an altered one of bob's, one whose
+    judgments are hashed, a copy and no bundle at all. The sweeps of ann and bob differ in their
+    models and in what their files say of them."""
+    top = tmp_path_factory.mktemp("board")
+    write_ranked_sweep(top / "ann", strengths=(0.4, 3.0))
+    cells = (("avgp-w40-s40-0", f"AvgP {EVIL}", "avgp"),)
+    said = {"question": EVIL, "command": EVIL, "tags": {"git.sha": 40 * "a", "git.dirty": "True"}}
+    write_ranked_sweep(top / "bob", cells=cells, strengths=(2.9,), **said)
+    write_ranked_sweep(top / "cy", num_queries=31)
+    folder = top / "bundles"
+    include = ("--qrels", "include")
+    bundled(top / "ann", folder / "ann" / "a.zip", *include)
+    bob = bundled(top / "bob", folder / "bob" / "b #1.zip", *include, "--by", f"Bob {EVIL}")
+    bundled(top / "cy", folder / "c.zip", *include)
+    bundled(top / "ann", folder / "hashed.zip")
+    shutil.copy(bob, folder / "z copy.zip")
+    page = "sweep/report/table.md"
+    changed(bob, folder / "altered.zip", r"0\.\d{3}", "0.999", page)
+    (folder / "no.zip").write_bytes(b"no bundle")
+    (folder / "link.zip").symlink_to(bob)
+    return top
+
+
+@pytest.fixture(scope="module")
+def bundles(made: Path) -> list:
+    return list(submissions(made / "bundles", {}))
+
+
+class Page(HTMLParser):
+    """The links and the text of a page, and every tag."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links, self.tags, self.text = [], [], ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("href", "src")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def site(made: Path, bundles: list) -> Path:
+    """The pages by the command, over bundles that are verified once for all tests here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "submissions", lambda *_: iter(bundles))
+        assert main(["board", str(made / "bundles"), "--out", str(made / "site")]) == 3
+    return made / "site"
+
+
+def test_every_bundle_has_its_state_and_only_verified_ones_have_systems(bundles):
+    states = {bundle.name: bundle.state for bundle in bundles}
+    assert states == {"altered.zip": FAILED, "ann/a.zip": VERIFIED, "bob/b #1.zip": VERIFIED,
+                      "c.zip": VERIFIED, "hashed.zip": UNVERIFIED, "link.zip": FAILED,
+                      "no.zip": FAILED, "z copy.zip": FAILED}  # fmt: skip
+    by_name = {bundle.name: bundle for bundle in bundles}
+    assert re.search(r"report/table.md: line 4: states .*0\.999.*", by_name["altered.zip"].reason)
+    assert by_name["z copy.zip"].reason == "a copy of bob/b #1.zip"
+    assert all(bool(bundle.systems) == (bundle.state == VERIFIED) for bundle in bundles)
+    assert not any(str(Path.cwd().anchor) + "tmp" in bundle.reason for bundle in bundles)
+
+
+def test_bundles_of_the_same_judgments_share_one_test(bundles):
+    """Both have the same queries and first stage; the third has judgments of its own."""
+    other, joined = contests(bundles)
+    assert {len(own.bundles) for own in (other, joined)} == {1, 2}
+    joined, other = sorted((other, joined), key=lambda own: -len(own.bundles))
+    assert joined.title != other.title and joined.title.startswith("woods, test, judgments ")
+    matrix, ranks = joined.by_measure["nDCG@10"]
+    good_labels = ("MaxP 40/20", f"AvgP {EVIL}")
+    names = {entry.system.label: entry.key for entry in joined.entries}
+    assert len(joined.entries) == 5 + 3 and len(matrix.cells) == 7, "BM25 once"
+    assert {values.shape for values in matrix.scores.values()} == {(3, 30), (1, 30)}
+    good = {names[f"{label}{more}"] for label in good_labels for more in ("", " +BM25")}
+    assert set(ranks.groups[0]) == good and len(good) == 4
+    assert {ranks.intervals[key] for key in good} == {(1, 4)}
+    assert all(low >= 5 for key, (low, _) in ranks.intervals.items() if key not in good)
+    fixed = [entry.key for entry in joined.entries if entry.system.deterministic]
+    assert ranks == rank_intervals(matrix, deterministic=[c for c in fixed if c in matrix.cells])
+
+
+def test_the_page_shows_groups_costs_and_what_failed(site):
+    index = Page(site / "index.html")
+    for text in ("Group 1", "Group 2", "1–4", "bob/b #1.zip", "Bob ", "aaaaaaaaaa, with changes",
+                 "3 s", "a copy of bob/b #1.zip", "--qrels"):  # fmt: skip
+        assert text in index.text, text
+    assert "0.999" in index.text, "the first difference"
+    assert "other judgments" in index.text
+    tables = index.text.partition("Bundles\n")[0]
+    assert "altered.zip" not in tables and "hashed.zip" not in tables
+
+
+def test_links_lead_to_files_and_no_text_of_a_bundle_is_a_tag(site):
+    pages = [site / "index.html", *(site / "systems").iterdir()]
+    assert len(pages) == 1 + 2 + 1 + 2
+    for path in pages:
+        page = Page(path)
+        assert page.tags.count("script") == 1 and page.tags.count("style") == 1, path
+        for link in page.links:
+            assert (path.parent / link.replace("%20", " ").replace("%23", "#")).exists(), link
+    [of_bob] = [Page(path) for path in pages if "avgp" in path.name]
+    for text in (f"AvgP {EVIL}", "model.name", "ranksweep", "checked: ", "seed 3", "1–4"):
+        assert text in of_bob.text, text
+
+
+def test_named_judgments_let_hashed_bundles_in_and_a_page_is_the_same_again(made, tmp_path, capsys):
+    folder = tmp_path / "bundles"
+    folder.mkdir()
+    shutil.copy(made / "bundles" / "hashed.zip", folder)
+    files = ",".join(str(made / "ann" / "qrels" / f"{split}.qrels") for split in ("dev", "test"))
+    out = tmp_path / "site"
+    words = ["board", str(folder), "--out", str(out), "--link", "https://example.org/b/"]
+    assert main([*words, "--qrels", f"woods={files}"]) == 0
+    assert "https://example.org/b/hashed.zip" in Page(out / "index.html").links
+    before = {path: path.read_bytes() for path in out.rglob("*.*")}
+    assert len(before) == 1 + 2
+    (out / "CNAME").write_text("not ours")
+    (out / "systems" / "old.html").write_text("of a bundle that is gone")
+    assert main([*words, "--qrels", f"woods={files}"]) == 0
+    assert {path: path.read_bytes() for path in out.rglob("*.*")} == before, "the same bytes"
+    assert (out / "CNAME").exists()
+    wrong = tmp_path / "wrong.qrels"
+    write_qrels(wrong, read_qrels(made / "cy" / "qrels" / "test.qrels"))
+    assert main([*words, "--qrels", f"woods={wrong}"]) == 3
+    assert "qrels" in capsys.readouterr().out and not [*(out / "systems").iterdir()]
+
+
+def test_whatever_a_bundle_does_the_others_have_their_page(made, tmp_path, monkeypatch):
+    """Its description has types that no command writes; and an error that nobody foresaw."""
+    folder = tmp_path / "bundles"
+    folder.mkdir()
+    good = made / "bundles" / "c.zip"
+    shutil.copy(good, folder)
+    described = shutil.copytree(made / "ann", tmp_path / "ann")
+    replace(read_sweep_file(described), tags={"git.sha": 7}).write(find_sweep(str(described)))
+    bundled(described, folder / "odd.zip", "--qrels", "include")
+    assert [own.state for own in submissions(folder, {})] == [VERIFIED, FAILED]
+
+    def fails(*_: object) -> Iterator[tuple[str, str]]:
+        raise AssertionError("nobody foresaw it")
+
+    monkeypatch.setattr("sweeps.commands.board.submissions.check_unpacked", fails)
+    assert {own.state for own in submissions(folder, {})} == {FAILED}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["{empty}", "--out", "{empty}/site"],
+        ["{empty}/none", "--out", "{empty}/site"],
+        ["{empty}"],
+        [],
+        ["{empty}", "--out", "{empty}/site", "--qrels", "woods"],
+    ],
+)
+def test_a_wrong_or_empty_folder_writes_nothing(words, tmp_path, capsys):
+    assert main(["board", *(word.format(empty=tmp_path) for word in words)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not [*tmp_path.iterdir()]
+
+
+def test_the_workflow_is_one_of_github(capsys):
+    """Its structure, that a pull request has no right to write, and that names of files are no
+    part of a shell's text."""
+    assert main(["board", "--workflow"]) == 0
+    text = capsys.readouterr().out
+    flow = yaml.load(text, yaml.BaseLoader)
+    assert set(flow) == {"name", "on", "permissions", "env", "jobs"}
+    assert flow["permissions"] == {"contents": "read"} and "pull_request_target" not in flow["on"]
+    for job in flow["jobs"].values():
+        assert {"runs-on", "steps", "if"} <= set(job)
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            assert "${{" not in step.get("run", "")
+    assert "permissions" not in flow["jobs"]["verify"]
+    runs = [s["run"] for job in flow["jobs"].values() for s in job["steps"] if "run" in s]
+    commands = [line.strip() for run in runs for line in run.splitlines() if "ranksweep " in line]
+    assert commands[0].endswith("xargs -0 -r -n 1 ranksweep verify") and len(commands) == 3

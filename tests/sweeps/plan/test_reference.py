@@ -1,0 +1,154 @@
+"""The references that ship: what their files say, their plans without data, their twins."""
+
+import math
+
+import pytest
+
+from rank_core.data.load import COLLECTIONS, is_prepared
+from sweeps.__main__ import main
+from sweeps.driver import published_plan as planned
+from sweeps.plan.reference import reference_file, references
+from sweeps.plan.toml_sweep import read_toml_sweep
+from sweeps.plan.twin import twin
+
+REFERENCES = ["bright-long", "cedr", "lce", "mldr", "parade"]
+
+
+def test_all_are_here():
+    assert references() == REFERENCES
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_file_has_known_collections_encoders_and_values_of_its_cells(name):
+    experiment, _ = read_toml_sweep(reference_file(f"reference/{name}")[0])
+    reference, grid = experiment.reference, experiment.grid(None, None)
+    cells = [{**experiment.settings, **point} for point in (grid.baseline, *grid.points)]
+    assert set(reference.collections) <= set(COLLECTIONS)
+    assert experiment.settings["collection"] in reference.collections
+    assert {cell["model.backbone"] for cell in cells} == set(reference.encoders)
+    assert reference.licence and reference.data and reference.disk and reference.meaning
+    for own in reference.published:
+        assert own.collection in reference.collections and all(0 < v < 1 for v in own.values)
+        assert own.measure in experiment.settings["evaluation.measures"]
+        assert sum(own.settings.items() <= cell.items() for cell in cells) == 1
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_twin_has_the_same_cells_within_the_small_encoder(name):
+    experiment, _ = read_toml_sweep(reference_file(f"reference/{name}/twin")[0])
+    small, flags = twin(experiment)
+    before, after = experiment.grid(None, None), small.grid(None, None)
+    points = [tuple(point.items()) for point in (after.baseline, *after.points)]
+    assert len({*points}) == len(points) == 1 + len(before.points) and flags == {"num_seeds": 2}
+    windows = [{**small.settings, **dict(point)}["chunking.window"] for point in points]
+    assert min(windows) == 32 and max(windows) <= 112
+    cells = [{**small.settings, **dict(point)} for point in points]
+    for own in small.reference.published:
+        assert own.differs and sum(own.settings.items() <= cell.items() for cell in cells) == 1
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_dry_run_needs_no_data(name, own_cache, monkeypatch, capsys, tmp_path):
+    def none(*names):
+        raise AssertionError("reads data")
+
+    monkeypatch.setattr("sweeps.plan.make_plan.load_inputs", none)
+    words = ["--dry-run", "--storage", str(tmp_path / "s")]
+    assert main(["run", f"reference/{name}", *words]) == 0
+    text = capsys.readouterr().out
+    assert "H100-hours" in text and "not here yet" in text and not (tmp_path / "s").exists()
+
+
+SMALL = """name = "small"
+question = "?"
+seeds = 4
+baseline = { model.name = "firstp" }
+points = [{ model.name = "maxp" }]
+[base]
+collection = "bright-pony-long"
+model.backbone = "e"
+chunking.window = 100
+chunking.stride = 50
+chunking.max_document_tokens = 200
+chunking.max_query_tokens = 7
+training.num_epochs = 2
+training.batch_size = 10
+evaluation.depth = 30
+[reference.collections]
+bright-pony-long = { documents = 20, train = 40, dev = 3, test = 5 }
+[reference.encoders]
+e = { tokens = 512, layers = 2, width = 4, parameters = 1e6 }
+"""
+
+
+def test_a_plan_from_published_sizes_by_hand(tmp_path, own_cache, capsys):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    assert main(["run", str(path), "--dry-run"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    [first] = (row for row in rows if row[:1] == ["FirstP"])
+    [maxp] = (row for row in rows if row[:1] == ["MaxP"])
+    # 2 epochs of 40 queries train on 160 documents; 20 candidates of 2 x 3 dev and 5 test queries
+    # are scored. FirstP reads 100 + 7 + 3 tokens of each, MaxP three such windows.
+    assert first[2:6] == ["4", "1", *f"{4 * 380 * 110 / 1e3:,.0f} K".split()]
+    assert maxp[2:6] == ["4", "3", *f"{4 * 380 * 330 / 1e3:,.0f} K".split()]
+    work = (160 * 3 / 0.41 + 220 / 0.44) * 110 * (2 * 1e6 + 4 * 2 * 4 * 110) / 989e12
+    assert math.isclose(float(first[-1]), 4 * work / 3600, rel_tol=0.01)
+
+
+def test_folds_share_the_queries_and_samples(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    experiment, _ = read_toml_sweep(path)
+    size = experiment.reference.collections["bright-pony-long"]
+    config = planned.TrialConfig().override({**experiment.settings, "evaluation.folds": 4})
+    # 48 queries: each of 4 models trains on 24, 12 select and 12 test.
+    assert planned._pairs(config, size) == (4 * 40, 4 * (2 * 12 + 12) * 20)
+    config = config.override({"evaluation.max_dev_queries": 4, "evaluation.max_test_queries": 8})
+    assert planned._pairs(config, size) == (4 * 40, 4 * (2 * 1 + 2) * 20)
+
+
+def test_with_the_data_the_plan_is_the_ordinary_one(own_cache):
+    assert not is_prepared("bright-pony-long")
+    (own_cache / "collections" / "bright-pony-long-other").mkdir(parents=True)
+    assert not is_prepared("bright-pony-long")
+    (own_cache / "collections" / f"bright-pony-long-{'0a' * 8}").mkdir()
+    assert is_prepared("bright-pony-long") and not is_prepared("bright-pony")
+
+
+OPEN = "[reference.collections]"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (("parameters = 1e6", "size = 1e6"), "tokens, layers, width, parameters"),
+        (("documents = 20, ", ""), "documents, train, dev, test"),
+        ((OPEN, f"[reference]\nlicense = 'x'\n{OPEN}"), "licence"),
+        ((OPEN, f"[reference]\npublished = 3\n{OPEN}"), "list"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_file(tmp_path, capsys, change, named):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.replace(*change))
+    assert main(["run", str(path), "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error and named in error
+
+
+@pytest.mark.parametrize("name", ["reference/ced", "reference/cedr/small"])
+def test_an_unknown_reference_is_refused(name, capsys):
+    assert main(["run", name]) == 2
+    assert "cedr" in capsys.readouterr().err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_twin_runs_to_its_table(name, tmp_path, capsys):
+    storage = tmp_path / "s"
+    words = ["--engine", "local", "--storage", str(storage)]
+    assert main(["run", f"reference/{name}/twin", *words]) == 0
+    [table] = storage.glob("*/*/report/table.md")
+    text = table.read_text()
+    assert "not comparable: a twin" in text or name == "bright-long"
+    assert "none failed, diverged or collapsed" in " ".join(capsys.readouterr().out.split())
