@@ -49,9 +49,19 @@ def fast_paths() -> bool:
     return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() != "off"
 
 
+_of_driver: list[bool] = []  # what a sweep's driver decided for this process, if any
+
+
+def use_matrix_units(wanted: bool) -> None:
+    """Makes this process compute as if it had matrix units, or none: as all nodes of a sweep do."""
+    _of_driver[:] = [wanted]
+
+
 def matrix_units() -> bool:
     """True on a CPU with matrix units (AMX), which compute bf16 at many times the rate of fp32;
-    not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`."""
+    not where `RANKSWEEP_FAST_PATHS` is `usual` or `off`. In a sweep the driver's CPU decides."""
+    if _of_driver:
+        return _of_driver[0]
     usual = os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
     return not usual and "amx_bf16" in cpu_facts()["instructions"].split()
 
@@ -79,8 +89,9 @@ def make_deterministic(strict: bool) -> None:
     # Filling would cost 4 to 7% of a CPU trial's time.
     flags: Any = torch.utils.deterministic
     flags.fill_uninitialized_memory = False
-    if strict:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # else cuBLAS sums in any order
+    # cuBLAS, which otherwise sums in any order, reads it at a process's first product: a strict
+    # trial may come after others.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # `use_deterministic_algorithms` does the same, but imports torch's compiler: 2 s per process.
     on_cpu = not torch.cuda.is_available()
     torch.set_deterministic_debug_mode("error" if strict else "warn" if on_cpu else "default")
@@ -153,7 +164,9 @@ def versions() -> dict[str, str]:
     import ir_measures
     import transformers
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    on_gpu = torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if on_gpu else platform.machine()
+    own = {} if on_gpu or not matrix_units() else {"auto_precision": "bf16"}
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -162,7 +175,7 @@ def versions() -> dict[str, str]:
         "ir_measures": ir_measures.__version__,
         "device": device,
         "threads": str(torch.get_num_threads()),
-    } | ({} if fast_paths() else {"fast_paths": "off"})
+    } | (own if fast_paths() else {"fast_paths": "off"})
 
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from torch import Tensor
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.token_store import TokenStore, tokenize
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.flat_rows import FlatRows, flat_rows, moved, pinned
+from rank_core.encoders.flat_rows import FlatRows, flat_rows, on
 from rank_core.settings.config import Chunking
 
 # C chunks of a batch, L tokens of its longest row, B documents.
@@ -45,11 +45,7 @@ class EncoderInput(NamedTuple):
 
     def to(self, device: torch.device) -> "EncoderInput":
         """The input on a device, copied without blocking."""
-        return moved(self, device)
-
-    def pinned(self) -> "EncoderInput":
-        """The input in page-locked memory, for asynchronous copies to a GPU; itself without one."""
-        return pinned(self)
+        return on(device, self)
 
     @property
     def encoder_mask(self) -> Tensor | None:
@@ -67,11 +63,7 @@ class ChunkBatch(NamedTuple):
 
     def to(self, device: torch.device) -> "ChunkBatch":
         """The batch on a device."""
-        return moved(self, device)
-
-    def pinned(self) -> "ChunkBatch":
-        """The batch in page-locked memory, for asynchronous copies to a GPU."""
-        return pinned(self)
+        return on(device, self)
 
 
 class Chunk(NamedTuple):

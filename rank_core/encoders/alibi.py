@@ -55,6 +55,8 @@ class AlibiConfig:
 class AlibiEncoder(nn.Module):
     """Embeddings without positions, then layers whose attention decreases with distance."""
 
+    slope_h: Tensor
+
     def __init__(self, config: AlibiConfig, dropout: float = 0.0) -> None:
         super().__init__()
         self.config = config
@@ -67,6 +69,8 @@ class AlibiEncoder(nn.Module):
             }
         )
         self.dropout = nn.Dropout(dropout)
+        slope_h = torch.tensor(slopes(config.num_attention_heads))
+        self.register_buffer("slope_h", slope_h, persistent=False)
         layers = nn.ModuleList(_Layer(config, dropout) for _ in range(config.num_hidden_layers))
         self.encoder = nn.ModuleDict({"layer": layers})
         for module in self.modules():
@@ -94,7 +98,7 @@ class AlibiEncoder(nn.Module):
         hidden_CLH = hidden_CLH + self.embeddings["token_type_embeddings"](token_type_ids)
         hidden_CLH = self.dropout(self.embeddings["LayerNorm"](hidden_CLH))
         device = input_ids.device
-        bias = distance_bias(self.config.num_attention_heads, input_ids.shape[1], device)
+        bias = distance_bias(self.slope_h, input_ids.shape[1])
         # The largest tensor: in the precision of the products, computed once for all layers.
         if torch.is_autocast_enabled(device.type):
             bias = bias.to(torch.get_autocast_dtype(device.type))
@@ -160,11 +164,10 @@ def slopes(num_heads: int) -> list[float]:
     return own + between[: num_heads - power]
 
 
-def distance_bias(num_heads: int, length: int, device: torch.device) -> Tensor:
+def distance_bias(slope_h: Tensor, length: int) -> Tensor:
     """bias_hLL = -slope_h |i - j|, added to attention scores."""
-    place_L = torch.arange(length, device=device)
+    place_L = torch.arange(length, device=slope_h.device)
     distance_LL = (place_L[:, None] - place_L).abs().float()
-    slope_h = torch.tensor(slopes(num_heads)).to(device, non_blocking=True)
     return -slope_h[:, None, None] * distance_LL
 
 

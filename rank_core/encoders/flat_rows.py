@@ -27,23 +27,21 @@ class FlatRows(NamedTuple):
     lengths: tuple[int, ...]  # tokens of each row
     max_length: int
 
-    def to(self, device: torch.device) -> "FlatRows":
-        """The rows on a device, copied without blocking."""
-        return moved(self, device)
-
 
 Tensors = TypeVar("Tensors")
 
 
-def moved(parts: Tensors, device: torch.device) -> Tensors:
-    """A named tuple with its tensors, also those of tuples in it, copied without blocking."""
-    return _each_tensor(lambda x: x.to(device, non_blocking=True), parts)
+def on(device: torch.device, parts: Tensors) -> Tensors:
+    """A tensor of the host, or a named tuple with its tensors, also those of tuples in it, on a
+    device, copied without blocking."""
+    if device.type != "cuda":
+        return parts
+    return _each_tensor(lambda x: x.to(device, non_blocking=True), pinned(device, parts))
 
 
-def pinned(parts: Tensors) -> Tensors:
-    """A named tuple with its tensors in page-locked memory, for asynchronous copies to a GPU;
-    itself without one."""
-    return _each_tensor(Tensor.pin_memory, parts) if torch.cuda.is_available() else parts
+def pinned(device: torch.device, parts: Tensors) -> Tensors:
+    """The same in page-locked memory where the device is a GPU: copies of other memory may wait."""
+    return _each_tensor(Tensor.pin_memory, parts) if device.type == "cuda" else parts
 
 
 def _each_tensor(function: Callable[[Tensor], Tensor], parts: Any) -> Any:

@@ -115,7 +115,10 @@ def bert_states(
     states = [x_1TH[0].to(dtype)]
     with torch.autocast(device, enabled=False):
         all_weights = _kept(encoder, dtype) or weights_of(stack, dtype)
-        finish = _finish_of(states[0], all_weights[0], constants)
+        compiles = getattr(encoder, "compiles", True)
+        finish = _finish_of(states[0], all_weights[0], constants, compiles=compiles)
+        if device == "cuda":
+            encoder.layers_read = "not compiled" if finish is _finish else "compiled"
         for i, weights in enumerate(all_weights):
             last = i + 1 == len(stack) and gives_cls_alone(encoder)
             compute: Callable[..., Tensor] = _cls_layer if last else _layer
@@ -265,13 +268,17 @@ class _Copies(torch.autograd.Function):
         return None, None, *copies
 
 
+COMPILE_TOKENS = 20_000_000
+"""Tokens that are worth 10 to 30 s of compiling: modelled, for a BERT-base on one GPU."""
 TRIED_TOKENS = 4096
 _compiled: dict[tuple[object, ...], Finish] = {}
 
 
-def _finish_of(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:
-    """`_finish`; on a GPU compiled for these sizes and any number of tokens."""
-    if x_TH.device.type != "cuda":
+def _finish_of(
+    x_TH: Tensor, weights: Weights, constants: Constants, *, compiles: bool = True
+) -> Finish:
+    """`_finish`; on a GPU compiled, if wanted, for these sizes and any number of tokens."""
+    if x_TH.device.type != "cuda" or not compiles:
         return _finish
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     key = (constants, weights.up_weight.shape, x_TH.dtype, x_TH.device, modes)
@@ -341,7 +348,7 @@ def packs(encoder: nn.Module, autocast: torch.dtype | None) -> bool:
     if forced is not None or device.type != "cuda":
         return bool(forced) and why_not(encoder) is None
     reason = _of_gpu(device) or why_not(encoder)
-    if autocast not in (torch.bfloat16, torch.float16):
+    if not reason and autocast not in (torch.bfloat16, torch.float16):
         reason = "flash attention needs 16-bit products"
     if reason:
         _warn_once(f"rows are padded, which costs speed: {reason}")

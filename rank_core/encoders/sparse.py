@@ -7,6 +7,7 @@ evaluation. Here each row is padded to its own number of blocks, short rows alon
 attention, and evaluation uses the blocks of training.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import BigBirdConfig, BigBirdModel, LongformerConfig, LongformerModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
+
+from rank_core.encoders.flat_rows import on
 
 
 class QueryGlobalLongformer(LongformerModel):
@@ -55,6 +58,8 @@ class RowwiseBigBird(BigBirdModel):
     """BigBird (Zaheer et al. 2020), block-sparse for rows of more than 5 + 2r blocks, where r is
     the number of random blocks; for shorter rows the pattern would cover the whole row."""
 
+    reads_lengths = True
+
     def __init__(self, config: BigBirdConfig) -> None:
         config.attention_type = "block_sparse"
         super().__init__(config, add_pooling_layer=False)
@@ -77,38 +82,40 @@ class RowwiseBigBird(BigBirdModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool = False,
+        lengths: Sequence[int] = (),
         **_: Any,
     ) -> BaseModelOutput:
         """The encoder's output for rows padded at the end, with zeros at padding. Rows with the
-        same number of blocks are computed together."""
+        same number of blocks are computed together. Without `lengths`, the tokens of each row, the
+        host waits for the device's answer."""
         self.pin()
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         width, block = input_ids.shape[1], int(self.config.block_size)
         if attention_mask is None:
-            attention_mask, lengths = torch.ones_like(input_ids), [width] * len(input_ids)
-        else:
+            attention_mask = torch.ones_like(input_ids)
+        if not lengths:
             lengths = attention_mask.sum(1).tolist()
         parts, order = [], []
         for num_blocks, rows in self._groups(lengths):
-            size = num_blocks * block
-            mask = _fit(attention_mask[rows], size, 0)
+            size, row_R = num_blocks * block, on(input_ids.device, torch.tensor(rows))
+            mask = _fit(attention_mask[row_R], size, 0)
             layers = self._layers(
-                _fit(input_ids[rows], size, self.config.pad_token_id or 0),
+                _fit(input_ids[row_R], size, self.config.pad_token_id or 0),
                 mask,
-                _fit(token_type_ids[rows], size, 0),
+                _fit(token_type_ids[row_R], size, 0),
             )
             kept = layers if output_hidden_states else layers[-1:]
             real = mask[:, :, None].bool()
             parts.append([_fit_vectors(x.where(real, 0.0), width) for x in kept])
             order += rows
-        back = torch.tensor(order, device=input_ids.device).argsort()
+        back = on(input_ids.device, torch.tensor(order).argsort())
         states = tuple(torch.cat(layer)[back] for layer in zip(*parts, strict=True))
         return BaseModelOutput(
             last_hidden_state=states[-1], hidden_states=states if output_hidden_states else None
         )
 
-    def _groups(self, lengths: list[int]) -> list[tuple[int, list[int]]]:
+    def _groups(self, lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
         """(number of blocks, rows). Rows with full attention share a group, because padding does
         not change them."""
         groups: dict[int, list[int]] = {}

@@ -22,6 +22,7 @@ from rank_core.models import check_model
 from rank_core.models.build import build_model
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
+from rank_core.ranking.encode import Work
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import BATCH_TOKENS, require_finite
@@ -50,6 +51,7 @@ class Reranker:
         self._exported = exported
         self._model = exported.model.to(device)
         self._autocast = autocast_type(precision or self.config.training.precision, device)
+        self._work = Work()
         self._tokenizer = load_tokenizer(self.backbone.folder)
 
     @classmethod
@@ -163,6 +165,7 @@ class Reranker:
     def _rerank(
         self, run: Run, queries: Mapping[str, str], documents: Mapping[str, str], depth: int
     ) -> Run:
+        self._model.compile_layers(self._work.tokens)
         ranked = (doc_id for of_query in run.values() for doc_id in of_query)
         pairs = self._pairs({name: _checked("document", name, documents) for name in ranked})
         limit = self.config.chunking.max_query_tokens
@@ -174,6 +177,7 @@ class Reranker:
             "batch_tokens": self.config.evaluation.batch_tokens
             or BATCH_TOKENS["cuda" if self._model.device.type == "cuda" else "cpu"],
             "autocast": self._autocast,
+            "work": self._work,
         }
         if weights := self._exported.interpolation:
             assert isinstance(self._model, Birch)

@@ -11,10 +11,10 @@ from rank_core.chunking.batches import EncoderInput
 from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.flat_rows import FlatRows, rows_of_lengths
+from rank_core.encoders.flat_rows import FlatRows, on, rows_of_lengths
 from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.models.poolings import at_least_fp32, masked_max, row_vectors
-from rank_core.models.ranker import Ranker
+from rank_core.models.ranker import Ranker, own_lengths
 from rank_core.settings.config import Model
 
 
@@ -53,7 +53,7 @@ class BiEncoder(Ranker):
         sizes, query_length_C = inputs.sizes, inputs.query_length_C
         # The rows of a batch share few distinct queries; each is encoded once.
         queries = sorted(set(inputs.query_rows))
-        row_Q = on(inputs.input_ids_CL.device, queries)
+        row_Q = on(inputs.input_ids_CL.device, torch.tensor(queries))
         query_QH = self.vectors(
             *self.rows(
                 inputs.input_ids_CL[row_Q],
@@ -64,12 +64,14 @@ class BiEncoder(Ranker):
             )
         )
         at = {row: place for place, row in enumerate(queries)}
-        query_C = on(inputs.input_ids_CL.device, [at[row] for row in inputs.query_rows])
+        query_C = on(
+            inputs.input_ids_CL.device, torch.tensor([at[row] for row in inputs.query_rows])
+        )
         chunk_CH = self.vectors(
             *self.rows(
                 inputs.input_ids_CL,
                 query_length_C + 2,
-                on(inputs.input_ids_CL.device, [size.num_text for size in sizes]),
+                on(inputs.input_ids_CL.device, torch.tensor([size.num_text for size in sizes])),
                 self.passage_prefix,
                 [size.num_text for size in sizes],
             )
@@ -96,8 +98,8 @@ class BiEncoder(Ranker):
         row_CW = ids_CL.gather(1, source_CW)
         row_CW = row_CW.where(place_W < end_C1, self.backbone.pad_id)
         row_CW = row_CW.where(place_W != end_C1, self.backbone.sep_id)
-        row_CW[:, :before] = on(ids_CL.device, [self.backbone.cls_id, *prefix])
-        flat = rows_of_lengths(own, max(own)).to(ids_CL.device)
+        row_CW[:, :before] = on(ids_CL.device, torch.tensor([self.backbone.cls_id, *prefix]))
+        flat = on(ids_CL.device, rows_of_lengths(own, max(own)))
         return row_CW, (place_W <= end_C1).long(), flat
 
     def vectors(self, ids_CL: Tensor, mask_CL: Tensor, flat: FlatRows) -> Tensor:
@@ -116,6 +118,7 @@ class BiEncoder(Ranker):
             position_CL = extra.get("position_ids")
             [hidden_CLH] = flat_states(self.encoder, ids_CL, flat, position_CL=position_CL)
         else:
+            extra |= own_lengths(self.encoder, flat)
             output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)
             hidden_CLH = output.last_hidden_state
         return normalize(at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.pooling)), dim=-1)
@@ -127,8 +130,3 @@ class BiEncoder(Ranker):
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """The maximum over chunk scores."""
         return masked_max(self.score(x_BPH), mask_BP)
-
-
-def on(device: torch.device, numbers: list[int]) -> Tensor:
-    """Numbers on a device, copied without blocking."""
-    return torch.tensor(numbers).to(device, non_blocking=True)

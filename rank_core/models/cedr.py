@@ -31,6 +31,7 @@ from torch.nn.functional import pad, relu
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.flat_rows import on
 from rank_core.errors import BadInput
 from rank_core.models.poolings import at_least_fp32, masked_mean, row_vectors
 from rank_core.models.ranker import Ranker, layer_states, pad_chunks
@@ -73,8 +74,7 @@ def _places(places: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[
     for row, own in enumerate(places):
         place_BT[row, : len(own)] = own
         mask_BT[row, : len(own)] = True
-    place, mask = (torch.from_numpy(x).to(device, non_blocking=True) for x in (place_BT, mask_BT))
-    return place, mask
+    return on(device, torch.from_numpy(place_BT)), on(device, torch.from_numpy(mask_BT))
 
 
 def take(x_CL: Tensor, place_BT: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from rank_core.chunking.batches import (
 from rank_core.chunking.chunks import Span, block_spans, chunk_spans, mark_costs
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.flat_rows import flat_rows, rows_of_lengths
+from rank_core.encoders.flat_rows import flat_rows, on, rows_of_lengths
 from rank_core.errors import BadInput, unknown
 from rank_core.seeding import generator
 from rank_core.settings.config import Model
@@ -313,7 +313,7 @@ def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
     sizes = tuple(inputs.sizes[row] for row in rows)
     width = max(map(len, sizes))
     flat = rows_of_lengths([len(size) for size in sizes], width)
-    row_R = torch.tensor(rows).to(inputs.input_ids_CL.device, non_blocking=True)
+    row_R = on(inputs.input_ids_CL.device, torch.tensor(rows))
     segments = inputs.token_type_ids_CL
     return EncoderInput(
         inputs.input_ids_CL[row_R, :width],
@@ -322,7 +322,7 @@ def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
         inputs.query_length_C[row_R],
         sizes,
         padded=min(map(len, sizes)) < width,
-        flat=flat.to(row_R.device),
+        flat=on(row_R.device, flat),
     )
 
 
@@ -369,7 +369,7 @@ def _gather(
         real_CL[row, : len(place)] = True
 
     def moved(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(inputs.input_ids_CL.device, non_blocking=True)
+        return on(inputs.input_ids_CL.device, torch.from_numpy(values))
 
     at, real = moved(place_CL), moved(real_CL)
     segments = inputs.token_type_ids_CL
@@ -384,7 +384,7 @@ def _gather(
             for num_query, place in zip(queries, places, strict=True)
         ),
         padded=not real_CL.all(),
-        flat=flat_rows(real_CL.astype(np.int64)).to(at.device),
+        flat=on(at.device, flat_rows(real_CL.astype(np.int64))),
     )
 
 

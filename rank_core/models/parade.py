@@ -15,7 +15,7 @@ from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import Backbone, kind_of
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
-from rank_core.encoders.flat_rows import rows_of_lengths
+from rank_core.encoders.flat_rows import on, rows_of_lengths
 from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.errors import BadInput
 from rank_core.models import poolings
@@ -128,7 +128,7 @@ def read_first(
         seps = max(0, len(special_SH) - 1)
         special = len(special_SH) + seps * len(parts)
         lengths = [special + sum(counts) for counts in zip(*(p.counts for p in parts), strict=True)]
-        flat = rows_of_lengths(lengths, x_BTH.shape[1]).to(x_BTH.device)
+        flat = on(x_BTH.device, rows_of_lengths(lengths, x_BTH.shape[1]))
         own = segment_BT if segments else None
         [first_B1H] = flat_states(body, x_BTH, flat, segments_CL=own, cls_alone=True)
         return first_B1H[:, 0]
@@ -416,7 +416,7 @@ class ParadeWithQuery(ParadePretrained):
             row_vectors(hidden_CLH, inputs.attention_mask_CL, self.pooling), batch.counts
         )
         firsts = first_rows(batch.counts)
-        first_B = torch.tensor(firsts).to(hidden_CLH.device, non_blocking=True)
+        first_B = on(hidden_CLH.device, torch.tensor(firsts))
         length_B = inputs.query_length_C[first_B]
         longest = max(inputs.sizes[row].num_query for row in firsts)
         query_BQH = hidden_CLH[first_B, 1 : 1 + longest]
@@ -488,7 +488,7 @@ class LateInteraction(SecondEncoder):
         chunks = sorted(set(range(len(x_CLH))) - set(firsts))
         parts = []
         for rows in (query_of, chunks):
-            row_C = torch.tensor(rows).to(x_CLH.device, non_blocking=True)
+            row_C = on(x_CLH.device, torch.tensor(rows))
             counts = tuple(len(batch.inputs.sizes[row]) for row in rows)
             width = max(counts)
             parts.append(Part(x_CLH[row_C, :width], mask_CL[row_C, :width], 0, counts))

@@ -17,6 +17,7 @@ from rank_core.chunking.chunks import WORD_STARTS, Span, chunk_spans
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.flat_rows import on
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
@@ -251,8 +252,8 @@ class Birch(ChunkScores):
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """The weighted mean over the best sentences' scores."""
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
-        weight_K = torch.tensor(self.WEIGHTS[: score_BK.shape[1]], dtype=score_BK.dtype)
-        weight_K = weight_K.to(score_BK.device, non_blocking=True)
+        weights = torch.tensor(self.WEIGHTS[: score_BK.shape[1]], dtype=score_BK.dtype)
+        weight_K = on(score_BK.device, weights)
         return (score_BK * weight_K).sum(1) / (real_BK * weight_K).sum(1)
 
     def best(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.decoder_rerankers import score_row
+from rank_core.encoders.flat_rows import FlatRows, on
 from rank_core.encoders.lora import ADAPTER, has_adapters
-from rank_core.encoders.packed import flat_states, packs, products
+from rank_core.encoders.packed import COMPILE_TOKENS, flat_states, packs, products
 from rank_core.encoders.published_heads import decoder_score, head_pooling, head_problem, load_head
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
@@ -48,6 +49,7 @@ class Ranker(nn.Module):
     # Number of chunks per document that receive a gradient, those with the highest scores; 0: all.
     # May be set per instance.
     chunks_that_learn: int = 0
+    most_tokens: int = 0  # of a scoring batch that the GPU's memory holds; 0: not exceeded yet
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
     options: ClassVar[tuple[str, ...]] = ()  # optional settings of `Model` that it uses
     QUIRKS: ClassVar[tuple[str, ...]] = ()  # values of `model.quirks`, where that is an option
@@ -103,6 +105,11 @@ class Ranker(nn.Module):
     def packs(self, autocast: torch.dtype | None) -> bool:
         """True if its encoder reads flat rows of tokens under products of type `autocast`."""
         return self.takes_flat_rows and packs(self.encoder, autocast)
+
+    def compile_layers(self, tokens: int) -> None:
+        """Compiles the layers of flat rows on a GPU if so many tokens are worth the wait."""
+        for part in self.children():
+            part.compiles = tokens >= COMPILE_TOKENS  # type: ignore[assignment]
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """score_B from the chunk vectors; `x_BPH` is 0 where `mask_BP` is false."""
@@ -179,15 +186,21 @@ def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
     chunks."""
     # One operation for all documents: the number of GPU kernels does not depend on theirs.
     real_BP = np.arange(max(counts)) < np.asarray(counts)[:, None]
-    place_C = torch.from_numpy(np.flatnonzero(real_BP)).to(x_CH.device, non_blocking=True)
+    place_C = on(x_CH.device, torch.from_numpy(np.flatnonzero(real_BP)))
     x_NH = x_CH.new_zeros(real_BP.size, *x_CH.shape[1:]).index_copy(0, place_C, x_CH)
-    mask_BP = torch.from_numpy(real_BP).to(x_CH.device, non_blocking=True)
+    mask_BP = on(x_CH.device, torch.from_numpy(real_BP))
     return x_NH.unflatten(0, real_BP.shape), mask_BP
 
 
 def layer_states(encoder: nn.Module, inputs: EncoderInput) -> tuple[Tensor, ...]:
     """hidden_CLH of the embeddings and of every layer."""
     return encoder_states(encoder, inputs, layers=True)
+
+
+def own_lengths(encoder: nn.Module, flat: FlatRows | None) -> dict[str, tuple[int, ...]]:
+    """The rows' lengths for an encoder that would otherwise ask the device for them."""
+    reads = flat is not None and getattr(encoder, "reads_lengths", False)
+    return {"lengths": flat.lengths} if flat is not None and reads else {}
 
 
 def encoder_states(
@@ -209,6 +222,7 @@ def encoder_states(
         input_ids=ids_CL,
         attention_mask=inputs.encoder_mask,
         **({} if segments_CL is None else {"token_type_ids": segments_CL}),
+        **own_lengths(encoder, inputs.flat),
         **({"output_hidden_states": True} if layers else {}),
     )
     if not layers:

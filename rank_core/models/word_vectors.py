@@ -18,6 +18,7 @@ from torch.nn.functional import avg_pool1d, linear, pad, scaled_dot_product_atte
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.flat_rows import on
 from rank_core.models.cedr import (
     MAX_QUERY,
     GaussianKernels,
@@ -301,7 +302,7 @@ def peaks(score_BW: Tensor, mask_BW: Tensor) -> tuple[Tensor, Tensor]:
         places.append(best_B1)
         left_BW = left_BW.masked_fill((window_W - best_B1).abs() * STEP < WINDOW, float("-inf"))
     place_B1P, real_B1P = torch.stack(places, dim=2), torch.stack(reals, dim=2)
-    beside_N = torch.tensor(NEIGHBOURS).to(score_BW.device, non_blocking=True)
+    beside_N = on(score_BW.device, torch.tensor(NEIGHBOURS))
     place_BNP = place_B1P + beside_N[None, :, None]
     last_B11 = mask_BW.sum(1)[:, None, None] - 1
     real_BNP = real_B1P & (place_BNP >= 0) & (place_BNP <= last_B11)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, unpadded_batches
 from rank_core.encoders.cls_only import packed
+from rank_core.encoders.flat_rows import on, pinned
 from rank_core.encoders.packed import kept_weights
 from rank_core.machine import ahead
 from rank_core.models.poolings import at_least_fp32
@@ -90,7 +91,9 @@ def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], ho
     else:
         call_tokens = CALL_TOKENS if model.device.type == "cuda" else 0
         batches = token_budget_batches(lengths, how.batch_tokens, call_tokens=call_tokens)
-    laid_out = ((rows, pairs.layout([chunks[i] for i in rows]).pinned()) for rows in batches)
+    laid_out = (
+        (rows, pinned(model.device, pairs.layout([chunks[i] for i in rows]))) for rows in batches
+    )
     parts, rows_of_parts = [], []
     # One context for all batches, because it caches rounded or packed weights.
     with _precision(model, how.autocast):
@@ -100,7 +103,7 @@ def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], ho
             parts.append(at_least_fp32(x_CH))
             rows_of_parts += rows
     order = torch.tensor(rows_of_parts).argsort()
-    return torch.cat(parts)[order.to(model.device, non_blocking=True)]
+    return torch.cat(parts)[on(model.device, order)]
 
 
 def _with_gradient(
@@ -132,7 +135,7 @@ def _score_whole(
 ) -> Tensor:
     """score_B of a model that needs whole documents, in batches of similar chunk length."""
     batches = (
-        (group, pairs.collate([documents[i] for i in group]).pinned())
+        (group, pinned(model.device, pairs.collate([documents[i] for i in group])))
         for group in _groups(documents, how.batch_tokens)
     )
     parts, order = [], []
@@ -144,7 +147,7 @@ def _score_whole(
             parts.append(at_least_fp32(score_B))
             order += group
     back = torch.tensor(order).argsort()
-    return torch.cat(parts)[back.to(model.device, non_blocking=True)]
+    return torch.cat(parts)[on(model.device, back)]
 
 
 @contextlib.contextmanager

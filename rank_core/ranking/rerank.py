@@ -33,11 +33,12 @@ def within_memory(
     work: Work,
 ) -> tuple[T, int]:
     """`compute(documents, batch_tokens)`, with a smaller batch if the GPU runs out of memory, and
-    the batch size used.
+    the batch size used, which the model's later batches do not exceed.
 
     Raises `OutOfMemory` if the smallest input, a chunk or a whole document, does not fit. `work`
     counts successful passes only.
     """
+    batch_tokens = min(batch_tokens, model.most_tokens or batch_tokens)
     while True:
         before = replace(work)
         try:
@@ -59,7 +60,7 @@ def within_memory(
                 "tokens); lower chunking.window, chunking.max_chunks or "
                 "chunking.max_document_tokens, or use a larger GPU"
             )
-        batch_tokens = max(least, min(batch_tokens, sum(padded)) // 2)
+        model.most_tokens = batch_tokens = max(least, min(batch_tokens, sum(padded)) // 2)
         logger.warning("out of GPU memory: reducing batches to %d tokens", batch_tokens)
 
 

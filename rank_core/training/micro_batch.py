@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rank_core.distributed import GradientSums
+from rank_core.encoders.flat_rows import on
 from rank_core.errors import OutOfMemory
 from rank_core.machine import ahead, is_out_of_memory
 from rank_core.models.ranker import Ranker
@@ -155,7 +156,7 @@ def _targets(rows: list[Row], score_NG: Tensor) -> Targets:
     """Grades and teacher scores of the rows' documents, on the scores' device."""
 
     def tensor(values: list[tuple[float, ...]]) -> Tensor:
-        return torch.tensor(values, dtype=score_NG.dtype).to(score_NG.device, non_blocking=True)
+        return on(score_NG.device, torch.tensor(values, dtype=score_NG.dtype))
 
     groups = [row.group for row in rows]
     relevance = [(float(group.grade), *[0.0] * len(group.negatives)) for group in groups]

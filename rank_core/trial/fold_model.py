@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rank_core import distributed
@@ -23,13 +24,13 @@ from rank_core.ranking.chunk_scores import write_chunk_scores
 from rank_core.ranking.encode import Work
 from rank_core.ranking.final_runs import final_runs
 from rank_core.ranking.rerank import KeptScores
-from rank_core.ranking.scorer import Scorer
+from rank_core.ranking.scorer import Scorer, evaluated_queries
 from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
-from rank_core.trial.trial_result import ModelResult, Progress, is_constant
+from rank_core.trial.trial_result import SPLITS, ModelResult, Progress, is_constant
 
 
 @dataclass
@@ -58,6 +59,8 @@ class FoldModel:
         self.autocast = autocast_type(config.training.precision, device)
         self.model = _start(config, inputs, streams).to(device)
         thin_base(self.model.encoder, self.autocast)
+        if device.type == "cuda":
+            self.model.compile_layers(planned_tokens(config, inputs))
         self.scorer = Scorer(config, inputs, self.model, self.autocast)
         self.loop = initial_state(self.model, config.training, self.autocast)
         self.best, self.work = _Best(), Work()
@@ -115,6 +118,7 @@ class FoldModel:
             evaluation=scorer.work,
             ties=scorer.work.ties - ties_before,
             notes=final.notes,
+            layers=getattr(self.model.encoder, "layers_read", ""),
         )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], Best | None]:
@@ -156,6 +160,17 @@ def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
     return num_training_steps(config.training, len(training_queries(inputs, config)))
 
 
+def planned_tokens(config: TrialConfig, inputs: Inputs) -> int:
+    """About the number of document tokens that a model reads: of training, dev once, and test."""
+    training, evaluation = config.training, config.evaluation
+    documents = planned_steps(config, inputs) * training.batch_size * (1 + training.negatives)
+    for split in SPLITS:
+        queries = evaluated_queries(inputs.collection, split, evaluation)
+        documents += len(queries) * evaluation.depth
+    lengths = np.minimum(inputs.tokens.lengths(), config.chunking.max_document_tokens)
+    return int(documents * lengths.mean())
+
+
 def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
     model = build_model(config, inputs.backbone, init_seed=streams.init)
     if config.training.init_from:
@@ -174,8 +189,16 @@ def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
     if value > best.value:
         best.value, best.step, best.run, best.waited = value, step, scorer.whole("dev", share), 0
         best.kept = scorer.kept.get("dev")
-        best.weights = {k: v.detach().clone() for k, v in scorer.model.learned_state().items()}
+        best.weights = on_host(scorer.model.learned_state())
     return dev
+
+
+def on_host(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies of weights in memory of the host, page-locked beside a GPU: for faster copies."""
+    return {
+        name: torch.empty_like(weight, device="cpu", pin_memory=weight.is_cuda).copy_(weight)
+        for name, weight in weights.items()
+    }
 
 
 def _save_for_later(workdir: Path, scorer: Scorer, weights: dict[str, torch.Tensor]) -> None:

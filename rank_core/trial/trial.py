@@ -46,7 +46,8 @@ def run_trial(
     """Runs a trial and yields its progress and, last, its `TrialResult`.
 
     With `checkpoints`, a trial whose process died resumes from the last checkpoint: it yields the
-    earlier progress again and ends as if undisturbed (bit for bit on a CPU in fp32).
+    earlier progress again and ends as if undisturbed (in fp32 bit for bit on the same model of CPU
+    with the same threads).
 
     Writes `config.json`, `dev.run.gz`, `test.run.gz`, `per_query.parquet` and, last, `result.json`
     to `workdir`; with `evaluation.folds` also `folds.parquet`, and with
@@ -147,7 +148,7 @@ def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> T
         padding_share=padding,
         training_padding_share=training_padding,
         ties=int(distributed.sum_numbers([sum(model.ties for model in models)])[0]),
-        versions=versions(),
+        versions=versions() | ({"layers": models[0].layers} if models[0].layers else {}),
     )
 
 

@@ -153,7 +153,7 @@ def _facts(
 
 def _shared(result: ModelResult) -> dict[str, Any]:
     """The facts that are equal on all workers, without the tables, which follow from the runs."""
-    names = ("runs", "collapsed", "best_step", "train_seconds", "eval_seconds", "notes")
+    names = ("runs", "collapsed", "best_step", "train_seconds", "eval_seconds", "notes", "layers")
     return {name: getattr(result, name) for name in names}
 
 

@@ -21,7 +21,7 @@ from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
-from rank_core.machine import begin_on_device
+from rank_core.machine import begin_on_device, matrix_units, use_matrix_units
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
 from sweeps.plan.options import Options
@@ -47,6 +47,7 @@ class TrialTask:
     threads: int
     cadence: Cadence  # of its checkpoints
     gpu_share: float = 1.0  # of the memory of its GPU, if any
+    matrix_units: bool = False  # whether `training.precision=auto` is bf16 on a CPU
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
         threads=options.cpus_per_worker,
         cadence=Cadence(options.checkpoint_minutes, quota_bytes=quota),
         gpu_share=options.gpu_share,
+        matrix_units=matrix_units(),
     )
 
 
@@ -112,6 +114,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
     """Runs a trial in this process, one of several workers perhaps; raises its errors."""
     # Ray and `ray submit` set another thread count.
     torch.set_num_threads(max(1, task.threads))
+    use_matrix_units(task.matrix_units)
     begin_on_device(task.gpu_share)
     _check_own_code(task)
     rank, _ = distributed.world()

@@ -10,6 +10,7 @@ from ray import train
 from ray.train.torch import get_device
 
 from rank_core.chunking.inputs import load_inputs
+from rank_core.encoders.packed import COMPILE_TOKENS
 from rank_core.machine import begin_on_device, versions
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
@@ -55,6 +56,7 @@ def _worker(work: dict[str, Any]) -> Timed:
     begin_on_device(min(1.0, resources.gpus or 1.0))
     inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]
     model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
+    model.model.compile_layers(COMPILE_TOKENS)  # as in a trial of its real length
     losses: list[float] = []
     marks: list[tuple[int, float, float]] = []  # steps and seconds, at the end of each epoch
     for news in model.run(Path()):

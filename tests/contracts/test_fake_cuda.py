@@ -18,9 +18,14 @@ KINDS = [f"maxp@{kind}" for kind in sorted(TYPES)]
 COPIES = {
     "maxp@deberta-v2": {"modeling_deberta_v2.py"},  # transformers' own: distances of tokens
     "maxp@longt5": {"modeling_longt5.py"},  # transformers' own: its blocks
-    "maxp@big_bird": {"sparse.py"},  # rows chosen by their length, which it reads first
+    "maxp@big_bird": {"modeling_big_bird.py"},  # transformers' own: the masks of its blocks
 }
 """{model: files whose copies to the device its host waits for, a few for each encoder call}."""
+WAITS = {
+    "deeprank": {"word_vectors.py"},  # finds its matches on the device
+    "maxp@longformer": {"modeling_longformer.py"},  # transformers' own: whether any token is global
+}
+"""{model: files that ask the device}."""
 PLANTED = "firstp!"  # last: it stays broken for the rest of its process
 
 pytestmark = [
@@ -51,9 +56,15 @@ def test_every_model_and_every_kind_of_backbone_stays_on_one_device(name, told):
 
 
 @pytest.mark.parametrize("name", [*MODELS, *KINDS])
-def test_no_host_waits_for_a_copy_to_the_device(name, told):
-    places = [line.partition(": ")[2] for line in told[name]["copies"]]
-    assert {place.partition(":")[0] for place in places} == COPIES.get(name, set()), places
+def test_no_host_waits_for_the_device_or_a_copy_to_it(name, told):
+    for kind, known in (("copies", COPIES), ("asked", WAITS)):
+        places = [line.partition(": ")[2] for line in told[name][kind]]
+        assert {place.partition(":")[0] for place in places} == known.get(name, set()), places
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_best_weights_are_kept_on_the_host(name, told):
+    assert told[name]["best"] == ["cpu"]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -5,7 +5,9 @@ import os
 import pytest
 import torch
 
+from rank_core import machine
 from rank_core.machine import is_out_of_memory, make_deterministic
+from rank_core.training.optimizer import autocast_type
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,19 @@ def test_a_cpu_always_repeats_its_bits_and_a_gpu_where_it_is_asked_to(
     assert torch.are_deterministic_algorithms_enabled() is enabled
     if enabled:
         assert torch.is_deterministic_algorithms_warn_only_enabled() is warn_only
-    assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) is strict
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"  # read once, at the first product
     assert torch.utils.deterministic.fill_uninitialized_memory is False
     assert torch.backends.cudnn.allow_tf32 is False
+
+
+@pytest.mark.parametrize("driver", [torch.bfloat16, None])
+def test_the_drivers_cpu_decides_the_precision_of_all_nodes(driver, monkeypatch):
+    monkeypatch.setattr(machine, "_of_driver", [])
+    for instructions, own in (("amx_bf16", torch.bfloat16), ("avx2", None)):
+        machine._of_driver.clear()
+        monkeypatch.setenv("RANKSWEEP_FAST_PATHS", "")
+        monkeypatch.setattr(machine, "cpu_facts", lambda x=instructions: {"instructions": x})
+        assert autocast_type("auto", torch.device("cpu")) == own
+        machine.use_matrix_units(driver is not None)
+        assert autocast_type("auto", torch.device("cpu")) == driver
+        assert machine.versions().get("auto_precision") == (driver and "bf16")

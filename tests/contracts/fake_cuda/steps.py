@@ -8,9 +8,11 @@ launches, copies that block, and what went wrong. LIBRARY is fake_cuda.cpp, comp
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import TrialConfig
 from rank_core.training.optimizer import build_optimizer
+from rank_core.trial.fold_model import _Best, _validate
 from tests.contracts.small_backbones import make_backbone
 from tests.contracts.test_waits import asking
 
@@ -33,6 +36,8 @@ from tests.contracts.test_waits import asking
 torch.cuda.amp.common.amp_definitely_not_available = lambda: False
 torch.cuda.is_bf16_supported = lambda *_, **__: True
 torch.cuda.get_device_capability = lambda *_: (8, 0)
+# What there is to pin needs a driver; a mark stays on the tensor.
+torch.Tensor.pin_memory = lambda x, *_: setattr(x, "is_marked", True) or x
 DEVICE = torch.device("cuda", 0)
 SETTINGS = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}
 NO_KERNEL = {
@@ -47,20 +52,21 @@ class Launches(TorchDispatchMode):
     """Counts operations that a GPU would run as a kernel, flash attention among them, those whose
     result the host asks for, and copies to the device that the host waits for, by their lines."""
 
-    number = flash = asked = 0
+    number = flash = 0
+    best: Sequence[str] = ()  # devices of the best weights
 
     def __init__(self):
         super().__init__()
-        self.copies = Counter()
+        self.asked, self.copies = Counter(), Counter()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         # There are no values; any one lets the code continue.
         if name == "_local_scalar_dense" and args[0].device == DEVICE:
-            self.asked += 1
+            self.asked[f"{name}: {asking()}"] += 1
             return False if args[0].dtype == torch.bool else 1
         if name == "nonzero":
-            self.asked += 1
+            self.asked[f"{name}: {asking()}"] += 1
             return args[0].new_zeros((len(args[0]), args[0].dim()), dtype=torch.long)
         result = function(*args, **(kwargs or {}))
         tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]
@@ -73,14 +79,15 @@ class Launches(TorchDispatchMode):
 
 
 def _blocking(name, args, kwargs, result):
-    """True for a copy from the host to the device without `non_blocking`."""
+    """True for a copy from the host to the device without `non_blocking` or of pageable memory."""
     if name == "_to_copy":
         source, target, flag = args[0], result, kwargs.get("non_blocking")
     elif name == "copy_":
         target, source, flag = args[0], args[1], (*args[2:], kwargs.get("non_blocking"))[0]
     else:
         return False
-    return source.device.type == "cpu" and target.device == DEVICE and not flag
+    waits = not (flag and getattr(source, "is_marked", False))
+    return source.device.type == "cpu" and target.device == DEVICE and waits
 
 
 def step(name: str, backbone_folder: str, *, train: bool) -> Launches:
@@ -112,8 +119,18 @@ def step(name: str, backbone_folder: str, *, train: bool) -> Launches:
             if optimizer:
                 score_B.sum().backward()
                 optimizer.step()
+        launches.best = kept_on(model)
     assert score_B.device == DEVICE
     return launches
+
+
+def kept_on(model: torch.nn.Module) -> list[str]:
+    """The devices of the weights that a validation keeps as the best so far."""
+    config = SimpleNamespace(evaluation=SimpleNamespace(measures=("m",)))
+    told = {"share": lambda _: None, "whole": lambda *_: {}, "means": lambda *_: {"m": 1.0}}
+    best = _Best()
+    _validate(SimpleNamespace(config=config, kept={}, model=model, **told), best, step=1)
+    return sorted({weight.device.type for weight in best.weights.values()})
 
 
 def planted(name: str) -> None:
@@ -132,6 +149,8 @@ def both_steps(name: str, backbone_folder: str) -> dict[str, object]:
             told["training" if train else "scoring"] = launches.number
             told["flash"] = launches.flash
             told["copies"] = told.get("copies", {}) | dict(launches.copies)
+            told["best"] = launches.best
+            told["asked"] = told.get("asked", {}) | dict(launches.asked)
         except Exception as error:
             told["error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return told

@@ -1,5 +1,7 @@
 """Encoders over flat rows: the same states as over padded rows, and few operations."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -9,7 +11,14 @@ from rank_core.encoders import packed
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.flat_rows import rows_of_lengths
-from rank_core.encoders.packed import OWN_ATTENTION, flat_states, packs, weights_of, why_not
+from rank_core.encoders.packed import (
+    COMPILE_TOKENS,
+    OWN_ATTENTION,
+    flat_states,
+    packs,
+    weights_of,
+    why_not,
+)
 from rank_core.models.build import build_model
 from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.settings.config import TrialConfig
@@ -71,6 +80,26 @@ def test_every_kind_reads_flat_rows_or_gives_a_reason(kind, backbones):  # noqa:
     assert packs(encoder, None) == (kind in FLAT)
 
 
+def test_why_rows_are_padded_is_the_gpu_before_the_precision(backbone, monkeypatch, caplog):
+    encoder = load_encoder(backbone, 0.0)
+    of_gpu = {"parameters": lambda: iter([SimpleNamespace(device=torch.device("cuda"))])}
+    monkeypatch.setattr(packed, "_of_gpu", lambda _: "of capability 7.5")
+    assert not packs(SimpleNamespace(config=encoder.config, **of_gpu), None)
+    assert "7.5" in caplog.text and "16-bit" not in caplog.text
+
+
+def test_layers_are_compiled_where_tokens_are_worth_it(backbone, monkeypatch):
+    monkeypatch.setattr(packed, "_compiled_or_not", lambda *_: "compiled")
+    model, x_TH = (
+        ranker(backbone)[0],
+        SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32),
+    )
+    for tokens_read, finish in ((COMPILE_TOKENS - 1, packed._finish), (COMPILE_TOKENS, "compiled")):
+        model.compile_layers(tokens_read)
+        parts = x_TH, *finish_arguments(2)[2:]
+        assert packed._finish_of(*parts, compiles=model.encoder.compiles) == finish
+
+
 def ranker(backbone, dropout=0.0):
     """(model whose encoder reads flat rows, its chunks' reader, chunks of unequal length)."""
     settings = {"model.name": "maxp", "model.backbone": str(backbone.folder)}
@@ -98,6 +127,12 @@ def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch
     with torch.enable_grad():
         encode_chunks(model.train(), pairs, chunks, How(50, None, Work()))
     assert len(times) == 1 + 1 + 2  # a copy that gradients pass belongs to its batch
+
+
+def test_memory_is_pinned_for_models_on_a_gpu_alone(backbone, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda _: pytest.fail("opens a context"))
+    assert len(scored(*ranker(backbone))) == 4
 
 
 def finish_arguments(num_tokens, hidden=16):

@@ -52,6 +52,14 @@ def texts(trial):
     return split.queries, collection.documents, split.candidates
 
 
+def test_layers_are_compiled_after_so_many_tokens(folder, monkeypatch):
+    monkeypatch.setattr("rank_core.models.ranker.COMPILE_TOKENS", 10)
+    reranker = Reranker.load(folder)
+    for compiles in (False, True):
+        reranker.rank("w1 w2", ["w3 " * 20])
+        assert reranker._model.encoder.compiles is compiles
+
+
 def test_a_folder_reproduces_the_run_of_its_trial(trial, reranker, texts):
     expected = read_run(trial[1] / "test.run.gz")
     queries, documents, candidates = texts

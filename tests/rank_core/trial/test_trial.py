@@ -7,10 +7,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 
+from rank_core.chunking.inputs import load_inputs
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import Diverged
@@ -80,6 +83,19 @@ def test_a_trial_leaves_its_files_and_they_agree(done, small_trial):
     assert 0 < result.train_seconds < 60 and 0 < result.eval_seconds < 60
     steps = [point.step for news in progress for point in news.curve]
     assert steps == list(range(1, 7)) and progress[-1].num_steps == 6
+
+
+def test_a_trial_records_whether_its_layers_were_compiled(small_trial, tmp_path, monkeypatch):
+    monkeypatch.setattr(transformers.BertModel, "layers_read", "not compiled", raising=False)
+    assert finish(small_trial, tmp_path)[1].versions["layers"] == "not compiled"
+
+
+def test_the_tokens_of_a_trial_are_known_before_it(small_trial):
+    inputs = load_inputs(small_trial.collection, small_trial.model.backbone)
+    mean = np.minimum(inputs.tokens.lengths(), 80).mean()
+    # 2 steps of 4 groups of 8 documents, 8 queries of dev and 8 of test of 100 documents
+    config = small_trial.override({"training.negatives": 7, "training.num_epochs": 1})
+    assert fold_model.planned_tokens(config, inputs) == int((2 * 4 * 8 + 16 * 100) * mean)
 
 
 def test_the_table_follows_from_the_runs(done, collection_folder):
