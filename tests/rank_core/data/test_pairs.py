@@ -74,6 +74,7 @@ def test_scores_are_those_of_a_teacher(folder):
     assert run == {hashed("train", "a"): {hashed("train", "x"): 2, hashed("train", "y"): 0.5}}
 
 
+@pytest.mark.slow
 def test_training_reads_the_pairs(folder, backbone_folder, tmp_path):
     relevant = [{"id": "d3", "text": "-"}]
     for split in ("dev", "test"):
