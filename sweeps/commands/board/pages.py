@@ -272,22 +272,20 @@ def _system_page(entry: BoardEntry, contest: Contest, link: str) -> str:
         means = (number(float(mean)) for mean in values.mean(axis=1))
         of = str(len(ranks.intervals))
         rows.append([measure, _rank(ranks, entry.key), of, _mean(system, measure), *means])
-    links = [
-        [TableCell("all systems", link="../index.html")],
-        [TableCell(bundle.name, link=_link(up, bundle))],
-    ]
     cost = [] if math.isnan(system.seconds) else [("time per run", duration(system.seconds))]
     about = [("submitted by", bundle.by), ("commit", bundle.commit), ("SHA-256", bundle.sha256)]
     about.append(("judgments", bundle.judgments))
     return render(
         "page.html",
         title=system.label,
-        answer=" ".join(f"{name} = {value}" for name, value in system.swept) or system.row,
+        answer=", ".join(f"{name} = {value}" for name, value in system.swept) or system.row,
         notes=[f"{verdict}: {text}" for verdict, text in bundle.checks],
         facts=[contest.title, bundle.question],
         sections=[
-            Section(tables=[table(heading, rows)]),
-            Section("Bundle", tables=[table(("",), links)], values=[a for a in about if a[1]]),
+            Section(tables=[table(heading, rows)], link=("../index.html", "All systems")),
+            Section(
+                "Bundle", link=(_link(up, bundle), bundle.name), values=[a for a in about if a[1]]
+            ),
             Section("Command", code=bundle.command, values=[*cost, *bundle.versions]),
             Section("Settings", values=system.settings, is_folded=True),
         ],
