@@ -110,8 +110,9 @@ class FirstStageMix:
 
 def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     """The normalised scores of every query of `run`, for alpha x model + (1 - alpha) x first stage
-    (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Raises `BadInput` for a document that the
-    first stage lacks, and if all scores of the first stage are equal but needed."""
+    (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Raises
+    `BadInput` for a document that the first stage lacks, and if all scores of the first stage are
+    equal but needed."""
     if normalise not in NORMALISATIONS:
         raise unknown("normalisation", normalise, NORMALISATIONS)
     of_run = {
