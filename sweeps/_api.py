@@ -211,7 +211,8 @@ def compare(
 
     Args:
         baseline: system to compare with, or several; default: the first.
-        measures: names of ir_measures; default: nDCG@10 and RR@10, of values all shared ones.
+        measures: names of ir_measures; default: nDCG@10 and RR@10 for runs, all shared ones of
+            values.
         deterministic: systems without training, such as BM25.
         correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
         alpha: level of the tests; intervals have the level 1 - alpha.
