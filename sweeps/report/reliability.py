@@ -146,9 +146,8 @@ def _between_best(analysis: Analysis) -> BetweenBest | None:
         return None
     best, second = sorted(decided, key=lambda pair: -pair.mean_system)[:2]
     pair = best.system, second.system
-    test = scope_test_of(
-        analysis.matrices[best.measure], pair, paired_seeds=analysis.paired, deterministic=()
-    )
+    matrix = {**analysis.matrices, **analysis.means}[best.measure]
+    test = scope_test_of(matrix, pair, paired_seeds=analysis.paired, deterministic=())
     found = detectable_difference(
         test, alpha=sweep.alpha, power=POWER, family_size=best.family_size
     )

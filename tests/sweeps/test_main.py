@@ -27,6 +27,7 @@ NEEDED = {
     "report": TABLES,
     "bundle": TABLES,
     "verify": TABLES,
+    "board": TABLES,
     "design": TABLES,
     "derive": TABLES | TRAINING,
     "compare": TABLES,
