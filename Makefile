@@ -20,7 +20,7 @@ BY_FILE := -n auto --dist loadfile
 quick: $(VENV)/.installed-dev
 	$(PYTEST) $(SPREAD)
 
-# Every law, and one of each kind of failure.
+# Every law, a sweep on Ray, and a kill.
 test: quick
 	$(PYTEST) $(SPREAD) -m "slow and not (ray or cluster or chaos or long or gpu)"
 	$(PYTEST) $(BY_FILE) -m "ray and not (cluster or chaos or long or gpu)"
@@ -30,7 +30,8 @@ test: quick
 # begins after that time, and no test of the extras in the 8 minutes before it.
 test-all: test
 	$(PYTEST) $(BY_FILE) -rs -m "long and not (ray or cluster or chaos or gpu)"
-	$(PYTEST) -rs -m "long and (ray or cluster or chaos) and not gpu"
+	$(PYTEST) $(BY_FILE) -rs -m "long and ray and not (cluster or chaos or gpu)"
+	$(PYTEST) -rs -m "long and (cluster or chaos) and not gpu"
 	@if [ $$(date +%s) -gt $$(($${RANKSWEEP_LONG_UNTIL:-9999999999} - 480)) ]; then \
 		echo "no time left for the tests of Lucene and PyTerrier (make test-extras)"; \
 	else $(MAKE) test-extras; fi

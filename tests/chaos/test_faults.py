@@ -87,6 +87,7 @@ def test_a_killed_process_costs_one_attempt(run, tmp_path):
     assert "process died, runs again" in text
 
 
+@pytest.mark.long
 def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, machines):
     flag, first, node = str(tmp_path / "killed"), first_of_all, machines.nodes[0].node_id
     raylet = machines.nodes[0].all_processes["raylet"][0].process.pid

@@ -24,7 +24,10 @@ WORDS = (
     f"--smoke-test --num-seeds {2 + 2 * KILLS} training.max_steps=30 training.num_epochs=15 "
     "training.validate_every=10 --tracking-uri none"
 ).split()
-pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.timeout(600 + 300 * KILLS)]
+pytestmark = [
+    *(pytest.mark.ray, pytest.mark.chaos, pytest.mark.long),
+    pytest.mark.timeout(600 + 300 * KILLS),
+]
 
 
 def executable(pid: int) -> str:
@@ -46,7 +49,7 @@ def trial_processes() -> set[int]:
     return {pid for pid in pids if executable(pid).startswith("ray::ImplicitFunc")}
 
 
-@pytest.mark.parametrize("victim", ["raylet", pytest.param("gcs_server", marks=pytest.mark.long)])
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
 def test_a_sweep_survives_a_process_of_ray(
     start_sweep, run_local, processes_below, tmp_path, monkeypatch, victim
 ):

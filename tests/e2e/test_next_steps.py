@@ -78,6 +78,7 @@ def test_a_sweep_with_settings_and_flags_leads_to_a_design(
     assert "--num-seeds 3" in more and "chunking.window=40" in more and " design " in design
 
 
+@pytest.mark.long
 def test_a_file_of_a_sweep_leads_to_a_saved_model_from_any_folder(work, capsys, monkeypatch):
     words = ("run", "windows.toml", *SMALL, "--seeds", "7", "training.batch_size=8")
     first = run(shlex.join(("ranksweep", *words)), capsys)

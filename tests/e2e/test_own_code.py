@@ -45,6 +45,7 @@ def sweep(home, backbone_folder):
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_a_toml_sweep_of_an_own_model_and_collection_trains_through_ray(home, sweep, tmp_path):
     """It is started elsewhere: neither the working directory nor the path of the workers knows the
     modules beside the file."""

@@ -82,6 +82,7 @@ for news in run_trial(config, Path(sys.argv[2])):
 """
 
 
+@pytest.mark.long
 def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(ray_smoke, tmp_path):
     # Six trials on at most a few slots: the last one ran in a used process.
     folder, fresh = trial_folders(ray_smoke)[-1], tmp_path / "fresh"
@@ -94,6 +95,7 @@ def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(ray_smoke,
         assert read_run(folder / name) == read_run(fresh / name)
 
 
+@pytest.mark.long
 def test_asha_stops_trials_without_a_result_and_the_others_run_all_seeds(run_sweep, tmp_path):
     words = ("--smoke-test", "--search", "asha", "--asha-eta", "2", "--tracking-uri", "none")
     sweep = run_sweep(tmp_path / "results", *words)

@@ -93,6 +93,7 @@ def sweep(machine, backbone_folder, collection_folder):
     return SimpleNamespace(pid=first.pid, refused=refused, watched=watched, text=text)
 
 
+@pytest.mark.long
 def test_the_second_of_two_machines_is_refused_and_told_who_drives(sweep):
     assert sweep.refused.startswith("error: one command at a time may drive a sweep")
     assert sweep.refused.count("\n") == 1

@@ -143,7 +143,7 @@ print(json.dumps([told, float(norm), layer.weight.tolist()]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_fp16_overflow_of_one_worker_is_skipped_by_both(tmp_path):
     first, second = run_two(OVERFLOW, tmp_path)
     assert first == second

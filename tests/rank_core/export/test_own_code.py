@@ -44,7 +44,7 @@ def test_the_source_goes_along_and_another_one_is_refused(folder, monkeypatch):
         Reranker.load(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_where_the_class_is_absent_its_source_is_named_and_works_from_there(folder, tmp_path):
     expected = str(Reranker.load(folder).rank("amber", TEXTS))
     packages = tmp_path / "packages"

@@ -16,7 +16,7 @@ from sweeps.store.failures import LIMITS
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.conftest import follow
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 END = End(TrialStatus.DIVERGED, reason="this stands for any end")
 NO_GPU = Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=1)
