@@ -224,8 +224,11 @@ class Rivalry:
                     continue
                 if self.matrix.seeds[one] != self.matrix.seeds[other]:
                     raise BadInput(f"paired seeds need the same seeds in {one} and {other}")
-                parts = seed_variances(self.matrix.scores[other] - self.matrix.scores[one])
+                delta_SQ = self.matrix.scores[other] - self.matrix.scores[one]
+                parts = seed_variances(delta_SQ, scale=self.scale)
                 (V_s[0][i, j], V_e[0][i, j]), V_s[1][i, j], V_e[1][i, j] = parts, 0.0, 0.0
+                strata = self.matrix.run_strata.get(one, ())
+                runs[0][i, j] = 1 + strata_df(delta_SQ.mean(axis=1), strata)
                 runs[1][i, j] = 1e9
 
     def _correlation(self, i: int, others: NDArray[np.intp], error_J: Floats) -> Floats:

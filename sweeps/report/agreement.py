@@ -145,6 +145,7 @@ def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
     return _mean(
         np.mean([doc_id in qrels.get(query_id, {}) for doc_id in doc_ids[:depth]])
         for query_id, doc_ids in lists.items()
+        if doc_ids
     )
 
 

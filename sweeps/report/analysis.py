@@ -51,7 +51,7 @@ class Unjudged:
 
     depth: int
     judged: float  # share, a mean over queries and runs
-    judged_at_most: float  # the mean over queries of min(depth, judged documents) / depth
+    judged_at_most: float  # likewise, if its judged documents came first in every list
     judged_per_query: float
     grades_differ: bool  # of judged documents of a query; condensed lists are else alike
     of: Mapping[Comparison, Robustness]
@@ -118,9 +118,9 @@ def analyse(sweep: Sweep) -> Analysis:
     cells, eliminated = summarize(sweep), left_after(sweep)
     scored = [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
     matrices = _matrices(sweep, scored)
-    paired = _is_paired(sweep, matrices.values())
     slots = _slots(sweep, scored)
     means = _means(sweep, matrices)
+    paired = _is_paired(sweep, [*matrices.values(), *means.values()])
     by_measure = _compare_all(sweep, matrices, means, slots, paired=paired) if slots else {}
     by_slot = [
         [pair for compared in by_measure.values() for pair in compared[mark]]
@@ -296,7 +296,8 @@ def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
         fixed = [cell for cell in whole.deterministic if cell in matrix.cells]
         judged = [cell for cell in matrix.cells if cell in fixed or len(matrix.seeds[cell]) > 1]
         if len(judged) > 1:
-            paired = _is_paired(whole, [matrix])
+            columns = whole.means.get(measure, ())
+            paired = _is_paired(whole, [matrix, *map(matrices.__getitem__, columns)])
             sets[measure] = best_set(
                 matrix, alpha=whole.alpha, paired_seeds=paired, deterministic=fixed
             )

@@ -13,7 +13,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from rank_core.evaluate import condensed, highest_values, parse_measure, query_values
+from rank_core.evaluate import condensed, cutoff_of, highest_values, query_values
 from rank_core.records import Qrels, Run
 from rank_core.stats.compare import Comparison, compare_pairs, letter
 from rank_core.stats.matrix import ScoreMatrix
@@ -38,15 +38,15 @@ def with_unjudged(analysis: Analysis) -> Analysis:
     if matrix is None or given is None or not all(map(given.get, matrix.query_ids)):
         return analysis
     qrels = {query_id: given[query_id] for query_id in matrix.query_ids}
-    variants, shares = _variants(matrix, readers, qrels)
+    variants, shares, most = _variants(matrix, readers, qrels)
     if min(shares) == 1:
         return analysis
-    depth, counts = _depth(matrix.measure), np.array([len(own) for own in qrels.values()])
+    counts = [len(own) for own in qrels.values()]
     found = Unjudged(
-        depth=depth,
+        depth=_depth(matrix.measure),
         judged=float(np.mean(shares)),
-        judged_at_most=float(np.minimum(counts, depth).mean() / depth),
-        judged_per_query=float(counts.mean()),
+        judged_at_most=float(np.mean(most)),
+        judged_per_query=float(np.mean(counts)),
         grades_differ=any(len(set(own.values())) > 1 for own in qrels.values()),
         of=_robustness(analysis, variants),
     )
@@ -54,18 +54,18 @@ def with_unjudged(analysis: Analysis) -> Analysis:
 
 
 def _depth(measure: str) -> int:
-    return int(parse_measure(measure).params.get("cutoff", TOP))
+    return cutoff_of(measure) or TOP
 
 
 def _variants(
     matrix: ScoreMatrix, readers: Mapping[str, Sequence[ListReader]], qrels: Qrels
-) -> tuple[ScoreMatrix, list[float]]:
+) -> tuple[ScoreMatrix, list[float], list[float]]:
     """The systems whose runs are here, as measured, condensed, and at their highest values; and of
-    each run the share of judged documents. One run is in memory."""
-    cutoff = parse_measure(matrix.measure).params.get("cutoff", math.inf)
+    each run the share of judged documents, and the highest one possible. One run is in memory."""
+    cutoff, depth = cutoff_of(matrix.measure) or math.inf, _depth(matrix.measure)
     scores: dict[str, Floats] = {}
     seeds: dict[str, tuple[int, ...]] = {}
-    shares = []
+    shares, most = [], []
     for cell, own in readers.items():
         rows: dict[str, list[list[float]]] = {_CONDENSED: [], _HIGHEST: []}
         for read in own:
@@ -78,11 +78,13 @@ def _variants(
             rows[_CONDENSED].append([*values.values()])
             if cutoff <= _DEEPEST:
                 rows[_HIGHEST].append([*highest_values(qrels, run, matrix.measure).values()])
-            shares.append(judged_share(lists, qrels, _depth(matrix.measure)))
+            shares.append(judged_share(lists, qrels, depth))
+            ranked = [(len(qrels[q]), len(docs[:depth])) for q, docs in lists.items() if docs]
+            most.append(float(np.mean([min(count, n) / n for count, n in ranked])))
         tables = {kind: np.array(table) for kind, table in rows.items() if table}
         for kind, score_SQ in ({"": matrix.scores[cell]} | tables).items():
             scores[cell + kind], seeds[cell + kind] = score_SQ, matrix.seeds[cell]
-    return replace(matrix, cells=tuple(scores), seeds=seeds, scores=scores), shares
+    return replace(matrix, cells=tuple(scores), seeds=seeds, scores=scores), shares, most
 
 
 def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, Robustness]:

@@ -125,9 +125,10 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
         heading = ("pair", "", "diff", f"{level} interval", "p Tukey", "p both")
         drawn = terminal_lines(table(heading, rows, "llrrrr"))
         lines += ["", f"All pairs, {column}", *drawn]
+    sizes = dict.fromkeys(str(pair.comparison.family_size) for pair in pairs)
     words = (
         "p Tukey: randomised Tukey HSD over queries, seeds averaged, for all pairs of a column; "
-        f"p both: queries and seeds random, Holm over all {pairs[0].comparison.family_size} pairs."
+        f"p both: queries and seeds random, Holm over all {' pairs, of a mean '.join(sizes)} pairs."
     )
     return [*lines, "", *wrapped(words)]
 

@@ -144,6 +144,14 @@ def test_separate_runs_may_differ_in_number_and_two_of_them_never_decide() -> No
     assert np.isnan(of_mean["a"][0].p_both) and of_mean["a"][0].p_queries < 0.05
 
 
+def test_paired_separate_runs_leave_the_set_by_the_test_of_their_differences() -> None:
+    ones = [matrix(1, 20, S=3), matrix(2, 30, S=7)]
+    mean = over_collections(ones, measure="mean", separate_runs="ab")
+    test = scope_test_of(mean, ("b", "a"), paired_seeds=True, deterministic=())
+    found = best_set(mean, paired_seeds=True)
+    assert min(found.p.values()) == pytest.approx(test.p_both / 2)
+
+
 def test_a_system_must_be_on_every_collection() -> None:
     ones = [matrix(1, 20), matrix(2, 20, systems=3)]
     for order in (ones, ones[::-1]):

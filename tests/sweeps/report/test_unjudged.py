@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rank_core.data.trec import read_qrels, read_run, write_run
 from rank_core.evaluate import condensed
 from rank_core.records import Qrels
+from ranksweep import compare
 from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
@@ -77,7 +79,8 @@ def test_the_ceiling_of_judged_documents_by_hand(folder: Path) -> None:
     qrels = {query: dict([*own.items()][:1]) for query, own in judged(folder, 0).items()}
     found = compared(folder, folder / "trials", qrels).analysis
     assert found.unjudged is not None
-    assert (found.unjudged.judged_at_most, found.unjudged.judged_per_query) == (1 / 5, 1)
+    ceiling = found.unjudged.judged_at_most, found.unjudged.judged_per_query
+    assert ceiling == pytest.approx((1 / 5, 1))
     text = unjudged_sentence(found)
     assert "at 1.0 judged documents per query at most 20% can be" in text
     assert "no query has judged documents of two grades" in text
@@ -111,3 +114,22 @@ def test_without_runs_or_judgments_nothing_is_said(folder: Path) -> None:
     (folder / "qrels/test.qrels").unlink()
     analysis = analyse(load_sweep(folder))
     assert with_unjudged(analysis) is analysis
+
+
+def first_relevant(grades: dict[str, int], ranked: list[str]) -> float:
+    return float(grades.get(ranked[0], 0) > 0)
+
+
+def test_a_measure_of_the_user_is_tested_on_condensed_lists_alone(folder: Path) -> None:
+    found = compared(folder, folder / "trials", judged(folder, 3), f"{__name__}:first_relevant")
+    [own] = found.analysis.unjudged.of.values()
+    assert own.condensed_delta != found.analysis.primary[0].delta and math.isnan(own.bound_low)
+
+
+def test_lists_shorter_than_the_cutoff_are_judged_no_further() -> None:
+    qrels = {f"q{q}": {"a": 1, "b": 0} for q in range(3)}
+    ranked = [{"a": 3.0, "x": 2.0, "y": 1.0, "b": low} for low in (0.0, 2.5)]
+    runs = [{query: own for query in qrels} for own in ranked]
+    for last in (runs[1], runs[1] | {"q2": {}}):
+        found = compare({"A": runs[0], "B": last}, qrels, measures=["nDCG@5"])._analysis.unjudged
+        assert (found.judged, found.judged_at_most) == (0.5, 0.5)

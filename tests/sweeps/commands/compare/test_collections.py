@@ -12,7 +12,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison
 from ranksweep import compare, load
 from sweeps.commands.compare.command import main, query_sets_of, systems_of
-from sweeps.commands.compare.output import comparison_text, write_files
+from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.commands.compare.runs import compare_runs
 from sweeps.plan.command_line import run_command
 from sweeps.plan.terminal import shortened
@@ -126,6 +126,12 @@ def test_separate_runs_differ_in_their_seed_variance_alone(years: Path) -> None:
     assert separate.num_seeds_system == 3
 
 
+def test_pairs_of_collections_and_of_the_mean_are_families_of_their_own(years: Path) -> None:
+    found = of_years(years).analysis
+    text = " ".join(" ".join(pairs_text(found, all_pairs(found))).split())
+    assert text.endswith("Holm over all 6 pairs, of a mean 3 pairs.")
+
+
 def test_many_collections_are_shown_in_blocks(years: Path) -> None:
     names = tuple(f"collection-{number}" for number in range(9))
     text = comparison_text(of_years(years, names, folder=lambda name: f"y{19 + int(name[-1]) % 2}"))
@@ -174,6 +180,17 @@ def test_sweeps_on_several_collections_have_separate_runs(sweeps: list[str]) -> 
     assert mean.num_seeds_system == 2 and found.sweep.separate_runs == ("FirstP", "MaxP 64/64")
     named = {name: [f"{folder}:{name}" for folder in sweeps] for name in found.seeds}
     assert repr(compare(sweeps)) == repr(compare(named))
+
+
+def test_seeds_that_differ_on_a_collection_are_not_paired_in_the_mean(tmp_path: Path) -> None:
+    for name, lost in (("one", {(1, 5): "failed"}), ("two", {(0, 4): "failed"})):
+        write_sweep(
+            tmp_path / name, kinds=FIVE[:2], num_queries=20, collection={"name": name},
+            seeds=(1, 2, 3, 4, 5), fates=lost,
+        )  # fmt: skip
+    systems = systems_of([str(tmp_path / "one"), str(tmp_path / "two")])
+    paired, plain = (compare_runs(systems, paired_seeds=own).analysis for own in (True, False))
+    assert not paired.paired and paired.best_sets == plain.best_sets
 
 
 def test_trials_that_train_nothing_are_the_same_run_on_every_collection(sweeps: list[str]) -> None:
