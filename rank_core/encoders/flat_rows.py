@@ -33,10 +33,11 @@ Tensors = TypeVar("Tensors")
 
 def on(device: torch.device, parts: Tensors) -> Tensors:
     """A tensor of the host, or a named tuple with its tensors, also those of tuples in it, on a
-    device, copied without blocking."""
-    if device.type != "cuda":
+    device; copied to a GPU without blocking."""
+    if device.type == "cpu":
         return parts
-    return _each_tensor(lambda x: x.to(device, non_blocking=True), pinned(device, parts))
+    on_gpu = device.type == "cuda"
+    return _each_tensor(lambda x: x.to(device, non_blocking=on_gpu), pinned(device, parts))
 
 
 def pinned(device: torch.device, parts: Tensors) -> Tensors:

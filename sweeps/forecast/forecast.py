@@ -50,6 +50,7 @@ from rank_core.training.examples import (
 )
 from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, train
+from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell
@@ -296,6 +297,8 @@ def _speed(config: TrialConfig) -> Speed:
     before = time.perf_counter()
     make_deterministic(config.training.deterministic)
     model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
+    with suppress(BadInput):  # without a relevant document
+        model.compile_layers(fold_model.planned_tokens(config, inputs))  # as in the trial
     scorer = Scorer(config, inputs, model, autocast_type(config.training.precision, device))
     built = time.perf_counter() - before
     rng = generator(0, "probe")

@@ -10,7 +10,7 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encoders import packed
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder
-from rank_core.encoders.flat_rows import rows_of_lengths
+from rank_core.encoders.flat_rows import on, rows_of_lengths
 from rank_core.encoders.packed import (
     COMPILE_TOKENS,
     OWN_ATTENTION,
@@ -78,6 +78,13 @@ def test_every_kind_reads_flat_rows_or_gives_a_reason(kind, backbones):  # noqa:
     assert reason is None or kind in reason
     encoder.reads_flat_rows = True
     assert packs(encoder, None) == (kind in FLAT)
+
+
+def test_rows_go_to_devices_other_than_gpus():
+    rows = rows_of_lengths([2, 3], 3)
+    moved = on(torch.device("meta"), rows)
+    assert all(x.is_meta for x in moved if isinstance(x, torch.Tensor))
+    assert moved.lengths == (2, 3) and not rows.place_T.is_meta
 
 
 def test_why_rows_are_padded_is_the_gpu_before_the_precision(backbone, monkeypatch, caplog):

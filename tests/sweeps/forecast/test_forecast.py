@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from rank_core.chunking.inputs import load_inputs
+from rank_core.models.ranker import Ranker
+from rank_core.trial import fold_model
 from sweeps.forecast import forecast as module
 from sweeps.forecast.forecast import (
     SPREAD,
@@ -79,9 +82,15 @@ def test_only_how_much_is_read_may_differ_between_configurations_of_one_speed(sm
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_scoring_and_training_are_timed(small_trial, epochs):
-    settings = small_trial.override({"training.num_epochs": epochs}).settings()
-    [speed] = probe([settings], 1)
+def test_scoring_and_training_are_timed_with_layers_as_in_the_trial(
+    small_trial, epochs, monkeypatch
+):
+    read: list[int] = []
+    monkeypatch.setattr(Ranker, "compile_layers", lambda _, number: read.append(number))
+    config = small_trial.override({"training.num_epochs": epochs})
+    [speed] = probe([config.settings()], 1)
+    inputs = load_inputs(config.collection, config.model.backbone)
+    assert read == [fold_model.planned_tokens(config, inputs)]
     assert 1e-9 < speed.scoring < 1 and (0 < speed.training < 1) is bool(epochs)
     assert speed.start_seconds > 0 and speed.peak_bytes > 2**26
 
