@@ -3,7 +3,7 @@ files of queries and judgments. One record at a time is in memory."""
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,9 @@ PAIRS: Names = {
     "query": ("query", "anchor", "text"),
     "pos": ("pos", "positive_passages", "positive"),
     "neg": ("neg", "negative_passages", "negative"),
+    "query_id": QUERY["query_id"],
+    "doc_id": DOCUMENT["doc_id"],
+    "text": DOCUMENT["text"],
 }
 """The same of a query with relevant and other texts: FlagEmbedding, Tevatron and MLDR, triplets of
 sentence-transformers."""
@@ -119,13 +122,13 @@ def pairs_of(path: Path) -> Iterator[Pairs]:
     stem = path.name.partition(".")[0]
     for place, record in _records(path):
         [query] = _texts(place, record, ("query",), PAIRS, {})
-        name = _name(record, "query_id", QUERY, {})
-        query_id = record[name] if name else _hashed(stem, query)
+        if not query.strip():
+            raise BadInput(f"{place}: the query is empty")
+        query_id = _id(place, record, "query_id") or _hashed(stem, query)
         lists = [_passages(place, record, kind, stem) for kind in ("pos", "neg")]
         if not lists[0]:
             raise BadInput(f"{place}: a query must have a text in pos, found none")
-        require_identifier(place, "query_id", str(query_id))
-        yield Pairs(place, str(query_id), query, *lists)
+        yield Pairs(place, query_id, query, *lists)
 
 
 def _passages(place: str, record: Mapping[str, Any], kind: str, stem: str) -> list[Passage]:
@@ -134,22 +137,29 @@ def _passages(place: str, record: Mapping[str, Any], kind: str, stem: str) -> li
     texts = given if isinstance(given, list) else [given]
     scores = record.get(f"{kind}_scores") or [None] * len(texts)
     numbers = isinstance(scores, list) and all(
-        score is None or (isinstance(score, int | float) and math.isfinite(score))
+        score is None or (type(score) in (int, float) and abs(score) <= sys.float_info.max)
         for score in scores
     )
     if not numbers or len(scores) != len(texts):
-        raise BadInput(f"{place}: {kind}_scores must be {len(texts)} numbers, one for each text")
+        raise BadInput(f"{place}: {kind}_scores must be numbers, one for each text")
     passages = []
     for given_text, score in zip(texts, scores, strict=True):
         own = given_text if isinstance(given_text, dict) else {"text": given_text}
-        [text] = _texts(place, own, ("text",), DOCUMENT, {})
+        [text] = _texts(place, own, ("text",), PAIRS, {})
         if not text.strip():
             raise BadInput(f"{place}: a text in {kind} is empty")
-        key = _name(own, "doc_id", DOCUMENT, {})
-        doc_id = str(own[key]) if key else _hashed(stem, text)
-        require_identifier(place, "doc_id", doc_id)
+        doc_id = _id(place, own, "doc_id") or _hashed(stem, text)
         passages.append(Passage(doc_id, text, None if score is None else float(score)))
     return passages
+
+
+def _id(place: str, record: Mapping[str, Any], field: str) -> str | None:
+    """The id in a record of a file of pairs; None if it has none."""
+    if _name(record, field, PAIRS, {}) is None:
+        return None
+    [own] = _texts(place, record, (field,), PAIRS, {})
+    require_identifier(place, field, own)
+    return own
 
 
 def _hashed(stem: str, text: str) -> str:
@@ -205,9 +215,9 @@ def _texts(
     for field in required:
         name = _name(record, field, names, fields)
         if name is None:
+            hint = "" if names is PAIRS else f"; name others by --fields THEIRS={field}"
             raise BadInput(
-                f"{place}: a record must have {field}, found {shown(list(record))}; name others "
-                f"by --fields THEIRS={field}"
+                f"{place}: a record must have {field}, found {shown(list(record))}{hint}"
             )
         value = record[name]
         whole = (

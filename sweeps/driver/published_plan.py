@@ -107,7 +107,8 @@ def _pairs(config: TrialConfig, size: Size) -> tuple[int, int]:
 def _head(
     reference: Reference, base: TrialConfig, encoders: list[str], size: Size
 ) -> Iterator[str]:
-    queries = ", ".join(f"{name} {getattr(size, name):,}" for name in ("train", "dev", "test"))
+    numbers = {name: getattr(size, name) for name in ("train", "dev", "test")}
+    queries = ", ".join(f"{name} {number:,}" for name, number in numbers.items() if number)
     folds = f", over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     yield (
         f"collection  {base.collection}, not here yet; published: {size.documents:,} documents, "

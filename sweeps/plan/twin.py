@@ -16,13 +16,13 @@ SMALL = {
     "chunking.max_query_tokens": QUERY,
     "evaluation.folds": 0,
     "evaluation.depth": 10,
-    "evaluation.max_dev_queries": 20,
-    "evaluation.max_test_queries": 40,
+    "evaluation.max_dev_queries": 10,
+    "evaluation.max_test_queries": 20,
 }
 SHORT = {
     "training.num_epochs": 1,
     "training.epoch_steps": 0,
-    "training.max_steps": 12,
+    "training.max_steps": 8,
     "training.batch_size": 8,
     "training.validate_every": 0,
     "training.depth": 0,

@@ -189,6 +189,8 @@ def page_table(analysis: Analysis) -> Table:
     if all(row.cells[0].text.startswith(row.group) for row in rows):  # the labels say it
         rows = tuple(replace(row, group="") for row in rows)
     align = "l".ljust(len(shown.align), "r")
+    if analysis.published:  # its column is text, which wraps
+        align = f"{align[:-1]}l"
     return replace(shown, rows=rows, align=align, notes=tuple(reservations(analysis)))
 
 
