@@ -264,9 +264,10 @@ def _check_code(name: str, code: str, folder: Path) -> None:
 def require_model(folder: Path) -> None:
     """Raises `BadInput` for a folder without an exported model."""
     if not (folder / FILE).is_file():
+        serving = "; a published reranker becomes one by `ranksweep run serving` and `export`"
         raise BadInput(
             f"an exported model is a folder with {FILE}, as `ranksweep export` writes it; "
-            f"{folder} has none"
+            f"{folder} has none{serving * (folder / 'config.json').is_file()}"
         )
 
 

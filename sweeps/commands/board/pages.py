@@ -156,9 +156,14 @@ def _answer(board: Sequence[Contest]) -> str:
     """The collections in which one system is better than all others on the primary measure."""
     if not board:
         return "No bundle could be verified."
-    ahead = [own.title for own in board if [*map(len, own.primary.groups[:1])] == [1]]
+    ahead = [
+        own.title
+        for own in board
+        if len(own.primary.intervals) > 1 and len(own.primary.groups[0]) == 1
+    ]
     if not ahead:
-        return f"No system is better than all others in any of {numbered(len(board), 'table')}."
+        where = f" in any of {len(board)} tables" * (len(board) > 1)
+        return f"No system is better than all others{where}."
     where = names_text(ahead)
     return f"One system is better than all others in {len(ahead)} of {len(board)} tables: {where}."
 
@@ -169,6 +174,8 @@ def _leaders(contest: Contest) -> str:
     if not ranks.groups:
         return f"{contest.title}: no system has {LEAST_SEEDS} training runs."
     names = [entry.system.label for entry in contest.named(ranks.groups[0])]
+    if len(ranks.intervals) == 1:
+        return f"{contest.title}: only {names[0]} has a rank, which no system contests."
     words = "is better than all others" if len(names) == 1 else "share the first group"
     of = numbered(len(ranks.intervals), "system")
     return f"{contest.title}: of {of} {names_text(names)} {words} on {ranks.measure}."
