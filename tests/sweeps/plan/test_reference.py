@@ -143,9 +143,8 @@ def test_an_unknown_reference_is_refused(name, capsys):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["bright-long", "parade"])
+@pytest.mark.parametrize("name", REFERENCES)
 def test_a_twin_runs_to_its_table(name, tmp_path, capsys):
-    """One without training, one with it and published values; all five would take too long."""
     storage = tmp_path / "s"
     words = ["--engine", "local", "--storage", str(storage)]
     assert main(["run", f"reference/{name}/twin", *words]) == 0
