@@ -76,7 +76,8 @@ class Contest:
         """{measure: all systems in one matrix, and their ranks}."""
         joined = {}
         for measure in self.measures:
-            entries = without_copies(e for e in self.entries if measure in e.system.scores)
+            having = [entry for entry in self.entries if measure in entry.system.scores]
+            entries = without_copies(having, measure)
             matrix = ScoreMatrix(
                 measure,
                 tuple(entry.key for entry in entries),
@@ -99,13 +100,12 @@ class Contest:
         return [by_key[key] for key in keys]
 
 
-def without_copies(entries: Iterable[BoardEntry]) -> list[BoardEntry]:
-    """The systems with a first stage that several bundles share once."""
+def without_copies(entries: Iterable[BoardEntry], measure: str) -> list[BoardEntry]:
+    """The systems, with a first stage that several bundles share on the measure once."""
     kept: dict[object, BoardEntry] = {}
     for entry in entries:
-        values = {m: own.tobytes() for m, own in entry.system.scores.items()}
         shared = entry.system.row == FIRST_STAGE
-        kept.setdefault(repr(sorted(values.items())) if shared else entry.key, entry)
+        kept.setdefault(entry.system.scores[measure].tobytes() if shared else entry.key, entry)
     return list(kept.values())
 
 

@@ -136,6 +136,14 @@ def test_bundles_of_the_same_judgments_share_one_test(bundles):
     assert ranks == rank_intervals(matrix, deterministic=[c for c in fixed if c in matrix.cells])
 
 
+def test_a_first_stage_stands_once_where_bundles_have_other_measures(bundles):
+    [joined] = [contest for contest in contests(bundles) if len(contest.bundles) == 2]
+    first, second = joined.bundles
+    fewer = [replace(s, scores={"nDCG@10": s.scores["nDCG@10"]}) for s in second.systems]
+    contest = replace(joined, bundles=(first, replace(second, systems=fewer)))
+    assert len(contest.by_measure["nDCG@10"][0].cells) == 7
+
+
 def test_the_page_shows_groups_costs_and_what_failed(site):
     index = Page(site / "index.html")
     for text in ("Group 1", "Group 2", "1–4", "bob/b #1.zip", "Bob ", "aaaaaaaaaa, with changes",
