@@ -47,7 +47,7 @@ def check(tmp_path):
     assert not (tmp_path / ".pytest_cache").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_passes_every_law(check):
     code, text, _ = check("docs_model:SmoothMaxP")
     assert len(re.findall(r"^ok ", text, re.M)) == LAWS > 8

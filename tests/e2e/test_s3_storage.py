@@ -26,7 +26,7 @@ from tests.s3_server import s3_bucket
 pytest.importorskip("s3fs", minversion="2026.1")
 pytest.importorskip("moto")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECONDS, TRIALS = 300, 6
 STORAGE = "s3://bucket/rank"
@@ -93,7 +93,6 @@ def sweep(machine, backbone_folder, collection_folder):
     return SimpleNamespace(pid=first.pid, refused=refused, watched=watched, text=text)
 
 
-@pytest.mark.long
 def test_the_second_of_two_machines_is_refused_and_told_who_drives(sweep):
     assert sweep.refused.startswith("error: one command at a time may drive a sweep")
     assert sweep.refused.count("\n") == 1

@@ -225,8 +225,8 @@ print(json.dumps([names, told(whole), told(resumed)]))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("patience", [pytest.param(0, marks=pytest.mark.long), 1])
+@pytest.mark.long
+@pytest.mark.parametrize("patience", [0, 1])
 def test_two_workers_resume_from_the_checkpoint_of_one(small_trial, tmp_path, patience):
     config = small_trial.override(
         {

@@ -78,7 +78,7 @@ def test_the_list_of_commands_and_almost_every_help_load_nothing():
     assert {command: libraries for command, libraries in told.items() if libraries} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", NEEDED)
 def test_another_help_loads_only_what_the_command_needs(name):
     [libraries] = loaded(*help_of([name])).values()

@@ -29,7 +29,7 @@ print(json.dumps([losses[False], losses[True], failures]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_rank_may_use_smaller_batches_without_a_deadlock(small_trial, tmp_path):
     config = small_trial.override(
         {

@@ -156,7 +156,7 @@ def test_training_ends_when_dev_has_not_improved_for_so_many_validations(
     assert (tmp_path / "test.run.gz").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_trial_gives_the_same_numbers_in_every_process(small_trial, tmp_path):
     folders = [tmp_path / name for name in ("first", "other", "again", "fresh")]
     other = small_trial.override({"model.name": "parade-attn", "seed": 3, "chunking.stride": 30})

@@ -172,6 +172,7 @@ def job(exported, collection_folder, tmp_path):
     return [*map(str, words), "--shard-queries", "3"], run, out
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full_is_a_sentence(finished, tmp_path):
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))

@@ -43,6 +43,7 @@ def client(storage):
     return connect(f"sqlite:///{storage / 'mlflow.db'}")
 
 
+@pytest.mark.long
 def test_a_model_is_registered_and_the_confirmed_one_is_champion(
     storage, client, tmp_path, capsys, monkeypatch
 ):
