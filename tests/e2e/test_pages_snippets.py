@@ -29,17 +29,25 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDER = "results/window_stride/python-docs"
 
+MEDQUAD = "a collection that is not ours to ship"
 LEFT_OUT = {
     **NOT_OURS,
     "from sentence_transformers import": "an extra that tests do not have",
     "make": "installs",
     "mlflow": "a server",
     "pip": "installs",
+    "python -m tests.gpu.ladder": "tests/rank_core/test_few_libraries.py runs it",
     "ranksweep check my_pkg": "a package of the reader",
     "ranksweep compare BM25=ir:": "downloads",
+    "ranksweep compare results/aggregation": "two sweeps of the reader",
+    "ranksweep doctor --collection medquad": MEDQUAD,
     "ranksweep doctor --collection msmarco-doc": "downloads",
     "ranksweep doctor --gpu": "a GPU",
+    "ranksweep export results/window_stride/medquad": MEDQUAD,
+    "ranksweep report results/window_stride/medquad": MEDQUAD,
     "ranksweep run docs/examples/models_windows.toml --collection msmarco-doc": "downloads",
+    "ranksweep run reference": "data with a licence; tests/sweeps/plan/test_reference.py has twins",
+    "ranksweep run window_stride --collection medquad": MEDQUAD,
     "ranksweep run window_stride --collection ir:": "downloads",
     "ranksweep run serving --collection mine --backbone BAAI/": "downloads",
     "ranksweep run window_stride --collection mine --backbone BAAI/": "downloads",
@@ -84,16 +92,18 @@ def write_inputs(collection: Collection) -> None:
     shutil.copytree(ROOT / "docs" / "examples", "docs/examples")
     for file in Path("docs/examples").glob("own_*"):
         shutil.copy(file, ".")
-    Path("runs").mkdir()
     for cell in ("firstp", "maxp"):
         for seed in (1, 2, 3):
             [run] = Path("results/trials").glob(f"{cell}-*-seed{seed}/test.run.gz")
-            for name in (f"runs/{cell}.{seed}.run", f"{cell}{seed}.run"):
-                Path(name).write_bytes(gzip.decompress(run.read_bytes()))
+            for folder in ("runs", "runs/robust", "runs/dl"):
+                Path(folder).mkdir(exist_ok=True)
+                Path(folder, f"{cell}.{seed}.run").write_bytes(gzip.decompress(run.read_bytes()))
+            shutil.copy(f"runs/{cell}.{seed}.run", f"{cell}{seed}.run")
     first_stage = gzip.decompress(Path(FOLDER, "first_stage", "test.run.gz").read_bytes())
-    for name in ("first.run", "bm25.run"):
+    for name in ("first.run", "bm25.run", "runs/bm25.run"):
         Path(name).write_bytes(first_stage)
-    shutil.copy(Path(FOLDER, "qrels", "test.qrels"), "test.qrels")
+    for name in ("test", "robust", "dl"):
+        shutil.copy(Path(FOLDER, "qrels", "test.qrels"), f"{name}.qrels")
     splits = collection.splits
     judged = {q: grades for split in splits.values() for q, grades in split.qrels.items()}
     asked = {q: text for split in splits.values() for q, text in split.queries.items()}
