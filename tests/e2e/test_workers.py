@@ -13,6 +13,7 @@ from tests.e2e.conftest import trials_of
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.long,
+    pytest.mark.timeout(1800),  # with the sweeps that all tests share
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores"),
 ]
 
