@@ -44,7 +44,7 @@ def rank_intervals(
     if not 0 < alpha < 0.5:
         raise BadInput(f"0 < alpha < .5 must hold, got alpha={alpha}")
     by_mean = sorted(matrix.cells, key=lambda cell: (-matrix.scores[cell].mean(), cell))
-    enough = {c for c in by_mean if c in deterministic or len(matrix.scores[c]) >= LEAST_SEEDS}
+    enough = {c for c in by_mean if c in deterministic or matrix.fewest_runs(c) >= LEAST_SEEDS}
     ranked = [cell for cell in by_mean if cell in enough]
     K = len(ranked)
     better_KK = np.zeros((K, K), dtype=bool)  # [i, j]: j is better than i

@@ -10,8 +10,10 @@ freedom.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import ByLetter, Comparison, Slot, compare_with
 from rank_core.stats.matrix import SEPARATOR, ScoreMatrix
 from rank_core.stats.scopes import Floats, Strata
+
+_COUNTS = ("wins", "ties", "losses")
 
 
 def over_collections(
@@ -131,12 +135,13 @@ def compare_collections(
     own = [compare_with(one, **options, num_families=len(matrices)) for one in matrices]
     of_mean = compare_with(mean, **options)
 
-    def counted(pair: Comparison, letter: str) -> Comparison:
-        same = [
-            c for by_letter in own for c in by_letter[letter]
-            if (c.system, c.baseline) == (pair.system, pair.baseline)
-        ]  # fmt: skip
-        names = ("wins", "ties", "losses")
-        return replace(pair, **{name: sum(getattr(c, name) for c in same) for name in names})
+    counts: Counter[tuple[str, str, str, str]] = Counter()
+    for letter, pairs in chain.from_iterable(by_letter.items() for by_letter in own):
+        for c, name in product(pairs, _COUNTS):
+            counts[letter, c.system, c.baseline, name] += getattr(c, name)
+
+    def counted(c: Comparison, letter: str) -> Comparison:
+        summed: Any = {name: counts[letter, c.system, c.baseline, name] for name in _COUNTS}
+        return replace(c, **summed)
 
     return own, {letter: [counted(c, letter) for c in pairs] for letter, pairs in of_mean.items()}

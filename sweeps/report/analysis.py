@@ -115,8 +115,8 @@ class Analysis:
 def analyse(sweep: Sweep) -> Analysis:
     """The comparisons of all that finished and was not eliminated; none without a finished
     baseline."""
-    cells, eliminated = summarize(sweep), left_after(sweep)
-    scored = [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
+    cells = summarize(sweep)
+    scored = _scored(sweep, cells)
     matrices = _matrices(sweep, scored)
     slots = _slots(sweep, scored)
     means = _means(sweep, matrices)
@@ -161,6 +161,12 @@ def analyse(sweep: Sweep) -> Analysis:
         first_stage=first_stage,
         first_stage_comparisons=[pair for _, against in with_rows.values() for pair in against],
     )
+
+
+def _scored(sweep: Sweep, cells: Iterable[CellSummary]) -> list[str]:
+    """The cells that have scores and were not eliminated."""
+    eliminated = left_after(sweep)
+    return [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
 
 
 def _compare_all(
@@ -265,8 +271,7 @@ def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]
 def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
     """The sweep with the scores of its first stage and derived rows, and the matrices of every row
     that has scores and was not eliminated."""
-    eliminated = left_after(sweep)
-    scored = [s.cell.cell for s in summarize(sweep) if s.num_used and s.cell.cell not in eliminated]
+    scored = _scored(sweep, summarize(sweep))
     whole, added = _with_derived(sweep, scored)
     return whole, _matrices(whole, [*scored, *added])
 

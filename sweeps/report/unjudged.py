@@ -100,7 +100,8 @@ def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, R
         return pair.system + _HIGHEST * (not better), pair.baseline + _HIGHEST * better
 
     on_lists = retested(analysis, variants, on_condensed)
-    worst = retested(analysis, variants, in_worst_case) if _HIGHEST in "".join(mean) else {}
+    bounded = any(name.endswith(_HIGHEST) for name in mean)
+    worst = retested(analysis, variants, in_worst_case) if bounded else {}
     return {
         pair: Robustness(
             letter=letter(pair, place, alpha),

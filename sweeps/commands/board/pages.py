@@ -54,7 +54,7 @@ class BoardEntry:
 
 
 @dataclass(frozen=True)
-class Contest:
+class JointTable:
     """The submissions with the same judgments: the runs of all, on queries that they share."""
 
     title: str
@@ -109,7 +109,7 @@ def without_copies(entries: Iterable[BoardEntry], measure: str) -> list[BoardEnt
     return list(kept.values())
 
 
-def contests(bundles: Iterable[Submission]) -> list[Contest]:
+def joint_tables(bundles: Iterable[Submission]) -> list[JointTable]:
     """The verified submissions by their judgments; a title that occurs twice has their hash."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[Submission]] = {}
     for bundle in bundles:
@@ -120,28 +120,28 @@ def contests(bundles: Iterable[Submission]) -> list[Contest]:
     twice = Counter(titles)
     return sorted(
         (
-            Contest(f"{title}, judgments {key[0][:8]}" if twice[title] > 1 else title, own)
+            JointTable(f"{title}, judgments {key[0][:8]}" if twice[title] > 1 else title, own)
             for title, (key, own) in zip(titles, groups.items(), strict=True)
         ),
-        key=lambda contest: contest.title,
+        key=lambda joint: joint.title,
     )
 
 
 def site(bundles: Sequence[Submission], link: str) -> dict[str, bytes]:
     """{file: content} of a board. `link` leads to the folder of the bundles, from the pages'."""
-    board = contests(bundles)
+    board = joint_tables(bundles)
     pages = {"index.html": _index(bundles, board, link)}
-    for contest in board:
-        for entry in contest.entries:
+    for joint in board:
+        for entry in joint.entries:
             if entry.page:
-                pages[entry.page] = _system_page(entry, contest, link)
+                pages[entry.page] = _system_page(entry, joint, link)
     return {name: text.encode() for name, text in pages.items()}
 
 
-def _index(bundles: Sequence[Submission], board: Sequence[Contest], link: str) -> str:
+def _index(bundles: Sequence[Submission], board: Sequence[JointTable], link: str) -> str:
     states = Counter(bundle.state for bundle in bundles)
     facts = [f"{count} {state}" for state, count in states.items()]
-    sections = [part for contest in board for part in _sections(contest, board, link)]
+    sections = [part for joint in board for part in _sections(joint, board, link)]
     return render(
         "board.html",
         title="Which systems cannot be told apart?",
@@ -152,7 +152,7 @@ def _index(bundles: Sequence[Submission], board: Sequence[Contest], link: str) -
     )
 
 
-def _answer(board: Sequence[Contest]) -> str:
+def _answer(board: Sequence[JointTable]) -> str:
     """The collections in which one system is better than all others on the primary measure."""
     if not board:
         return "No bundle could be verified."
@@ -168,41 +168,42 @@ def _answer(board: Sequence[Contest]) -> str:
     return f"One system is better than all others in {len(ahead)} of {len(board)} tables: {where}."
 
 
-def _leaders(contest: Contest) -> str:
+def _leaders(joint: JointTable) -> str:
     """The first group of the primary measure, in a sentence."""
-    ranks = contest.primary
+    ranks = joint.primary
     if not ranks.groups:
-        return f"{contest.title}: no system has {LEAST_SEEDS} training runs."
-    names = [entry.system.label for entry in contest.named(ranks.groups[0])]
+        return f"{joint.title}: no system has {LEAST_SEEDS} training runs."
+    names = [entry.system.label for entry in joint.named(ranks.groups[0])]
     if len(ranks.intervals) == 1:
-        return f"{contest.title}: only {names[0]} has a rank, which no system contests."
+        few = f"no other system has {LEAST_SEEDS} training runs"
+        return f"{joint.title}: only {names[0]} has a rank; {few}."
     words = "is better than all others" if len(names) == 1 else "share the first group"
     of = numbered(len(ranks.intervals), "system")
-    return f"{contest.title}: of {of} {names_text(names)} {words} on {ranks.measure}."
+    return f"{joint.title}: of {of} {names_text(names)} {words} on {ranks.measure}."
 
 
-def _sections(contest: Contest, board: Sequence[Contest], link: str) -> list[Section]:
+def _sections(joint: JointTable, board: Sequence[JointTable], link: str) -> list[Section]:
     """A table for every measure; those behind the first are folded."""
-    bundle = contest.bundles[0]
+    bundle = joint.bundles[0]
     note = (
-        f"{len(bundle.queries)} queries, {numbered(len(contest.bundles), 'bundle')}; "
+        f"{len(bundle.queries)} queries, {numbered(len(joint.bundles), 'bundle')}; "
         f"judgments {bundle.judgments[:12]} (SHA-256)."
     )
-    if any(own.bundles[0].collection == bundle.collection for own in board if own is not contest):
+    if any(own.bundles[0].collection == bundle.collection for own in board if own is not joint):
         note += (
             " Another table has a collection of this name and other judgments or queries: values "
             "of the two cannot be compared."
         )
     parts = []
-    for at, measure in enumerate(contest.measures):
-        shown = replace(_ranking(contest, measure, link), caption="" if at else note)
-        parts.append(Section(f"{contest.title}: {measure}", tables=[shown], is_folded=at > 0))
+    for at, measure in enumerate(joint.measures):
+        shown = replace(_ranking(joint, measure, link), caption="" if at else note)
+        parts.append(Section(f"{joint.title}: {measure}", tables=[shown], is_folded=at > 0))
     return parts
 
 
-def _ranking(contest: Contest, measure: str, link: str) -> Table:
+def _ranking(joint: JointTable, measure: str, link: str) -> Table:
     """The systems in their groups, by their means."""
-    _, ranks = contest.by_measure[measure]
+    _, ranks = joint.by_measure[measure]
     heading = ("system", "rank", "", measure, "runs", "time per run", "bundle")
     groups = {f"Group {n}": group for n, group in enumerate(ranks.groups, start=1)}
     if ranks.unranked:
@@ -210,7 +211,7 @@ def _ranking(contest: Contest, measure: str, link: str) -> Table:
     rows = [
         _row(entry, measure, ranks, group, link)
         for group, keys in groups.items()
-        for entry in contest.named(keys)
+        for entry in joint.named(keys)
     ]
     return table(heading, rows, "lrcrrrl")
 
@@ -269,13 +270,13 @@ def _bundles(bundles: Sequence[Submission], link: str) -> Table:
     return table(heading, map(row, bundles), "lllll", caption=words)
 
 
-def _system_page(entry: BoardEntry, contest: Contest, link: str) -> str:
+def _system_page(entry: BoardEntry, joint: JointTable, link: str) -> str:
     bundle, system = entry.bundle, entry.system
     up = link if "://" in link else f"../{link}"
     heading = ("measure", "rank", "of", "mean", *(f"seed {seed}" for seed in system.seeds))
     rows: list[list[str | TableCell]] = []
     for measure, values in system.scores.items():
-        _, ranks = contest.by_measure[measure]
+        _, ranks = joint.by_measure[measure]
         means = (number(float(mean)) for mean in values.mean(axis=1))
         of = str(len(ranks.intervals))
         rows.append([measure, _rank(ranks, entry.key), of, _mean(system, measure), *means])
@@ -287,7 +288,7 @@ def _system_page(entry: BoardEntry, contest: Contest, link: str) -> str:
         title=system.label,
         answer=", ".join(f"{name} = {value}" for name, value in system.swept) or system.row,
         notes=[f"{verdict}: {text}" for verdict, text in bundle.checks],
-        facts=[contest.title, bundle.question],
+        facts=[joint.title, bundle.question],
         sections=[
             Section(tables=[table(heading, rows)], link=("../index.html", "All systems")),
             Section(

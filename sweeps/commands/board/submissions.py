@@ -30,16 +30,15 @@ Facts = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class BoardSystem:
-    """A row of a bundle's report, for a board. `settings` are empty for a row that is no cell."""
+    """A row of a bundle's report, for a board. `seconds` of training and evaluation are the mean of
+    its runs. For a row that is no cell they are NaN, and `settings` are empty."""
 
     row: str
     label: str
     deterministic: bool
     seeds: tuple[int, ...]
     scores: Mapping[str, Scores]  # {measure: (S, Q)}
-    seconds: (
-        float  # of training and evaluation, the mean of its runs; NaN for a row that is no cell
-    )
+    seconds: float
     swept: Facts = ()
     settings: Facts = ()
 

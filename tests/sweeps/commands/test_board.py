@@ -14,7 +14,7 @@ from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.stats.ranks import rank_intervals
 from sweeps.__main__ import main
 from sweeps.commands.board import command
-from sweeps.commands.board.pages import contests
+from sweeps.commands.board.pages import joint_tables
 from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
 from sweeps.commands.bundle import SUMS, unpack, write_zip
 from sweeps.store.sweep_file import find_sweep, read_sweep_file
@@ -119,7 +119,7 @@ def test_every_bundle_has_its_state_and_only_verified_ones_have_systems(bundles)
 
 def test_bundles_of_the_same_judgments_share_one_test(bundles):
     """Both have the same queries and first stage; the third has judgments of its own."""
-    other, joined = contests(bundles)
+    other, joined = joint_tables(bundles)
     assert {len(own.bundles) for own in (other, joined)} == {1, 2}
     joined, other = sorted((other, joined), key=lambda own: -len(own.bundles))
     assert joined.title != other.title and joined.title.startswith("woods, test, judgments ")
@@ -137,11 +137,11 @@ def test_bundles_of_the_same_judgments_share_one_test(bundles):
 
 
 def test_a_first_stage_stands_once_where_bundles_have_other_measures(bundles):
-    [joined] = [contest for contest in contests(bundles) if len(contest.bundles) == 2]
+    [joined] = [joint for joint in joint_tables(bundles) if len(joint.bundles) == 2]
     first, second = joined.bundles
     fewer = [replace(s, scores={"nDCG@10": s.scores["nDCG@10"]}) for s in second.systems]
-    contest = replace(joined, bundles=(first, replace(second, systems=fewer)))
-    assert len(contest.by_measure["nDCG@10"][0].cells) == 7
+    joint = replace(joined, bundles=(first, replace(second, systems=fewer)))
+    assert len(joint.by_measure["nDCG@10"][0].cells) == 7
 
 
 def test_the_page_shows_groups_costs_and_what_failed(site):
