@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EIO, ENOSPC
+from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -75,12 +76,13 @@ def end_at_interrupts() -> None:
 
 def heed_interrupts() -> None:
     """Let Ctrl-C, SIGTERM (`kill`, `docker stop`, Kubernetes) and SIGHUP (a closed terminal) raise
-    `KeyboardInterrupt`."""
+    `KeyboardInterrupt`, and again where Python ignores what is raised (in a `__del__`)."""
     if threading.current_thread() is threading.main_thread():
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) in (_end, default):
                 hangs_up = number == signal.SIGHUP
                 signal.signal(number, _hang_up if hangs_up else signal.default_int_handler)
+                sys.unraisablehook = partial(_unraisable, number)
 
 
 def _hang_up(signum: int, frame: FrameType | None) -> None:
@@ -91,6 +93,15 @@ def _hang_up(signum: int, frame: FrameType | None) -> None:
             if not os.isatty(handle) and stat.S_ISCHR(os.fstat(handle).st_mode):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), handle)
     raise KeyboardInterrupt
+
+
+def _unraisable(number: int, ignored: "sys.UnraisableHookArgs") -> None:
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        again = threading.Timer(0.01, os.kill, (os.getpid(), number))  # after this hook's end
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _end(signum: int, frame: FrameType | None) -> None:

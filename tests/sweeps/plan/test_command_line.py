@@ -85,6 +85,28 @@ def test_an_import_by_others_leaves_their_interrupts_alone():
     assert done.stdout == "default_int_handler\n"
 
 
+def test_an_interrupt_within_a_finalizer_is_not_lost():
+    """Python ignores what a `__del__` raises."""
+    code = """
+import signal, sys, time
+from sweeps.plan.command_line import heed_interrupts, run_command
+
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+def command():
+    heed_interrupts()
+    Finalized()
+    time.sleep(60)
+    return 0
+
+sys.exit(run_command(command))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_left_behind(tmp_path):
     check_writable("--out", tmp_path / "new" / "newer")
     assert list(tmp_path.iterdir()) == []
