@@ -174,8 +174,7 @@ class Records:
         self.storage.write(self.path(file), data)
 
     def states(self, names: Iterable[str]) -> dict[str, State]:
-        """{name: state} of trials, by a listing and the small files that are new since the last
-        one."""
+        """{name: state} of trials, by a listing and the small files that are new since the last."""
         listed = self.listed(list(names))
         self._bring(listed)
         return {name: self._state(name, files) for name, files in listed.items()}
@@ -253,14 +252,11 @@ class Records:
         return len(state.attempts) + 1
 
     def drop_damaged(self, name: str) -> State:
-        """Removes what a trial has published, `result.json` first, if it is damaged; returns its
-        state after it."""
-        state = self.state(name)
-        if not self.damage(state, thorough=True):
-            return state
-        state = self.state(name)  # another command may just have published it
-        if not self.damage(state, thorough=True):
-            return state
+        """Removes a damaged trial's files, `result.json` first; returns its state after it."""
+        for _ in range(2):  # another command may just have published it
+            state = self.state(name)
+            if not self.damage(state, thorough=True):
+                return state
         with suppress(DamagedTrial):  # without `result.json` no other file is known
             for file in self.result(name).files.keys() - state.files.keys():
                 self.storage.remove_folder(f"{TRIALS}/{name}/{file}")  # in the place of a file
@@ -347,8 +343,7 @@ class Records:
         for name, files in listed.items():
             for file, entry in files.items():
                 path = f"{TRIALS}/{name}/{file}"
-                known = self._read.get(path)
-                if _is_small(file, files) and not (known and known[0] == entry):
+                if _is_small(file, files) and self._read.get(path, ("",))[0] != entry:
                     wanted[path] = entry
                     if file == RESULT:
                         self._results.pop(name, None)
