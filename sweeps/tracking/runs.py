@@ -1,30 +1,30 @@
 """The runs of a sweep in MLflow: one per trial, found by a tag, brought up to date."""
 
-import getpass
 import io
 import json
 import logging
-import math
 import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.plan.secrets import redact_text
+from sweeps.store.driver import user_name
 from sweeps.store.records import DamagedTrial, Records, State
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment, every_page
-from sweeps.tracking.names import run_name
 from sweeps.tracking.trial_run import (
     EVIDENCE,
     Point,
     final_points,
     number_points,
     report_points,
+    run_name,
     run_params,
     run_status,
     run_tags,
@@ -80,8 +80,7 @@ class Runs:
         an answer of MLflow was lost, go to its trash."""
         search = partial(self.client.search_runs, [self.experiment_id], max_results=1000)
         found: dict[str, _Sent] = {}
-        runs = every_page(search)
-        for run in sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id)):
+        for run in sorted(every_page(search), key=lambda r: (r.info.start_time, r.info.run_id)):
             key = run.data.tags.get(KEY, "")
             name = key.removeprefix(self._key)
             if name == key:
@@ -146,8 +145,7 @@ class Runs:
         sent.steps = last
 
     def files_run(self, name: str, folder: Path, digest: str) -> str:
-        """The id of a run that is no trial, with the files of a folder; `digest` names their
-        content."""
+        """The id of a run that is no trial, with the files of a folder of this `digest`."""
         sent = self._sent.get(name) or self._create(name, name)
         if sent.tags.get("content") != digest:
             self.client.log_artifacts(sent.run_id, str(folder), name)
@@ -190,27 +188,22 @@ class Runs:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Sends points, params and tags in batches. Numbers that are not finite become tags: MLflow
-        stores infinity as 1.8e308. They need not mean divergence: fp16 skips steps whose gradients
-        overflow, such as its first ones."""
+        """Sends points, params and tags in batches. Points that are not finite, such as gradient
+        norms of skipped fp16 steps, are left out: MLflow stores infinity as 1.8e308."""
         from mlflow.entities import Metric, Param, RunTag
 
-        metrics, texts = [], dict(tags or {})
-        for name, value, step, time in points:
-            if math.isfinite(value):
-                metrics.append(Metric(name, value, time, step))
-            elif (tag := f"nonfinite.{name}") not in sent.tags:
-                texts.setdefault(tag, f"{value} at step {step}")
         items: dict[str, Any] = {
-            "metrics": metrics,
+            "metrics": [
+                Metric(n, value, t, step) for n, value, step, t in points if isfinite(value)
+            ],
             "params": [Param(name, text) for name, text in (params or {}).items()],
-            "tags": [RunTag(name, text) for name, text in texts.items()],
+            "tags": [RunTag(name, text) for name, text in (tags or {}).items()],
         }
         for kind, several in items.items():
             for start in range(0, len(several), _BATCH[kind]):
                 part: Any = {kind: several[start : start + _BATCH[kind]]}
                 self.client.log_batch(sent.run_id, **part)
-        sent.tags |= texts
+        sent.tags |= tags or {}
 
     def _send_file(self, sent: _Sent, name: str, file: str) -> None:
         content = self.records.read(name, file)
@@ -239,8 +232,7 @@ class Runs:
 
 
 def is_refused(error: Exception) -> bool:
-    """True if a part of a run can never be sent; False while MLflow or the storage is away or
-    busy."""
+    """True if a part of a run can never be sent; False while MLflow or the storage is away."""
     from mlflow.exceptions import MlflowException
 
     text = str(error)
@@ -299,7 +291,4 @@ def _cell_of(name: str) -> str:
 
 def _user() -> str:
     """The user's name at the server, as in MLflow's clients, or on this machine."""
-    try:
-        return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"  # a container without an entry for this user id
+    return os.environ.get("MLFLOW_TRACKING_USERNAME") or user_name()
