@@ -69,7 +69,7 @@ class KeptWeights:
         self.over_quota |= {name.rpartition("-seed")[0] for name in best if name not in kept}
         for name in sorted({name for name, may_go in self._here.items() if may_go} - kept):
             try:
-                self.records.remove_file(name, WEIGHTS)
+                self.records.remove(name, [WEIGHTS])
             except Exception as error:  # filesystems raise many kinds; tried again next time
                 _log.warning("the weights of %s could not be removed: %s", name, error)
             else:

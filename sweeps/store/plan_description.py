@@ -118,7 +118,7 @@ def write_description(records: Records, plan: Plan, description: SweepFile) -> N
             write_run(run, _candidates(plan, split), FIRST_STAGE)
             for name, path in ((f"qrels/{qrels.name}", qrels), (f"{FIRST_STAGE}/{run.name}", run)):
                 hashes[name] = file_sha256(path)
-                records.storage.put(records.path(name), path)
+                records.storage.write(records.path(name), path)
     replace(description, files=hashes).write(records)
 
 

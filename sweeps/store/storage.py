@@ -123,10 +123,7 @@ class Storage:
 
     def read(self, path: str, *, wait: bool = True) -> bytes | None:
         """The content of a file, None where it is absent; without `wait`, asked for once."""
-        if wait:
-            return self.retried(lambda: self._read(path), f"{path} cannot be read")
-        self.require()
-        return self._read(path)
+        return self.retried(lambda: self._read(path), f"{path} cannot be read", wait)
 
     def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
         """{path: content} of the files that exist, read in parallel where that saves time."""
@@ -146,17 +143,9 @@ class Storage:
 
         return self.retried(read, "files cannot be read")
 
-    def write(self, path: str, data: bytes, *, wait: bool = True) -> None:
-        """Writes a file atomically; without `wait`, once."""
-        if wait:
-            self.retried(lambda: self._put(path, data), f"{path} cannot be written")
-        else:
-            self.require()
-            self._put(path, data)
-
-    def put(self, path: str, file: Path) -> None:
-        """Writes a file from a local one, atomically."""
-        self.retried(lambda: self._put(path, file), f"{path} cannot be written")
+    def write(self, path: str, data: bytes | Path, *, wait: bool = True) -> None:
+        """Writes a file, or a copy of a local one, atomically; without `wait`, tried once."""
+        self.retried(lambda: self._put(path, data), f"{path} cannot be written", wait)
 
     def create(self, path: str, data: bytes) -> bool:
         """Writes a file unless it exists; True if it now has this content."""
@@ -257,8 +246,11 @@ class Storage:
         if self._opened and self.is_local and not os.path.exists(self._at(MARK)):
             raise OSError(ENOENT, "this folder is missing or not mounted", self.root)
 
-    def retried(self, action: Callable[[], T], what: str) -> T:
-        """The value of a repeatable action. An opened storage that fails is tried again."""
+    def retried(self, action: Callable[[], T], what: str, wait: bool = True) -> T:
+        """The value of a repeatable action; with `wait` an opened storage is tried again."""
+        if not wait:
+            self.require()
+            return action()
         deadline, pause = time.monotonic() + WAIT_SECONDS, FIRST_PAUSE
         while True:
             try:

@@ -203,7 +203,7 @@ def send(copy: Records, *names: str) -> None:
         for path in copy.storage.files(copy.path(name)) or [copy.path(name)]:
             file = Path(copy.storage.root, path)
             if file.is_file():
-                copy.origin.storage.put(path, file)
+                copy.origin.storage.write(path, file)
 
 
 def command_in(directory: str, command: str) -> str:

@@ -86,8 +86,8 @@ class Runs:
             if name == key:
                 continue  # a user's own
             if name in found:
-                delete = partial(self.client.delete_run, run.info.run_id)
-                self.part(name, "the removal of a second run", delete)
+                what = "the removal of a second run"
+                self.part(name, what, self.client.delete_run, run.info.run_id)
             else:
                 found[name] = _Sent(run.info.run_id, run.info.status, dict(run.data.tags))
         self._sent = found
@@ -95,22 +95,21 @@ class Runs:
     def lacking(self) -> list[State]:
         """The trials of the sweep whose run is missing or unfinished."""
         self.read_sweep()
-        names = [name for name in self.sweep.trials if _cell_of(name) in self._cells]
-        states = self.records.states(names).values()
-        return [state for state in states if not self._is_complete(state)]
+        states = self.records.states(self.sweep.trials).values()
+        return [s for s in states if s.cell in self._cells and not self._is_complete(s)]
 
     def write(self, state: State, reports: Sequence[Mapping[str, Any]] = ()) -> None:
         """Brings the run of a trial up to date; `reports` are those of a trial that runs."""
         name, begun, end, status = state.name, *times(state), run_status(state)
-        if _cell_of(name) not in self._cells:
+        if state.cell not in self._cells:
             self.read_sweep()
-        if (cell := self._cells.get(_cell_of(name))) is None:
+        if (cell := self._cells.get(state.cell)) is None:
             return  # of a plan that `sweep.json` no longer describes
         # `find` has searched for a run whose creation was not confirmed.
         sent = self._sent.get(name) or self._create(name, run_name(cell.label, state.seed), begun)
         tags = run_tags(self.sweep, cell, state)
         new = {tag: text for tag, text in tags.items() if sent.tags.get(tag) != text}
-        self.part(name, "tags", partial(self._log, sent, tags=new))
+        self.part(name, "tags", self._log, sent, tags=new)
         if sent.steps is None:
             sent.steps = self._send_settings(sent, state, cell)
         if state.status.used:
@@ -121,9 +120,9 @@ class Runs:
         self.report(name, reports, begun)
         if status != "RUNNING":
             finals = list(final_points(self.sweep, state))
-            self.part(name, "measures", partial(self._log, sent, finals))
+            self.part(name, "measures", self._log, sent, finals)
             for file in (file for file in EVIDENCE if file in state.files and state.status.used):
-                self.part(name, file, partial(self._send_file, sent, name, file))
+                self.part(name, file, self._send_file, sent, name, file)
             self.client.set_terminated(sent.run_id, status, end_time=end)
         elif sent.status != status:
             self.client.update_run(sent.run_id, status=status)
@@ -141,7 +140,7 @@ class Runs:
             if point[2] > last.get(point[0], -1):
                 last[point[0]] = point[2]
                 new.append(point)
-        self.part(name, "points", partial(self._log, sent, new))
+        self.part(name, "points", self._log, sent, new)
         sent.steps = last
 
     def files_run(self, name: str, folder: Path, digest: str) -> str:
@@ -171,15 +170,15 @@ class Runs:
         run = self.client.get_run(sent.run_id)
         params = run_params(cell, state.seed)
         new = {name: text for name, text in params.items() if name not in run.data.params}
-        self.part(state.name, "params", partial(self._log, sent, params=new))
+        self.part(state.name, "params", self._log, sent, params=new)
         numbers = list(number_points(self.sweep, cell, times(state)[0]))
-        self.part(state.name, "numbers", partial(self._log, sent, numbers))
+        self.part(state.name, "numbers", self._log, sent, numbers)
         data = datasets(self.sweep, cell)
         if data and not (run.inputs and run.inputs.dataset_inputs):
-            self.part(state.name, "data", partial(self.client.log_inputs, sent.run_id, data))
+            self.part(state.name, "data", self.client.log_inputs, sent.run_id, data)
         curves = (name for name in run.data.metrics if name.startswith(("train/", "dev/")))
-        history = partial(self.client.get_metric_history, sent.run_id)
-        return {name: max(point.step for point in history(name)) for name in curves}
+        history = self.client.get_metric_history
+        return {name: max(point.step for point in history(sent.run_id, name)) for name in curves}
 
     def _log(
         self,
@@ -217,11 +216,11 @@ class Runs:
             tables = json.dumps([{"path": _TABLE, "type": "table"}])
             self.client.set_tag(sent.run_id, _TABLES_TAG, tables)
 
-    def part(self, name: str, what: str, send: Callable[[], object]) -> None:
+    def part(self, name: str, what: str, send: Callable[..., Any], *args: Any, **more: Any) -> None:
         """Sends a part of a run. One that MLflow refuses costs a line, and the rest goes on; while
         MLflow is away, the error is raised."""
         try:
-            send()
+            send(*args, **more)
         except Exception as error:
             if not is_refused(error):
                 raise
@@ -283,10 +282,6 @@ def datasets(sweep: SweepFile, cell: Cell) -> list["DatasetInput"]:
         for split, n in about.get("num_queries", {}).items()
         if trained or split != "train"
     ]
-
-
-def _cell_of(name: str) -> str:
-    return name.rpartition("-seed")[0]
 
 
 def _user() -> str:

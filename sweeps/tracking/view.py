@@ -11,7 +11,6 @@ import json
 import tempfile
 import zlib
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,8 @@ def describe(runs: Runs) -> None:
         tags |= {_NOTE: text, _OURS: _hash(text)}
     for name, value in tags.items():
         if experiment.tags.get(name) != value:
-            send = partial(runs.client.set_experiment_tag, runs.experiment_id, name, value)
-            runs.part(experiment.name, name, send)
+            send = runs.client.set_experiment_tag
+            runs.part(experiment.name, name, send, runs.experiment_id, name, value)
 
 
 def _text(runs: Runs, report: str) -> str:
