@@ -31,7 +31,7 @@ from sweeps.positions.analysis import (
     split_of,
 )
 from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
-from sweeps.positions.rsv import ChunkScorer, RelevantPair, word_chunks
+from sweeps.positions.rsv import ChunkScorer, RelevantPair, cosine_scorer, word_chunks
 
 SMOKE_PAIRS = 20
 FLAGS = (
@@ -93,7 +93,6 @@ def _analyse(given: argparse.Namespace) -> int:
     scorers: dict[str, ChunkScorer] = {}
     if given.backbone:
         from rank_core.encoders.backbones import resolve_backbone
-        from sweeps.positions.embeddings import cosine_scorer
 
         backbone = resolve_backbone(given.backbone)
         scorers = {f"cosine, {backbone.name}": cosine_scorer(backbone)}
