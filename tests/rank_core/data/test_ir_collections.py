@@ -42,13 +42,6 @@ def test_msmarco_documents_have_titles_official_candidates_and_judged_test_queri
     assert len(test.candidates["915594"]) == 10
 
 
-def test_a_relevant_document_that_is_missing_is_measured_and_not_trained_on(written):
-    written("msmarco_documents")
-    splits = load_collection("msmarco-doc").splits
-    assert splits["train"].qrels["100"] == {"D0": 2, "D1": 1, "D2": 0}
-    assert splits["dev"].qrels["200"] == {"D0": 2, "D1": 1, "D2": 0, "D999": 1}
-
-
 def test_pooled_years_keep_their_queries_apart(written):
     written("msmarco_documents")
     pooled = load_collection("msmarco-doc-dl19-20").splits["test"]
@@ -221,13 +214,6 @@ def test_an_id_gives_what_its_files_give(documents):
     assert named_qrels(DEV)["200"] == {"D0": 2, "D1": 1, "D2": 0, "D999": 1}
     assert named_queries(DEV)["201"] == "what is 201"
     assert list(dict(named_run(DEV))["200"]) == [f"D{n}" for n in range(10)]
-
-
-def test_a_missing_part_of_an_id_is_named(documents):
-    with pytest.raises(BadInput, match="has no qrels, only docs"):
-        named_qrels("ir:msmarco-document")
-    with pytest.raises(BadInput, match="unknown ir_datasets id 'msmarco-documents'; did you mean"):
-        named_qrels("ir:msmarco-documents")
 
 
 def test_an_id_is_divided(documents):

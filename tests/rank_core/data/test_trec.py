@@ -23,17 +23,6 @@ def read_text(tmp_path, text):
     return read_run(path)
 
 
-def test_a_run_is_ordered_by_score_whatever_its_ranks_say(tmp_path):
-    run = read_text(
-        tmp_path, "q1 Q0 b 1 2.5 t\nq1 Q0 c 2 7 t\nq1 Q0 a 3 2.25 t\nq0 Q0 z 1 -1e-3 t\n"
-    )
-    assert {query_id: list(ranked.items()) for query_id, ranked in run.items()} == {
-        "q1": [("c", 7.0), ("b", 2.5), ("a", 2.25)],
-        "q0": [("z", -0.001)],
-    }
-    assert list(run) == ["q1", "q0"]
-
-
 @pytest.mark.parametrize(
     ("ranks", "order"),
     [
