@@ -75,33 +75,6 @@ def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
 
 
-PROGRAM = """
-import sys
-import rank_core
-from rank_core.data.load import load_collection
-from rank_core.data.trec import read_run
-model, collection, run = sys.argv[1:]
-collection, expected = load_collection(collection), read_run(__import__("pathlib").Path(run))
-split = collection.splits["test"]
-candidates = {query_id: split.candidates[query_id] for query_id in expected}
-found = rank_core.Reranker.load(model).rerank(candidates, split.queries, collection.documents)
-assert {q: set(d) for q, d in found.items()} == {q: set(d) for q, d in expected.items()}
-print(max(abs(found[q][d] - s) for q, of in expected.items() for d, s in of.items()))
-"""
-
-
-def test_a_fresh_process_reproduces_the_trial_s_run(
-    finished, exported, collection_folder, tmp_path
-):
-    moved = shutil.copytree(exported, tmp_path / "elsewhere")
-    run = of_trial(finished, exported) / "test.run.gz"
-    words = [sys.executable, "-c", PROGRAM, str(moved), str(collection_folder), str(run)]
-    own = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "timeout": 300}
-    done = subprocess.run(words, capture_output=True, text=True, **own)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) <= 1e-5
-
-
 def test_a_cell_and_a_seed_can_be_named(finished, refused, tmp_path, capsys):
     cells = json.loads((finished.folder / "sweep.json").read_text())["cells"]
     labels = [cell["label"] for cell in cells]

@@ -1,17 +1,11 @@
-"""Lost attempts: how they are counted, and their place in the results."""
+"""Lost attempts: how they are counted."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweeps.report.build import write_report
 from sweeps.store.failures import lost_by_kind
-from tests.sweeps.report.test_load import write_sweep
-
-pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def trial(seed: int, status: str, attempts: int) -> dict[str, Any]:
@@ -44,10 +38,3 @@ def test_every_attempt_but_a_last_good_one_is_lost_by_some_kind(
         assert found == expected
     good = status in ("done", "collapsed", "stopped", "running")
     assert sum(found.values()) == attempts - good
-
-
-def test_results_list_the_lost_attempts(tmp_path: Path) -> None:
-    folder = write_sweep(tmp_path, num_queries=20, fates={(3, 3): "failed"})
-    results = json.loads((write_report(folder).folder / "results.json").read_text())
-    lost = [(row["seed"], row["attempt"], row["again"]) for row in results["lost_attempts"]]
-    assert lost == [(3, 1, True), (3, 2, True), (3, 3, False)]
