@@ -5,8 +5,10 @@ drawing more from one stream never shifts another.
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -15,6 +17,8 @@ def derive(seed: int, *names: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def generator(seed: int, *names: str | int) -> np.random.Generator:
+def generator(seed: int, *names: str | int) -> "np.random.Generator":
     """A numpy generator for the stream `names` of `seed`."""
+    import numpy as np  # for `derive` alone, numpy would take most of `ranksweep status`
+
     return np.random.default_rng(derive(seed, *names))

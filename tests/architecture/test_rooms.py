@@ -65,6 +65,7 @@ LATE = {
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
     ("sweeps.positional_bias", "sweeps.positions.page"): "brings in pandas",
     ("sweeps.commands.run", "sweeps.commands.several"): "brings in pandas, help needs none",
+    ("sweeps.plan.profiles", "rank_core.models"): "brings in numpy, `status` needs none",
     ("sweeps.ray_engine.trial_process", "sweeps.ray_engine.group_network"): "brings in Ray Train",
     ("sweeps.report.interpolation", "sweeps.report.aggregations"): "brings in torch",
     ("sweeps.tracking.pyfunc_model", "rank_core.export.reranker"): "MLflow runs it as a script",
