@@ -221,6 +221,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         (["a={0}/none.*.run", "{0}/maxp.2.run"], "none.*.run"),
         (["a={0}/maxp.1.run,{0}/maxp.1.run", "b={0}/maxp.3.run"], "maxp.1.run"),
         (["a={0}/maxp.1.run,{1}/copy.run", "b={0}/sump.1.run"], "copy.run"),
+        (["a={1}/one.csv,{1}/copy.csv", "b={0}/sump.1.run"], "copy.csv"),
         (["a={0}/maxp.*.run", "b={0}/maxp.3.run"], "a and b"),
         (["--measures", "AP", "a={0}/maxp.*.run"], "two systems"),
         (["{0}/maxp.*.run", "--baseline", "maxp.1", "--baseline", "maxp.1"], "--baseline"),
@@ -238,6 +239,8 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
 def test_what_cannot_be_compared_is_refused(folder, tmp_path, arguments, named, capsys) -> None:
     run = (folder / "maxp.1.run").read_text()
     (tmp_path / "copy.run").write_text(run)
+    for name in ("one.csv", "copy.csv"):
+        (tmp_path / name).write_text("qid,measure,value\nq1,nDCG@10,0.1\nq2,nDCG@10,0.2\n")
     (tmp_path / "queries.run").write_text("x1 Q0 d1 1 1.0 tag\n")
     (tmp_path / "documents.run").write_text(run.replace("Q0 d", "Q0 Xd"))
     rows = "".join(f"{s},q{q},nDCG@10,0.{q}\n" for s in ("bm25", "maxp", "firstp") for q in (1, 2))

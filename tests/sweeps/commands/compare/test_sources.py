@@ -214,18 +214,6 @@ def test_what_is_no_source_is_refused_with_its_file_and_line(tmp_path, content, 
     assert named in str(error.value)
 
 
-@pytest.mark.parametrize("queries", [12, 40])
-@pytest.mark.parametrize("other", ["good.csv", "copy.csv"])
-def test_a_copy_of_values_is_no_second_run(values, tmp_path: Path, other: str, queries: int):
-    own = values[(values["system"] == "maxp") & (values["seed"] == 1)]
-    own = own.groupby("measure").head(queries)
-    WRITERS["csv"](own, tmp_path / "good.csv")
-    WRITERS["csv"](own, tmp_path / "copy.csv")
-    WRITERS["csv"](own.assign(value=own["value"] / 2), tmp_path / "half.csv")
-    with pytest.raises(BadInput, match=r"must differ|both contain"):
-        compared(f"A={tmp_path}/good.csv,{tmp_path}/{other}", f"B={tmp_path}/half.csv")
-
-
 @pytest.mark.slow  # MLflow's imports and database
 def test_mlflow_s_runs_are_sources(
     values: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
