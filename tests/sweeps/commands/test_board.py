@@ -17,8 +17,8 @@ from sweeps.commands.board import command
 from sweeps.commands.board.pages import joint_tables
 from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
 from sweeps.commands.bundle import SUMS, unpack, write_zip
-from sweeps.store.sweep_file import find_sweep, read_sweep_file
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
+from tests.sweeps.report.test_load import redescribe
 
 pytestmark = pytest.mark.usefixtures("no_figures_here")
 EVIL = '<script>alert("x")</script>'
@@ -186,9 +186,9 @@ def test_whatever_a_bundle_does_the_others_have_their_page(made, tmp_path, monke
     folder.mkdir()
     good = made / "bundles" / "c.zip"
     shutil.copy(good, folder)
-    described = shutil.copytree(made / "ann", tmp_path / "ann")
-    replace(read_sweep_file(described), tags={"git.sha": 7}).write(find_sweep(str(described)))
-    bundled(described, folder / "odd.zip", "--qrels", "include")
+    ann = shutil.copytree(made / "ann", tmp_path / "ann")
+    redescribe(ann, tags={"git.sha": 7})
+    bundled(ann, folder / "odd.zip", "--qrels", "include")
     assert [own.state for own in submissions(folder, {})] == [VERIFIED, FAILED]
 
     def fails(*_: object) -> Iterator[tuple[str, str]]:

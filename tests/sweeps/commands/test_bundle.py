@@ -20,7 +20,7 @@ from sweeps.__main__ import main
 from sweeps.commands.bundle import SUMS, qrels_mode, unpack, write_zip
 from sweeps.commands.verify import first_difference
 from sweeps.store.records import own_digest, sealed
-from sweeps.store.sweep_file import find_sweep, read_sweep_file
+from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
 from tests.sweeps.report.test_load import redescribe
 
@@ -190,8 +190,7 @@ def with_settings(finished: Path, to: Path) -> Path:
 
 def test_trials_that_the_table_lacks_are_named(finished, tmp_path, capsys):
     sweep = with_settings(finished, tmp_path / "woods")
-    described = read_sweep_file(sweep)
-    replace(described, seeds=SEEDS[:-1]).write(find_sweep(str(sweep)))
+    redescribe(sweep, seeds=SEEDS[:-1])
     for trial in (sweep / "trials").iterdir():  # what no bundle needs
         (trial / "chunk_scores.parquet").write_bytes(b"large")
         sealed(trial)
@@ -204,10 +203,9 @@ def test_trials_that_the_table_lacks_are_named(finished, tmp_path, capsys):
 def test_labels_of_other_trials_are_found(finished, tmp_path, capsys):
     """Forged before `bundle`, its checksum adapted."""
     sweep = with_settings(finished, tmp_path / "woods")
-    described = read_sweep_file(sweep)
-    first, second = described.cells
+    first, second = read_sweep_file(sweep).cells
     cells = (replace(first, label=second.label), replace(second, label=first.label))
-    replace(described, cells=cells).write(find_sweep(str(sweep)))
+    redescribe(sweep, cells=cells)
     assert main(["verify", str(made(sweep))]) == 3
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
     assert len(found) == 2 and all(
@@ -267,8 +265,10 @@ def test_judgments_that_are_only_hashed_are_nowhere_in_the_bundle(
 
 def test_no_name_of_a_cell_leads_out_of_the_folder(bundle, tmp_path, capsys):
     folder = unpacked(bundle, tmp_path / "a")
-    text = (folder / "sweep/sweep.json").read_text()
-    redescribe(folder / "sweep", json.loads(text.replace(MAXP, "../../../outside")))
+    path = folder / "sweep/sweep.json"
+    content = json.loads(path.read_text().replace(MAXP, "../../../outside"))
+    del content["checksum"]
+    path.write_text(json.dumps(content | {"checksum": own_digest(content)}))
     assert verified(folder) == 2
     assert "outside" in capsys.readouterr().err
 

@@ -13,8 +13,9 @@ from rank_core.files import file_sha256
 from sweeps.__main__ import main
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
-from sweeps.store.sweep_file import find_sweep, read_sweep_file
+from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
+from tests.sweeps.report.test_load import redescribe
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 KEPT = [f"qrels/{split}.qrels" for split in ("dev", "test")]
@@ -26,13 +27,9 @@ TRIAL = f"{CELLS[0][0]}-seed{SEEDS[0]}"
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished sweep whose files have their hashes, and its report."""
     folder = write_ranked_sweep(tmp_path_factory.mktemp("finished") / "woods")
-    redescribed(folder, files={name: file_sha256(folder / name) for name in KEPT})
+    redescribe(folder, files={name: file_sha256(folder / name) for name in KEPT})
     assert main(["report", str(folder)]) == 0
     return folder
-
-
-def redescribed(folder: Path, **facts: Any) -> None:
-    replace(read_sweep_file(folder), **facts).write(find_sweep(str(folder)))
 
 
 @pytest.fixture
@@ -143,7 +140,7 @@ def test_what_is_no_file_is_named(folder, refused, name, kind):
 def test_no_escape_sequence_of_a_name_reaches_the_terminal(folder, capsys):
     file = read_sweep_file(folder)
     cells = (replace(file.cells[0], label="Red\x1b[31m \u202eBlue\x9b0m"), *file.cells[1:])
-    redescribed(folder, cells=cells, question="Which?\x1b]0;owned\x07")
+    redescribe(folder, cells=cells, question="Which?\x1b]0;owned\x07")
     capsys.readouterr()
     for command in ("report", "status"):
         assert main([command, str(folder)]) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from sweeps.__main__ import main
 from sweeps.report.build import write_report
-from tests.sweeps.report.test_load import FIVE, read_values, redescribe, write_sweep, write_values
+from tests.sweeps.report.test_load import FIVE, NAMES, read_values, write_sweep, write_values
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -110,12 +110,10 @@ def test_an_interval_that_no_measure_fills_has_no_numbers(tmp_path: Path) -> Non
 
 
 def test_a_baseline_without_seeds_has_a_p_and_silences_nothing(tmp_path: Path) -> None:
-    folder = write_sweep(tmp_path, effect=0.06, fates={(2, 2): "collapsed"})
-    described = json.loads((folder / "sweep.json").read_text())
-    described["deterministic"] = [described["baseline"]]
-    redescribe(folder, described)
+    fixed = {"deterministic": (NAMES[0],), "fates": {(2, 2): "collapsed"}}
+    folder = write_sweep(tmp_path, effect=0.06, **fixed)
     table = read_values(folder)
-    repeated = (table["cell"] == described["baseline"]) & (table["seed"] > 1)
+    repeated = (table["cell"] == NAMES[0]) & (table["seed"] > 1)
     write_values(folder, table[~repeated])
     found = told(folder)
     assert all(one["p_both"] < 1 for one in found.primary())

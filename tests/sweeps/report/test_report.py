@@ -256,9 +256,7 @@ def test_the_command_prints_the_report_and_refuses_another_folder(
 @pytest.mark.usefixtures("no_figures")
 def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(healthy, tmp_path) -> None:
     folder = write_sweep(tmp_path, num_queries=40)
-    file = json.loads((folder / "sweep.json").read_text())
-    file["collection"] |= {"sampled_from": 400}
-    redescribe(folder, file)
+    redescribe(folder, collection={**read_sweep_file(folder).collection, "sampled_from": 400})
     report, words = write_report(folder), "test, a sample of its 400 queries"
     assert "(test, 40 sampled from its 400 queries)" in " ".join(report.text.split())
     assert f"Split {words}." in (report.folder / "table.md").read_text()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_tex
 from sweeps.commands.compare.runs import compare_runs
 from sweeps.plan.command_line import run_command
 from sweeps.plan.terminal import shortened
+from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.commands.compare.test_command import NUM_DOCUMENTS, write
 from tests.sweeps.report.test_load import FIVE, redescribe, write_sweep
 
@@ -144,10 +146,9 @@ def sweeps(tmp_path: Path) -> list[str]:
 
 def untrained(folder: str) -> None:
     """The sweep, whose trials rank with the model as it is."""
-    content = json.loads(Path(folder, "sweep.json").read_text())
-    for cell in content["cells"]:
-        cell["config"] = {"training.num_epochs": 0}
-    redescribe(Path(folder), content)
+    cells = read_sweep_file(Path(folder)).cells
+    untaught = {"training.num_epochs": 0}
+    redescribe(Path(folder), cells=tuple(replace(cell, config=untaught) for cell in cells))
 
 
 def test_sweeps_on_several_collections_have_separate_runs(sweeps: list[str]) -> None:
