@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import threading
+from dataclasses import replace
 
 import fsspec
 import pytest
@@ -112,6 +113,7 @@ def test_a_smoke_test_does_not_replace_a_whole_sweep(refused, plan_of, inputs_wo
     words = [*inputs_words, "--dry-run", "--storage", smoke]
     assert main(EXPERIMENT, words, doc=None) == 0
     assert main(EXPERIMENT, [*words, "--smoke-test"], doc=None) == 0
+    assert main(replace(EXPERIMENT, question="Who?"), words, doc=None) == 2, "of the same name"
 
 
 def test_a_second_driver_on_the_same_storage_is_refused(inputs_words, tmp_path, capsys):
