@@ -15,8 +15,7 @@ from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.shipped import FOLDER
 from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
-from tests.benchmarks.library_docstrings import library_pairs
-from tests.benchmarks.tiny_docs import RECIPE, DocsRecipe, make
+from tests.benchmarks.tiny_docs import RECIPE, DocsRecipe, library_pairs, make
 
 
 def test_the_shipped_files_are_those_of_the_recipe() -> None:

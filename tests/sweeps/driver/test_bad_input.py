@@ -110,9 +110,7 @@ def test_a_smoke_test_does_not_replace_a_whole_sweep(refused, plan_of, inputs_wo
         place.open()
         manifest(plan_of(*words), words).write(Records(place, "window_stride/woods"))
     assert "another --storage" in refused("--smoke-test", "--storage", whole)
-    words = [*inputs_words, "--dry-run", "--storage", smoke]
-    assert main(EXPERIMENT, words, doc=None) == 0
-    assert main(EXPERIMENT, [*words, "--smoke-test"], doc=None) == 0
+    assert main(EXPERIMENT, [*inputs_words, "--dry-run", "--storage", smoke], doc=None) == 0
 
 
 def test_a_second_driver_on_the_same_storage_is_refused(inputs_words, tmp_path, capsys):

@@ -92,12 +92,22 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, w
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
-def test_proposals_do_not_depend_on_slots_or_on_who_ends_first(plan_of, tmp_path, name):
-    plan = plan_of("--num-seeds", "2", "--search", name, "--num-configs", "5", *SIX)
-    first = Player(tmp_path / "1", plan, good_small_windows).play()
+def test_proposals_depend_on_no_order_of_ends_and_are_a_study_that_optuna_opens(
+    plan_of, tmp_path, name
+):
+    plan = plan_of("--num-seeds", "2", "--search", name, "--num-configs", "4", *SIX)
+    player = Player(tmp_path / "1", plan, good_small_windows)
+    first = player.play()
     second = Player(tmp_path / "2", plan, good_small_windows).play(slots=4, order=3)
     assert names(first) == names(second)
-    assert len(first.plan.cells) == 6
+    [path] = player.records.folder.glob("search-*.optuna.log")
+    backend = JournalStorage(JournalFileBackend(str(path)))
+    study = optuna.load_study(study_name="window_stride", storage=backend)
+    labels = [one.label for one in first.plan.cells[1:]]
+    assert len(labels) == 4 and [one.user_attrs["label"] for one in study.trials] == labels
+    assert {trial.state for trial in study.trials} == {optuna.trial.TrialState.COMPLETE}
+    assert study.best_trial.params["chunking.window"] == 16
+    assert not list(player.records.folder.glob("*.unfinished*"))
 
 
 @pytest.mark.parametrize(("slots", "seeds", "at_once"), [(8, 1, 9), (12, 3, 5), (2, 1, 4)])
@@ -201,12 +211,11 @@ def test_a_range_without_numbers_is_refused(word, law):
 ASHA = ("--search", "asha", "--num-seeds", "3", "training.num_epochs=9")
 
 
-@pytest.mark.parametrize("slots", [1, 4])
-def test_configurations_that_asha_stops_run_no_further_seed(plan_of, tmp_path, slots):
+def test_configurations_that_asha_stops_run_no_further_seed(plan_of, tmp_path):
     plan = plan_of(*ASHA, *SIX)
     stopped = {cell.cell for cell in plan.cells[1:] if cell.config.chunking.window > 16}
     player = Player(tmp_path, plan, good_small_windows, stopped=frozenset(stopped))
-    search = player.play(slots=slots, order=slots)
+    search = player.play(slots=4, order=4)
     assert {trial.cell.cell for trial in player.launched if trial.competes} == {
         cell.cell for cell in plan.cells[1:]
     }
@@ -237,19 +246,3 @@ def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of):
     proposing = plan_of("--search", "gp", "--num-configs", "3", "--num-seeds", "4", *SIX)
     assert "at most 16 trials" in "\n".join(search_class("gp").plan_lines(proposing))
     assert list(Listed.plan_lines(plan_of(*SIX))) == []
-
-
-@pytest.mark.parametrize("name", ["tpe", "gp"])
-def test_proposals_are_a_study_that_optuna_opens(name, plan_of, tmp_path):
-    plan = plan_of("--num-seeds", "2", "--search", name, "--num-configs", "4", *SIX)
-    player = Player(tmp_path / "results", plan, good_small_windows)
-    search = player.play()
-    [path] = player.records.folder.glob("search-*.optuna.log")
-    study = optuna.load_study(
-        study_name="window_stride", storage=JournalStorage(JournalFileBackend(str(path)))
-    )
-    cells = search.plan.cells[1:]
-    assert [trial.user_attrs["label"] for trial in study.trials] == [one.label for one in cells]
-    assert {trial.state for trial in study.trials} == {optuna.trial.TrialState.COMPLETE}
-    assert study.best_trial.params["chunking.window"] == 16
-    assert not list(player.records.folder.glob("*.unfinished*"))
