@@ -86,6 +86,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in FILES}
 
 
+@cache
 def room_of(module: str) -> str:
     """The folder just below the package, or the package itself."""
     top, _, rest = module.partition(".")
@@ -98,7 +99,8 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imports(path: Path) -> list[tuple[str, bool]]:
     """(module, whether it is imported inside a function) of every import of a file. A package's
     public names are imported for type checkers alone."""
     public = path.name == "__init__.py" and path.parent.parent == ROOT
@@ -116,7 +118,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
                     yield (full if full in MODULES else str(child.module)), late
             yield from walk(child, late or isinstance(child, (*FUNCTIONS, ast.Lambda)))
 
-    yield from walk(tree_of(path), False)
+    return list(walk(tree_of(path), False))
 
 
 def own_imports(late: bool) -> Iterator[tuple[str, str]]:
@@ -262,7 +264,7 @@ def test_a_public_class_has_a_name_of_its_own():
     """One name, one meaning."""
     places: dict[str, list[Path]] = {}
     for path in FILES:
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(path)
     assert not {name: found for name, found in places.items() if len(found) > 1}
