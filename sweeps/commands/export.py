@@ -29,7 +29,7 @@ from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.interpolation import MixtureInputs, trial_table, why_not, with_interpolated
 from sweeps.report.load import Serving, Sweep, load_sweep
-from sweeps.report.model_card import CardFacts, model_card
+from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
 from sweeps.report.summary import left_after
 from sweeps.store.kept_weights import is_trained
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
@@ -99,8 +99,9 @@ def main(argv: Sequence[str]) -> int:
                 seed = "" if analysis.sweep.serving else f"seed {chosen.seed}, "
                 say(f"exported    {about['label']}, {seed}{chosen.why}: {folder}")
             if beside := beside_first_stage(analysis, about["label"]):
-                smoke = "; a smoke test, which decides nothing" * analysis.sweep.smoke_test
-                say(f"measured    {beside} ({_means(analysis, about['label'])}){smoke}")
+                say(f"measured    {beside} ({_means(analysis, about['label'])})")
+            if analysis.sweep.smoke_test:
+                say(f"warning     not for use: {SMOKE_TEST}")
             if given.register:
                 say(_register(records, analysis, chosen, folder, about, given, uri))
     return 0

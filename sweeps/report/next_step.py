@@ -89,12 +89,12 @@ def declaration(analysis: Analysis) -> str:
 
 def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     sweep, names = analysis.sweep, declarable(analysis)
-    if names and sweep.command:
+    fixed = {*sweep.deterministic, *names}
+    single = [s.cell.label for s in analysis.cells if s.num_used == 1 and s.cell.cell not in fixed]
+    if names and sweep.command and not single:
         flags = [word for name in names for word in ("--deterministic", name)]
         why = f"{names_text(names)} without training has no other runs, and the result holds for"
         return NextStep(f"{why} new training runs too.", changed(sweep.command, add=flags))
-    fixed = sweep.deterministic
-    single = [s.cell.label for s in analysis.cells if s.num_used == 1 and s.cell.cell not in fixed]
     if single:
         return NextStep(
             f"To hold for the methods, name several training runs of {names_text(single)} as "
