@@ -9,7 +9,6 @@ from typing import Any
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.terminal import numbered
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import interval_text, signed
@@ -64,7 +63,8 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
     rows = {row.cell.label: row for row in (*analysis.interpolated, *analysis.cells)}
     row = rows.get(about["label"])
     if row is not None and row.num_used:
-        of = f"{sweep.primary} on {sweep.split}, mean of {numbered(row.num_used, 'seed')}"
+        of = f"{sweep.primary} on {sweep.split}"
+        of += f", mean of {row.num_used} seeds" if row.num_used > 1 else ""
         for c in (*analysis.primary, *analysis.interpolated_comparisons):
             if c.system == row.cell.cell and c.measure == sweep.primary:
                 of += f"; from {sweep.label(c.baseline)} {signed(c.delta)} {interval_text(c)}"

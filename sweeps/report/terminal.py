@@ -103,13 +103,18 @@ def measure_table(
         Column("system", lambda row: shortened(row.label, label), "l"),
         Column("runs" if sweep.third_party else "seeds", seeds),
         *(scores.column(own, heading=head) for own, head in (before or {}).items()),
-        scores.column(measure, heading="mean" if sweep.third_party else measure),
+        scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
         Column("diff", difference),
         Column(f"{level_text(sweep.alpha)} interval", interval),
         *ps,
-        *map(scores.column, others),
+        *(scores.column(other, heading=_heading(other)) for other in others),
     ]
     return drawn(analysis.rows, columns)
+
+
+def _heading(measure: str) -> str:
+    """Of a measure of one's own, `module:function`, the function."""
+    return measure.rpartition(":")[2]
 
 
 def collections_lines(analysis: Analysis, mean: str) -> list[str]:

@@ -5,7 +5,7 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.report.load import load_sweep
 from sweeps.store.driver import Driver
-from sweeps.store.records import COSTS, Attempt, own_digest, sealed
-from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
+from sweeps.store.records import COSTS, Attempt, sealed
+from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file
 
 FIVE = [
     ("FirstP", 64, 64),
@@ -27,6 +27,11 @@ FIVE = [
     ("MaxP", 128, 128),
     ("MaxP", 128, 64),
 ]
+NAMES = [
+    f"{group.lower()}-w{window}-s{stride}-{position:012x}"
+    for position, (group, window, stride) in enumerate(FIVE)
+]
+"""The cells of `FIVE`."""
 EIGHTEEN = [
     ("FirstP", 150, 150),
     *[
@@ -139,11 +144,9 @@ def write_values(folder: Path, table: pd.DataFrame) -> None:
         sealed(file.parent)
 
 
-def redescribe(folder: Path, described: Mapping[str, Any]) -> None:
-    """Another description of a sweep, with the checksum of a command."""
-    content = {name: value for name, value in described.items() if name != "checksum"}
-    content["checksum"] = own_digest(content)
-    (folder / "sweep.json").write_text(json.dumps(content))
+def redescribe(folder: Path, **facts: Any) -> None:
+    """Other facts of a sweep, described as by a command."""
+    replace(read_sweep_file(folder), **facts).write(find_sweep(str(folder)))
 
 
 def _cell(name: str, group: str, window: int, stride: int) -> Cell:

@@ -18,7 +18,6 @@ from sweeps.tracking.trial_run import (
     run_tags,
     times,
 )
-from tests.sweeps.tracking.made_sweep import BEGAN, report
 
 CELL = Cell("c1", "FirstP 48", config={"chunking.window": 48, "measures": ("RR@10", "nDCG@10")})
 DATA = {"name": "woods", "content_hash": "a", "num_documents": 9,
@@ -89,13 +88,4 @@ def test_of_a_long_trial_the_curves_are_thinned_and_nothing_else(num_steps, step
     kept = {step for _, _, step, _ in losses}
     assert kept == {num_steps, *range(every, num_steps + 1, every)} and len(kept) == steps
     assert dev == ("dev/p_5", 0.1, num_steps, 5000)
-
-
-def test_points_have_the_times_of_their_steps_whoever_reads_them():
-    assert list(report_points(report(3, dev={"P@5": 0.1}, loss=2.0, gradient_norm=1.0), 7)) == [
-        ("train/loss", 2.0, 3, 1000 * BEGAN + 3),
-        ("train/gradient_norm", 1.0, 3, 1000 * BEGAN + 3),
-        ("dev/p_5", 0.1, 3, 1000 * BEGAN + 3),
-    ]
-    alone = {"step": 2, "num_steps": 2, "curve": [], "dev": {"P@5": 0.1}}
-    assert list(report_points(alone, 7)) == [("dev/p_5", 0.1, 2, 7)]
+    assert [*report_points(facts | {"curve": []}, 7)] == [("dev/p_5", 0.1, num_steps, 7)]
