@@ -108,11 +108,8 @@ def rsv_curve(
         error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(mean_QN))
     half_N = NORMAL_95 * error_N
     columns = (edges[:-1], edges[1:], mean_N, mean_N - half_N, mean_N + half_N)
-    points = zip(*(column.tolist() for column in columns), strict=True)
-    return [
-        RsvPoint(low, high, mean, ci_low, ci_high, len(mean_QN))
-        for low, high, mean, ci_low, ci_high in points
-    ]
+    points = np.transpose(columns).tolist()
+    return [RsvPoint._make([*point, len(mean_QN)]) for point in points]
 
 
 class Bm25Chunks:

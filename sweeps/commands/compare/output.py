@@ -20,7 +20,7 @@ from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
 from sweeps.report.conclusions import conclusions, paired_t_test
-from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
+from sweeps.report.notation import both_p, interval_text, level_text, p_text, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import paper_table
@@ -115,7 +115,7 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
                 shortened(comparison.system, _PAIR_LABEL),
                 shortened(comparison.baseline, _PAIR_LABEL),
                 short_signed(comparison.delta, analysis.sweep.digits),
-                short_interval(comparison, analysis.sweep.digits),
+                interval_text(comparison, analysis.sweep.digits, "terminal"),
                 p_text(pair.p_tukey),
                 both_p(comparison),
             )
