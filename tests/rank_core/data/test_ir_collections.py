@@ -13,7 +13,8 @@ from rank_core.data.ir_collections import IrSource
 from rank_core.data.load import load_collection
 from rank_core.data.named import NAMED
 from rank_core.data.named_files import named_digest, named_qrels, named_queries, named_run
-from rank_core.data.trec import read_qrels, read_queries, read_run
+from rank_core.data.readers import queries_of
+from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main
@@ -215,7 +216,7 @@ def test_an_id_is_divided(documents):
     words += ["--test", "ir:msmarco-document/trec-dl-2019", "--shares", "1,1", "--salt", "a"]
     folder = documents / "divided"
     assert main(["split", *words, "--to", str(folder)]) == 0
-    queries = {name: read_queries(folder / name / "queries.tsv") for name in SPLITS}
+    queries = {name: queries_of(folder / name / "queries.tsv", {}) for name in SPLITS}
     assert {name: list(ids) for name, ids in queries.items()} == {
         "train": ["201"],
         "dev": ["200"],

@@ -5,9 +5,9 @@ import gzip
 import numpy as np
 import pytest
 
+from rank_core.data.readers import queries_of
 from rank_core.data.trec import (
     read_qrels,
-    read_queries,
     read_run,
     write_lines,
     write_qrels,
@@ -63,7 +63,7 @@ def test_qrels_and_queries_survive_writing_and_reading(tmp_path):
     assert read_qrels(tmp_path / "qrels.trec") == read_qrels(f"{tmp_path}/qrels.trec") == qrels
     queries = {"q2": "größe of  \t a thing", "q1": "next\u2028line\x85separators"}
     write_queries(tmp_path / "queries.tsv.gz", queries)
-    assert read_queries(tmp_path / "queries.tsv.gz") == {
+    assert queries_of(tmp_path / "queries.tsv.gz", {}) == {
         "q2": "größe of a thing",
         "q1": "next line separators",
     }

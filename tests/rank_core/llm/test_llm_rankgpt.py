@@ -8,21 +8,21 @@ import pytest
 from rank_core.chunking.inputs import load_inputs
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.llm.chat import ChatClient, ChatModel, Ledger
+from rank_core.llm.chat import ChatClient, Ledger
 from rank_core.llm.rankgpt import (
-    ListRanking,
     parse_permutation,
     rank_list,
     rerank_with_llm,
     windows,
 )
+from rank_core.settings.config import Chat
 from rank_core.trial.trial import run_trial
 from tests.rank_core.llm.server import PLANTED_KEY, ChatServer
 
 
 def client(server: ChatServer, **settings) -> ChatClient:
     cache = settings.pop("cache", None)
-    return ChatClient(ChatModel("openai", server.url, "small", **settings), cache=cache)
+    return ChatClient(Chat("openai", server.url, "small", "", **settings), cache=cache)
 
 
 def documents(count: int, seed: int = 0) -> list[str]:
@@ -47,7 +47,7 @@ def documents(count: int, seed: int = 0) -> list[str]:
     ],
 )
 def test_short_and_uneven_lists_are_read_to_their_start(count, expected):
-    assert windows(count, ListRanking()) == expected
+    assert windows(count, Chat()) == expected
 
 
 # n = 4; the order is given as 1-based numbers, to be read beside the answer.
@@ -143,7 +143,7 @@ def test_a_candidate_without_text_is_refused_before_the_first_request(server):
         rerank_with_llm(queries, texts, first_stage, chat=client(server))
     for window, step in ((20, 20), (20, 0), (1, 1)):
         with pytest.raises(BadInput, match="step"):
-            ListRanking(window=window, step=step)
+            Chat(window=window, step=step)
     assert server.bodies == []
 
 
