@@ -1,7 +1,5 @@
 """Encoders over flat rows: the same states as over padded rows, and few operations."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -71,14 +69,6 @@ def test_every_kind_reads_flat_rows_or_gives_a_reason(kind, backbones):  # noqa:
     assert reason is None or kind in reason
     encoder.reads_flat_rows = True
     assert packs(encoder, None) == (kind in FLAT)
-
-
-def test_why_rows_are_padded_is_the_gpu_before_the_precision(backbone, monkeypatch, caplog):
-    encoder = load_encoder(backbone, 0.0)
-    of_gpu = {"parameters": lambda: iter([SimpleNamespace(device=torch.device("cuda"))])}
-    monkeypatch.setattr(packed, "_of_gpu", lambda _: "of capability 7.5")
-    assert not packs(SimpleNamespace(config=encoder.config, **of_gpu), None)
-    assert "7.5" in caplog.text and "16-bit" not in caplog.text
 
 
 def ranker(backbone, dropout=0.0):

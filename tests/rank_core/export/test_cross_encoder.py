@@ -96,9 +96,3 @@ def test_what_is_no_cross_encoder_cannot_be_opened_as_one(kind, name, tmp_path):
     assert not (folder / "modules.json").exists()
     with pytest.raises((OSError, ValueError)):
         AutoModelForSequenceClassification.from_pretrained(folder)
-    try:
-        from sentence_transformers import CrossEncoder
-    except ImportError:
-        return
-    with pytest.raises((OSError, ValueError)):
-        CrossEncoder(str(folder), device="cpu", local_files_only=True)

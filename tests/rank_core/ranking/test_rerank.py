@@ -55,7 +55,9 @@ def test_the_batch_budget_does_not_change_scores(name, inputs, queries, monkeypa
     for batch_tokens, chunks_at_once in ((1, 4096), (10**6, 4096), (90, 17)):
         monkeypatch.setattr(rerank_module, "CHUNKS_AT_ONCE", chunks_at_once)
         run = run_of(model, inputs, queries, batch_tokens=batch_tokens)
+        candidates = inputs.collection.splits["dev"].candidates
         for query_id, scores in expected.items():
+            assert scores.keys() == set([*candidates[query_id]][:5]), "the depth"
             assert run[query_id] == pytest.approx(scores, abs=1e-5)
             assert list(run[query_id].values()) == sorted(run[query_id].values(), reverse=True)
 

@@ -1,13 +1,8 @@
-"""Evaluated queries, and their division among workers."""
-
-import random
-from types import SimpleNamespace
+"""Evaluated queries."""
 
 import pytest
 
-from rank_core import distributed
-from rank_core.evaluate import mean_values, per_query
-from rank_core.ranking.scorer import Scorer, Share, evaluated_queries
+from rank_core.ranking.scorer import evaluated_queries
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation
 
@@ -41,25 +36,3 @@ def test_the_sample_depends_on_the_ids_alone_and_grows_with_the_limit():
         before = found
     without = [name for name in NAMES if name not in before]
     assert before == set(queries([*before, *without[:5]], 59))
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 3, 70])
-def test_the_means_of_all_workers_shares_are_those_of_the_whole_run(monkeypatch, num_workers):
-    rng = random.Random(3)
-    run = {name: {f"d{i}": -float(i) for i in range(9)} for name in NAMES[:60]}
-    qrels = {name: {f"d{i}": rng.randrange(3) for i in rng.sample(range(12), 5)} for name in run}
-    measures, sizes = ("nDCG@10", "RR@10"), []
-
-    def table(name, share):
-        sizes.append(len(share))
-        return per_query({query_id: qrels[query_id] for query_id in share}, share, measures)
-
-    def gather(own):
-        others = [[*run][rank::num_workers] for rank in range(1, num_workers)]
-        return [own, *(table("dev", {query_id: run[query_id] for query_id in o}) for o in others)]
-
-    monkeypatch.setattr(distributed, "gather", gather)
-    own = {query_id: run[query_id] for query_id in [*run][::num_workers]}
-    found = Scorer.means(SimpleNamespace(table=table), "dev", Share(own, None))
-    assert found == mean_values(per_query(qrels, run, measures))  # every bit
-    assert sizes[0] == -(-60 // num_workers) and len(sizes) == num_workers

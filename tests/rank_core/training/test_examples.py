@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.token_store import open_token_store
 from rank_core.data.trec import write_run
@@ -21,7 +20,6 @@ from rank_core.training.examples import (
     training_groups,
     write_training_rows,
 )
-from rank_core.training.train import own_shares
 from tests.rank_core.chunking.test_token_store import Lengths
 
 SPLIT = Split(
@@ -221,18 +219,6 @@ def test_the_size_of_a_group_is_known_from_lengths(backbone, settings, first_chu
     own = reader(backbone, first_chunk_only=first_chunk_only, **settings)
     for one in (group(), group(positive="b", negatives=("a",))):
         assert own.num_tokens(one) == sum(row.tokens for row in own.rows(one))
-
-
-def test_workers_share_a_batch_by_its_tokens(backbone, monkeypatch):
-    own = reader(backbone, batch_size=4)
-    batch = [group(query_id=f"{i}", positive=p, negatives=(p,)) for i, p in enumerate("abab")]
-    assert next(own_shares(iter(batch), own)) == batch
-    shares = []
-    for rank in range(2):
-        monkeypatch.setattr(distributed, "world", lambda rank=rank: (rank, 2))
-        shares.append(next(own_shares(iter(batch), own)))
-    assert sorted(g.query_id for share in shares for g in share) == ["0", "1", "2", "3"]
-    assert [sum(g.positive == "a" for g in share) for share in shares] == [1, 1]
 
 
 def test_the_first_passage_is_always_kept_and_others_are_sampled(backbone):

@@ -41,22 +41,6 @@ def first(small_trial, tmp_path_factory):
     return folder, finish(config, folder)
 
 
-def test_a_trial_starts_from_another_trials_weights(first, small_trial, tmp_path):
-    folder, result = first
-    config = small_trial.override(ALMOST_NOTHING | {"training.init_from": str(folder)})
-    finish(config, tmp_path / "chained")
-    alone = small_trial.override(ALMOST_NOTHING)
-    finish(alone, tmp_path / "alone")
-    runs = [read_run(path / "test.run.gz") for path in (folder, tmp_path / "chained")]
-    for query_id, scores in runs[0].items():
-        assert runs[1][query_id] == pytest.approx(scores, abs=1e-5)
-    assert read_run(tmp_path / "alone" / "test.run.gz") != runs[1]
-    assert json.loads((tmp_path / "chained" / "config.json").read_text())[
-        "training.init_from"
-    ] == str(folder)
-    assert result.best_step > 0
-
-
 def test_the_order_of_the_training_candidates_may_be_left_for_later_trials(
     first, small_trial, collection_folder, tmp_path
 ):

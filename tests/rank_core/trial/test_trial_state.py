@@ -14,6 +14,7 @@ import torch
 
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.training import optimizer
 from rank_core.trial import trial_state
 from rank_core.trial.trial import TrialResult, run_trial
 
@@ -150,28 +151,25 @@ def test_only_what_followed_the_last_checkpoint_is_computed_again(
     assert outcome(tmp_path / "w") == undisturbed
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("another seed", "seed"),
-        ("another library", "torch"),
-        ("another meaning of auto", "precision"),
-        ("another class of device", "device class"),
-        ("a broken file", ""),
-    ],
-)
+OTHERS = {  # what is another, and by what attribute
+    "seed": (),
+    "torch": (trial_state, "versions", lambda: {"torch": "0.1", "device": "abacus"}),
+    # as on a GPU that has no bf16, after one that has
+    "precision": (optimizer, "matrix_units", lambda: True),
+    "device class": (trial_state, "device_class", lambda device: "abacus"),
+    "": (),
+}
+
+
+@pytest.mark.parametrize("told", OTHERS)
 def test_broken_checkpoints_and_those_of_other_trials_are_ignored(
-    config, left_over, tmp_path, computed, monkeypatch, caplog, change, told
+    config, left_over, tmp_path, computed, monkeypatch, caplog, told
 ):
     folder = shutil.copytree(left_over, tmp_path / "c")
-    if change == "another meaning of auto":  # as on a GPU that has no bf16, after one that has
-        monkeypatch.setattr("rank_core.training.optimizer.matrix_units", lambda: True)
-    elif change == "another class of device":
-        monkeypatch.setattr(trial_state, "device_class", lambda device: "abacus")
-    elif change == "another seed":
+    if OTHERS[told]:
+        monkeypatch.setattr(*OTHERS[told])
+    elif told == "seed":
         config = config.override({"seed": 2})
-    elif change == "another library":
-        monkeypatch.setattr(trial_state, "versions", lambda: {"torch": "0.1", "device": "abacus"})
     else:
         (folder / "checkpoint").write_bytes((folder / "checkpoint").read_bytes()[:-9])
     computed.clear()

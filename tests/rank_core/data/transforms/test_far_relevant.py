@@ -55,20 +55,6 @@ def test_a_distractor_that_leaves_no_room_for_the_relevant_passage_is_cut():
         bury("R R", drawn[:1], **rules, rng=Drawn(5, 0))
 
 
-def test_the_relevant_passage_is_anywhere_after_the_first_words_with_equal_chances():
-    rng = np.random.default_rng(3)
-    rules = {"first_position": 10, "max_length": 11}
-    one_place = [bury("R", ["a"] * 30, **rules, rng=rng).word_start for _ in range(50)]
-    assert set(one_place) == {10}
-    shares = []
-    for _ in range(4000):
-        made = bury("R", ["a"] * 70, **rules | {"max_length": 60}, rng=rng)
-        after = made.drawn_length - 11  # fillers that share the rest with it
-        if after:
-            shares.append((made.word_start - 10) / after)
-    assert abs(np.mean(shares) - 0.5) < 0.02  # sd of the mean < .006
-
-
 @pytest.fixture
 def made(passages):
     return FarRelevant(**SMALL)(passages)
