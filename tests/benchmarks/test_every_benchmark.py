@@ -66,5 +66,5 @@ def test_a_benchmark_runs(name, backbone_folder, collection_folder, tmp_path, mo
 def test_no_benchmark_is_forgotten():
     files = Path(__file__).parent.glob("*.py")
     commands = {path.stem for path in files if "\ndef main(" in path.read_text()}
-    elsewhere = {"error_rates", "racing", "tiny_docs", "mutants"}  # test_benchmarks.py and others
+    elsewhere = {"error_rates", "racing", "tiny_docs"}  # test_benchmarks.py, test_tiny_docs.py
     assert commands == {*SMALLEST, *elsewhere}
