@@ -34,8 +34,8 @@ from sweeps.report.summary import left_after
 from sweeps.store.kept_weights import is_trained
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
 from sweeps.store.sweep_file import opened, read_sweep_file
+from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
 from sweeps.tracking.registered_model import Registered, register_model
-from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
 
 INTERPOLATION = "interpolation.json"  # the weights that Birch chose on dev
 WINNER = "winner"

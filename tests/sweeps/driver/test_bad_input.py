@@ -10,7 +10,8 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from sweeps.driver.command import main
+from sweeps.driver.command import ENGINE_LOST, main
+from sweeps.engine import EngineLost
 from sweeps.store.driver import FILE, only_driver, read_driver
 from sweeps.store.plan_description import manifest
 from sweeps.store.records import Records
@@ -162,6 +163,16 @@ def test_a_storage_that_cannot_be_reached_is_refused(
     assert main(EXPERIMENT, argv, doc=None) == 2
     message = capsys.readouterr().err
     assert message.startswith("error: ") and words in message and message.count("\n") == 1
+
+
+def test_an_engine_that_is_lost_ends_the_command_with_a_sentence(monkeypatch, capsys):
+    def run_sweep(*args):
+        raise EngineLost("Ray has died on this machine again")
+
+    monkeypatch.setattr("sweeps.driver.sweep.run_sweep", run_sweep)
+    assert main(EXPERIMENT, [], doc=None) == ENGINE_LOST == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: Ray has died on this machine again. Nothing is lost")
 
 
 @pytest.mark.slow

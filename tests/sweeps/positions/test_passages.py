@@ -4,7 +4,8 @@ reference."""
 import numpy as np
 import pytest
 
-from rank_core.records import Split
+from rank_core.records import Collection, Split
+from sweeps.positions.analysis import relevant_pairs
 from sweeps.positions.passages import (
     SUBSEQUENCE,
     SUBSTRING,
@@ -17,7 +18,6 @@ from sweeps.positions.passages import (
     longest_common_substring,
     plain,
     position_histogram,
-    relevant_documents,
     relevant_positions,
 )
 
@@ -63,8 +63,10 @@ def test_relative_positions_go_from_the_first_to_the_last_possible_place():
 
 def test_the_relevant_documents_are_those_of_the_least_grade():
     split = Split({"a": "", "b": ""}, {"a": {"x": 2, "y": 1, "z": 0}, "c": {"x": 1}}, {})
-    assert relevant_documents(split) == [("a", "x"), ("a", "y")]
-    assert relevant_documents(split, least_grade=2) == [("a", "x")]
+    collection = Collection("woods", "0", {"x": "", "y": "", "z": ""}, {"dev": split})
+    for grade, known in ((1, ["x", "y"]), (2, ["x"])):
+        pairs = relevant_pairs(collection, "dev", max_pairs=0, least_grade=grade, seed=1)
+        assert [(pair.query_id, pair.doc_id) for pair in pairs] == [("a", name) for name in known]
 
 
 def test_chance_is_every_place_of_each_document_with_the_same_probability():

@@ -16,7 +16,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.report.load import load_sweep
-from sweeps.store.driver import Driver, process_start
+from sweeps.store.driver import Driver
 from sweeps.store.records import COSTS, Attempt, sealed
 from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file
 
@@ -86,7 +86,7 @@ def write_sweep(
     records = find_sweep(str(folder))
     SweepFile(**described | {"trials": tuple(names)} | changes).write(records)
     if "running" in fates.values():
-        driver = Driver(socket.gethostname(), os.getpid(), "driver", process_start(os.getpid()))
+        driver = Driver(socket.gethostname(), os.getpid(), "driver")
         records.write_file("driver.json", json.dumps(asdict(driver)).encode())
     return folder
 
@@ -230,7 +230,7 @@ def _curve(trial: str, seed: int, status: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [({"measures": ("nDCG@10", "AP")}, "AP on test"), ({"split": "dl19"}, "'dl19'")],
+    [({"measures": ("nDCG@10", "AP")}, "AP on test"), ({"split": "dl19"}, "on dl19")],
 )
 def test_values_that_the_sweep_lacks_are_named(
     tmp_path: Path, changes: dict[str, Any], named: str
