@@ -20,7 +20,7 @@ from sweeps.commands.bundle import SUMS, unpack, write_zip
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 from tests.sweeps.report.test_load import redescribe
 
-pytestmark = pytest.mark.usefixtures("no_figures_here")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_figures_here")]
 EVIL = '<script>alert("x")</script>'
 
 

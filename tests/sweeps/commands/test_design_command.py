@@ -141,6 +141,7 @@ def test_the_recommended_command_parses_and_asks_for_the_design(
     assert options.settings == ({} if options.confirm else {"model.name": "maxp"} | sample)
 
 
+@pytest.mark.slow
 def test_fewer_configurations_than_the_pilot_s_are_drawn_from_its_grid(tmp_path: Path) -> None:
     typed = "python -m sweeps run window_stride --search race --storage s"
     folder = write_sweep(tmp_path, kinds=EIGHTEEN[:10], command=typed, num_queries=100)
