@@ -81,6 +81,7 @@ def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -
     assert capsys.readouterr().out.partition("\n\n")[2].startswith(expected)
 
 
+@pytest.mark.slow
 def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
     for found in (planned(pilot, delta=0.01), budgeted(pilot, 1, delta=0.005)):
         assert found.goal.delta < found.floor and math.isinf(found.seeds)
