@@ -1,6 +1,7 @@
 """Rows interpolated with the first stage: chosen on dev, stored once, marked wherever shown."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,13 +27,19 @@ FIRSTP, MAXP = (cell for cell, _, _ in CELLS)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_ranked_sweep(tmp_path_factory.mktemp("finished") / "woods")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only to be copied: the others store derived rows."""
+    return write_ranked_sweep(tmp_path_factory.mktemp("written") / "woods")
+
+
+@pytest.fixture(scope="module")
+def finished(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(written, tmp_path_factory.mktemp("finished") / "woods")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_ranked_sweep(tmp_path / "woods")
+def folder(written: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written, tmp_path / "woods")
 
 
 def test_values_and_alphas_are_those_of_the_runs_on_disk(finished: Path) -> None:
