@@ -15,7 +15,11 @@ from rank_core.ranking.interpolation import choose_alpha, mixture
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.report.caption import caption, notes
-from sweeps.report.interpolation import interpolate_cells, with_interpolated
+from sweeps.report.interpolation import (
+    first_stage_scores,
+    interpolate_cells,
+    with_interpolated,
+)
 from sweeps.report.load import load_sweep
 from sweeps.report.results import page_table, paper_table, shared_results
 from sweeps.report.table import markdown
@@ -132,10 +136,11 @@ def test_what_is_stored_is_read_again_until_its_files_change(
     candidates = folder / "first_stage/test.run.gz"
     interpolate_cells(load_sweep(folder), [FIRSTP, MAXP])
     assert damaged.read_bytes() == stored[damaged], "the same input gives the same bytes"
-    run = read_run(candidates)
+    run, before = read_run(candidates), first_stage_scores(load_sweep(folder))
     write_run(candidates, {q: {d: -s for d, s in docs.items()} for q, docs in run.items()}, "x")
     [changed] = interpolate_cells(load_sweep(folder), [MAXP])
     assert not changed.scores.equals(first[1].scores)
+    assert not first_stage_scores(load_sweep(folder)).equals(before)
     assert not list(folder.rglob("*.unfinished"))
 
 
