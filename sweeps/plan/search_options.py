@@ -1,5 +1,4 @@
-"""The searches by name, and their settings. A new search is a file in `sweeps/search` and a line in
-`SEARCHES`."""
+"""The searches by name, and their settings."""
 
 import math
 from collections.abc import Mapping
@@ -70,8 +69,7 @@ class SearchSettings:
 
 
 def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -> SearchSettings:
-    """The settings of a command line, None where not given. Raises `BadInput` where they contradict
-    each other."""
+    """The settings of a command line, None where not given. Raises `BadInput`."""
     own = {key: value for key, value in given.items() if value is not None}
     name = own.get("name", "grid")
     if name not in SEARCHES:

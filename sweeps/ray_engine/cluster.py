@@ -1,5 +1,4 @@
-"""The Ray cluster of a sweep: its nodes, the resources of a trial, and the check that it can
-run."""
+"""The Ray cluster of a sweep: its nodes, and the resources of a trial."""
 
 import json
 import logging
@@ -9,7 +8,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -153,8 +152,7 @@ def trial_resources(options: Options) -> Resources:
 
 
 def capacity(resource: str) -> float:
-    """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
-    have no worker before a trial requests one."""
+    """The amount that the cluster has, or can reach by its autoscaler."""
     path = BOOTSTRAP.expanduser()
     config = json.loads(path.read_text()) if path.exists() else {}
     head = config.get("head_node_type")
@@ -173,13 +171,15 @@ def check_shared(folder: Path) -> None:
         return
     probe = folder / f".shared-{uuid.uuid4().hex[:8]}"
     probe.write_text("seen")
-    answers = {}
+    answers, blind = {}, []
     try:
         for node in nodes:
             there = {f"node:{node['NodeManagerAddress']}": 0.001}
-            task = ray.remote(num_cpus=0, resources=there)(_exists).remote(str(probe))
+            task = ray.remote(num_cpus=0, resources=there)(os.path.exists).remote(str(probe))
             answers[task] = node["NodeManagerHostname"]
-        blind = [host for task, host in answers.items() if not _answer(task)]
+        for task, host in answers.items():
+            with suppress(ray.exceptions.RayError):  # the trials of a dying node run on others
+                blind += [] if ray.get(task, timeout=60) else [host]
     finally:
         probe.unlink()
     if blind:
@@ -187,18 +187,6 @@ def check_shared(folder: Path) -> None:
             "--storage must be seen by every node (a shared folder or a URI such as s3://), but "
             f"{folder} is not the same folder on {', '.join(blind)}"
         )
-
-
-def _answer(answer: Any) -> bool:
-    """The answer of a node; True for a dying one, whose trials will run on others."""
-    try:
-        return bool(ray.get(answer, timeout=60))
-    except ray.exceptions.RayError:
-        return True
-
-
-def _exists(path: str) -> bool:
-    return os.path.exists(path)
 
 
 def slots_of_cluster(options: Options) -> int:

@@ -66,8 +66,7 @@ class RaceSearch(Search):
         return self._values[trial.name]
 
     def decide(self) -> Decision:
-        """A block beyond the complete ones; all seeds for the configurations that remain at the
-        end."""
+        """A block beyond the complete ones; at the end, all seeds of what remains."""
         race = self.race()
         last = {
             standing.configuration: len(self.plan.seeds)
