@@ -41,8 +41,7 @@ def announced(kind: str) -> Mapping[str, str]:
 
 
 def path_of(kind: str, name: str, registry: Mapping[str, str]) -> str:
-    """`module:attribute` of a name in the registry, of an entry point, or of a reference. Raises
-    `BadInput` for any other name."""
+    """`module:attribute` of a registered name, entry point or reference; else raises `BadInput`."""
     if name in registry:
         return registry[name]
     if is_reference(name):
@@ -54,8 +53,7 @@ def path_of(kind: str, name: str, registry: Mapping[str, str]) -> str:
 
 
 def portable(kind: str, name: str, registry: Mapping[str, str]) -> str:
-    """The name under which every process finds the same object: a name of this package, or a
-    reference. Entries added to a registry at run time exist in one process only."""
+    """The name under which every process finds the same object: ours, or a reference."""
     path = path_of(kind, name, registry)
     return name if _is_ours(path) else path
 
@@ -96,8 +94,7 @@ def import_own(module: str, what: str) -> ModuleType:
 
 @contextmanager
 def guarded(what: str) -> Iterator[None]:
-    """A block that calls a user's code: what it raises, also by `sys.exit`, becomes a `BadInput`
-    with the last line of theirs."""
+    """A block that calls a user's code: what it raises becomes a `BadInput` with its line."""
     try:
         yield
     except BadInput:
@@ -135,9 +132,8 @@ def write_source(path: str, folder: Path) -> None:
 
 
 def travelling(paths: Iterable[str]) -> tuple[str, ...]:
-    """The files and folders to ship to other machines: single modules and whole packages with the
-    sources of `module:attribute` paths and of the user modules that they import. Installed packages
-    are not shipped; every machine needs them installed."""
+    """The files and folders to ship to other machines: modules and whole packages of the user's own
+    sources. Installed packages are not shipped; every machine needs them installed."""
     places = set()
     for path in paths:
         for name, file in _sources(path.partition(":")[0]).items():

@@ -1,12 +1,11 @@
-"""Independent random streams derived from one seed, by name.
-
-A stream is a pure function of (seed, names): a resumed trial needs no saved generator state, and
-drawing more from one stream never shifts another.
-"""
+"""Independent random streams derived from one seed, by name: pure functions of (seed, names), so
+that a resumed trial needs no saved state, and drawing more from one stream never shifts another."""
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -15,6 +14,8 @@ def derive(seed: int, *names: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def generator(seed: int, *names: str | int) -> np.random.Generator:
+def generator(seed: int, *names: str | int) -> "np.random.Generator":
     """A numpy generator for the stream `names` of `seed`."""
+    import numpy as np  # for `derive` alone, numpy would take most of `ranksweep status`
+
     return np.random.default_rng(derive(seed, *names))

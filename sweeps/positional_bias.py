@@ -19,6 +19,7 @@ from pathlib import Path
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.data.load import load_collection
 from rank_core.seeding import generator
+from rank_core.settings.config import Chat
 from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.flags import Flag
 from sweeps.positions.analysis import (
@@ -30,7 +31,7 @@ from sweeps.positions.analysis import (
     split_of,
 )
 from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
-from sweeps.positions.rsv import ChunkScorer, RelevantPair, word_chunks
+from sweeps.positions.rsv import ChunkScorer, RelevantPair, cosine_scorer, word_chunks
 
 SMOKE_PAIRS = 20
 FLAGS = (
@@ -92,7 +93,6 @@ def _analyse(given: argparse.Namespace) -> int:
     scorers: dict[str, ChunkScorer] = {}
     if given.backbone:
         from rank_core.encoders.backbones import resolve_backbone
-        from sweeps.positions.embeddings import cosine_scorer
 
         backbone = resolve_backbone(given.backbone)
         scorers = {f"cosine, {backbone.name}": cosine_scorer(backbone)}
@@ -123,12 +123,12 @@ def _judge(
 ) -> list[JudgedChunk]:
     if not given.judge_url:
         return []
-    from rank_core.llm.chat import AnswerCache, ChatClient, ChatModel, Ledger
+    from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
 
     order = generator(given.seed, "judged-pairs").permutation(len(pairs))[: given.judge_pairs]
     chosen = [pairs[number] for number in sorted(order.tolist())]
     calls = sum(len(word_chunks(pair.text, given.judge_window)) for pair in chosen)
-    model = ChatModel("openai", given.judge_url, given.judge_model, key_variable=given.judge_key)
+    model = Chat("openai", given.judge_url, given.judge_model, given.judge_key)
     client = ChatClient(model, cache=AnswerCache(folder / "answers"))
     print(f"Grading {calls} chunks of {len(chosen)} documents with {model.model}.", flush=True)
     ledger = Ledger(folder / "judge.jsonl")

@@ -66,8 +66,7 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
 
 
 def cell_of(config: TrialConfig, inputs: Inputs) -> str:
-    """The cell's name: model, window, stride and the fingerprint of all else, including the source
-    of a user's model, loss and measures."""
+    """The cell's name: model, window, stride, and a fingerprint also of a user's sources."""
     model, settings = config.model.name, config.settings()
     sources = {
         setting: f"{settings[setting]} {'+'.join(map(source_hash, names))}"

@@ -1,13 +1,11 @@
-"""Collections read from a folder, in our layout or BEIR's.
+"""Collections read from a folder, in our layout or BEIR's (docs/data.md), once per machine, cached
+and memory-mapped.
 
 Ours: `docs.jsonl` has {doc_id, text, title (optional)}; each of `train`, `dev` and `test` has
 `queries.tsv`, `qrels.trec` and optionally a first stage, `*.run[.gz]`; without it, candidates come
 from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
 `qrels/{train,dev,test}.tsv`, not all of them required. In both `train.jsonl` of {query, pos, neg},
-as well as `dev` and `test`, may stand in place of a split. Other file formats are possible
-(`rank_core.data.readers`; docs/data.md). Everything is read once per machine, cached and
-memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
-`positional_bias.py` (see `spans`).
+as well as `dev` and `test`, may stand in place of a split.
 """
 
 import functools
@@ -194,8 +192,7 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
 
 
 def _find_files(folder: Path) -> _Files:
-    """The paths of the collection's files; raises one `BadInput` with everything that is
-    missing."""
+    """The collection's files; raises one `BadInput` with everything that is missing."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder; {LAYOUT}")
     missing: list[str] = []
@@ -336,16 +333,12 @@ def _content_hash(files: Mapping[str, Path], fields: Iterable[tuple[str, str]] =
     """A hash that is unambiguous about names and contents."""
     digest = hashlib.sha256(b"".join(f"{name}\n".encode() for pair in fields for name in pair))
     for name in sorted(files):
-        digest.update(f"{name}\n{_size(files[name])}\n".encode())
+        with open_content(files[name]) as stream:
+            digest.update(f"{name}\n{stream.seek(0, os.SEEK_END)}\n".encode())
         with open_content(files[name]) as stream:
             for block in iter(functools.partial(stream.read, BLOCK), b""):
                 digest.update(block)
     return digest.hexdigest()
-
-
-def _size(path: Path) -> int:
-    with open_content(path) as stream:
-        return stream.seek(0, os.SEEK_END)
 
 
 def _digest_of(*parts: object) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rank_core.data import readers
-from rank_core.data.ir_collections import IrSource
+from rank_core.data.ir_collections import PREFIX, IrSource
 from rank_core.data.trec import iter_run
 from rank_core.errors import BadInput
 from rank_core.records import Qrels
 
-PREFIX = "ir:"
 RANKED = 1000
 """Documents per query used of an id's ranked lists."""
 

@@ -1,8 +1,5 @@
-"""Readers and writers of queries, qrels and runs as text files.
-
-Files are UTF-8, gzipped if the name ends in `.gz`. Errors give file and line. Writes are atomic,
-and equal content gives equal bytes.
-"""
+"""Readers and writers of queries, qrels and runs as UTF-8 text files, gzipped if the name ends in
+`.gz`. Errors give file and line. Writes are atomic, and equal content gives equal bytes."""
 
 import codecs
 import gzip
@@ -34,11 +31,6 @@ _QRELS_HEADER = re.compile(
 _RankedLine = tuple[str, str, int, float, int]  # query_id, doc_id, rank, score, line number
 
 
-def read_queries(path: Path) -> dict[str, str]:
-    """{query_id: text} of a `query_id TAB text` file, in file order."""
-    return gathered_queries(query_lines(path))
-
-
 def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
     """(file and line, query_id, text) of a `query_id TAB text` file."""
     for number, line in read_lines(path):
@@ -52,8 +44,7 @@ def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def gathered_queries(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """{query_id: text} of (place, query_id, text); raises `BadInput` for empty ones and
-    duplicates."""
+    """{query_id: text}; raises `BadInput` for empty ones and duplicates."""
     queries: dict[str, str] = {}
     for place, query_id, text in rows:
         require_identifier(place, "query_id", query_id)
@@ -163,11 +154,8 @@ def _ranked_lines(path: Path) -> Iterator[_RankedLine]:
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
-    """Writes a run in rank order, with scores that are read back exactly.
-
-    Tied documents keep their order through the ranks. A query without documents has no line in this
-    format and is missing when read back.
-    """
+    """Writes a run in rank order, with scores that are read back exactly; ranks keep the order of
+    ties. A query without documents has no line."""
     _require_identifiers(path, "tag", [tag])
     _require_identifiers(path, "query_id", run)
     lines = []
@@ -204,14 +192,9 @@ def _require_identifiers(path: Path, kind: str, names: Iterable[str]) -> None:
         require_identifier(str(path), kind, name)
 
 
-def is_identifier(name: str) -> bool:
-    """True if `name` is one word of a file split at white space, without control characters."""
-    return name.split() == [name] and len(name) <= MAX_NAME and not _CONTROL.search(name)
-
-
 def require_identifier(place: str, kind: str, name: str) -> None:
     """Raises `BadInput` for an invalid id; `place` is a file, or a file and line."""
-    if not is_identifier(name):
+    if name.split() != [name] or len(name) > MAX_NAME or _CONTROL.search(name):
         raise BadInput(
             f"{place}: a {kind} must be one word without white space or control characters, of at "
             f"most {MAX_NAME} characters, found {shown(name)}"

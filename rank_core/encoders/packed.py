@@ -6,13 +6,11 @@ and accept explicit positions; all other operations are token by token. This is 
 16-bit products. Elsewhere, and for encoders that cannot, rows are padded.
 
 BERT has its own layers here: 16-bit weights and residuals, one product for queries, keys and
-values. Launch overhead dominates small batches, and memory traffic the steps between products. For
-12 padded layers, transformers makes some 500 launches per scoring call and 960 per forward and
-backward pass, with fp32 residuals; these make 145 and 434 (`python -m tests.benchmarks.launches`).
-If torch can compile, the steps after attention are compiled: dropouts, sums, norms and GELU become
-three kernels. Otherwise the log says why, once; TORCHDYNAMO_DISABLE=1 disables it.
+values, which make 145 launches per scoring call and 434 per forward and backward pass in place of
+some 500 and 960 (12 layers, `python -m tests.benchmarks.launches`). If torch can compile, the steps
+after attention are three kernels; otherwise the log says why, once; TORCHDYNAMO_DISABLE=1 disables
+it. Heads and scores are fp32.
 
-[CLS] has 16 bits like all tokens: fp32 changed neither ties nor ranks. Heads and scores are fp32.
 Results equal those of transformers up to rounding. Gradients go to the encoder's fp32 parameters.
 Disabled by `RANKSWEEP_FAST_PATHS=off`.
 """
@@ -88,8 +86,7 @@ def is_bert(encoder: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def kept_weights(encoder: Any, autocast: torch.dtype | None) -> Iterator[None]:
-    """Caches copies of an encoder's weights while the context is open, in which they must not
-    change. With gradients enabled nothing is cached."""
+    """Caches copies of an encoder's weights, which must not change, while the context is open."""
     if torch.is_grad_enabled() or not is_bert(encoder) or hasattr(encoder, "weights"):
         yield
         return
@@ -193,8 +190,7 @@ def _product(x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor
 
 
 class _Product(torch.autograd.Function):
-    """`_product` with a backward pass of three launches: one product adds the gradient of x_TH to
-    the residual's."""
+    """`_product` with three launches backward: one product adds to the residual's gradient."""
 
     @staticmethod
     def forward(ctx: Any, x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,8 +235,7 @@ def _parameters(layer: Any) -> list[list[Tensor]]:
 
 
 class _Copies(torch.autograd.Function):
-    """Copies of parameters in another type, concatenated along the first axis in groups of the
-    given sizes: one operation forward, one backward."""
+    """Copies in another type, concatenated in groups of the given sizes: one operation each way."""
 
     @staticmethod
     def forward(
@@ -385,9 +380,7 @@ def flat_states(
 ) -> tuple[Tensor, ...]:
     """hidden_CLH of the last layer, or of embeddings and all `layers`, of an encoder that `packs`,
     with zeros at padding; only [CLS] (L = 1) with `cls_alone` or if the encoder gives no more.
-
-    `words` are ids_CL or vectors x_CLH.
-    """
+    `words` are ids_CL or vectors x_CLH."""
     config: Any = encoder.config
 
     def pick(x_CL: Tensor) -> Tensor:
@@ -408,7 +401,13 @@ def flat_states(
         return (states[-1][:, None],)
     if cls_alone:
         return tuple(x_TH.index_select(0, flat.first_C)[:, None] for x_TH in states)
-    return tuple(padded_again(x_TH, flat, words.shape) for x_TH in states)
+    num_rows, width = words.shape[:2]
+
+    def padded(x_TH: Tensor) -> Tensor:
+        x_NH = x_TH.new_zeros(num_rows * width, x_TH.shape[1])
+        return x_NH.index_copy(0, flat.place_T, x_TH).view(num_rows, width, -1)
+
+    return tuple(map(padded, states))
 
 
 def _states(
@@ -427,9 +426,3 @@ def _states(
     )
     states = (*(output.hidden_states[:-1] if layers else ()), output.last_hidden_state)
     return tuple(x_1TH[0] for x_1TH in states)
-
-
-def padded_again(x_TH: Tensor, flat: FlatRows, shape: torch.Size) -> Tensor:
-    """x_CLH of the tokens, with zeros at padding."""
-    x_NH = x_TH.new_zeros(shape[0] * shape[1], x_TH.shape[1])
-    return x_NH.index_copy(0, flat.place_T, x_TH).view(*shape[:2], -1)

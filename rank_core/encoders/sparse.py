@@ -1,11 +1,7 @@
 """Encoders with sparse attention, as in the papers: Longformer with global attention on the query,
-and BigBird whose output for a row depends only on that row.
-
-In transformers' BigBird, one short batch switches to full attention for good; the last, global
-block is that of the padded batch; and random blocks are seeded in training, but all block 0 in
-evaluation. Here each row is padded to its own number of blocks, short rows alone use full
-attention, and evaluation uses the blocks of training.
-"""
+and BigBird whose output for a row depends only on that row. In transformers' BigBird, a short batch
+switches to full attention for good, the last, global block is that of the padded batch, and random
+blocks differ between training and evaluation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -85,9 +81,8 @@ class RowwiseBigBird(BigBirdModel):
         lengths: Sequence[int] = (),
         **_: Any,
     ) -> BaseModelOutput:
-        """The encoder's output for rows padded at the end, with zeros at padding. Rows with the
-        same number of blocks are computed together. Without `lengths`, the tokens of each row, the
-        host waits for the device's answer."""
+        """The encoder's output for rows padded at the end, with zeros at padding. Without
+        `lengths`, the tokens of each row, the host waits for the device's answer."""
         self.pin()
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
@@ -107,7 +102,8 @@ class RowwiseBigBird(BigBirdModel):
             )
             kept = layers if output_hidden_states else layers[-1:]
             real = mask[:, :, None].bool()
-            parts.append([_fit_vectors(x.where(real, 0.0), width) for x in kept])
+            vectors = [x.where(real, 0.0)[:, :width] for x in kept]
+            parts.append([pad(x, (0, 0, 0, width - x.shape[1])) for x in vectors])
             order += rows
         back = on(input_ids.device, torch.tensor(order).argsort())
         states = tuple(torch.cat(layer)[back] for layer in zip(*parts, strict=True))
@@ -116,8 +112,7 @@ class RowwiseBigBird(BigBirdModel):
         )
 
     def _groups(self, lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
-        """(number of blocks, rows). Rows with full attention share a group, because padding does
-        not change them."""
+        """(number of blocks, rows); rows with full attention, whatever padding, are one group."""
         groups: dict[int, list[int]] = {}
         blocks = [max(1, -(-length // self.config.block_size)) for length in lengths]
         few = 5 + 2 * self.config.num_random_blocks
@@ -145,8 +140,7 @@ class RowwiseBigBird(BigBirdModel):
 
 
 class _RowAttention(BigBirdBlockSparseAttention):
-    """Block-sparse attention with the same blocks in training and evaluation, and full attention
-    for rows that the sparse pattern would cover."""
+    """Block-sparse attention with the same blocks in evaluation; full attention for short rows."""
 
     def start(self, config: BigBirdConfig) -> None:
         """Sets the state other than parameters."""
@@ -199,7 +193,3 @@ class _RowAttention(BigBirdBlockSparseAttention):
 def _fit(rows: Tensor, size: int, value: int) -> Tensor:
     """rows_CL cut or padded to a length; only padding is cut."""
     return pad(rows[:, :size], (0, max(0, size - rows.shape[1])), value=value)
-
-
-def _fit_vectors(x: Tensor, size: int) -> Tensor:
-    return pad(x[:, :size], (0, 0, 0, max(0, size - x.shape[1])))

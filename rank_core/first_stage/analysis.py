@@ -102,10 +102,6 @@ def _ends_short(word: str) -> bool:
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
-def _ends_double(word: str) -> bool:
-    return len(word) > 1 and word[-1] == word[-2] and _shape(word).endswith("c")
-
-
 def _without_plural(word: str) -> str:
     if word.endswith(("sses", "ies")):
         return word[:-2]
@@ -123,7 +119,7 @@ def _without_past_or_gerund(word: str) -> str:
     word = word.removesuffix(suffix)
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
-    if _ends_double(word):
+    if len(word) > 1 and word[-1] == word[-2] and _shape(word).endswith("c"):
         return word if word[-1] in "lsz" else word[:-1]
     return word + "e" if _measure(word) == 1 and _ends_short(word) else word
 

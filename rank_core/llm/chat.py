@@ -1,7 +1,6 @@
 """A client for chat models over HTTP, and its protocols; a new one is an entry of `PROTOCOLS`.
-
 Requests are cached, rate-limited and retried; each answer is a line in a cost ledger. Neither cache
-nor ledger contains the API key. There is no streaming, tool calling or concurrency.
+nor ledger contains the API key.
 """
 
 import contextlib
@@ -22,8 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.files import write_json
+from rank_core.settings.config import Chat
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +49,7 @@ class Ledger:
     path: Path
 
     def record(self, answer: Answer, *, repaired: bool, **labels: str | int) -> None:
-        """Writes the line of an answer, with `labels` first (query_id, start, end...); `repaired`
-        says that it was not in the form that was asked for."""
+        """Writes the line of an answer, `labels` first; `repaired`: it had another form."""
         numbers = asdict(answer)
         del numbers["text"]  # already in the cache
         with self.path.open("a", encoding="utf-8") as lines:
@@ -64,8 +63,7 @@ KEPT = {"text": str, "input_tokens": int, "output_tokens": int, "metered": bool}
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Answers by the SHA-256 of their request, a file each. Files are written atomically, so that
-    processes can share the folder."""
+    """Answers by the SHA-256 of their request, a file each, which processes may share."""
 
     folder: Path
 
@@ -95,68 +93,18 @@ class Message(NamedTuple):
     content: str
 
 
-@dataclass(frozen=True)
-class ChatModel:
-    """A chat model, its server and its prices, without the API key."""
-
-    protocol: str  # an entry of PROTOCOLS
-    base_url: str  # https://api.openai.com/v1, http://127.0.0.1:8000; without a path, /v1
-    model: str  # name on the server
-    key_variable: str = ""  # environment variable with the API key; empty: no key is sent
-    requests_per_minute: float = 0.0  # 0: no limit
-    input_price: float = 0.0  # per million tokens, any currency; 0: free
-    output_price: float = 0.0  # per million tokens
-    timeout: float = 120.0  # seconds without a byte from the server
-    max_retries: int = 6
-
-    def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise unknown("protocol", self.protocol, PROTOCOLS)
-        # Neither a URL with a password nor the value of key_variable, perhaps a key, is shown.
-        host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
-        if not re.fullmatch(rf"https?://{host}(/[\w.~!$&'()*+,;=:%/-]*)?", self.base_url, re.ASCII):
-            raise BadInput(
-                "base_url must be http(s)://host[:port][/path] without user, password or query; "
-                "put the key into the environment"
-            )
-        if not self.model:
-            raise BadInput("model must name the chat model, got an empty name")
-        if not re.fullmatch(r"([A-Z_][A-Z0-9_]*)?", self.key_variable):
-            raise BadInput(
-                "key_variable must be the name of an environment variable in capitals, such as "
-                "OPENAI_API_KEY, never the key itself"
-            )
-        for name in ("requests_per_minute", "input_price", "output_price"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise BadInput(f"{name} >= 0 must hold and be finite, got {name}={value}")
-
-    def cost(self, input_tokens: int, output_tokens: int) -> float:
-        """The price of an answer, in the currency of the prices."""
-        return (input_tokens * self.input_price + output_tokens * self.output_price) / 1e6
-
-
-def _openai_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
-    return _base(config) | {"messages": [message._asdict() for message in messages]}
-
-
-def _base(config: ChatModel) -> dict[str, Any]:
-    return {"model": config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
-
-
-def _anthropic_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
+def _anthropic_turns(messages: Sequence[Message]) -> dict[str, Any]:
     # System turns are separate from the messages here.
-    body = _base(config)
     system = "\n\n".join(m.content for m in messages if m.role == "system")
     chat = [message._asdict() for message in messages if message.role != "system"]
-    return body | ({"system": system} if system else {}) | {"messages": chat}
+    return ({"system": system} if system else {}) | {"messages": chat}
 
 
 class Protocol(NamedTuple):
     """The request and reply formats of a family of servers."""
 
     path: str  # after the version
-    body: Callable[[ChatModel, Sequence[Message]], dict[str, Any]]
+    turns: Callable[[Sequence[Message]], dict[str, Any]]  # of a chat, as in the request's body
     key_header: str
     key_prefix: str
     headers: dict[str, str]
@@ -167,7 +115,7 @@ class Protocol(NamedTuple):
 PROTOCOLS = {
     "openai": Protocol(
         path="/chat/completions",
-        body=_openai_body,
+        turns=lambda messages: {"messages": [message._asdict() for message in messages]},
         key_header="Authorization",
         key_prefix="Bearer ",
         headers={},
@@ -176,7 +124,7 @@ PROTOCOLS = {
     ),
     "anthropic": Protocol(
         path="/messages",
-        body=_anthropic_body,
+        turns=_anthropic_turns,
         key_header="x-api-key",
         key_prefix="",
         headers={"anthropic-version": "2023-06-01"},
@@ -218,13 +166,16 @@ class ChatClient:
 
     def __init__(
         self,
-        config: ChatModel,
+        config: Chat,
         *,
         cache: AnswerCache | None = None,
+        timeout: float = 120.0,  # seconds without a byte from the server
+        max_retries: int = 6,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.config, self.cache, self._clock, self._sleep = config, cache, clock, sleep
+        self._timeout, self._max_retries = timeout, max_retries
         self._protocol = PROTOCOLS[config.protocol]
         base = config.base_url.rstrip("/")
         self._url = base + ("" if urlsplit(base).path else "/v1") + self._protocol.path
@@ -236,12 +187,13 @@ class ChatClient:
     def ask(self, messages: Sequence[Message]) -> Answer:
         """The model's answer to a chat, from the cache if possible. Raises `BadInput` if the server
         rejects the request and `NoAnswer` if it is unavailable."""
-        body = self._protocol.body(self.config, messages)
+        body = {"model": self.config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
+        body |= self._protocol.turns(messages)
         request = json.dumps([self.config.protocol, self._url, body], sort_keys=True)
         digest = hashlib.sha256(request.encode()).hexdigest()
         kept = self.cache.get(digest) if self.cache else None
         if kept is not None:
-            return replace(kept, cost=self.config.cost(kept.input_tokens, kept.output_tokens))
+            return self._priced(kept)
         start = self._clock()
         reply, retries = self._exchange(json.dumps(body).encode())
         answer = self._read(reply.text)
@@ -252,7 +204,7 @@ class ChatClient:
 
     def _exchange(self, body: bytes) -> tuple[_Reply, int]:
         """The server's successful reply, and the number of failed requests before it."""
-        for attempt in range(self.config.max_retries + 1):
+        for attempt in range(self._max_retries + 1):
             self._pace()
             reply = self._send(body)
             if reply.status == 200:
@@ -262,7 +214,7 @@ class ChatClient:
                 raise BadInput(f"the chat server rejected the request: {failure}")
             if reply.retry_after > LONGEST_RETRY_AFTER:
                 raise NoAnswer(f"{failure}; asked to wait {reply.retry_after:.0f} s")
-            if attempt == self.config.max_retries:
+            if attempt == self._max_retries:
                 break
             back_off = min(FIRST_WAIT * 2.0**attempt, LONGEST_BACK_OFF)
             back_off *= self._jitter.uniform(0.5, 1.0)
@@ -270,7 +222,12 @@ class ChatClient:
             wait = max(reply.retry_after * self._jitter.uniform(1.0, 1.1), back_off)
             _log.warning("waiting %.1f s for retry %d: %s", wait, attempt + 1, failure)
             self._sleep(wait)
-        raise NoAnswer(f"{failure}; tried {self.config.max_retries + 1} times")
+        raise NoAnswer(f"{failure}; tried {self._max_retries + 1} times")
+
+    def _priced(self, answer: Answer) -> Answer:
+        prices, config = self.config.input_price * answer.input_tokens, self.config
+        prices += config.output_price * answer.output_tokens
+        return replace(answer, cost=prices / 1e6)
 
     def _pace(self) -> None:
         """Waits until the next request may start; retries count as requests."""
@@ -290,7 +247,7 @@ class ChatClient:
             header, prefix = self._protocol.key_header, self._protocol.key_prefix
             request.add_unredirected_header(header, prefix + key)
         try:
-            with urllib.request.urlopen(request, timeout=self.config.timeout) as response:
+            with urllib.request.urlopen(request, timeout=self._timeout) as response:
                 text = self._redact(response.read())
                 return _Reply(response.status if text else 0, text or "(an empty reply)")
         except urllib.error.HTTPError as error:
@@ -334,8 +291,7 @@ class ChatClient:
                 f"{_server_message(text)}"
             ) from None
         tokens = [count if isinstance(count, int) else 0 for count in counts]
-        answer = Answer(content, tokens[0], tokens[1], metered=tokens == counts)
-        return replace(answer, cost=self.config.cost(tokens[0], tokens[1]))
+        return self._priced(Answer(content, tokens[0], tokens[1], metered=tokens == counts))
 
 
 def _key(variable: str) -> str:

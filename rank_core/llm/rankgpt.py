@@ -1,37 +1,17 @@
 """RankGPT: a chat model orders windows of candidates, sliding from the end of the list to its start
-(Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023).
-
-The wording of the prompt is ours; the structure of the chat, the windows and the parsing of answers
-are the paper's.
-"""
+(Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023). The wording of the prompt is ours; the
+structure of the chat, the windows and the parsing of answers are the paper's."""
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from typing import NamedTuple
 
 from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatClient, Ledger, Message
 from rank_core.records import Run
-
-FIRSTP_WORDS = 300
-"""White-space words per document in the paper and its code."""
-
-
-@dataclass(frozen=True)
-class ListRanking:
-    """The windows of a list, and the words read of a document."""
-
-    window: int = 20  # documents per request
-    step: int = 10  # documents between the starts of consecutive windows
-    max_words: int = FIRSTP_WORDS  # white-space words per document
-
-    def __post_init__(self) -> None:
-        # Without overlap no document could leave its window.
-        if not 0 < self.step < self.window or self.max_words < 1:
-            raise BadInput(f"0 < step < window and max_words >= 1 must hold, got {self}")
+from rank_core.settings.config import Chat
 
 
 class Permutation(NamedTuple):
@@ -41,13 +21,9 @@ class Permutation(NamedTuple):
     repaired: bool  # the answer was no valid permutation
 
 
-def windows(num_documents: int, settings: ListRanking) -> list[tuple[int, int]]:
-    """(start, end) of each request, last window first; 100 documents give 9 windows of 20 with step
-    10.
-
-    The last request starts at the start of the list, so that every document is read. A list shorter
-    than a window is one window; a single document needs none.
-    """
+def windows(num_documents: int, settings: Chat) -> list[tuple[int, int]]:
+    """(start, end) of each request, last window first: 100 documents give 9 of 20 with step 10. The
+    last one starts at the start of the list; a single document needs none."""
     if num_documents < 2:
         return []
     steps = math.ceil(max(0, num_documents - settings.window) / settings.step)
@@ -55,12 +31,6 @@ def windows(num_documents: int, settings: ListRanking) -> list[tuple[int, int]]:
     return [
         (max(0, start), min(num_documents, max(0, start) + settings.window)) for start in starts
     ]
-
-
-def first_words(document: str, max_words: int) -> str:
-    """The first white-space words of a document, joined by single spaces."""
-    # maxsplit leaves the rest of a long document unsplit.
-    return " ".join(document.split(maxsplit=max_words)[:max_words])
 
 
 def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
@@ -87,11 +57,9 @@ def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
 
 
 def parse_permutation(answer: str | None, num_documents: int) -> Permutation:
-    """The order given by an answer of any form.
-
-    Each group of digits is a 1-based number; repeated and unknown ones are ignored, and missing
-    documents follow in their order (Sun et al.). Reasoning between <think> marks is ignored.
-    """
+    """The order given by an answer of any form. Each group of digits is a 1-based number; repeated
+    and unknown ones are ignored, missing documents follow in their order (Sun et al.), and so is
+    reasoning between <think> marks."""
     text = (answer or "").rpartition("</think>")[2].partition("<think>")[0]
     # Longer ones are invalid, and int() rejects thousands of digits.
     named = [int(digits) - 1 if len(digits) <= 9 else -1 for digits in re.findall(r"\d+", text)]
@@ -105,15 +73,14 @@ def rank_list(
     documents: Sequence[str],
     *,
     chat: ChatClient,
-    settings: ListRanking | None = None,
     ledger: Ledger | None = None,
     query_id: str = "",
 ) -> list[int]:
     """Positions in `documents`, the most relevant first; they are given in first-stage order."""
-    settings = settings or ListRanking()
-    order = list(range(len(documents)))
-    passages = [first_words(document, settings.max_words) for document in documents]
-    for start, end in windows(len(documents), settings):
+    order, most = list(range(len(documents))), chat.config.max_words
+    # maxsplit leaves the rest of a long document unsplit.
+    passages = [" ".join(document.split(maxsplit=most)[:most]) for document in documents]
+    for start, end in windows(len(documents), chat.config):
         shown = order[start:end]
         answer = chat.ask(ranking_chat(query, [passages[i] for i in shown]))
         permutation = parse_permutation(answer.text, len(shown))
@@ -132,15 +99,11 @@ def rerank_with_llm(
     *,
     chat: ChatClient,
     depth: int = 100,
-    settings: ListRanking | None = None,
     ledger: Ledger | None = None,
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """(query_id, {doc_id: score}) of each query as soon as it is ranked.
-
-    The first `depth` candidates of a query are ranked; a query without candidates has an empty
-    list. Scores are ranks, n for the first of n documents down to 1. Raises `BadInput`, before the
-    first request, for candidates without a text.
-    """
+    """(query_id, {doc_id: score}) of each query, of its first `depth` candidates; scores are n for
+    the first of n documents down to 1. Raises `BadInput`, before the first request, for candidates
+    without a text."""
     chosen = {query_id: list(candidates.get(query_id, ()))[:depth] for query_id in queries}
     # Checked before the first request costs money.
     for query_id, doc_ids in chosen.items():
@@ -152,14 +115,8 @@ def rerank_with_llm(
 
     def ranked() -> Iterator[tuple[str, dict[str, float]]]:
         for query_id, doc_ids in chosen.items():
-            order = rank_list(
-                queries[query_id],
-                [documents[doc_id] for doc_id in doc_ids],
-                chat=chat,
-                settings=settings,
-                ledger=ledger,
-                query_id=query_id,
-            )
+            texts = [documents[doc_id] for doc_id in doc_ids]
+            order = rank_list(queries[query_id], texts, chat=chat, ledger=ledger, query_id=query_id)
             yield query_id, {doc_ids[i]: float(len(order) - rank) for rank, i in enumerate(order)}
 
     return ranked()

@@ -86,8 +86,7 @@ def _is_model(value: object) -> bool:
 
 
 def check_model(config: TrialConfig, backbone: Backbone) -> None:
-    """Raises `BadInput` for settings that the model ignores and windows that exceed the
-    backbone."""
+    """Raises `BadInput` for settings that the model ignores, and too long windows."""
     model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
     own = config.settings()
     usual = TrialConfig().settings() | {"chunking.stride": chunking.window}

@@ -32,11 +32,10 @@ from torch.nn.functional import pad, relu
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.flat_rows import on
-from rank_core.errors import BadInput
 from rank_core.models.poolings import at_least_fp32, masked_mean, row_vectors
 from rank_core.models.ranker import Ranker, layer_states, pad_chunks
 from rank_core.models.readers import EqualChunks, first_rows
-from rank_core.settings.config import Model, TrialConfig
+from rank_core.settings.config import Model
 
 
 class Terms(NamedTuple):
@@ -155,11 +154,8 @@ class NgramFilters(nn.Module):
 
 
 def strongest(strength_BQD: Tensor, mask_BQD: Tensor, k: int) -> Matches:
-    """The k largest strengths of each query token where the mask is true; among equals the earlier.
-
-    A repeated word has the same similarity everywhere up to rounding, which depends on the batch
-    and must not choose the position.
-    """
+    """The k largest strengths of each query token where the mask is true; among equals, up to the
+    rounding of a batch, the earlier."""
     left_BQD = strength_BQD.detach().masked_fill(~mask_BQD, -torch.inf)
     places, reals = [], []
     for _ in range(k):
@@ -181,16 +177,6 @@ MAX_QUERY = 32
 def at_fixed_length(x_BQF: Tensor) -> Tensor:
     """x_BQF padded with zeros to MAX_QUERY query tokens."""
     return pad(x_BQF, (0, 0, 0, MAX_QUERY - x_BQF.shape[1]))
-
-
-def check_query_length(config: TrialConfig) -> None:
-    """Raises `BadInput` if queries may have more than MAX_QUERY tokens."""
-    if config.chunking.max_query_tokens > MAX_QUERY:
-        raise BadInput(
-            f"chunking.max_query_tokens <= {MAX_QUERY} must hold for model {config.model.name}, "
-            "which has separate weights for each query token, got "
-            f"chunking.max_query_tokens={config.chunking.max_query_tokens}"
-        )
 
 
 class TokenRanker(Ranker):
@@ -216,7 +202,6 @@ class Cedr(TokenRanker):
         self.num_states = 1 + int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B from [CLS] and the similarities."""
         inputs, terms = batch.inputs, terms_of(batch)
         states = layer_states(self.encoder, inputs)
         cls_CH = row_vectors(states[-1], inputs.attention_mask_CL, self.pooling)
@@ -256,7 +241,6 @@ class CedrKnrm(Cedr):
             nn.init.uniform_(weight, -bound, bound)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
-        """score_B, the sum of both parts."""
         features_BSK = torch.stack([self.features(cos_BQD, terms) for cos_BQD in similarity], 1)
         score_B1: Tensor = self.head(cls_BH) + self.kernel_head(features_BSK.flatten(1))
         return score_B1.squeeze(1)
@@ -286,7 +270,6 @@ class CedrDrmm(Cedr):
         self.head = nn.Linear(self.NUM_HIDDEN, 1)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
-        """score_B, the sum of the network's values."""
         log_BQSN = torch.stack(
             [
                 torch.log(histogram(cos_BQD.detach(), terms.text_mask_BD, self.NUM_BINS) + 1e-5)
@@ -312,6 +295,7 @@ class CedrPacrr(Cedr):
     2- and 3-grams, with a channel per state (CEDR-PACRR; PACRR of Hui et al. 2017)."""
 
     label = "CEDR-PACRR"
+    max_query = MAX_QUERY
     NGRAMS = (1, 2, 3)
     NUM_FILTERS = 32
     NUM_MATCHES = 2
@@ -331,14 +315,7 @@ class CedrPacrr(Cedr):
         )
         self.head = nn.Linear(self.NUM_HIDDEN, 1)
 
-    @classmethod
-    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects queries longer than the network's input."""
-        super().check(config, backbone)
-        check_query_length(config)
-
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
-        """score_B of the network."""
         cos_BSQD = torch.stack(list(similarity), dim=1)
         mask_BQD = pair_mask(terms)
         strengths = [
@@ -371,7 +348,6 @@ class NeuralModel1(TokenRanker):
         self.head = nn.Linear(NUM_HIDDEN, 1)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B from the last layer's vectors of query and document tokens."""
         terms = terms_of(batch)
         hidden_CLH = at_least_fp32(self.hidden(batch.inputs))
         with torch.autocast(hidden_CLH.device.type, enabled=False):
@@ -390,8 +366,7 @@ class NeuralModel1(TokenRanker):
 
 
 def log_likelihood(translation_BQD: Tensor, terms: Terms) -> Tensor:
-    """score_B from translation probabilities. Padding is excluded; an empty document translates
-    into nothing."""
+    """score_B from translation probabilities; an empty document translates into nothing."""
     length_B = terms.text_mask_BD.sum(1).clamp_min(1)
     sum_BQ = translation_BQD.masked_fill(~terms.text_mask_BD[:, None], 0.0).sum(2)
     log_BQ = torch.log(EPSILON + sum_BQ / length_B[:, None])

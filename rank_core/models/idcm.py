@@ -171,7 +171,6 @@ class Idcm(Ranker):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects unknown stages and settings without effect."""
         stage_of(config.model)
 
     def train(self, mode: bool = True) -> "Idcm":
@@ -183,7 +182,6 @@ class Idcm(Ranker):
         return self
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B."""
         if self.stage == "student":
             if self.training:
                 loss, score_B = self._student_loss(batch)
@@ -202,11 +200,9 @@ class Idcm(Ranker):
         """score_B from chunk scores; missing chunks are masked."""
         if self.stage == "passages":
             return poolings.masked_max(score_BP, mask_BP)
-        number = min(BEST, score_BP.shape[1])
-        best = score_BP.masked_fill(~mask_BP, float("-inf")).topk(number, dim=1)
-        best_BK = best.values.masked_fill(~mask_BP.gather(1, best.indices), 0.0)
+        best_BK, _ = poolings.masked_top(score_BP, mask_BP, BEST)
         with torch.autocast(score_BP.device.type, enabled=False):
-            return (best_BK * self.weight_K[:number].to(best_BK.dtype)).sum(1)
+            return (best_BK * self.weight_K[: best_BK.shape[1]].to(best_BK.dtype)).sum(1)
 
     def chosen(self, batch: ChunkBatch) -> ChunkBatch:
         """The chunks of a batch that the student selects for BERT, in document order."""
@@ -231,8 +227,7 @@ class Idcm(Ranker):
         return pad_chunks(self.student(words, batch.inputs), batch.counts)
 
     def _student_loss(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:
-        """(the loss of the student's order of chunks against BERT's, summed over documents;
-        score_B of all chunks)."""
+        """(loss of the student's order against BERT's, summed; score_B of all chunks)."""
         with torch.no_grad():
             teacher_BP, mask_BP = pad_chunks(self.chunk_scores(batch.inputs), batch.counts)
             score_B = self.of_chunks(teacher_BP, mask_BP)

@@ -30,7 +30,6 @@ from rank_core.chunking.batches import (
 )
 from rank_core.chunking.chunks import Span, block_spans, chunk_spans, mark_costs
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.flat_rows import flat_rows, on, rows_of_lengths
 from rank_core.errors import BadInput, unknown
 from rank_core.seeding import generator
@@ -108,8 +107,7 @@ class KnownFrequencies(dict[str, NDArray[np.int32]]):
 def document_frequencies(
     tokens: Mapping[str, NDArray[np.int32]], pieces: WordPieces
 ) -> DocumentFrequencies:
-    """Document frequencies of all words. For a token store they are kept on disk, under the name of
-    its folder, which identifies contents and tokenizer."""
+    """Document frequencies of all words, of a token store kept on disk under its folder's name."""
     if isinstance(tokens, KnownFrequencies) and tokens.frequencies is not None:
         return tokens.frequencies
     if not isinstance(tokens, TokenStore):
@@ -158,11 +156,8 @@ class BlockWords(NamedTuple):
 def tf_idf(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArray[np.float64]:
     """score_K of the blocks: the sum over distinct query words in the block of
     (1 + log10 tf) (ln((1 + N) / (1 + df)) + 1), with scikit-learn's smoothed idf."""
-
-    def idf(num_documents: int, counts_Q: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.log((1 + num_documents) / (1 + counts_Q)) + 1
-
-    tf_QK, idf_Q = _statistics(query, document, df, idf)
+    tf_QK, df_Q = _statistics(query, document, df)
+    idf_Q = np.where(df_Q > 0, np.log((1 + df.num_documents) / (1 + df_Q)) + 1, UNSEEN_IDF)
     weight_QK = np.where(tf_QK > 0, 1 + np.log10(np.maximum(tf_QK, 1)), 0.0)
     return np.asarray(idf_Q @ weight_QK)
 
@@ -171,11 +166,9 @@ def bm25(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArray
     """score_K of the blocks: the sum over distinct query words of
     idf tf / (k1 (1 - b + b length / mean length) + tf) with Lucene's idf,
     ln(1 + (N - df + .5) / (df + .5)); the mean length is over the document's blocks."""
-
-    def idf(num_documents: int, counts_Q: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.log1p((num_documents - counts_Q + 0.5) / (counts_Q + 0.5))
-
-    tf_QK, idf_Q = _statistics(query, document, df, idf)
+    tf_QK, df_Q = _statistics(query, document, df)
+    known_Q = np.log1p((df.num_documents - df_Q + 0.5) / (df_Q + 0.5))
+    idf_Q = np.where(df_Q > 0, known_Q, UNSEEN_IDF)
     length_K = np.bincount(document.block_W, minlength=document.num_blocks)
     relative_K = length_K / max(length_K.mean(), 1e-9)
     return np.asarray(idf_Q @ (tf_QK / (K1 * (1 - B + B * relative_K) + tf_QK)))
@@ -188,20 +181,16 @@ BLOCK_SCORES: dict[str, Callable[[Words, BlockWords, DocumentFrequencies], NDArr
 
 
 def _statistics(
-    query: Words,
-    document: BlockWords,
-    df: DocumentFrequencies,
-    idf: Callable[[int, NDArray[np.int64]], NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(tf_QK, idf_Q) of the distinct words of a query."""
+    query: Words, document: BlockWords, df: DocumentFrequencies
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(tf_QK, df_Q) of the distinct words of a query."""
     distinct = np.unique(query)
     tf_QK = np.zeros((len(distinct), document.num_blocks))
     place_W = np.searchsorted(distinct, document.words)
     known_W = place_W < len(distinct)
     known_W[known_W] = distinct[place_W[known_W]] == document.words[known_W]
     np.add.at(tf_QK, (place_W[known_W], document.block_W[known_W]), 1)
-    df_Q = df.of(distinct)
-    return tf_QK, np.where(df_Q > 0, idf(df.num_documents, df_Q), UNSEEN_IDF)
+    return tf_QK, df.of(distinct)
 
 
 def _merge(
@@ -220,13 +209,8 @@ def _hash(piece: str) -> int:
     return int.from_bytes(hashlib.blake2b(piece.encode(), digest_size=8).digest(), "little")
 
 
-def _factors(size: int) -> Words:
-    """Powers of an odd number modulo 2^64, which make hashes depend on the order of pieces."""
-    base = 0x9E3779B97F4A7C15
-    return np.array([pow(base, i, 1 << 64) for i in range(size)], dtype=np.uint64)
-
-
-_FACTORS = _factors(128)
+# Powers of an odd number modulo 2^64, which make hashes depend on the order of pieces.
+_FACTORS = np.array([pow(0x9E3779B97F4A7C15, i, 1 << 64) for i in range(128)], dtype=np.uint64)
 
 
 FROM_TEXT = ("tfidf", "bm25", "random", "first-last-sampled")
@@ -275,8 +259,7 @@ def by_score(score_K: NDArray[np.float64]) -> list[int]:
 
 
 def by_chance(selector: str, num_blocks: int, query: NDArray[np.int32], doc_id: str) -> list[int]:
-    """The order of `random`, or of `first-last-sampled`: first, last, then random. It depends only
-    on query and document."""
+    """The order of `random`, or of `first-last-sampled`, by query and document alone."""
     rng = generator(0, "blocks", doc_id, np.asarray(query, np.int32).tobytes().hex())
     if selector == "random" or num_blocks < 3:
         return rng.permutation(num_blocks).tolist()
@@ -360,8 +343,7 @@ def passages_of(
 def _gather(
     inputs: EncoderInput, places: Sequence[NDArray[np.int64]], sources: list[int], pad_id: int
 ) -> EncoderInput:
-    """Rows of the tokens at `places` of the flat input; other facts come from the `sources`
-    rows."""
+    """Rows of the tokens at `places` of the flat input; other facts are those of rows `sources`."""
     place_CL = np.zeros((len(places), max(map(len, places))), dtype=np.int64)
     real_CL = np.zeros(place_CL.shape, dtype=bool)
     for row, place in enumerate(places):
@@ -449,24 +431,6 @@ class BlockReader(PairEncoder):
     truncate_latest: bool
     blocks: DocumentBlocks = field(compare=False)
 
-    @classmethod
-    def over(
-        cls, plain: PairEncoder, selector: str, *, num_passages: int, truncate_latest: bool
-    ) -> "BlockReader":
-        """A reader of the documents of `plain`."""
-        limit = plain.chunking.max_document_tokens
-        tokenizer = load_tokenizer(plain.backbone.folder)
-        return cls(
-            plain.tokens,
-            plain.chunking,
-            plain.first_chunk_only,
-            plain.backbone,
-            selector,
-            num_passages,
-            truncate_latest,
-            DocumentBlocks(plain.tokens, tokenizer, limit),
-        )
-
     def passages(self, num_query_tokens: int) -> Passages:
         """The passages read with a query of `num_query_tokens` tokens."""
         if self.num_passages:
@@ -502,7 +466,6 @@ class BlockReader(PairEncoder):
         return whole if self.selector in LEARNED else min(whole, self.passages(len(query)).budget)
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
-        """A batch; with what the model needs to select blocks, if it does."""
         batch = super().collate(documents)
         if self.selector not in LEARNED:
             return batch

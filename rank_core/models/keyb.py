@@ -20,6 +20,7 @@ from rank_core.models.key_blocks import (
     LEARNED,
     TRUNCATE_LATEST,
     BlockReader,
+    DocumentBlocks,
     by_score,
     fitting,
     passages_of,
@@ -65,17 +66,20 @@ class KeyBlocks(Ranker):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Reads documents as selected blocks, or as blocks to select from."""
-        return BlockReader.over(
-            PairEncoder(tokens, config.chunking, cls.first_chunk_only, backbone),
+        chunking, tokenizer = config.chunking, load_tokenizer(backbone.folder)
+        return BlockReader(
+            tokens,
+            chunking,
+            cls.first_chunk_only,
+            backbone,
             selector_of(config.model),
-            num_passages=cls.num_passages(config.model),
-            truncate_latest=TRUNCATE_LATEST in config.model.quirks,
+            cls.num_passages(config.model),
+            TRUNCATE_LATEST in config.model.quirks,
+            DocumentBlocks(tokens, tokenizer, chunking.max_document_tokens),
         )
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects unknown selectors, encoders that cannot read blocks, settings without effect."""
         selector = selector_of(config.model)
         if selector in LEARNED and len(backbone.layout.suffix) > 1:
             raise BadInput(
@@ -127,8 +131,7 @@ class KeyBlocks(Ranker):
         return [score for part in parts for score in part.tolist()]
 
     def _own_selector(self, backbone: Backbone, settings: Model) -> Ranker:
-        """A frozen ranker of blocks: a backbone trained on passage ranking with its own head, or a
-        copy of the model's encoder and head."""
+        """A frozen ranker: a backbone with a ranking head of its own, or a copy of the model's."""
         own = resolve_backbone(settings.selector_backbone) if settings.selector_backbone else None
         if own is None:
             selector = FirstP(copy.deepcopy(self.encoder), backbone, settings)
@@ -156,7 +159,6 @@ class KeyB(KeyBlocks):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects windows other than the encoder's, which the blocks fill."""
         super().check(config, backbone)
         chunking, limit = config.chunking, backbone.max_window(config.chunking.max_query_tokens)
         if not chunking.window == chunking.stride == limit:
@@ -167,7 +169,6 @@ class KeyB(KeyBlocks):
             )
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B of the only passage."""
         return self.score(first(x_BPH, mask_BP))
 
 
@@ -180,7 +181,6 @@ class KeyBParade(KeyBlocks, ParadeTransformer):
 
     @classmethod
     def num_passages(cls, settings: Model) -> int:
-        """The number of passages of the chunking's window."""
         number = settings.k or cls.NUM_PASSAGES
         if not 0 < number <= (cls.max_chunks or number):
             raise BadInput(

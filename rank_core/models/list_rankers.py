@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from rank_core.cache import cache_root
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
-from rank_core.llm.chat import AnswerCache, ChatClient, ChatModel, Ledger
-from rank_core.llm.rankgpt import ListRanking, rerank_with_llm
+from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
+from rank_core.llm.rankgpt import rerank_with_llm
 from rank_core.records import Run
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
@@ -52,7 +52,6 @@ class FirstStageRun(ListRanker):
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
-        """The first stage's scores."""
         return ((query_id, self.best(candidates, query_id)) for query_id in queries)
 
 
@@ -112,25 +111,12 @@ class RankGPT(ListRanker):
 
     def __init__(self, config: TrialConfig, workdir: Path) -> None:
         super().__init__(config, workdir)
-        chat = config.chat
-        self.client = ChatClient(
-            ChatModel(
-                chat.protocol,
-                chat.base_url,
-                chat.model,
-                key_variable=chat.key_variable,
-                requests_per_minute=chat.requests_per_minute,
-                input_price=chat.input_price,
-                output_price=chat.output_price,
-            ),
-            cache=AnswerCache(cache_root() / "llm-answers"),
-        )
+        self.client = ChatClient(config.chat, cache=AnswerCache(cache_root() / "llm-answers"))
 
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
         """Scores that count ranks from the end of the list."""
-        chat = self.config.chat
         self.workdir.mkdir(parents=True, exist_ok=True)
         return rerank_with_llm(
             queries,
@@ -138,6 +124,5 @@ class RankGPT(ListRanker):
             candidates,
             chat=self.client,
             depth=self.config.evaluation.depth,
-            settings=ListRanking(chat.window, chat.step, chat.max_words),
             ledger=Ledger(self.workdir / "llm-ledger.jsonl"),
         )

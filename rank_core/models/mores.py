@@ -92,8 +92,7 @@ class InteractionBlock(nn.Module):
 
 def interaction_blocks(encoder: nn.Module, kind: str, number: int, dropout: float) -> nn.ModuleList:
     """`number` blocks of an encoder's sizes: copies of its last layers if it is a BERT, else
-    random.
-    """
+    random."""
     body: Any = encoder
     blocks = [InteractionBlock(body.config, dropout) for _ in range(number)]
     if kind in SAME_LAYERS:
@@ -148,7 +147,6 @@ class Mores(Ranker):
 
 
 def of_chunks(x_CL: Tensor, counts: list[int]) -> Tensor:
-    """x_BT: the values of each document's chunk rows, concatenated and padded with zeros. The first
-    row, the query's, is skipped."""
+    """x_BT: the values of each document's chunk rows, joined and padded, without its query row."""
     x_BPL = pad_sequence(x_CL.split(counts), batch_first=True)
     return x_BPL[:, 1:].flatten(1, 2)

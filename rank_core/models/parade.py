@@ -116,11 +116,8 @@ def read_first(
     body: nn.Module, special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
 ) -> Tensor:
     """out_BH: the output at C, the first position, over [C, SEP, part, SEP, ..., part, SEP].
-    `special_SH` is C and SEP, C alone, or empty.
-
-    Padding is moved to the end, so that positions do not depend on the batch; with `in_place` it
-    stays where it is and is masked.
-    """
+    `special_SH` is C and SEP, C alone, or empty. Padding is moved to the end, so that positions do
+    not depend on the batch; `in_place` it is only masked."""
     x_BTH, mask_BT, segment_BT = pack(special_SH, parts, in_place=in_place)
     config: Any = body.config
     segments = getattr(config, "type_vocab_size", 0) > 1
@@ -140,8 +137,7 @@ def read_first(
 def pack(
     special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(x_BTH, mask_BT, segment_BT) of the sequence, with padding at the end or `in_place`. C and
-    all SEP have segment 0."""
+    """(x_BTH, mask_BT, segment_BT), padding at the end or `in_place`; C and SEP have segment 0."""
     num_rows = len(parts[0].x_BNH)
     c, sep = (
         Part(special.expand(num_rows, -1, -1), parts[0].mask_BN.new_ones(num_rows, len(special)), 0)
@@ -185,7 +181,6 @@ class ParadeAvg(Parade):
     label = "PARADE-Avg"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B of the mean vectors."""
         return self.score(poolings.masked_mean(cls_BPH, mask_BP))
 
 
@@ -195,7 +190,6 @@ class ParadeMax(Parade):
     label = "PARADE-Max"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B of the maxima."""
         return self.score(poolings.masked_max(cls_BPH, mask_BP))
 
 
@@ -217,7 +211,6 @@ class ParadeAttn(Parade):
         nn.init.trunc_normal_(self.attention, std=0.02)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B of the attention-weighted sum."""
         if isinstance(self.attention, nn.Linear):
             weight = poolings.masked_softmax(self.attention(cls_BPH), mask_BP)
         else:
@@ -259,7 +252,6 @@ class ParadeCnn(Parade):
         self.pair = nn.Linear(2 * hidden, hidden)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B after merging pairs down to one vector per document."""
         while cls_BPH.shape[1] > 1:
             if cls_BPH.shape[1] % 2:
                 cls_BPH = nn.functional.pad(cls_BPH, (0, 0, 0, 1))
@@ -296,7 +288,6 @@ class ParadeTransformer(Parade):
         self.special_2H = nn.Parameter(special_2H.detach().clone())
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B from the aggregator's output at C."""
         part = Part(cls_BPH, mask_BP, segment=1)
         return self.score(read_first(self.aggregator, self.special_2H, [part]))
 
@@ -320,8 +311,7 @@ class SecondEncoder(Parade):
     one_chunk_is_firstp = False
 
     def body(self, setting: str, settings: Model) -> nn.Module:
-        """The encoder that a setting of `Model` names; by default two random layers of the
-        backbone's width."""
+        """The encoder that a setting names; else two random layers of the backbone's width."""
         name = getattr(settings, setting)
         if name:
             backbone = vector_reader(f"model.{setting}", name)
@@ -336,8 +326,7 @@ class SecondEncoder(Parade):
 
     @classmethod
     def refuse_longer(cls, config: TrialConfig, setting: str, places: int, what: str) -> None:
-        """Raises `BadInput` if sequences of `places` exceed the positions of a setting's
-        encoder."""
+        """Raises `BadInput` if `places` exceed the positions of a setting's encoder."""
         name = getattr(config.model, setting)
         limit = RANDOM_POSITIONS
         if name:
@@ -374,7 +363,6 @@ class ParadePretrained(SecondEncoder):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects inputs that do not fit the aggregator's positions."""
         super().check(config, backbone)
         chunking = config.chunking
         places = 1 if SEQUENCE_2022 in config.model.quirks else cls.OTHER_PLACES
@@ -385,7 +373,6 @@ class ParadePretrained(SecondEncoder):
         cls.refuse_longer(config, "aggregator", places, what)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B from the aggregator's output at C."""
         part = Part(self.projection(cls_BPH), mask_BP, segment=1)
         if not self.as_in_2022:
             return self.score(read_first(self.aggregator, self.special_2H, [part]))
@@ -409,7 +396,6 @@ class ParadeWithQuery(ParadePretrained):
     OTHER_PLACES = 4  # C and three SEP
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B of a batch of documents."""
         inputs = batch.inputs
         hidden_CLH = self.hidden(inputs)
         cls_BPH, mask_BP = pad_chunks(
@@ -422,12 +408,6 @@ class ParadeWithQuery(ParadePretrained):
         query_BQH = hidden_CLH[first_B, 1 : 1 + longest]
         mask_BQ = torch.arange(longest, device=hidden_CLH.device) < length_B[:, None]
         mask_BQ &= inputs.attention_mask_CL[first_B, 1 : 1 + longest].bool()
-        return self.aggregate_with(query_BQH, mask_BQ, cls_BPH, mask_BP)
-
-    def aggregate_with(
-        self, query_BQH: Tensor, mask_BQ: Tensor, cls_BPH: Tensor, mask_BP: Tensor
-    ) -> Tensor:
-        """score_B from query and chunk vectors, in fp32."""
         with torch.autocast(cls_BPH.device.type, enabled=False):
             parts = [
                 Part(self.projection(at_least_fp32(query_BQH)), mask_BQ, segment=0),
@@ -471,7 +451,6 @@ class LateInteraction(SecondEncoder):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects inputs that do not fit the positions of either encoder."""
         super().check(config, backbone)
         chunking = config.chunking
         places = 4 + 2 * NUM_SPECIAL + chunking.max_query_tokens + chunking.window
@@ -498,7 +477,6 @@ class LateInteraction(SecondEncoder):
         return self.aggregate(*pad_chunks(x_CH, [n - 1 for n in batch.counts]))
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B from the interaction's vectors, in fp32."""
         with torch.autocast(x_BPH.device.type, enabled=False):
             part = Part(self.chunk_projection(at_least_fp32(x_BPH)), mask_BP, segment=1)
             return self.score(read_first(self.aggregator, self.special_2H, [part]))

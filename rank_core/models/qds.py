@@ -55,18 +55,13 @@ class SentenceReader(PairEncoder):
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
         """One chunk, truncated to the encoder's positions."""
         document = self.document(doc_id)
-        starts = sentence_starts(document, self.cost_V)
+        cost_T = self.cost_V[document]
+        ends_T = (cost_T != NO_MARK) & (cost_T < CLAUSE_COST)
+        # The first token, and tokens after a run of end marks.
+        starts = [0, *(np.flatnonzero(ends_T[:-1] & ~ends_T[1:]) + 1)]
         text = np.insert(document, starts, self.backbone.cls_id)
         limit = self.backbone.max_input_tokens - len(query) - NUM_SPECIAL
         return [Chunk(query, text[:limit])]
-
-
-def sentence_starts(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Sentence starts: the first token, and tokens after a run of end marks."""
-    cost_T = cost_V[tokens]
-    ends_T = (cost_T != NO_MARK) & (cost_T < CLAUSE_COST)
-    later = np.flatnonzero(ends_T[:-1] & ~ends_T[1:]) + 1
-    return np.concatenate([np.zeros(1, dtype=np.int64), later])
 
 
 class QdsTransformer(Ranker):
@@ -92,7 +87,11 @@ class QdsTransformer(Ranker):
         config: Any = encoder.config
         self.is_longformer = config.model_type == "longformer"
         if self.is_longformer:
-            _narrow(encoder)
+            # Of every layer; weights do not depend on it.
+            config.attention_window = [2 * REACH] * config.num_hidden_layers
+            layers: Any = encoder.encoder.layer  # type: ignore[union-attr]
+            for layer in layers:
+                layer.attention.self.one_sided_attn_window_size = REACH
         elif config.model_type not in SAME_LAYERS:
             raise BadInput(
                 f"model {settings.name} needs a backbone that accepts a mask per pair of tokens "
@@ -106,17 +105,14 @@ class QdsTransformer(Ranker):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Reads documents as one chunk with marked sentences."""
         costs = mark_costs(load_tokenizer(backbone.folder))
         return SentenceReader(tokens, config.chunking, cls.first_chunk_only, backbone, costs)
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Rejects unknown patterns."""
         pattern_of(config.model)
 
     def hidden(self, inputs: EncoderInput) -> Tensor:
-        """hidden_CLH of the encoder under the pattern."""
         extra: dict[str, Tensor] = {}
         if inputs.token_type_ids_CL is not None:
             extra["token_type_ids"] = inputs.token_type_ids_CL
@@ -150,7 +146,6 @@ class QdsTransformer(Ranker):
         return (seen_CLL & (inputs.attention_mask_CL == 1)[:, None]) | (distance_LL == 0)
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B of the only chunk."""
         x_BH = torch.tanh(self.pooler(first(x_BPH, mask_BP)))
         return self.score(torch.tanh(self.mlp(self.dropout(x_BH))))
 
@@ -161,11 +156,3 @@ def pattern_of(settings: Model) -> Pattern:
     if name not in PATTERNS:
         raise unknown("model.selector", name, PATTERNS)
     return PATTERNS[name]
-
-
-def _narrow(longformer: Any) -> None:
-    """Sets the attention window of every layer; weights do not depend on it."""
-    config = longformer.config
-    config.attention_window = [2 * REACH] * config.num_hidden_layers
-    for layer in longformer.encoder.layer:
-        layer.attention.self.one_sided_attn_window_size = REACH

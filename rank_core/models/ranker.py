@@ -22,7 +22,7 @@ from rank_core.encoders.published_heads import decoder_score, head_pooling, head
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors
-from rank_core.models.readers import padded_in_place, pads_in_place
+from rank_core.models.readers import WholeDocuments, padded_in_place, pads_in_place
 from rank_core.settings.config import Model, TrialConfig
 
 
@@ -46,6 +46,7 @@ class Ranker(nn.Module):
     one_chunk_is_firstp: ClassVar[bool] = True  # equal to FirstP on documents of one chunk
     takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model
     max_chunks: ClassVar[int | None] = None  # maximum per document; None: no limit
+    max_query: ClassVar[int | None] = None  # maximum number of query tokens; None: no limit
     # Number of chunks per document that receive a gradient, those with the highest scores; 0: all.
     # May be set per instance.
     chunks_that_learn: int = 0
@@ -92,6 +93,20 @@ class Ranker(nn.Module):
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Raises `BadInput` for settings that this model does not support."""
+        chunking = config.chunking
+        whole = chunking.window == chunking.max_document_tokens
+        if issubclass(cls.pair_encoder, WholeDocuments) and not whole:
+            raise BadInput(
+                f"model {config.model.name} reads whole documents: chunking.window = "
+                f"chunking.max_document_tokens must hold, got {chunking.window} and "
+                f"{chunking.max_document_tokens}"
+            )
+        if chunking.max_query_tokens > (cls.max_query or chunking.max_query_tokens):
+            raise BadInput(
+                f"chunking.max_query_tokens <= {cls.max_query} must hold for model "
+                f"{config.model.name}, which has separate weights for each query token, got "
+                f"chunking.max_query_tokens={chunking.max_query_tokens}"
+            )
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """x_CH: a vector per chunk, pooled from the encoder's last layer."""
@@ -130,8 +145,7 @@ class Ranker(nn.Module):
         return next(self.parameters()).device
 
     def learning_rate_groups(self) -> dict[str, list[nn.Parameter]]:
-        """{`backbone`, `head`, `aggregator`, `interaction`: parameters}; every trainable parameter
-        is in exactly one group."""
+        """{backbone, head, aggregator, interaction: parameters}, each in exactly one group."""
         roles = {"encoder": "backbone", "head": "head", "interaction": "interaction"}
         groups: dict[str, list[nn.Parameter]] = {
             role: [] for role in ("backbone", "head", "aggregator", "interaction")
@@ -141,8 +155,7 @@ class Ranker(nn.Module):
         return groups
 
     def learned_state(self) -> dict[str, Tensor]:
-        """{name: weight} of all that training may change: all weights, but with adapters none of
-        the encoder's own."""
+        """{name: weight} of all that training may change; adapters alone of their encoder."""
         state: dict[str, Tensor] = self.state_dict()
         if has_adapters(self.encoder):
             return {n: w for n, w in state.items() if ADAPTER in n or not n.startswith("encoder.")}
@@ -182,8 +195,7 @@ def uses_checkpoint_head(kind: type[Ranker], backbone: Backbone, asked: str) -> 
 
 
 def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """(x_BPH, mask_BP): chunk vectors grouped by document and padded; `counts` are the documents'
-    chunks."""
+    """(x_BPH, mask_BP): chunk vectors by document, padded; `counts` are the documents' chunks."""
     # One operation for all documents: the number of GPU kernels does not depend on theirs.
     real_BP = np.arange(max(counts)) < np.asarray(counts)[:, None]
     place_C = on(x_CH.device, torch.from_numpy(np.flatnonzero(real_BP)))

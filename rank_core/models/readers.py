@@ -13,8 +13,7 @@ from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEnco
 from rank_core.chunking.chunks import Span, chunk_spans, document_spans
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.flat_rows import flat_rows
-from rank_core.errors import BadInput
-from rank_core.settings.config import Model, TrialConfig
+from rank_core.settings.config import Model
 
 
 class OwnCuts(PairEncoder):
@@ -26,7 +25,6 @@ class OwnCuts(PairEncoder):
         return chunk_spans(len(document), self.chunking.window, self.chunking.stride)
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """The chunks of a document, each with `query`; at least one."""
         document = self.document(doc_id)
         spans = self.spans(document)
         # Overflow is handled as for a document with one token per chunk.
@@ -51,19 +49,7 @@ class WholeDocuments(PairEncoder):
     """The first `max_document_tokens` tokens of a document as one chunk."""
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """A single chunk."""
         return self.rows(query, [self.document(doc_id)])
-
-
-def require_whole_documents(config: TrialConfig) -> None:
-    """Raises `BadInput` unless the window is the whole document."""
-    chunking = config.chunking
-    if chunking.window != chunking.max_document_tokens:
-        raise BadInput(
-            f"model {config.model.name} reads whole documents: chunking.window = "
-            f"chunking.max_document_tokens must hold, got {chunking.window} and "
-            f"{chunking.max_document_tokens}"
-        )
 
 
 NOTHING: NDArray[int32] = np.zeros(0, dtype=int32)
@@ -76,11 +62,9 @@ class ApartPairs(PairEncoder):
     """
 
     def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
-        """The query's row, then the chunks' rows."""
         return [Chunk(NOTHING, text) for text in (query, *texts)]
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
-        """The rows of several documents as one batch."""
         batch = super().collate(documents)
         if batch.inputs.token_type_ids_CL is not None:
             batch.inputs.token_type_ids_CL[first_rows(batch.counts)] = 0

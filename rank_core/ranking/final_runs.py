@@ -6,7 +6,7 @@ the document and S_i is the relevance of its i-th best sentence. `interpolated_r
 after training: `best_sentences`, `tune_interpolation` on dev, then `interpolate` on each split.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
@@ -48,8 +48,7 @@ class Interpolation:
 
 
 def interpolated_runs(scorer: Scorer) -> FinalRuns:
-    """The interpolated dev and test runs, with weights tuned on dev, which are kept in
-    `interpolation.json`."""
+    """The interpolated dev and test runs; `interpolation.json` keeps the weights, tuned on dev."""
     model, evaluation = scorer.model, scorer.config.evaluation
     assert isinstance(model, Birch)
     splits = {name: scorer.inputs.collection.splits[name] for name in ("dev", "test")}
@@ -140,19 +139,13 @@ def tune_interpolation(
     )
 
 
-FinalStep = Callable[[Scorer], FinalRuns]
-"""A step from the best checkpoint to the final runs. It may use dev judgments, never those of
-test."""
-
-FINAL_STEPS: dict[type[Ranker], FinalStep] = {Birch: interpolated_runs}
-
-
 def final_runs(scorer: Scorer, dev_run: Run) -> FinalRuns:
     """The final runs of the scorer's model; `dev_run` is the best checkpoint's run on dev."""
-    step = FINAL_STEPS.get(type(scorer.model))
-    return step(scorer) if step else FinalRuns({"dev": dev_run, "test": scorer.run("test")})
+    if not ranks_by_score_alone(type(scorer.model)):
+        return interpolated_runs(scorer)
+    return FinalRuns({"dev": dev_run, "test": scorer.run("test")})
 
 
 def ranks_by_score_alone(kind: type[Ranker] | type[ListRanker]) -> bool:
     """True unless a model's ranking also depends on values tuned on dev."""
-    return kind not in FINAL_STEPS
+    return kind is not Birch

@@ -1,9 +1,6 @@
-"""Linear interpolation with the first stage: alpha x model + (1 - alpha) x first stage.
-
-Both scores are normalised per query over the documents that the model reranked. Alpha is chosen on
-dev (`choose_alpha`). At alpha 1 the run is the model's own, bit for bit; at alpha 0 the documents
-are in the order of the first stage.
-"""
+"""Linear interpolation with the first stage: alpha x model + (1 - alpha) x first stage, both
+normalised per query over the documents that the model reranked, alpha chosen on dev. At alpha 1 the
+run is the model's own, bit for bit; at alpha 0 the order is the first stage's."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -119,8 +116,13 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
         query_id: _of_run(query_id, scores, first_stage.get(query_id, {}))
         for query_id, scores in run.items()
     }
-    if normalise != "reciprocal-rank":
-        _require_scores(of_run, normalise)
+    several = [set(scores.values()) for scores in of_run.values() if len(scores) > 1]
+    equal = bool(several) and all(len(scores) == 1 for scores in several)
+    if equal and normalise != "reciprocal-rank":
+        raise BadInput(
+            f"normalisation {normalise} needs first-stage scores, but in all {len(several)} "
+            "queries all documents have the same score; use reciprocal-rank, which needs ranks only"
+        )
     norm, sides = NORMALISATIONS[normalise], {}
     for query_id, scores in run.items():
         doc_ids, first = list(scores), of_run[query_id]
@@ -151,12 +153,3 @@ def _of_run(
                 "reranked document"
             )
     return {doc_id: score for doc_id, score in first_stage.items() if doc_id in ranked}
-
-
-def _require_scores(first_stage: Run, normalise: str) -> None:
-    several = [set(scores.values()) for scores in first_stage.values() if len(scores) > 1]
-    if several and all(len(scores) == 1 for scores in several):
-        raise BadInput(
-            f"normalisation {normalise} needs first-stage scores, but in all {len(several)} "
-            "queries all documents have the same score; use reciprocal-rank, which needs ranks only"
-        )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import field, fields
+from functools import partial
 from typing import Any
 
 from rank_core.errors import BadInput, unknown
@@ -28,19 +29,18 @@ RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
 """{rule of a number: its text, its check}."""
 
 
-def setting(default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "") -> Any:
-    """A setting with its description for docs/settings.md; `hf` holds its names in Hugging Face
-    trainers, separated by spaces, `rule` its choices or an entry of `RULES`."""
-    return field(default=default, metadata={"text": text, "hf": hf, "rule": rule})
-
-
-def added(
-    default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "", own: bool = False
+def setting(
+    default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "", **about: bool
 ) -> Any:
-    """A setting added after the first release. At its default it is excluded from the cell's name,
-    so that earlier trials keep theirs. With `own` it may name a user's code, `module:name`."""
-    about = {"text": text, "hf": hf, "rule": rule, "added": True, "own": own}
-    return field(default=default, metadata=about)
+    """A setting with its description for docs/settings.md; `hf` holds its names in Hugging Face
+    trainers, separated by spaces, `rule` its choices or an entry of `RULES`. With `own` it may name
+    a user's code, `module:name`."""
+    return field(default=default, metadata={"text": text, "hf": hf, "rule": rule} | about)
+
+
+added = partial(setting, added=True)
+"""A setting added after the first release: at its default it is excluded from the cell's name, so
+that earlier trials keep theirs."""
 
 
 def require(condition: bool, text: str) -> None:

@@ -101,8 +101,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Chunking:
-    """The chunking of documents. Sizes in tokens of the backbone, without query and special
-    tokens."""
+    """The chunking of documents, in tokens of the backbone, without query and special tokens."""
 
     window: int = setting(150, "tokens of a chunk", hf="max_seq_length max_length model_max_length")
     stride: int = setting(
@@ -203,11 +202,31 @@ class Chat:
     )
     window: int = added(20, "documents per request")
     step: int = added(10, "documents between the starts of consecutive requests")
-    requests_per_minute: float = added(0.0, "maximum number of requests per minute; 0: no limit")
-    input_price: float = added(0.0, "price of a million input tokens, for the cost ledger")
-    output_price: float = added(0.0, "price of a million output tokens, for the cost ledger")
+    requests_per_minute: float = added(
+        0.0, "maximum number of requests per minute; 0: no limit", rule=">=0"
+    )
+    input_price: float = added(
+        0.0, "price of a million input tokens, for the cost ledger", rule=">=0"
+    )
+    output_price: float = added(
+        0.0, "price of a million output tokens, for the cost ledger", rule=">=0"
+    )
 
     def __post_init__(self) -> None:
+        # Neither a URL with a password nor the value of key_variable, perhaps a key, is shown.
+        host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
+        url = rf"https?://{host}(/[\w.~!$&'()*+,;=:%/-]*)?"
+        require(
+            re.fullmatch(url, self.base_url, re.ASCII) is not None,
+            "chat.base_url must be http(s)://host[:port][/path] without user, password or query; "
+            "put the key into the environment",
+        )
+        require(
+            re.fullmatch(r"([A-Z_][A-Z0-9_]*)?", self.key_variable) is not None,
+            "chat.key_variable must be the name of an environment variable in capitals, such as "
+            "OPENAI_API_KEY, never the key itself",
+        )
+        require(bool(self.model), "chat.model must name the chat model, got an empty name")
         require(
             0 < self.step < self.window,
             "0 < chat.step < chat.window must hold, "
@@ -370,8 +389,6 @@ def checked_setting(name: str, value: Any) -> Any:
     """The value, converted to its setting's type as JSON needs: a list to a tuple, 16.0 to 16, 1 to
     1.0. Raises `BadInput` for any other type and for numbers beyond `LARGEST`."""
     kind = setting_type(name)
-    if name in _FORMERLY and isinstance(value, bool):
-        return _FORMERLY[name][value]
     if kind == tuple[str, ...] and isinstance(value, (list, tuple)):
         return tuple(value)
     if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
@@ -390,5 +407,3 @@ def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
 
 
 _ADDED = {declared.name: declared.default for declared in declared_settings() if declared.added}
-_FORMERLY = {"training.keep_weights": {True: "all", False: "none"}}
-"""Values that settings had in earlier versions, still read from their files."""

@@ -1,9 +1,7 @@
-"""Every cell of a matrix against a baseline, with all three scopes and one correction; several
-baselines in one table, the same for all rows, or one for every row.
+"""Every cell of a matrix against a baseline, with all three scopes and one correction.
 
-A slot is the baseline that a letter of a results table names. A fixed slot names one cell; a slot
-by row maps a system to its own baseline, such as FirstP with the same backbone. The comparisons of
-a slot share a letter and are one family of the correction.
+A slot is the baseline that a letter of a results table names: one cell for all, or for each system
+its own, such as FirstP with the same backbone. Its comparisons are one family of the correction.
 """
 
 import math
@@ -31,6 +29,7 @@ from rank_core.stats.scopes import (
     LEAST_SEEDS,
     Floats,
     ScopeTest,
+    check_probability,
     confidence_interval,
     paired_scope_test,
     scope_test,
@@ -137,8 +136,7 @@ def compare_pairs(
     the other collections where there are several families."""
     if correction not in CORRECTION_NAMES:
         raise unknown("correction", correction, CORRECTION_NAMES)
-    if not 0 < alpha < 1:
-        raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
+    check_probability("alpha", alpha)
     _check_deterministic(matrix, deterministic)
     if not pairs:
         return []
@@ -195,7 +193,8 @@ def _comparison(
 ) -> Comparison:
     score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
     mean_B = float(score_B_SQ.mean())
-    wins, ties, losses = wins_ties_losses(score_A_SQ, score_B_SQ)
+    delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
+    wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
     ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
     own = ("delta", "p_queries", "p_seeds", "p_both", "se_both", "se_queries")
     return Comparison(
@@ -214,7 +213,7 @@ def _comparison(
         mean_system=float(score_A_SQ.mean()),
         mean_baseline=mean_B,
         wins=wins,
-        ties=ties,
+        ties=len(delta_Q) - wins - losses,
         losses=losses,
         predicted_false_positive_rate=predicted_false_positive_rate(test, alpha=alpha),
         ci_queries_low=ci_queries_low,
@@ -300,12 +299,10 @@ def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> fl
     return _false_positive_rate(test, test.se_both**2, alpha)
 
 
-def false_positive_interval(
-    test: ScopeTest, *, alpha: float = 0.05, level: float = 0.95
-) -> tuple[float, float]:
-    """The predicted rate at both ends of the interval of the variance."""
-    low, high = variance_interval(test, level)
-    return _false_positive_rate(test, low, alpha), _false_positive_rate(test, high, alpha)
+def false_positive_interval(test: ScopeTest, *, alpha: float = 0.05) -> tuple[float, float]:
+    """The predicted rate at both ends of the 95% interval of the variance."""
+    low, high = (_false_positive_rate(test, V, alpha) for V in variance_interval(test))
+    return low, high
 
 
 def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
@@ -315,13 +312,6 @@ def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
         return alpha
     z = float(stats.norm.isf(alpha / 2))
     return float(2 * stats.norm.sf(z * test.se_queries / math.sqrt(V)))
-
-
-def wins_ties_losses(score_A_SQ: Floats, score_B_SQ: Floats) -> tuple[int, int, int]:
-    """Queries on which A's mean over seeds is above, within 1e-9 of, or below B's."""
-    delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
-    wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
-    return wins, len(delta_Q) - wins - losses, losses
 
 
 def scope_test_of(
@@ -356,8 +346,7 @@ def _check_deterministic(matrix: ScoreMatrix, deterministic: Collection[str]) ->
     for cell in deterministic:
         if cell not in matrix.cells:
             raise unknown("deterministic system", cell, matrix.cells)
-        num_runs = len(matrix.seeds[cell])
-        if num_runs != 1:
+        if (num_runs := len(matrix.seeds[cell])) != 1:
             raise BadInput(f"a deterministic system must have one run, got {num_runs} for {cell}")
 
 
@@ -378,8 +367,7 @@ def compare_with(
     deterministic: Collection[str] = (),
     num_families: int = 1,
 ) -> ByLetter:
-    """The comparisons of every slot, in the order of the matrix. A cell that is its own baseline is
-    excluded."""
+    """The comparisons of every slot, in the order of the matrix; no cell with itself."""
     if not baselines:
         raise BadInput("at least one baseline must be given")
     for slot in baselines:
@@ -387,37 +375,25 @@ def compare_with(
         for cell in own if isinstance(slot, str) else [*slot, *own]:
             if cell not in matrix.cells:
                 raise unknown("baseline" if cell in own else "cell", cell, matrix.cells)
-    return {
-        letter: compare_pairs(
+    by_letter: ByLetter = {}
+    for letter, slot in zip(ascii_lowercase, baselines, strict=False):
+        of_cell = dict.fromkeys(matrix.cells, slot) if isinstance(slot, str) else slot
+        by_letter[letter] = compare_pairs(
             matrix,
-            [
-                (cell, baseline)
-                for cell in matrix.cells
-                if (baseline := baseline_of(cell, slot)) is not None
-            ],
+            [(cell, of_cell[cell]) for cell in matrix.cells if of_cell.get(cell, cell) != cell],
             correction=correction,
             alpha=alpha,
             paired_seeds=paired_seeds,
             deterministic=deterministic,
             num_families=num_families,
         )
-        for letter, slot in zip(ascii_lowercase, baselines, strict=False)
-    }
-
-
-def baseline_of(cell: str, slot: Slot) -> str | None:
-    """The baseline of `cell` in this slot, or None."""
-    baseline = slot if isinstance(slot, str) else slot.get(cell)
-    return None if baseline == cell else baseline
+    return by_letter
 
 
 def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
-    """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
-
-    The letter is that of the slot: upper case where the difference is significant with queries and
-    training runs as random effects, lower case where it is with queries alone, or with too few
-    seeds.
-    """
+    """The slot's letter, with an arrow for a loss: upper case where the difference is significant
+    with queries and runs as random effects, lower case where it is with queries alone, or with too
+    few seeds; nothing for a NaN."""
     if comparison is None:
         return ""
     mark = ascii_lowercase[slot] if comparison.p_queries_adjusted < alpha else ""

@@ -2,10 +2,9 @@
 
 V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S). Paired seeds lower sigma_S by
 sqrt(1 - r), where r is the correlation of paired runs, and leave S - 1 degrees of freedom instead
-of twice as many. The power is that of the test in
-scope `both`, averaged over the distribution of its mean squares: with few seeds the closed form at
-their expectations overstates it. More seeds only reduce the last two parts: `floor` is the limit of
-the detectable difference.
+of twice as many. The power is that of the test in scope `both`, averaged over the distribution of
+its mean squares: with few seeds the closed form at their expectations overstates it. `floor` is the
+limit of the detectable difference, as more seeds only reduce the last two parts.
 """
 
 import math
@@ -72,8 +71,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Design:
-    """The sizes of a sweep whose configurations are each compared with one of them, the
-    baseline."""
+    """The sizes of a sweep whose configurations are compared with one of them, the baseline."""
 
     num_configurations: int  # with the baseline
     num_seeds: int
@@ -106,8 +104,7 @@ def planned_variances(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The standard error of a planned comparison, and the critical differences of its tests for
-    many simulated mean squares."""
+    """The standard error of a planned comparison; critical differences of N simulated tests."""
 
     error: float
     critical_N: Floats
@@ -150,8 +147,7 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
 
 @lru_cache(maxsize=512)
 def _mean_squares(num_seeds: int, num_queries: int, sides: int) -> Floats:
-    """Draws of the mean squares of queries, of seeds and of the residual of each side, over their
-    expectations."""
+    """Draws of mean squares (queries, seeds and residual of each side), over expectations."""
     S, Q = float(num_seeds), float(num_queries)
     df = np.array([Q - 1, *[S - 1] * sides, *[(S - 1) * (Q - 1)] * sides])[:, None]
     return np.asarray(stats.chi2.ppf(_QUANTILES_5N[: len(df)], df) / df)
@@ -245,13 +241,10 @@ def best_design(
     query_cost: float,
     budget: float = math.inf,
 ) -> Design | None:
-    """The cheapest design within the budget that reaches the goal, whose family is all comparisons
-    with the baseline. If none does, the cheapest whose power is within .02 of the best; None
-    if the budget buys fewer than three seeds, or if no budget would suffice.
-
-    `queries` are the numbers of test queries that may be used. A design costs
-    configurations x seeds x (training_cost + queries x query_cost), in units of the budget.
-    """
+    """The cheapest design within the budget that reaches the goal with all comparisons with the
+    baseline; else the cheapest whose power is within .02 of the best; None if the budget buys fewer
+    than three seeds, or if no budget would suffice. A design costs configurations x seeds x
+    (training_cost + queries x query_cost), with one of the numbers `queries`."""
     K, family = num_configurations, replace(goal, family_size=num_configurations - 1)
 
     def power_on(num_queries: int) -> Callable[[int], float]:

@@ -23,12 +23,8 @@ ANY = "any difference"
 
 @dataclass(frozen=True)
 class FactorTest:
-    """A line of an analysis of variance over the cells of a grid.
-
-    `rank` is the number of contrasts; the degrees of freedom are smaller where the variances of the
-    contrasts differ. NaN if a cell has one seed, or if the grid does not identify the effect (rank
-    0).
-    """
+    """A line of an analysis of variance over the cells of a grid, of `rank` contrasts. NaN if a
+    cell has one seed, or if the grid does not identify the effect (rank 0)."""
 
     factor: str
     rank: int
@@ -42,11 +38,8 @@ def factor_tests(
     matrix: ScoreMatrix, *, levels: Mapping[str, Mapping[str, object]]
 ) -> list[FactorTest]:
     """The tests of every factor given the others, of their interaction, and of any difference.
-
-    `levels` maps each cell to {factor: level}; cells may be missing from the grid. A factor has
-    rank 0 if the other factors determine its levels, the interaction if the factors' sum
-    explains all cells.
-    """
+    `levels` maps each cell to {factor: level}; cells may be missing from the grid. What the other
+    factors determine has rank 0."""
     cells = list(levels)
     factors = list(next(iter(levels.values()), {}))
     if len(cells) < 2 or not factors:
@@ -54,7 +47,11 @@ def factor_tests(
     for cell in cells:
         if list(levels[cell]) != factors:
             raise BadInput(f"every cell needs the factors {', '.join(factors)}, {cell} differs")
-    columns = {name: _indicators([levels[cell][name] for cell in cells]) for name in factors}
+    columns: dict[str, Floats] = {}  # of each factor, one per level
+    for name in factors:
+        own = [levels[cell][name] for cell in cells]
+        of_levels = list(dict.fromkeys(own))
+        columns[name] = np.array([[float(value == level) for level in of_levels] for value in own])
     additive_KK = _projection(columns.values(), len(cells))
     mean_KK = _projection((), len(cells))
     tests = []
@@ -65,12 +62,6 @@ def factor_tests(
         tests.append(_test(matrix, cells, INTERACTION, np.eye(len(cells)) - additive_KK))
     tests.append(_test(matrix, cells, ANY, np.eye(len(cells)) - mean_KK))
     return tests
-
-
-def _indicators(values: Sequence[object]) -> Floats:
-    """One column per level."""
-    levels = list(dict.fromkeys(values))
-    return np.array([[float(value == level) for level in levels] for value in values])
 
 
 def _projection(parts: Iterable[Floats], num_cells: int) -> Floats:

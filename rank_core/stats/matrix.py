@@ -1,7 +1,5 @@
-"""From a long table of per-query values to one seeds x queries matrix per cell.
-
-A missing value is an error: a test on the remaining queries would answer another question.
-"""
+"""From a long table of per-query values to one seeds x queries matrix per cell. A missing value is
+an error: a test on the remaining queries would answer another question."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,12 +47,10 @@ class ScoreMatrix:
 def score_matrix(
     per_query: pd.DataFrame, *, measure: str, cells: Sequence[str], may_agree: Collection[str] = ()
 ) -> ScoreMatrix:
-    """The values of `measure` as one (S, Q) matrix per cell, seeds and queries in sorted order.
-
-    Raises `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds
-    of a cell that agree on every query and every measure of the table without being constant,
-    except cells of `may_agree`, which are derived from different runs.
-    """
+    """The values of `measure` as one (S, Q) matrix per cell, seeds and queries sorted. Raises
+    `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds of a
+    cell that agree on everything without being constant, except in `may_agree`, cells derived from
+    runs."""
     matrices = score_matrices(per_query, measures=[measure], cells=cells, may_agree=may_agree)
     return matrices[measure]
 
@@ -154,11 +150,8 @@ def _seeds_by_queries(own: pd.DataFrame, cell: str, measure: str) -> pd.DataFram
 
 
 def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
-    """Refuse seeds with equal values on every measure: copies of a run would only shrink p.
-
-    RR@10 alone may agree by chance, and so may all measures on few queries, which are not checked.
-    Nor is a constant cell: a collapsed ranker gives 0 on every query with every seed.
-    """
+    """Refuse seeds with equal values on every measure: copies of a run would only shrink p. A
+    collapsed cell, constant, may have them, and any cell on few queries."""
     if own["query_id"].nunique() < QUERIES_THAT_PROVE:
         return
     rows = own.sort_values(["measure", "query_id"]).groupby("seed")["value"]

@@ -109,8 +109,7 @@ def _draws(K: int, num_draws: int) -> tuple[Floats, Floats]:
 
 
 def family_level(alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = True) -> float:
-    """The level of each comparison at which all together err with probability alpha: that of
-    simultaneous intervals."""
+    """The level of each comparison at which all together err with probability alpha."""
     R_KK = np.asarray(correlation_KK, dtype=np.float64)
     counted = np.flatnonzero(np.diagonal(R_KK) > 0)
     R_KK = R_KK[np.ix_(counted, counted)]
@@ -121,11 +120,6 @@ def family_level(alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = T
         return float(effective_number(level, R_KK, two_sided=two_sided)) * level - alpha
 
     return float(optimize.brentq(excess, alpha / len(counted) / 2, alpha, rtol=1e-6))
-
-
-def unadjusted(p: ArrayLike) -> Floats:
-    """The p-values unchanged; the probability of a false positive grows with the family."""
-    return _of_tested(p, lambda p_K: p_K)
 
 
 def adjusted(p: ArrayLike, method: str, correlation_KK: ArrayLike | None = None) -> Floats:
@@ -142,7 +136,7 @@ MAX_T = "max-t"
 CORRECTIONS: dict[str, Callable[[Sequence[float]], Floats]] = {
     "holm": holm,
     "bh": benjamini_hochberg,
-    "none": unadjusted,
+    "none": lambda p: _of_tested(p, lambda p_K: p_K),
 }
 CORRECTION_NAMES = {
     MAX_T: "max-t",

@@ -30,11 +30,6 @@ def checkpoint(model: Ranker) -> None:
     encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
 
-def can_checkpoint(model: Ranker) -> bool:
-    """True if the encoder supports activation checkpointing."""
-    return bool(getattr(model.encoder, "supports_gradient_checkpointing", False))
-
-
 def is_checkpointing(model: Ranker) -> bool:
     """True if activation checkpointing is enabled."""
     return bool(getattr(model.encoder, "is_gradient_checkpointing", False))
@@ -44,8 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingStep:
-    """Computes the gradients of whole batches. `tokens` is the budget of a micro-batch; it is
-    reduced when the GPU runs out of memory."""
+    """Computes the gradients of batches; `tokens`, a micro-batch's budget, shrinks with memory."""
 
     def __init__(
         self,
@@ -67,12 +61,9 @@ class TrainingStep:
 
     def backward(self, batch: list[TrainingGroup], seed: int) -> Tensor:
         """Adds the batch's gradients to the parameters and starts their `sums` over the workers in
-        the last micro-batch. Returns this worker's summed loss, detached.
-
-        If the GPU runs out of memory, the whole batch is repeated in micro-batches of half the
-        size, with the same `seed` and cleared gradients. If a single row does not fit, activation
-        checkpointing is enabled. Raises `OutOfMemory` if that does not help.
-        """
+        the last micro-batch; returns this worker's summed loss. If the GPU runs out of memory, the
+        batch is repeated with the same `seed` in smaller micro-batches, then with checkpointing;
+        raises `OutOfMemory` if that does not help."""
         while True:
             # A stream per step, so that a resumed process draws what a fresh one would.
             torch.manual_seed(seed)
@@ -135,9 +126,10 @@ class TrainingStep:
         longest = max(
             len(chunk) for row in rows for document in row.documents for chunk in document
         )
+        supported = getattr(self.model.encoder, "supports_gradient_checkpointing", False)
         if len(rows) > 1:
             self.tokens = tokens // 2
-        elif not is_checkpointing(self.model) and can_checkpoint(self.model):
+        elif not is_checkpointing(self.model) and supported:
             checkpoint(self.model)
             logger.warning("out of GPU memory: enabling activation checkpointing")
             return

@@ -84,7 +84,8 @@ class FoldModel:
             pause=pause,
         )
         # Checked before each part: a model resumed after its last validation has nothing to train.
-        while not self._stops_early() and (record := next(records, None)):
+        patience = self.config.training.patience
+        while not 0 < patience <= self.best.waited and (record := next(records, None)):
             trained = time.perf_counter()
             dev = _validate(self.scorer, self.best, record.step) if record.validate else None
             self.train_seconds += trained - before
@@ -92,9 +93,6 @@ class FoldModel:
             yield Progress(record.step, record.num_steps, record.curve, dev)
             before = time.perf_counter()
         yield self._result(workdir)
-
-    def _stops_early(self) -> bool:
-        return 0 < self.config.training.patience <= self.best.waited
 
     def _result(self, workdir: Path) -> ModelResult:
         before, scorer, best = time.perf_counter(), self.scorer, self.best

@@ -1,8 +1,5 @@
-"""The state of a running trial, written to checkpoints and read from them, so that the trial
-resumes where its process died.
-
-Seeds, order and dropout are not part of it: they are functions of (seed, step, worker).
-"""
+"""The state of a running trial, written to checkpoints and read from them, so that it resumes where
+its process died. Seeds, order and dropout are functions of (seed, step, worker)."""
 
 import json
 import logging
@@ -31,11 +28,8 @@ PLACE = ("device", "threads")  # versions that may change when a trial moves to 
 
 
 class TrialState:
-    """The progress and finished models of a trial, and the state of the model in training.
-
-    Without `checkpoints` it starts empty and saves nothing. All workers of a trial call its methods
-    at the same points; rank 0 decides and writes.
-    """
+    """The progress and finished models of a trial, and the state of the model in training. All
+    workers call its methods at the same points; rank 0 decides and writes."""
 
     def __init__(
         self, config: TrialConfig, parts: Sequence[Inputs], checkpoints: Checkpoints | None
@@ -88,7 +82,9 @@ class TrialState:
             return
         assert content is not None
         own = facts["workers"][distributed.world()[0]]
-        self.progress = [_progress(saved) for saved in facts["progress"]]
+        for saved in facts["progress"]:
+            curve = tuple(CurvePoint(**point) for point in saved["curve"])
+            self.progress.append(Progress(**saved | {"curve": curve}))
         self.models = [
             self._result(number, shared, own["models"][number])
             for number, shared in enumerate(facts["models"])
@@ -161,8 +157,3 @@ def _own(result: ModelResult) -> dict[str, Any]:
     """The counts of this worker."""
     counts = {"training": asdict(result.training), "evaluation": asdict(result.evaluation)}
     return counts | {"ties": result.ties}
-
-
-def _progress(saved: dict[str, Any]) -> Progress:
-    curve = tuple(CurvePoint(**point) for point in saved["curve"])
-    return Progress(saved["step"], saved["num_steps"], curve, saved["dev"])

@@ -24,7 +24,7 @@ from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import numbered, say
+from sweeps.plan.terminal import say
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.interpolation import MixtureInputs, trial_table, why_not, with_interpolated
@@ -34,8 +34,8 @@ from sweeps.report.summary import left_after
 from sweeps.store.kept_weights import is_trained
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
 from sweeps.store.sweep_file import opened, read_sweep_file
+from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
 from sweeps.tracking.registered_model import Registered, register_model
-from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
 
 WINNER = "winner"
 
@@ -95,9 +95,11 @@ def main(argv: Sequence[str]) -> int:
             except SafetensorError as error:  # a full disk
                 raise BadInput(f"{folder} cannot be written: {error}") from None
             if given.to is not None:
-                say(f"exported    {about['label']}, seed {chosen.seed}, {chosen.why}: {folder}")
+                seed = "" if analysis.sweep.serving else f"seed {chosen.seed}, "
+                say(f"exported    {about['label']}, {seed}{chosen.why}: {folder}")
             if beside := beside_first_stage(analysis, about["label"]):
-                say(f"measured    {beside} ({_means(analysis, about['label'])})")
+                smoke = "; a smoke test, which decides nothing" * analysis.sweep.smoke_test
+                say(f"measured    {beside} ({_means(analysis, about['label'])}){smoke}")
             if given.register:
                 say(_register(records, analysis, chosen, folder, about, given, uri))
     return 0
@@ -131,11 +133,11 @@ def _analysis(records: Records, cell: str) -> Analysis:
 
 
 def _means(analysis: Analysis, label: str) -> str:
-    """`nDCG@10 0.488 on test, mean of 5 seeds`."""
+    """`nDCG@10 0.488 on test, mean of 5 seeds`; of one seed, without the last words."""
     primary = analysis.sweep.primary
     row = next(r for r in [*analysis.cells, *analysis.interpolated] if r.cell.label == label)
-    seeds = numbered(row.num_used, "seed")
-    return f"{primary} {row.mean(primary):.3f} on {analysis.sweep.split}, mean of {seeds}"
+    seeds = f", mean of {row.num_used} seeds" if row.num_used > 1 else ""
+    return f"{primary} {row.mean(primary):.3f} on {analysis.sweep.split}{seeds}"
 
 
 def _served(sweep: Sweep, serving: Serving, cell: str) -> Chosen:
@@ -257,7 +259,8 @@ def _write(
     label = sweep.label(chosen.cell)
     label = f"{label} +{chosen.mix.first_stage}" if chosen.mix else label
     beside = beside_first_stage(analysis, label)
-    description = f"{label}, seed {chosen.seed}, from {sweep.name} over {sweep.collection['name']}"
+    seed = "" if sweep.serving else f", seed {chosen.seed}"
+    description = f"{label}{seed}, from {sweep.name} over {sweep.collection['name']}"
     about = {
         "label": label,
         "description": ", ".join(filter(None, [description, _means(analysis, label), beside])),

@@ -9,9 +9,9 @@ from sweeps.plan.terminal import numbered
 from sweeps.store.driver import living_driver
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FILE, find_sweep, read_sweep_file
+from sweeps.tracking.client import default_tracking_uri
 from sweeps.tracking.server import serve
 from sweeps.tracking.thread import sync as send
-from sweeps.tracking.uri import default_tracking_uri
 
 
 def ui(argv: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import NoSweep, SweepFile, command_in, find_sweep, read_sweep_file
 from sweeps.store.trial_status import LOST, USED, TrialStatus
-from sweeps.tracking.uri import default_tracking_uri
+from sweeps.tracking.client import default_tracking_uri
 
 INTERRUPTED, DAMAGED = "interrupted", "damaged"
 """The statuses of a trial of a dead driver and of a trial with damaged files."""

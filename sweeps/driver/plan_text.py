@@ -49,9 +49,13 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *([f"training    {few}"] if few and not plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
-        f"trials      {numbered(len(plan.cells), 'cell')} x {numbered(len(plan.seeds), 'seed')}"
-        f" = {number}"
-        + (f" ({once} without randomness run once)" if once else "")
+        f"trials      {numbered(len(plan.cells), 'cell')}"
+        + (
+            ", all without randomness, run once"
+            if once == len(plan.cells)
+            else f" x {numbered(len(plan.seeds), 'seed')} = {number}"
+            + (f" ({once} without randomness run once)" if once else "")
+        )
         + (f", {finished} of them done" if finished else ""),
     ]
     lines = [*map(wrapped, head), "", *_cell_lines(plan)]

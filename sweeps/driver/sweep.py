@@ -44,9 +44,9 @@ from sweeps.store.sweep_file import (
     update_sweep_file,
 )
 from sweeps.store.trial_status import TrialStatus
-from sweeps.tracking.names import experiment_id
+from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
 from sweeps.tracking.thread import MlflowThread
-from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
+from sweeps.tracking.trial_run import experiment_id
 
 DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS = 60.0

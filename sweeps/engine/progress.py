@@ -11,7 +11,15 @@ from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text, step_tex
 from sweeps.engine.trial_task import End
 from sweeps.plan.live_text import LiveText
 from sweeps.plan.plan import Trial
-from sweeps.plan.terminal import about, duration, numbered, shortened, visible, wrapped
+from sweeps.plan.terminal import (
+    about,
+    duration,
+    numbered,
+    shortened,
+    terminal_columns,
+    visible,
+    wrapped,
+)
 from sweeps.search.search import Search
 from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
@@ -131,8 +139,10 @@ class Screen:
         progress = f"[{len(self.statuses):>{len(str(total))}}/{total}{lost}] "
         if trial:
             text = f"{self._title(trial):<{TITLE}} {text}"
-        line = wrapped(visible(f"{progress}{text}{self._remaining()}"), len(progress))
-        print(line, file=self.out or sys.stdout, flush=True)
+        line, remaining = visible(f"{progress}{text}"), self._remaining()
+        if not len(line) <= terminal_columns() < len(line + remaining):  # it would stand alone
+            line += remaining
+        print(wrapped(line, len(progress)), file=self.out or sys.stdout, flush=True)
 
     def _draw(self, *, now: bool = False) -> None:
         """Draws the live table, at most every `DRAW_SECONDS`."""

@@ -130,7 +130,11 @@ class Forecast:
 def forecast(plan: Plan, options: Options) -> Forecast:
     """Measure and estimate; raises `BadInput` where a trial does not fit the device."""
     age, start = time.process_time(), time.perf_counter()
-    groups = _cost_groups(plan.cells)
+    by_speed: dict[tuple[object, ...], list[PlannedCell]] = {}
+    for cell in plan.cells:
+        if not issubclass(model_class(cell.config.model.name), ListRanker):
+            by_speed.setdefault(same_speed(cell.config.settings()), []).append(cell)
+    groups = by_speed.values()
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
     (slots, gpus), measured = _measure(largest, options)
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
@@ -156,8 +160,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
 
 
 def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEstimate, float]]:
-    """Estimates of finished trials with their real times, of the same kind of device and number of
-    threads."""
+    """Estimates and real times of finished trials of the same kind of device and threads."""
     pairs = []
     finished = (state for state in states if state.status.used and state.cell in known.trials)
     for state in islice(finished, CALIBRATING):
@@ -168,23 +171,14 @@ def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEs
     return pairs
 
 
-def _cost_groups(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
-    """The cells with weights, grouped by cost per token."""
-    groups: dict[tuple[object, ...], list[PlannedCell]] = {}
-    for cell in cells:
-        if not issubclass(model_class(cell.config.model.name), ListRanker):
-            groups.setdefault(same_speed(cell.config.settings()), []).append(cell)
-    return list(groups.values())
-
-
 def _nearest(cell: PlannedCell, largest: Sequence[PlannedCell], speeds: list[Speed]) -> Speed:
     """The speed of the measured cell with the same model, or else with the nearest cost."""
-    name = cell.config.model.name
-    measured = zip(largest, speeds, strict=False)
-    return min(
-        measured,
-        key=lambda pair: (pair[0].config.model.name != name, abs(pair[0].cost - cell.cost)),
-    )[1]
+
+    def distance(pair: tuple[PlannedCell, Speed]) -> tuple[bool, float]:
+        other = pair[0]
+        return other.config.model.name != cell.config.model.name, abs(other.cost - cell.cost)
+
+    return min(zip(largest, speeds, strict=False), key=distance)[1]
 
 
 def _per_token(cell: PlannedCell, speed: Speed) -> Speed:
@@ -197,8 +191,7 @@ def _per_token(cell: PlannedCell, speed: Speed) -> Speed:
 def _measure(
     cells: Sequence[PlannedCell], options: Options
 ) -> tuple[tuple[int, float], list[Speed]]:
-    """The slots for trials and the GPUs of a trial's workers, and the speeds of the first cells, or
-    of all if that is quick."""
+    """(Slots for trials, GPUs of a trial's workers), and the speeds of the first cells."""
     slots, gpus = _this_machine(options)
     if options.engine == "local":
         slots = 1
@@ -380,38 +373,21 @@ def _steps(scorer: Scorer, groups: list[TrainingGroup]) -> Iterator[int]:
     sizes = [sum(row.tokens for row in reader.rows(group)) for group in groups]
     fits = STEP_TOKENS * len(sizes) // max(1, sum(sizes)) if on_cpu else len(sizes)
     batch = min(max(1, fits), settings.batch_size)
-    endless = replace(
-        settings,
-        batch_size=batch,
-        num_epochs=ENDLESS,
-        epoch_steps=1,
-        validate_every=1,
-        max_steps=0,
-    )
-    queries = [_query(group, number) for number, group in enumerate(groups)]
-    records = train(
-        scorer.model,
-        scorer.pairs,
-        queries,
-        endless,
-        streams=STREAMS,
-        autocast=scorer.autocast,
-        work=Work(),
-    )
-    for _ in records:
+    single = replace(settings, batch_size=batch, epoch_steps=1, validate_every=1, max_steps=0)
+    endless = replace(single, num_epochs=ENDLESS)
+    queries = [  # one for each group
+        TrainingQuery(
+            f"{group.query_id}-{number}",
+            group.query,
+            (group.positive,),
+            (group.grade,),
+            (group.negatives,),
+            dict(zip(group.documents, group.teacher, strict=True)) if group.teacher else None,
+        )
+        for number, group in enumerate(groups)
+    ]
+    work, cast = Work(), scorer.autocast
+    for _ in train(
+        scorer.model, scorer.pairs, queries, endless, streams=STREAMS, autocast=cast, work=work
+    ):
         yield batch * (1 + settings.negatives)
-
-
-def _query(group: TrainingGroup, number: int) -> TrainingQuery:
-    """A training query with this group alone."""
-    teacher = (
-        None if group.teacher is None else dict(zip(group.documents, group.teacher, strict=True))
-    )
-    return TrainingQuery(
-        f"{group.query_id}-{number}",
-        group.query,
-        (group.positive,),
-        (group.grade,),
-        (group.negatives,),
-        teacher,
-    )

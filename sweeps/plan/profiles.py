@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.errors import unknown
-from rank_core.models import model_class
 from rank_core.settings.config import TrialConfig
 
 Stated = Mapping[str, tuple[Any, str]]
@@ -74,6 +73,8 @@ def suited_to_model(name: str, config: TrialConfig, given: Collection[str] = ())
     changes = {setting: value for setting, value in changes.items() if setting not in given}
     if not config.model.quirks:
         changes["model.quirks"] = profile(name).quirks.get(model, ())
+    from rank_core.models import model_class
+
     one_chunk = model_class(model).first_chunk_only
     if one_chunk and config.training.unit == "document":
         set_here, settings = profile_settings(name), config.settings()

@@ -23,12 +23,7 @@ from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
 from rank_core.seeding import generator
 from sweeps.positions.judged_chunks import JudgedChunk, JudgedSummary, summarise
-from sweeps.positions.passages import (
-    Position,
-    RelevantPassage,
-    relevant_documents,
-    relevant_positions,
-)
+from sweeps.positions.passages import Position, RelevantPassage, relevant_positions
 from sweeps.positions.rsv import (
     Bm25Chunks,
     ChunkScorer,
@@ -146,19 +141,14 @@ def _position_summary(positions: Sequence[Position], settings: Settings) -> dict
     if not positions:
         return {}
     matched = [position for position in positions if position.found]
-    name = "relevant passages"
-    summary: dict[str, float] = {
-        f"{name}: sought": len(positions),
-        f"{name}: found": len(matched),
-    }
+    summary: dict[str, float] = {"sought": len(positions), "found": len(matched)}
     if matched:
         starts = np.array([position.word_start for position in matched])
-        inside = float(np.mean(starts < settings.first))
-        summary[f"{name}: median words before"] = float(np.median(starts))
-        summary[f"{name}: share that starts in the first {settings.first}"] = inside
-        relative = float(np.mean([position.relative for position in matched]))
-        summary[f"{name}: mean relative position (chance .5)"] = relative
-    return summary
+        inside, relative = starts < settings.first, [position.relative for position in matched]
+        summary["median words before"] = float(np.median(starts))
+        summary[f"share that starts in the first {settings.first}"] = float(np.mean(inside))
+        summary["mean relative position (chance .5)"] = float(np.mean(relative))
+    return {f"relevant passages: {name}": value for name, value in summary.items()}
 
 
 def split_of(collection: Collection, name: str) -> str:
@@ -177,8 +167,9 @@ def relevant_pairs(
     judged = collection.splits[split]
     judgments = [
         (query_id, doc_id)
-        for query_id, doc_id in relevant_documents(judged, least_grade)
-        if doc_id in collection.documents
+        for query_id in judged.queries
+        for doc_id, grade in judged.qrels.get(query_id, {}).items()
+        if grade >= least_grade and doc_id in collection.documents
     ]
     if not judgments:
         raise BadInput(
@@ -195,8 +186,7 @@ def relevant_pairs(
 
 
 def known_passages(text: str, collection: Collection, split: str) -> list[RelevantPassage]:
-    """The relevant passages of a collection that was made from passages or has `spans.jsonl.gz`;
-    none of others."""
+    """The relevant passages of a collection made from passages or with `spans.jsonl.gz`, if any."""
     base, steps = parse_collection_expression(text)
     for number, (name, settings) in enumerate(steps):
         if name == FarRelevant.name:
@@ -227,8 +217,6 @@ def read_passages(path: Path) -> list[RelevantPassage]:
             record = json.loads(line)
             passages.append(RelevantPassage(str(record["query_id"]), str(record["text"])))
         except (ValueError, KeyError, TypeError):
-            raise BadInput(
-                f"{path}:{number}: a line must be one JSON object with query_id and text, "
-                f"found {line[:80]!r}"
-            ) from None
+            rule = "a line must be one JSON object with query_id and text"
+            raise BadInput(f"{path}:{number}: {rule}, found {line[:80]!r}") from None
     return passages

@@ -60,16 +60,14 @@ def write_analysis(folder: Path, result: PositionResult) -> Path:
     facts = [f"split {result.split}", f"{result.num_pairs} relevant documents"]
     facts += [f"{name} {value}" for name, value in result.facts.items()]
     numbers = [(name, _number(name, value)) for name, value in result.summary.items()]
+    tables = Section("Numbers", tables=[table(("", "value"), numbers)])
     page = render(
         "page.html",
         title=f"Where is {result.collection} relevant?",
         answer=result.answer,
         notes=[],
         facts=[*facts, f"content {result.content_hash}"],
-        sections=[
-            Section(figures=shown),
-            Section("Numbers", tables=[table(("", "value"), numbers)]),
-        ],
+        sections=[Section(figures=shown), tables],
     )
     (folder / PAGE).write_text(page, encoding="utf-8")
     return folder / PAGE
@@ -106,8 +104,7 @@ def _number(name: str, value: float) -> str:
 
 @style()
 def position_figure(positions: Sequence[Position], *, first: int) -> Drawing:
-    """Relevant passages by the words before them, against chance; a line at `first` words, where a
-    first window ends."""
+    """Relevant passages by the words before them, against chance; a first window as a line."""
     histogram = position_histogram(positions)
     found = sum(position.found for position in positions)
     figure, axes = _axes("words before the relevant passage", "number of documents")
@@ -120,18 +117,14 @@ def position_figure(positions: Sequence[Position], *, first: int) -> Drawing:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.get_major_locator().set_params(integer=True)
     legend(figure, 3)
-    caption = (
-        f"{found} relevant passages were found in their documents, {len(positions) - found} were "
-        "not. The dashed line is chance: each passage anywhere in its own document."
-        + " The last bar has all that start later."
-        * histogram.open_end
-    )
     return draw(
         figure,
         "positions",
         "Relevant passages by position",
         heading="First relevant position",
-        caption=caption,
+        caption=f"{found} relevant passages were found in their documents, "
+        f"{len(positions) - found} were not. The dashed line is chance: each passage anywhere in "
+        f"its own document.{' The last bar has all that start later.' * histogram.open_end}",
     )
 
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.records import Split
-
 SUBSTRING, SUBSEQUENCE = "substring", "subsequence"
 LEAST_SUBSTRING, LEAST_SUBSEQUENCE = 0.8, 0.7  # of the passage's characters
 STRETCH, STEP = 1.2, 0.1  # of the passage's characters
@@ -58,16 +56,6 @@ class Position(NamedTuple):
         return min(1.0, self.word_start / (self.places - 1)) if self.places > 1 else 0.0
 
 
-def relevant_documents(split: Split, least_grade: int = 1) -> list[tuple[str, str]]:
-    """(query_id, doc_id) of the judgments of at least this grade, in the split's order."""
-    return [
-        (query_id, doc_id)
-        for query_id in split.queries
-        for doc_id, grade in split.qrels.get(query_id, {}).items()
-        if grade >= least_grade
-    ]
-
-
 def relevant_positions(
     passages: Iterable[RelevantPassage],
     pairs: Iterable[tuple[str, str]],
@@ -87,15 +75,11 @@ def _first_match(query_id: str, doc_id: str, texts: Sequence[str], document: str
     size = len(document.split())
     matches = []
     for text in texts:
-        match = find_passage(text, document)
-        if match is not None:
+        if match := find_passage(text, document):
             start = len(document[: match.start].split())
             # A match inside a word belongs to that word.
-            inside = start > 0 and not document[match.start - 1].isspace()
-            place, words = start - inside, len(text.split())
-            matches.append(
-                Position(query_id, doc_id, place, words, size, match.similarity, match.method)
-            )
+            start -= start > 0 and not document[match.start - 1].isspace()
+            matches.append(Position(query_id, doc_id, start, len(text.split()), size, *match[1:]))
     lost = Position(query_id, doc_id, -1, 0, size, 0.0, "")
     return min(matches, key=lambda position: position.word_start, default=lost)
 
@@ -110,14 +94,12 @@ class Histogram(NamedTuple):
 
 
 def position_histogram(positions: Sequence[Position]) -> Histogram:
-    """Found passages by the words before them, and the expected numbers if each passage were
+    """Found passages, one at least, by the words before them, and the expected numbers if each were
     anywhere in its document with the same probability. The last interval is open: 95% of the
-    documents end before it.
-    """
+    documents end before it."""
     matched = [position for position in positions if position.found]
     places = [match.places for match in matched]
-    longest = max(places, default=1)
-    most = int(np.percentile(places, 95)) if places else 1
+    longest, most = max(places), int(np.percentile(places, 95))
     edges = np.linspace(0, most, min(MOST_BINS, most) + 1)
     closed = np.append(edges[:-1], max(longest, edges[-1]))
     counts, _ = np.histogram([position.word_start for position in matched], bins=closed)
@@ -162,16 +144,11 @@ def plain(text: str) -> Plain:
     lowered = text.lower()
     if len(lowered) != len(text):  # some capitals become two characters
         lowered = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-    spaced = _OTHER.sub(" ", lowered)
-    if not spaced.strip():
-        return Plain("", np.zeros(0, dtype=np.int64))
-    codes = _codes(spaced)
-    is_space = codes == ord(" ")
+    spaced = _OTHER.sub(" ", lowered).rstrip()
+    is_space = _codes(spaced) == ord(" ")
     keep = ~is_space
     keep[1:] |= ~is_space[:-1]  # the first space after a word
     places = np.flatnonzero(keep)
-    if is_space[places[-1]]:
-        places = places[:-1]
     return Plain("".join(spaced[place] for place in places), places)
 
 
@@ -189,8 +166,7 @@ def longest_common_substring(passage: str, document: str) -> tuple[int, int]:
 
 
 def best_stretch(passage: str, document: str) -> tuple[int, int]:
-    """(length of the longest common subsequence with the best stretch of the document, where its
-    match starts there)."""
+    """(length of the longest common subsequence with a stretch of the document, its start)."""
     size, step = math.ceil(STRETCH * len(passage)), max(1, math.floor(STEP * len(passage)))
     masks = _masks(passage)
     length, first = 0, 0

@@ -8,17 +8,21 @@ scale from 0 (the worst chunk of its document) to 1 (the best), and averaged ove
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rank_core.first_stage import Bm25Index
 
+if TYPE_CHECKING:  # loads torch
+    from rank_core.encoders.backbone_types import Backbone
+
 ChunkScorer = Callable[[str, Sequence[str]], Sequence[float]]
 """A query and the chunks of one document to one number for each chunk."""
 
 NORMAL_95 = 1.96
+TEXTS_AT_ONCE = 32  # of an encoder
 
 
 class RelevantPair(NamedTuple):
@@ -104,10 +108,7 @@ def rsv_curve(
         error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(mean_QN))
     half_N = NORMAL_95 * error_N
     columns = (edges[:-1], edges[1:], mean_N, mean_N - half_N, mean_N + half_N)
-    return [
-        RsvPoint(low, high, mean, ci_low, ci_high, len(mean_QN))
-        for low, high, mean, ci_low, ci_high in np.transpose(columns).tolist()
-    ]
+    return [RsvPoint(*point, len(mean_QN)) for point in np.transpose(columns).tolist()]
 
 
 class Bm25Chunks:
@@ -122,3 +123,37 @@ class Bm25Chunks:
     def __call__(self, query: str, chunks: Sequence[str]) -> list[float]:
         scores: list[float] = self._index.scores(query)[[self._numbers[c] for c in chunks]].tolist()
         return scores
+
+
+def cosine_scorer(backbone: "Backbone") -> ChunkScorer:
+    """The cosine of the query's vector and each chunk's: means over a text's tokens, special ones
+    included; a longer text than the encoder reads is cut."""
+    import torch
+
+    from rank_core.encoders.backbones import load_encoder, load_tokenizer
+
+    encoder = load_encoder(backbone, dropout=0.0).eval()
+    tokenizer = load_tokenizer(backbone.folder)
+
+    @torch.inference_mode()
+    def vectors(texts: list[str]) -> "torch.Tensor":
+        most = backbone.max_input_tokens
+        inputs = tokenizer(
+            texts, padding=True, truncation=True, max_length=most, return_tensors="pt"
+        )
+        mask_NL = inputs["attention_mask"]
+        hidden_NLH = encoder(input_ids=inputs["input_ids"], attention_mask=mask_NL)[0].double()
+        mask_NL1 = mask_NL.unsqueeze(-1)
+        mean_NH = (hidden_NLH * mask_NL1).sum(1) / mask_NL1.sum(1).clamp(min=1)
+        return torch.nn.functional.normalize(mean_NH, dim=1)
+
+    def score(query: str, chunks: Sequence[str]) -> Sequence[float]:
+        query_H = vectors([query])[0]
+        parts = [
+            vectors(list(chunks[start : start + TEXTS_AT_ONCE])) @ query_H
+            for start in range(0, len(chunks), TEXTS_AT_ONCE)
+        ]
+        scores: list[float] = torch.cat(parts).tolist()
+        return scores
+
+    return score

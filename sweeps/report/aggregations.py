@@ -8,13 +8,12 @@ scores, also interpolated with the first stage.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import per_query, query_values
 from rank_core.export.serving import FILE, serving_setting
@@ -27,11 +26,12 @@ from rank_core.ranking.chunk_scores import (
     read_chunks,
 )
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix, choose_alpha, mixture
-from rank_core.records import Qrels, Run
+from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import compare_pairs
 from rank_core.stats.matrix import score_matrix
 from sweeps.plan.experiment import model_and_windows
+from sweeps.report.interpolation import SPLITS, MixtureInputs
 from sweeps.report.load import Interpolated, Serving, Sweep, correction_of, of_split
 from sweeps.report.notation import relation, short_signed
 from sweeps.store.scores import SCORE_COLUMNS, as_categories
@@ -54,7 +54,6 @@ _KINDS: dict[str, tuple[Mapping[str, Any], str]] = {
 }
 """{heading: (settings, words)}; P: of probabilities, the sigmoid of the scores."""
 AGGREGATIONS = {heading: settings for heading, (settings, _) in _KINDS.items()}
-SPLITS = ("dev", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +116,16 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
     values = as_categories(values[list(SCORE_COLUMNS)].reset_index(drop=True))
     trials = sweep.trials.set_index("cell", drop=False)
 
-    def swept(config: TrialConfig) -> dict[str, Any]:
-        settings = config.settings()
-        return {n: settings[n] for n in ("model.name", "chunking.window", "chunking.stride")}
-
+    names = ("model.name", "chunking.window", "chunking.stride")
     answered = replace(
         sweep,
         slots=(baseline.cell,),
         deterministic=tuple(s.cell for s in ordered),
         correction=correction_of(len(ordered) - 1),
-        cells=tuple(Cell(s.cell, s.label, settings=swept(s.config)) for s in ordered),
+        cells=tuple(
+            Cell(s.cell, s.label, settings={n: s.config.settings()[n] for n in names})
+            for s in ordered
+        ),
         trials=pd.DataFrame([trials.loc[s.of].to_dict() | {"cell": s.cell} for s in ordered]),
         scores=of_split(values, sweep.split, *sweep.measures),
         dev_scores=of_split(values, "dev", sweep.primary),
@@ -152,16 +151,9 @@ class _Kept:
         self.sweep, self.records = sweep, find_sweep(str(sweep.folder))
         self.interpolates = interpolates
         self.read_tokens = self.separate_tokens = 0.0  # of the encoder: read, and a run per system
-
-    @cached_property
-    def qrels(self) -> dict[str, Qrels]:
-        """{split: judgments}."""
-        return {s: read_qrels(self.sweep.folder / "qrels" / f"{s}.qrels") for s in SPLITS}
-
-    @cached_property
-    def candidates(self) -> dict[str, Run]:
-        """{split: the first stage's scores}."""
-        return {s: read_run(self.sweep.folder / FIRST_STAGE / f"{s}.run.gz") for s in SPLITS}
+        read = MixtureInputs(sweep.folder, sweep.measures, sweep.primary).read
+        self.candidates = {split: run for split, (run, _) in read.items()}
+        self.qrels = {split: qrels for split, (_, qrels) in read.items()}
 
     def systems(self) -> Iterator[System]:
         """Every aggregation of every finished trial; the first chunk once for each window."""
@@ -301,6 +293,8 @@ def _measured(
         alpha=sweep.alpha,
         deterministic=[*tables],
     )
+    names = {"mean": "mean_baseline", "gain": "delta", "low": "ci_low", "high": "ci_high"}
+    names["p"] = "p_both_adjusted"
     return {
         "collection": {name: sweep.collection[name] for name in ("name", "content_hash")},
         "measure": sweep.primary,
@@ -308,16 +302,7 @@ def _measured(
         "queries": len(matrix.query_ids),
         "mean": float(matrix.scores["best"].mean()),
         "level": 1 - sweep.alpha,
-        "over": {
-            test.baseline: {
-                "mean": test.mean_baseline,
-                "gain": test.delta,
-                "low": test.ci_low,
-                "high": test.ci_high,
-                "p": test.p_both_adjusted,
-            }
-            for test in tests
-        },
+        "over": {t.baseline: {k: getattr(t, name) for k, name in names.items()} for t in tests},
         "tokens_per_query": best.tokens,
         "seconds_per_query": best.seconds,
     }

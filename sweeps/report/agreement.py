@@ -50,8 +50,7 @@ class Agreement:
 
 
 def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
-    """{cell: a function that reads the lists of its used seeds}, of cells whose runs are all
-    here."""
+    """{cell: functions that read the lists of its used seeds}, of cells whose runs are all here."""
     readers: dict[tuple[str, int], ListReader] = dict(sweep.lists)
     if not (sweep.third_party or sweep.lists):
         records = find_sweep(str(sweep.folder))
@@ -156,11 +155,13 @@ def _mean(values: Iterable[float | np.floating]) -> float:
 
 def shared_documents(rows: Sequence[Agreement]) -> str:
     """The number of documents that two runs share in their first ten, a mean over systems."""
-    own = [row.top_seeds for row in rows if not math.isnan(row.top_seeds)]
-    crossed = [row.top_baseline for row in rows if not math.isnan(row.top_baseline)]
+    shares = {
+        "seeds of a system": [row.top_seeds for row in rows],
+        "a system and the baseline": [row.top_baseline for row in rows],
+    }
     parts = [
-        f"{TOP * _mean(values):.1f} documents between {pair}"
-        for pair, values in (("seeds of a system", own), ("a system and the baseline", crossed))
-        if values
+        f"{TOP * np.nanmean(own):.1f} documents between {pair}"
+        for pair, own in shares.items()
+        if not np.isnan(own).all()
     ]
     return f"Shared top {TOP}: {', '.join(parts)}." if parts else ""

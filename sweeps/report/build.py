@@ -16,10 +16,11 @@ from sweeps.report.figures import figures
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page, results_json
-from sweeps.report.published import merged, of_reference, published, published_lines
+from sweeps.report.published import published, published_lines, with_reference
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
 from sweeps.report.reliability import assess
-from sweeps.report.results import json_text, table_files
+from sweeps.report.results import comparisons_csv, json_text, paper_table, results_csv
+from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import terminal_text
 from sweeps.report.unjudged import with_unjudged
 
@@ -53,8 +54,8 @@ def write_report(
     analysis = with_unjudged(analyse(with_interpolated(load_sweep(sweep_dir), interpolate)))
     sweep, folder = analysis.sweep, out or sweep_dir / "report"
     if with_published or sweep.published:
-        tables = published(sweep) if with_published else {}
-        analysis = replace(analysis, published=merged(tables, of_reference(analysis)))
+        values = published(sweep) if with_published else {}
+        analysis = replace(analysis, published=with_reference(values, analysis))
     accesses = record_access(sweep, command or sweep.command)
     queries = moved_queries(analysis)
     if collection is not None and queries:
@@ -89,8 +90,12 @@ def report_files(
     drawn = figures(analysis, judged.factors)
     shared = agreements(analysis.sweep, matrix) if matrix else []
     findings = Findings(analysis, judged, drawn, accesses, queries, shared)
+    shown = paper_table(analysis, remarks, compact=compact)
     texts = {
-        **table_files(analysis, label=label, remarks=remarks, compact=compact),
+        "comparisons.csv": comparisons_csv(analysis),
+        "table.md": markdown(shown),
+        "table.tex": latex(shown, label),
+        "table.csv": results_csv(analysis.rows),
         "results.json": results_json(findings, more),
         "index.html": page(findings),
         **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),

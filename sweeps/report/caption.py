@@ -92,7 +92,7 @@ def notes(analysis: Analysis) -> list[str]:
     trials, and the reservations. Lost runs of a third party are unknown and not mentioned."""
     sweep, cells = analysis.sweep, analysis.cells
     sentences = [f"{'Queries of' if sweep.third_party else 'Split'} {sweep.split_text}."]
-    sentences += [best] if (best := not_distinguishable(analysis)) else []
+    sentences += filter(None, [not_distinguishable(analysis)])
     if any(not math.isnan(c.p_both) for c in _comparisons(analysis.rows)):
         nested = PAIRED if analysis.paired else "nested in systems"
         sentences.append(
@@ -111,11 +111,11 @@ def notes(analysis: Analysis) -> list[str]:
         collapsed, failed = (
             sum(len(cell.seeds(*fates)) for cell in cells) for fates in (["collapsed"], LOST)
         )
+        used, launched = sum(c.num_used for c in cells), sum(c.num_launched for c in cells)
         kept = " (collapsed trials are kept)" * bool(collapsed)
         sentences.append(
-            f"{sum(cell.num_used for cell in cells)} of "
-            f"{sum(cell.num_launched for cell in cells)} launched trials used; {failed} failed, "
-            f"{collapsed} collapsed{kept}."
+            f"{used} of {launched} launched trials used; {failed} failed, {collapsed} "
+            f"collapsed{kept}."
         )
     return sentences + reservations(analysis)
 
@@ -210,11 +210,9 @@ def interpolated_sentence(analysis: Analysis) -> str:
             text += f"; {system.label}: alpha {alpha}: identical to {sweep.label(same)}, not tested"
     if not analysis.interpolated_comparisons:
         return f"{text}."
-    added, others = (
-        c[0].family_size for c in (analysis.interpolated_comparisons, analysis.primary)
-    )
-    counts = f"corrected over {added} comparisons, others over {others}"
-    return f"{text}; p of {first} and +{first} {counts}."
+    added, others = analysis.interpolated_comparisons[0], analysis.primary[0]
+    counts = f"over {added.family_size} comparisons, others over {others.family_size}"
+    return f"{text}; p of {first} and +{first} corrected {counts}."
 
 
 def _comparisons(rows: Sequence[CellSummary]) -> list[Comparison]:

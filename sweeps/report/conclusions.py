@@ -255,8 +255,8 @@ def against_first_stage(analysis: Analysis) -> str:
 
 
 def beside_first_stage(analysis: Analysis, label: str) -> str:
-    """`below BM25 by 0.089`: the row's mean on the primary measure, without a test; "" where the
-    first stage is unknown."""
+    """`below BM25 by 0.089, p .012`: the row's mean on the primary measure, with p where it was
+    tested; "" where the first stage is unknown."""
     sweep = analysis.sweep
     first = sweep.first_stage.get(sweep.primary)
     rows = [*analysis.cells, *analysis.interpolated]
@@ -266,7 +266,10 @@ def beside_first_stage(analysis: Analysis, label: str) -> str:
     if abs(mean - first) <= _ROUNDING:
         return f"equal to {sweep.first_stage_name}"
     side = "below" if mean < first else "above"
-    return f"{side} {sweep.first_stage_name} by {abs(mean - first):.3f}"
+    tested = (c for c in analysis.first_stage_comparisons if c.measure == sweep.primary)
+    found = next((c for c in tested if sweep.label(c.system) == label), None)
+    p = f", p {decisive_p(found)}" if found else ""
+    return f"{side} {sweep.first_stage_name} by {abs(mean - first):.3f}{p}"
 
 
 def no_champion(analysis: Analysis, cell: str) -> str:

@@ -84,8 +84,7 @@ class Drawing:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style of the report's figures, whatever the user's matplotlibrc says: decorate what draws
-    them."""
+    """The style of the report's figures, whatever the user's matplotlibrc says: a decorator."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -109,8 +108,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def figure_of_rows(labels: list[str], height: float) -> tuple[Figure, Axes]:
-    """A figure with a named row for each label; long names are shortened, and must not squeeze the
-    axes."""
+    """A figure with a named row for each label; long names must not squeeze the axes."""
     longest = max(map(len, labels), default=0)
     figure = new_figure(WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14), height)
     axes = figure.add_subplot()
@@ -134,21 +132,14 @@ def edge_note(
     colour: str = ALERT,
 ) -> None:
     """The values (text, number) outside the axis, as numbers at its edges."""
-    for side, edge, far in (
-        ("left", ends[0], [text for text, value in values if value < ends[0]]),
-        ("right", ends[1], [text for text, value in values if value > ends[1]]),
+    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+    for side, edge, form, far in (
+        ("left", ends[0], "◂ {}", [text for text, value in values if value < ends[0]]),
+        ("right", ends[1], "{} ▸", [text for text, value in values if value > ends[1]]),
     ):
-        text = ", ".join(far)
-        if text:
-            axes.annotate(
-                f"◂ {text}" if side == "left" else f"{text} ▸",
-                (edge, row),
-                color=colour,
-                fontsize=9,
-                ha=side,
-                va="center",
-                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
-            )
+        if far:
+            text = form.format(", ".join(far))
+            axes.text(edge, row, text, color=colour, fontsize=9, ha=side, va="center", bbox=box)
 
 
 def legend(figure: Figure, columns: int = 2) -> None:

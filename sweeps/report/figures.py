@@ -36,14 +36,7 @@ from sweeps.report.drawing import (
     style,
 )
 from sweeps.report.load import Sweep
-from sweeps.report.notation import (
-    decisive_p,
-    level_text,
-    number,
-    range_text,
-    short_signed,
-    signed,
-)
+from sweeps.report.notation import decisive_p, level_text, number, range_text, short_signed, signed
 from sweeps.report.reliability import GridFactors, factor_text
 from sweeps.report.summary import CellSummary, crossed_grids, left_after
 from sweeps.store.sweep_file import find_sweep
@@ -84,12 +77,17 @@ def figures(analysis: Analysis, factors: list[GridFactors]) -> list[Drawing]:
 
 @style()
 def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
-    """The primary measure and its difference from the baseline by window and stride, a panel for
-    each crossed grid."""
+    """The primary measure and its difference from the baseline, a panel for each crossed grid."""
     grids = crossed_grids(analysis.sweep, analysis.cells)
     if not grids:
         return None
-    primary, norm = analysis.sweep.primary, _norm(analysis)
+    primary = analysis.sweep.primary
+    # Without collapsed seeds, beside which other differences would pale.
+    healthy = {system.cell.cell for system in analysis.cells if not system.seeds("collapsed")}
+    every = {pair.system: abs(pair.delta) for pair in analysis.primary}
+    deltas = [delta for system, delta in every.items() if system in healthy]
+    largest = max(deltas or every.values(), default=0.0) or 0.001
+    norm = Normalize(-largest, largest)
     rows = [len(one.windows) for one in grids]
     height = sum(_PLACE[1] * count + 0.75 for count in rows)
     figure = new_figure(0.8 + _PLACE[0] * max(len(one.strides) for one in grids), height)
@@ -120,15 +118,6 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
     )
 
 
-def _norm(analysis: Analysis) -> Normalize:
-    """The colour scale, without collapsed seeds, beside which other differences would pale."""
-    healthy = {system.cell.cell for system in analysis.cells if not system.seeds("collapsed")}
-    every = {pair.system: abs(pair.delta) for pair in analysis.primary}
-    deltas = [delta for system, delta in every.items() if system in healthy]
-    largest = max(deltas or every.values(), default=0.0) or 0.001
-    return Normalize(-largest, largest)
-
-
 def _draw_cell(
     axes: Axes, x: int, y: int, cell: CellSummary, analysis: Analysis, norm: Normalize
 ) -> None:
@@ -153,8 +142,7 @@ def _draw_cell(
 
 
 def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The range of all values without those of a row that would press the others into less than a
-    third of it."""
+    """The range of all values without rows that would press the others into a third of it."""
     kept = [known for row in rows if (known := [value for value in row if not math.isnan(value)])]
 
     def span(some: Sequence[Sequence[float]]) -> float:
@@ -170,8 +158,7 @@ def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 @style()
 def forest_plot(analysis: Analysis) -> Drawing | None:
-    """Differences on the primary measure with their intervals, best first, those of the first stage
-    and of the rows with it included."""
+    """Differences on the primary measure with their intervals, best first, of all rows."""
     sweep = analysis.sweep
     if not analysis.primary:
         return None
@@ -215,8 +202,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
 
 @style()
 def strip_plot(analysis: Analysis) -> Drawing:
-    """The primary measure of each seed, with the mean and its interval over training runs, in the
-    rows of the table."""
+    """The primary measure of each seed, mean and interval over training runs, row by row."""
     sweep, rows = analysis.sweep, analysis.rows
     figure, axes = figure_of_rows([row.label for row in rows], 1.2 + 0.3 * len(rows))
     seeds = [
@@ -260,8 +246,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
 def _draw_seeds(
     axes: Axes, place: int, row: CellSummary, analysis: Analysis, ends: tuple[float, float]
 ) -> None:
-    """A row: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
-    axis is a number at its edge."""
+    """A row: dots of its seeds, mean, interval, the fates of lost seeds, values beyond the axis."""
     sweep, seeds = analysis.sweep, row.seed_means[analysis.sweep.primary]
     mean = row.mean(sweep.primary)
     values = [(f"{value:.3f}", value) for value in seeds.values()]
@@ -312,9 +297,8 @@ def query_bars(analysis: Analysis) -> Drawing | None:
         f"mean {signed(best.delta)}", (1, best.delta), xycoords=axes.get_yaxis_transform(),
         xytext=(0, 4), textcoords="offset points", ha="right", fontsize=9,
     )  # fmt: skip
-    axes.set_xlim(0, len(order))
-    axes.set_xlabel(f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse")
-    axes.set_ylabel(f"difference in {sweep.primary}")
+    counts = f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse"
+    axes.set(xlim=(0, len(order)), xlabel=counts, ylabel=f"difference in {sweep.primary}")
     grid(axes, "y")
     runs = max(len(matrix.seeds[best.system]), len(matrix.seeds[best.baseline]))
     words = f"{system} minus {baseline}{', means over seeds' * (runs > 1)}."
@@ -462,7 +446,10 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
         return None
     steps = int(curves.index.get_level_values("step").max())
     window = max(1, steps // 12)  # the loss of single batches is mostly noise
-    colours = _colours(analysis, list(curves.index.unique("cell")))
+    cells = curves.index.unique("cell")
+    best = {analysis.best.system: BLUE} if analysis.best else {}
+    few = len(cells) <= len(_COLOURS)
+    colours = dict(zip(cells, _COLOURS, strict=False)) if few else {sweep.baseline: INK} | best
     fates = {system.cell.cell: system.fates for system in analysis.cells}
     figure = new_figure(WIDTH, 4.6)
     panels = dict(zip(("loss", "dev"), figure.subplots(2, 1, sharex=True), strict=True))
@@ -489,7 +476,7 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
     panels["dev"].set_xlabel("optimiser step")
     panels["loss"].set_ylim(bottom=0)
     marked = {sweep.label(cell): colour for cell, colour in colours.items()}
-    marked |= {"other cells": _PALE} if len(colours) < len(curves.index.unique("cell")) else {}
+    marked |= {"other cells": _PALE} if len(colours) < len(cells) else {}
     marked |= {"failed, diverged or collapsed": ORANGE} if lost else {}
     for label, colour in marked.items():
         panels["loss"].plot([], [], color=colour, linewidth=1.6, label=shortened(label, 30))
@@ -503,11 +490,3 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
         caption=f"Line: mean of a configuration's training runs; band: their range{smooth}.",
         appendix=True,
     )
-
-
-def _colours(analysis: Analysis, cells: list[str]) -> dict[str, str]:
-    """{cell: colour}; of many cells only baseline and best have one."""
-    if len(cells) <= len(_COLOURS):
-        return dict(zip(cells, _COLOURS, strict=False))
-    best = {analysis.best.system: BLUE} if analysis.best else {}
-    return {analysis.sweep.baseline: INK} | best

@@ -80,15 +80,12 @@ class MixtureInputs:
 def _digest(path: Path) -> str:
     """The SHA-256 of a file; a bundle may have it alone, in a file beside."""
     note = path.with_name(f"{path.name}.sha256")
-    if note.is_file():
-        return note.read_text(encoding="utf-8").partition(" ")[0]
-    return file_sha256(path)
+    return note.read_text("utf-8").partition(" ")[0] if note.is_file() else file_sha256(path)
 
 
 def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     """The sweep with its first stage and the derived systems of the cells that `rows` names (of
-    `INTERPOLATE`; empty: as in the sweep's command); unchanged where it kept no candidates. The
-    report names the systems that cannot be derived."""
+    `INTERPOLATE`; empty: as in the sweep's command); unchanged where it kept no candidates."""
     rows = rows or sweep.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
@@ -96,9 +93,8 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
         from sweeps.report.aggregations import with_aggregations
 
         sweep = with_aggregations(sweep, rows)
-        if sweep.interpolated:
-            return replace(sweep, first_stage_scores=first_stage_scores(sweep))
-        return sweep
+        scores = first_stage_scores(sweep) if sweep.interpolated else sweep.first_stage_scores
+        return replace(sweep, first_stage_scores=scores)
     if rows == "none" or not (sweep.folder / FIRST_STAGE).is_dir() or sweep.split != "test":
         return sweep
     eliminated, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
@@ -111,8 +107,7 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
 
 
 def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
-    """The values of the candidates as the first stage ranks them; empty where a cell is the first
-    stage."""
+    """The values of the candidates in the first stage's order; empty where a cell is that."""
     if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
         return pd.DataFrame()
     inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
@@ -174,8 +169,7 @@ def _interpolated(
 def _lists(
     inputs: MixtureInputs, table: pd.DataFrame, split: str, queries: Collection[str]
 ) -> dict[str, list[str]]:
-    """The documents of some queries in the order of an interpolated trial, whose `table` has the
-    alpha of each."""
+    """The ranked documents of some queries; the interpolated trial's `table` has their alphas."""
     own = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
     name = f"{own['cell'].iloc[0]}-seed{own['seed'].iloc[0]}"
     run = read_run(find_sweep(str(inputs.folder)).trial_folder(name) / f"{split}.run.gz")
@@ -205,8 +199,7 @@ def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
 def _cached(
     path: Path, made_of: Mapping[str, str], values: Callable[[], pd.DataFrame]
 ) -> pd.DataFrame:
-    """The table at `path` if it is whole and its inputs are the same; otherwise `values()`, written
-    there."""
+    """The table at `path` if whole and of the same inputs; otherwise `values()`, written there."""
     with suppress(Exception):  # pyarrow has many kinds
         stored = pq.read_table(path)
         table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])

@@ -16,7 +16,7 @@ from rank_core.files import read_file
 from rank_core.records import Qrels
 from rank_core.stats.compare import Slot
 from rank_core.stats.multiplicity import MAX_T
-from sweeps.report.notation import TIE_POLICY
+from sweeps.report.notation import TIE_POLICY, names_text
 from sweeps.store.driver import living_driver
 from sweeps.store.records import COSTS, REMEDY, Records, State
 from sweeps.store.scores import SCORE_COLUMNS, read_scores
@@ -35,9 +35,6 @@ FAILURE_COLUMNS = ("cell", "seed", "attempt", "time", "node", "kind", "reason", 
 ListReader = Callable[[Collection[str]], dict[str, list[str]]]
 """A function from queries to {query_id: doc_ids, best first} of those that a run ranks."""
 
-COUNTS = "Num"
-"""Of measures that are no share, the beginning of the name: NumRet, NumRel."""
-MOST_NAMED = 5  # damaged trials in one message
 SCREENING = 20
 """With so many comparisons or more, a sweep without a declared correction is exploratory."""
 
@@ -208,6 +205,7 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         values = read_scores(records, [state.name for state in states if state.status.used])
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
     same = {name: getattr(file, name) for name in _AS_WRITTEN}
+    labels = [cell.label or cell.cell for cell in file.cells]
     return Sweep(
         folder=folder,
         name=file.sweep,
@@ -217,7 +215,11 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         correction=file.correction or correction_of(len(file.cells) - 1),
         rope=float(file.rope),
         seeds=file.seeds or tuple(sorted(int(seed) for seed in set(trials["seed"]))),
-        cells=_distinct(tuple(replace(cell, config={}) for cell in file.cells)),
+        cells=tuple(
+            replace(cell, config={}, label=label if labels.count(label) == 1 else named)
+            for cell, label in zip(file.cells, labels, strict=True)
+            for named in [f"{label} ({cell.cell})"]
+        ),
         confirms=file.confirms or None,
         trials=trials,
         failures=failures,
@@ -225,15 +227,6 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
         **same,
-    )
-
-
-def _distinct(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    """The cells with distinct labels: the cell's name is added to a label that occurs twice."""
-    labels = [cell.label or cell.cell for cell in cells]
-    return tuple(
-        replace(cell, label=label if labels.count(label) == 1 else f"{label} ({cell.cell})")
-        for cell, label in zip(cells, labels, strict=True)
     )
 
 
@@ -261,29 +254,21 @@ def trial_table(states: Iterable[State], file: SweepFile) -> pd.DataFrame:
 def failure_table(states: Iterable[State]) -> pd.DataFrame:
     """A row per lost attempt."""
     rows = [
-        [
-            *(state.cell, state.seed, number, _utc(lost.ended)),
-            *(lost.node, lost.kind, lost.reason, lost.again),
-        ]
+        (state.cell, state.seed, number, time, lost.node, lost.kind, lost.reason, lost.again)
         for state in states
         for number, lost in enumerate(state.attempts, start=1)
         if lost.lost and lost.ended
+        for time in [datetime.fromtimestamp(lost.ended / 1000, UTC).isoformat(timespec="seconds")]
     ]
     table = pd.DataFrame(rows, columns=list(FAILURE_COLUMNS))
     return table.sort_values("time", kind="stable", ignore_index=True)
 
 
-def _utc(milliseconds: float) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
-
-
 def _check_trials(records: Records, states: Iterable[State]) -> None:
     """Refuses a sweep with a damaged trial."""
     found = {state.name: records.damage(state, thorough=False) for state in states}
-    damaged = [f"{name}/{text}" for name, text in found.items() if text]
-    if damaged:
-        more = f" and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
-        raise BadInput(f"{records.uri}: {'; '.join(damaged[:MOST_NAMED])}{more}; {REMEDY}")
+    if damaged := [f"{name}/{text}" for name, text in found.items() if text]:
+        raise BadInput(f"{records.uri}: {names_text(damaged, 5)}; {REMEDY}")
 
 
 def _check_files(folder: Path, file: SweepFile) -> None:
@@ -302,19 +287,7 @@ def _scores(
 ) -> pd.DataFrame:
     """The per-query scores of the used trials; every used trial must have every measure."""
     used = trials[trials["status"].isin(USED)]
-    splits = table["split"].unique()
-    if len(used) and split not in splits:
-        names = ", ".join(sorted(map(str, splits))) or "no rows"
-        raise BadInput(f"{path}: must hold the split {split!r}; found: {names}")
     chosen = of_split(table, split, *measures)
-    counts = chosen["measure"].astype(str).str.startswith(COUNTS)
-    outside = chosen[~chosen["value"].between(0, 1) & ~counts]
-    if len(outside):
-        row = outside.iloc[0]
-        raise BadInput(
-            f"{path}: {row['measure']} must be from 0 to 1, got {row['value']} for {row['cell']} "
-            f"seed {row['seed']}, query {row['query_id']}; the sweep's command writes it again"
-        )
     present = set(chosen.groupby(["cell", "seed", "measure"], observed=True).size().index)
     for cell, seed in zip(used["cell"], used["seed"], strict=True):
         if missing := [measure for measure in measures if (cell, seed, measure) not in present]:
@@ -326,8 +299,7 @@ def _scores(
 
 
 def of_split(table: pd.DataFrame, split: str, *measures: str) -> pd.DataFrame:
-    """The values of some measures on a split; those on dev are the only ones that may choose a
-    cell."""
+    """The values of some measures on a split; those on dev alone may choose a cell."""
     chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
 

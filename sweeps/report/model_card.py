@@ -9,7 +9,6 @@ from typing import Any
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.terminal import numbered
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import interval_text, signed
@@ -55,27 +54,25 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
     """What a model hub reads: origin, and the tested mean as a result."""
     about, sweep = facts.about, analysis.sweep
     library = "sentence-transformers" if facts.is_cross_encoder else "ranksweep"
-    tags = ["reranker", "cross-encoder"] if facts.is_cross_encoder else ["reranker"]
     base = Path(about["backbone"]["name"])
     lines = ["---", f"library_name: {library}", "pipeline_tag: text-ranking"]
-    if facts.license:
-        lines.append(f"license: {facts.license}")
+    lines += [f"license: {facts.license}"] * bool(facts.license)
     lines += ["base_model:", f"- {base.name if base.is_absolute() else base}", "datasets:"]
-    lines += [f"- {about['collection']['name']}", "tags:"]
-    lines += [f"- {tag}" for tag in ["ranksweep", *tags]]
+    lines += [f"- {about['collection']['name']}", "tags:", "- ranksweep", "- reranker"]
+    lines += ["- cross-encoder"] * facts.is_cross_encoder
     rows = {row.cell.label: row for row in (*analysis.interpolated, *analysis.cells)}
     row = rows.get(about["label"])
     if row is not None and row.num_used:
-        of = f"{sweep.primary} on {sweep.split}, mean of {numbered(row.num_used, 'seed')}"
+        of = f"{sweep.primary} on {sweep.split}"
+        of += f", mean of {row.num_used} seeds" if row.num_used > 1 else ""
         for c in (*analysis.primary, *analysis.interpolated_comparisons):
             if c.system == row.cell.cell and c.measure == sweep.primary:
                 of += f"; from {sweep.label(c.baseline)} {signed(c.delta)} {interval_text(c)}"
+        name, value = about["collection"]["name"], round(row.mean(sweep.primary), 4)
         result = {
             "task": {"type": "text-ranking"},
-            "dataset": {"name": about["collection"]["name"], "type": about["collection"]["name"]},
-            "metrics": [
-                {"type": sweep.primary, "name": of, "value": round(row.mean(sweep.primary), 4)}
-            ],
+            "dataset": {"name": name, "type": name},
+            "metrics": [{"type": sweep.primary, "name": of, "value": value}],
         }
         # JSON is YAML.
         index = [{"name": about["label"], "results": [result]}]

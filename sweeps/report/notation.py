@@ -66,8 +66,7 @@ _TOO_WIDE = "too wide"
 
 
 def interval_text(comparison: Comparison, digits: int = 3) -> str:
-    """The interval of a difference in a sentence or on a page; with one seed that of the queries
-    alone."""
+    """The interval of a difference in a sentence; with one seed that of the queries alone."""
     return _interval(comparison, "{} to {}", signed, digits)
 
 

@@ -59,12 +59,8 @@ def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> s
     results["trials"] = sweep.trials.to_dict("records")
     results["lost_attempts"] = sweep.failures.to_dict("records")
     if serving := sweep.serving:
-        results["serving"] = {
-            **serving.setting,
-            "systems": serving.rows,
-            "read_tokens": serving.read_tokens,
-            "separate_tokens": serving.separate_tokens,
-        }
+        tokens = {n: getattr(serving, n) for n in ("read_tokens", "separate_tokens")}
+        results["serving"] = {**serving.setting, "systems": serving.rows, **tokens}
     return json_text(results | dict(more or {}))
 
 

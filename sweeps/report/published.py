@@ -4,7 +4,6 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,13 @@ from sweeps.plan.reference import Published, values_text
 from sweeps.report.analysis import Analysis
 from sweeps.report.load import Sweep
 from sweeps.report.notation import level_text, range_text
-from sweeps.report.table import Table, TableCell, table, wrapped
+from sweeps.report.table import Table, TableCell, wrapped
 from sweeps.store.sweep_file import Cell
 
 _ANY = "any encoder"
 _WINDOWS = ("chunking.window", "chunking.stride")
+Values = dict[str, dict[str, list[str]]]
+"""{cell: {measure: ["value (source)", ...]}}."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ TABLES = tuple(
 )
 
 
-def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
-    """{cell: {measure: ["value (source)", ...]}} of the systems that a published table has for this
-    collection and measure, the tables in the order of `TABLES`."""
-    values: dict[str, dict[str, list[str]]] = {}
+def published(sweep: Sweep) -> Values:
+    """The values of the systems that a published table has for this collection and measure, the
+    tables in the order of `TABLES`."""
+    values: Values = {}
     for cell in sweep.cells:
         for printed in TABLES:
             for label, model, encoder, _, *settings in printed.rows:
@@ -65,11 +66,10 @@ def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
     return values
 
 
-def of_reference(analysis: Analysis) -> dict[str, dict[str, list[str]]]:
-    """The same of the values that the sweep's own file has, each with whether it lies inside the
-    interval of our mean, queries and seeds random."""
+def with_reference(values: Values, analysis: Analysis) -> Values:
+    """The values with those of the sweep's own file, each with whether it lies inside the interval
+    of our mean, queries and seeds random."""
     sweep = analysis.sweep
-    values: dict[str, dict[str, list[str]]] = {}
     for own in (Published(**row) for row in sweep.published):
         if own.collection != sweep.collection.get("name") or own.measure not in sweep.measures:
             continue
@@ -80,15 +80,6 @@ def of_reference(analysis: Analysis) -> dict[str, dict[str, list[str]]]:
                     f"{values_text(own)} ({own.source}; {_agreement(analysis, cell.cell, own)})"
                 )
     return values
-
-
-def merged(*values: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
-    """The values of all, cell by cell and measure by measure."""
-    together: dict[str, dict[str, list[str]]] = {}
-    for cell, measures in chain.from_iterable(own.items() for own in values):
-        for measure, texts in measures.items():
-            together.setdefault(cell, {}).setdefault(measure, []).extend(texts)
-    return together
 
 
 def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
@@ -105,9 +96,8 @@ def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
         return "ours has one training run, and no interval"
     inside = sum(low <= value <= high for value in own.values)
     many = f"{inside} of {len(own.values)} " if len(own.values) > 1 else "" if inside else "not "
-    return (
-        f"{many}inside our {level_text(sweep.alpha)} interval {range_text(low, high, signs=False)}"
-    )
+    ours = f"our {level_text(sweep.alpha)} interval {range_text(low, high, signs=False)}"
+    return f"{many}inside {ours}"
 
 
 def _is_same(
@@ -130,17 +120,16 @@ def beside(shown: Table, analysis: Analysis) -> Table:
     with `--published`, where there are any."""
     if not analysis.published:
         return shown
-    lines = zip(shown.rows, analysis.rows, strict=True)
     words = f"{shown.caption} Published: values of other people's runs, never tested."
-    return table(
-        (*shown.heading, "published"),
-        [
+    return replace(
+        shown,
+        heading=(*shown.heading, "published"),
+        rows=tuple(
             replace(line, cells=(*line.cells, TableCell(_text(analysis, row.cell.cell))))
-            for line, row in lines
-        ],
-        f"{shown.align}l",
+            for line, row in zip(shown.rows, analysis.rows, strict=True)
+        ),
+        align=f"{shown.align}l",
         caption=words.strip(),
-        notes=shown.notes,
     )
 
 
@@ -152,9 +141,8 @@ def published_lines(analysis: Analysis) -> list[str]:
     values = [f"Published, {label(cell)}: {_text(analysis, cell)}." for cell in analysis.published]
     if not values:
         places = [" ".join(place) for t in TABLES for place in t.columns.values() if place[0]]
-        return wrapped(
-            f"No published value is known; known are {', '.join(dict.fromkeys(places))}."
-        )
+        known = ", ".join(dict.fromkeys(places))
+        return wrapped(f"No published value is known; known are {known}.")
     return [line for text in [*values, "Not tested: other runs."] for line in wrapped(text)]
 
 

@@ -65,16 +65,10 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
 
 def moved_text(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The text of the link; "" without such queries."""
-    if not queries:
+    if not queries or not analysis.best:
         return ""
-    names = map(analysis.sweep.label, _compared(analysis))
+    names = map(analysis.sweep.label, (analysis.best.system, analysis.best.baseline))
     return f"Queries that gained and lost most, {' against '.join(names)}"
-
-
-def _compared(analysis: Analysis) -> tuple[str, str]:
-    """The best system and its baseline."""
-    assert analysis.best is not None
-    return analysis.best.system, analysis.best.baseline
 
 
 def _documents(
@@ -101,25 +95,21 @@ def remember_texts(folder: Path, queries: Sequence[Moved], collection: Collectio
     texts = {
         name: text for split in collection.splits.values() for name, text in split.queries.items()
     }
+    documents = collection.documents
     shown = {
         query.query_id: {
-            "text": _passage(texts.get(query.query_id, ""), ""),
-            "passages": {
-                doc_id: _passage(
-                    collection.documents.get(doc_id, ""), texts.get(query.query_id, "")
-                )
-                for doc_id in query.documents
-            },
+            "text": _passage(text, ""),
+            "passages": {d: _passage(documents.get(d, ""), text) for d in query.documents},
         }
         for query in queries
+        for text in [texts.get(query.query_id, "")]
     }
     (folder / TEXTS).parent.mkdir(exist_ok=True)
     write_json(folder / TEXTS, shown)
 
 
 def _passage(text: str, query: str) -> str:
-    """The part of a text with the most words of a query, the first of several, without what cannot
-    be printed."""
+    """The first part of a text with the most words of a query, without unprintable signs."""
     words = "".join(mark if mark.isprintable() else " " for mark in text).split()
     asked = set(re.findall(r"\w+", query.lower()))
 
@@ -133,8 +123,7 @@ def _passage(text: str, query: str) -> str:
 
 
 def read_texts(folder: Path | None) -> dict[str, tuple[str, dict[str, str]]]:
-    """{query_id: its text and {doc_id: passage}} that `remember_texts` wrote; none where the file
-    is missing or invalid, the page then has ids alone."""
+    """{query_id: its text and {doc_id: passage}} that `remember_texts` wrote; none without it."""
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         texts = json.loads((folder / TEXTS).read_bytes()) if folder else {}
         return {
@@ -145,8 +134,9 @@ def read_texts(folder: Path | None) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
-    """The page of these queries, as HTML text."""
-    pair, sweep = _compared(analysis), analysis.sweep
+    """The page of these queries, one at least, as HTML text."""
+    assert analysis.best
+    sweep, pair = analysis.sweep, (analysis.best.system, analysis.best.baseline)
     system, baseline = map(sweep.label, pair)
     texts = read_texts(None if sweep.third_party else sweep.folder)
     seeds = analysis.matrices[sweep.primary].seeds
@@ -166,14 +156,9 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
             )
             for doc_id, (relevance, own, base) in query.documents.items()
         ]
-        shown.append(
-            {
-                "title": title or query.query_id,
-                "gain": gain,
-                "facts": f"query {query.query_id} · {gain}: {values}",
-                "table": table(heading, lines, "lrrrl"[: len(heading)]),
-            }
-        )
+        facts = f"query {query.query_id} · {gain}: {values}"
+        entry = {"title": title or query.query_id, "gain": gain, "facts": facts}
+        shown.append(entry | {"table": table(heading, lines, "lrrrl"[: len(heading)])})
     title = moved_text(analysis, queries)
     return render("queries.html", title=title, sweep=sweep.name, shown=shown)
 

@@ -112,21 +112,16 @@ def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
     seeds = {cell: own for cell, own in matrix.seeds.items() if len(own) > 1}
     scores = {cell: matrix.scores[cell] for cell in seeds}
     cells = tuple(cell for cell in matrix.cells if cell in seeds)
-    if not cells:
-        return None
-    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores)
+    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores) if cells else None
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
     """The limits of every comparison with a decision on the primary measure."""
     sweep = analysis.sweep
     limits = []
-    decided = [pair for pair in analysis.primary if not math.isnan(pair.se_both)]
-    for pair in decided:
-        test = analysis.tests[pair.measure, pair.system]
-        detectable = detectable_difference(
-            test, alpha=sweep.alpha, power=POWER, family_size=pair.family_size
-        )
+    for pair in (pair for pair in analysis.primary if not math.isnan(pair.se_both)):
+        test, size = analysis.tests[pair.measure, pair.system], pair.family_size
+        detectable = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
         per_error = detectable / test.se_both if test.se_both else 0.0
         low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
         equivalence = equivalence_p(test, margin=sweep.rope)
@@ -137,20 +132,16 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
 def _between_best(analysis: Analysis) -> BetweenBest | None:
     """None with fewer than two such systems of two runs or more."""
     sweep = analysis.sweep
-    decided = [
-        pair
-        for pair in analysis.primary
-        if not math.isnan(pair.p_both) and pair.system not in sweep.deterministic
-    ]
+    trained = [pair for pair in analysis.primary if pair.system not in sweep.deterministic]
+    decided = [pair for pair in trained if not math.isnan(pair.p_both)]
     if len(decided) < 2:
         return None
     best, second = sorted(decided, key=lambda pair: -pair.mean_system)[:2]
     pair = best.system, second.system
     matrix = {**analysis.matrices, **analysis.means}[best.measure]
     test = scope_test_of(matrix, pair, paired_seeds=analysis.paired, deterministic=())
-    found = detectable_difference(
-        test, alpha=sweep.alpha, power=POWER, family_size=best.family_size
-    )
+    size = best.family_size
+    found = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
     return BetweenBest(pair, found)
 
 
@@ -188,15 +179,12 @@ def grid_factors(analysis: Analysis) -> list[GridFactors]:
 
 
 def factor_text(factors: list[GridFactors]) -> str:
-    """A sentence per grid: p of every factor that the grid can separate from the others, then p of
-    any difference at all."""
+    """A sentence per grid: p of every factor that it can separate, then of any difference."""
     sentences = []
     for grid in factors:
-        head = grid.grid if len(factors) > 1 else "Factors"
-        tests = ", ".join(
-            f"{test.factor} p {relation(test.p)}" for test in grid.tests if not math.isnan(test.p)
-        )
-        sentences.append(f"{head}: {tests}.")
+        known = [test for test in grid.tests if not math.isnan(test.p)]
+        tests = ", ".join(f"{test.factor} p {relation(test.p)}" for test in known)
+        sentences.append(f"{grid.grid if len(factors) > 1 else 'Factors'}: {tests}.")
     return " ".join(sentences)
 
 
@@ -210,8 +198,7 @@ def reliability_results(judged: Reliability) -> dict[str, Any]:
 
 
 def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
-    """The seed variance with the power, and the gain of the best system; none where one seed
-    estimates nothing."""
+    """The seed variance with the power, and the best gain; none where one seed estimates none."""
     if all(math.isnan(pair.p_both) for pair in analysis.primary):
         return []
     sentences = (_seed_variance(analysis, judged), best_gain(analysis, judged.limits, judged))
@@ -275,8 +262,7 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
 
 
 def stability(analysis: Analysis, judged: Reliability) -> str:
-    """How often the first system is first when seeds and queries are drawn again; "" for fewer than
-    three systems."""
+    """How often the first of three systems or more is first in bootstrap samples; else ""."""
     ranking = judged.ranking
     if ranking is None or math.isnan(ranking.tau) or len(ranking.order) < 3:
         return ""

@@ -21,16 +21,10 @@ from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import Comparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
-from sweeps.report.notation import (
-    bracketed,
-    decisive_p,
-    level_text,
-    number,
-    signed,
-)
+from sweeps.report.notation import bracketed, decisive_p, level_text, number, signed
 from sweeps.report.published import beside
 from sweeps.report.summary import CellSummary
-from sweeps.report.table import Table, TableCell, csv_text, latex, markdown, table, table_row
+from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
 
 SCHEMA_VERSION = 5
@@ -72,17 +66,14 @@ class Scores:
             mean, deviation, tests = row.mean(measure), row.deviation(measure), row.tests
             marks = enumerate(ascii_lowercase[: len(self.slots)])
             of = tests.get(measure, {})
+            note = f"± {number(deviation, self.digits)}"
+            seeds = [f"seed {seed}: {value:.4f}" for seed, value in row.seed_means[measure].items()]
             return TableCell(
                 number(mean, self.digits),
                 letters=tuple(letter(of.get(mark), at, self.alpha) for at, mark in marks),
-                note=f"± {number(deviation, self.digits)}"
-                if spread and not math.isnan(deviation)
-                else "",
-                face="best" if round(mean, self.digits) == best else "",
-                hint=", ".join(
-                    f"seed {seed}: {value:.4f}" for seed, value in row.seed_means[measure].items()
-                )
-                * bool(row.num_launched),
+                note=note * (spread and not math.isnan(deviation)),
+                face="best" * (round(mean, self.digits) == best),
+                hint=", ".join(seeds) * bool(row.num_launched),
             )
 
         return Column(heading or measure, cell, "l")
@@ -114,12 +105,8 @@ def results_table(
     **words: Any,
 ) -> Table:
     """The table of a paper: the first measure with its test, the means alone of the others, so that
-    it fits a column of text; a `compact` one has means and letters alone. A mean of
-    `means` follows the columns of its collections.
-
-    `slots` are the baselines of the letters, in their order; `words` caption and notes. The number
-    of runs that a third party launched is unknown.
-    """
+    it fits a column of text; a `compact` one has means and letters alone. A mean of `means` follows
+    the columns of its collections. `slots` are the baselines of the letters, in their order."""
     scores = Scores(rows, slots, alpha, digits)
     first, *further = measures = list(rows[0].seed_means)
 
@@ -151,22 +138,8 @@ def results_table(
     return drawn(rows, columns, **words)
 
 
-def table_files(
-    analysis: Analysis, *, label: str, remarks: Sequence[str] = (), compact: bool = False
-) -> dict[str, str]:
-    """{file name: contents} of the table as Markdown, LaTeX and CSV, and of its comparisons."""
-    shown = paper_table(analysis, remarks, compact=compact)
-    return {
-        "comparisons.csv": comparisons_csv(analysis),
-        "table.md": markdown(shown),
-        "table.tex": latex(shown, label),
-        "table.csv": results_csv(analysis.rows),
-    }
-
-
 def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: bool = False) -> Table:
-    """The table of all measures, its caption, its notes and `remarks`; a `compact` one has
-    means and letters alone, and no notes."""
+    """The table of all measures, its caption, and, unless `compact`, its notes and `remarks`."""
     sweep = analysis.sweep
     shown = results_table(
         analysis.rows,
@@ -195,8 +168,7 @@ def page_table(analysis: Analysis) -> Table:
 
 
 def results_csv(rows: Sequence[CellSummary]) -> str:
-    """A line per system, measure and comparison, unrounded; a system without comparisons has a line
-    without one."""
+    """A line per system, measure and comparison, unrounded; one for a system without any."""
     fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
     return csv_text(
@@ -217,12 +189,8 @@ def results_csv(rows: Sequence[CellSummary]) -> str:
 
 def comparisons_csv(analysis: Analysis) -> str:
     """A line per comparison; an undefined value is an empty field."""
-    compared = [
-        *analysis.comparisons,
-        *analysis.interpolated_comparisons,
-        *analysis.further,
-        *analysis.first_stage_comparisons,
-    ]
+    compared = [*analysis.comparisons, *analysis.interpolated_comparisons]
+    compared += [*analysis.further, *analysis.first_stage_comparisons]
     lines = [_comparison(comparison, analysis) for comparison in compared]
     return csv_text(
         COMPARISON_COLUMNS, ([line.get(n) for n in COMPARISON_COLUMNS] for line in lines)
@@ -262,13 +230,9 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "interpolated": [
             _cell(summary)
             | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}
-            | {"identical_to": row.identical_to}
-            | {
-                "comparisons": listed(
-                    [c for c in analysis.interpolated_comparisons if c.system == row.cell]
-                )
-            }
+            | {"identical_to": row.identical_to, "comparisons": listed(own)}
             for row, summary in zip(sweep.interpolated, analysis.interpolated, strict=True)
+            for own in [[c for c in analysis.interpolated_comparisons if c.system == row.cell]]
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),

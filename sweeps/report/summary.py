@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 
 from rank_core.stats.compare import Comparison
@@ -75,12 +74,12 @@ class CellSummary:
 
     def interval(self, measure: str, alpha: float) -> tuple[float, float] | None:
         """Student's interval of the mean, runs random and queries fixed; None below 2 seeds."""
-        values = np.array(list(self.seed_means[measure].values()))
-        if len(values) < 2:
+        count, mean = len(self.seed_means[measure]), self.mean(measure)
+        if count < 2:
             return None
-        error = values.std(ddof=1) / np.sqrt(len(values))
-        half = float(stats.t.ppf(1 - alpha / 2, len(values) - 1) * error)
-        return float(values.mean()) - half, float(values.mean()) + half
+        error = self.deviation(measure) / np.sqrt(count)
+        half = float(stats.t.ppf(1 - alpha / 2, count - 1) * error)
+        return mean - half, mean + half
 
 
 def left_after(sweep: Sweep) -> Mapping[str, int]:
@@ -134,16 +133,16 @@ def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
 def query_sets(sweep: Sweep) -> dict[str, int]:
     """{query set: its queries} where every query of the split names its set, as `dl19/1037`;
     empty unless there are two sets or more."""
-    sizes = queries_per_set(_primary(sweep)["query_id"].unique())
+    own = sweep.scores["measure"] == sweep.primary
+    sizes = queries_per_set(sweep.scores.loc[own, "query_id"].unique())
     return sizes if 2 <= len(sizes) <= _MOST_SETS else {}
 
 
 def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
-    """{cell: {query set: mean of the primary measure over seeds and its queries}}; empty unless
-    there are two sets or more."""
+    """{cell: {query set: mean of the primary measure}}; empty without several sets."""
     if not query_sets(sweep):
         return {}
-    primary = _primary(sweep)
+    primary = sweep.scores[sweep.scores["measure"] == sweep.primary]
     sets = [query_set_of(query) for query in primary["query_id"]]
     means = primary.assign(set=sets).groupby(["cell", "set"], sort=False, observed=True)["value"]
     by_cell: dict[str, dict[str, float]] = {}
@@ -165,10 +164,6 @@ def dev_means(sweep: Sweep) -> dict[str, float]:
         return {}
     means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
     return {str(k): float(v) for k, v in means.groupby("cell", observed=True).mean().items()}
-
-
-def _primary(sweep: Sweep) -> pd.DataFrame:
-    return sweep.scores[sweep.scores["measure"] == sweep.primary]
 
 
 def losses(cells: list[CellSummary]) -> list[str]:

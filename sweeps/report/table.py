@@ -30,7 +30,7 @@ class TableCell:
     text: str
     letters: tuple[str, ...] = ()  # superscripts, one per baseline, "" without a difference
     note: str = ""  # drawn paler than the text: a deviation, an interval
-    face: str = ""  # "best" and "tied" of a column, "lost" for an unfinished trial
+    face: str = ""  # "best" of a column, "lost" for an unfinished trial
     link: str = ""  # a file beside the page
     hint: str = ""  # shown by the page under the pointer
     bar: tuple[float, ...] = ()  # begin and width, in percent, of a bar that the page draws
@@ -102,11 +102,10 @@ def wrapped(text: str) -> list[str]:
 
 
 def markdown(shown: Table) -> str:
-    """The table in Markdown; letters are superscripts, the best is bold, its equals italic."""
-    marks = {"best": "**", "tied": "*"}
+    """The table in Markdown; letters are superscripts, the best is bold."""
 
     def draw(cell: TableCell) -> str:
-        mark = marks.get(cell.face, "")
+        mark = "**" * (cell.face == "best")
         letters = "".join(cell.letters)
         text = f"{mark}{_escape_markdown(cell.text)}{mark}"
         text += f"<sup>{letters}</sup>" if letters else ""
@@ -174,8 +173,7 @@ def _with_groups(rows: Sequence[TableRow]) -> list[tuple[bool, TableRow]]:
 
 def _latex_cell(cell: TableCell, widest: Sequence[str]) -> str:
     text = cell.text.translate(_LATEX)
-    face = {"best": "textbf", "tied": "textit"}.get(cell.face)
-    text = rf"\{face}{{{text}}}" if face else text
+    text = rf"\textbf{{{text}}}" if cell.face == "best" else text
     parts = [_latex_letter(*pair) for pair in zip(cell.letters, widest, strict=True)]
     text += f"$^{{{''.join(parts)}}}$" if any(parts) else ""
     return f"{text} {cell.note.translate(_LATEX)}" if cell.note else text

@@ -35,13 +35,11 @@ _OTHERS = 1
 
 
 def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
-    """The table of a sweep, the conclusions, and the path of the page; `uri` is the sweep's, where
-    the page is a copy."""
+    """The table, the conclusions and the page; `uri` is the sweep's, where the page is a copy."""
     sweep = analysis.sweep
     lines = [*wrapped(f"{sweep.name}: {sweep.question}"), "", table_text(analysis)]
-    lines += [""] if lines[-1][-1] != "\n" else []
-    for sentence in conclusions(analysis):
-        lines += wrapped(sentence)
+    lines += [""] * (lines[-1][-1] != "\n")
+    lines += [line for sentence in conclusions(analysis) for line in wrapped(sentence)]
     lines += next_lines(analysis, uri or str(sweep.folder))
     if uri in ("", str(page.absolute().parents[1])):
         return "\n".join([*lines, f"Report: {page}", ""])
@@ -96,29 +94,31 @@ def measure_table(
     def seeds(row: CellSummary) -> str:
         return str(row.num_used) if sweep.third_party else row.seeds_text
 
-    by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))
-    ps = [Column("p queries", by_queries), Column("p both", of_test(both_p))]
-    return drawn(
-        analysis.rows,
-        [
-            Column("system", lambda row: shortened(row.label, label), "l"),
-            Column("runs" if sweep.third_party else "seeds", seeds),
-            *(scores.column(own, heading=head) for own, head in (before or {}).items()),
-            scores.column(measure, heading="mean" if sweep.third_party else measure),
-            Column("diff", difference),
-            Column(
-                f"{level_text(sweep.alpha)} interval",
-                of_test(lambda test: short_interval(test, sweep.digits)),
-            ),
-            *([Column("p", of_test(decisive_p))] if others or before is not None else ps),
-            *map(scores.column, others),
-        ],
-    )
+    interval = of_test(lambda test: short_interval(test, sweep.digits))
+    ps = [Column("p", of_test(decisive_p))]
+    if not others and before is None:
+        by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))
+        ps = [Column("p queries", by_queries), Column("p both", of_test(both_p))]
+    columns = [
+        Column("system", lambda row: shortened(row.label, label), "l"),
+        Column("runs" if sweep.third_party else "seeds", seeds),
+        *(scores.column(own, heading=head) for own, head in (before or {}).items()),
+        scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
+        Column("diff", difference),
+        Column(f"{level_text(sweep.alpha)} interval", interval),
+        *ps,
+        *(scores.column(other, heading=_heading(other)) for other in others),
+    ]
+    return drawn(analysis.rows, columns)
+
+
+def _heading(measure: str) -> str:
+    """Of a measure of one's own, `module:function`, the function."""
+    return measure.rpartition(":")[2]
 
 
 def collections_lines(analysis: Analysis, mean: str) -> list[str]:
-    """The means on every collection, then that over them with its test; in blocks where they do not
-    fit side by side."""
+    """The means on every collection, in blocks if they do not fit, then that over them, tested."""
     sweep = analysis.sweep
     headings = dict(zip(sweep.means[mean], sweep.collections, strict=True))
     for label in range(20, 9, -1):

@@ -43,7 +43,7 @@ def with_unjudged(analysis: Analysis) -> Analysis:
         return analysis
     counts = [len(own) for own in qrels.values()]
     found = Unjudged(
-        depth=_depth(matrix.measure),
+        depth=cutoff_of(matrix.measure) or TOP,
         judged=float(np.mean(shares)),
         judged_at_most=float(np.mean(most)),
         judged_per_query=float(np.mean(counts)),
@@ -53,16 +53,13 @@ def with_unjudged(analysis: Analysis) -> Analysis:
     return replace(analysis, unjudged=found)
 
 
-def _depth(measure: str) -> int:
-    return cutoff_of(measure) or TOP
-
-
 def _variants(
     matrix: ScoreMatrix, readers: Mapping[str, Sequence[ListReader]], qrels: Qrels
 ) -> tuple[ScoreMatrix, list[float], list[float]]:
     """The systems whose runs are here, as measured, condensed, and at their highest values; and of
     each run the share of judged documents, and the highest one possible. One run is in memory."""
-    cutoff, depth = cutoff_of(matrix.measure) or math.inf, _depth(matrix.measure)
+    cutoff = cutoff_of(matrix.measure)
+    depth = cutoff or TOP
     scores: dict[str, Floats] = {}
     seeds: dict[str, tuple[int, ...]] = {}
     shares, most = [], []
@@ -76,7 +73,7 @@ def _variants(
             }
             values = query_values(qrels, condensed(qrels, run), matrix.measure)
             rows[_CONDENSED].append([*values.values()])
-            if cutoff <= _DEEPEST:
+            if cutoff and cutoff <= _DEEPEST:
                 rows[_HIGHEST].append([*highest_values(qrels, run, matrix.measure).values()])
             shares.append(judged_share(lists, qrels, depth))
             ranked = [(len(qrels[q]), len(docs[:depth])) for q, docs in lists.items() if docs]
@@ -92,21 +89,22 @@ def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, R
     mean = {name: float(score_SQ.mean()) for name, score_SQ in variants.scores.items()}
     alpha = analysis.sweep.alpha
 
-    def on_condensed(pair: Comparison) -> tuple[str, str]:
-        return pair.system + _CONDENSED, pair.baseline + _CONDENSED
-
     def in_worst_case(pair: Comparison) -> tuple[str, str]:
         better = pair.delta > 0
         return pair.system + _HIGHEST * (not better), pair.baseline + _HIGHEST * better
 
-    on_lists = retested(analysis, variants, on_condensed)
+    on_lists = retested(
+        analysis, variants, lambda c: (c.system + _CONDENSED, c.baseline + _CONDENSED)
+    )
     bounded = any(name.endswith(_HIGHEST) for name in mean)
     worst = retested(analysis, variants, in_worst_case) if bounded else {}
     return {
         pair: Robustness(
             letter=letter(pair, place, alpha),
             condensed_delta=again.delta,
-            condensed_p=_p(again),
+            condensed_p=again.p_queries_adjusted
+            if math.isnan(again.p_both_adjusted)
+            else again.p_both_adjusted,
             condensed_letter=letter(again, place, alpha),
             bound_low=mean[pair.system] - mean.get(pair.baseline + _HIGHEST, math.nan),
             bound_high=mean.get(pair.system + _HIGHEST, math.nan) - mean[pair.baseline],
@@ -114,11 +112,6 @@ def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, R
         )
         for pair, (place, again) in on_lists.items()
     }
-
-
-def _p(pair: Comparison) -> float:
-    known = not math.isnan(pair.p_both_adjusted)
-    return pair.p_both_adjusted if known else pair.p_queries_adjusted
 
 
 def retested(
@@ -165,8 +158,7 @@ def judged_documents(found: Unjudged) -> dict[str, float]:
 
 
 def unjudged_sentence(analysis: Analysis) -> str:
-    """The share of judged documents, its ceiling, and the verdicts that hold without the others; ""
-    where this was not computed."""
+    """The share of judged documents, its ceiling, and the verdicts that hold without the others."""
     found = analysis.unjudged
     if found is None or not found.of:
         return ""

@@ -121,7 +121,7 @@ class ProposingSearch(Search):
             labels = (cell.label for cell in self._proposals)
             proposals = list(zip(labels, self._seen(ended), strict=True))
             write_study(file, self.plan.experiment.name, self.plan.space, proposals)
-            self.records.storage.put(self.records.path(file.name), file)
+            self.records.storage.write(self.records.path(file.name), file)
             self._shown = ended
 
     def begun(self) -> Mapping[str, Any]:

@@ -10,9 +10,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 
 from rank_core.errors import BadInput
 from sweeps.store.records import Records
@@ -33,10 +32,8 @@ class Driver:
     host: str
     pid: int
     command: str
-    process_start: str = ""  # so that a reused pid is noticed
     user: str = ""
     since: float = 0.0  # seconds since the epoch, by its own clock
-    touched: float = 0.0  # likewise
 
     def text(self) -> str:
         """The driver in messages."""
@@ -50,14 +47,14 @@ class Driver:
 
     @property
     def is_alive(self) -> bool:
-        """True while its process runs on this host."""
+        """True while a process of its number runs on this host."""
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:
             pass  # another user's process: it exists
-        return process_start(self.pid) == self.process_start
+        return True
 
 
 def read_driver(records: Records, *, wait: bool = True) -> Driver | None:
@@ -76,21 +73,22 @@ def living_driver(records: Records, now: Callable[[], float] = time.time) -> Dri
     """The command that drives a sweep now; None without one. Changes nothing: the age of another
     machine's file is measured by this machine's clock."""
     driver = read_driver(records)
-    if driver is None or _is_stale(records, driver, now):
-        return None
-    return driver
+    return None if driver is None or _is_stale(records, driver, now) else driver
+
+
+def user_name() -> str:
+    """The user's name, or the number where a container has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 @contextmanager
 def only_driver(records: Records, now: Callable[[], float] | None = None) -> Iterator[Driver]:
     """This process as the driver of a sweep while the block runs; raises `BadInput` where another
     command drives it. Two drivers would run every trial twice."""
-    pid, user = os.getpid(), str(os.getuid())
-    with suppress(KeyError, OSError):  # a container may have a number without a name
-        user = getpass.getuser()
-    driver = Driver(
-        socket.gethostname(), pid, uuid.uuid4().hex, process_start(pid), user, time.time()
-    )
+    driver = Driver(socket.gethostname(), os.getpid(), uuid.uuid4().hex, user_name(), time.time())
     _acquire(records, driver, now or records.storage.now)
     records.command = driver.command
     over = threading.Event()
@@ -124,8 +122,8 @@ def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None
 
 
 def _is_stale(records: Records, driver: Driver, now: Callable[[], float]) -> bool:
-    if driver.is_here:
-        return not driver.is_alive
+    if driver.is_here and not driver.is_alive:
+        return True
     modified = records.storage.modified(records.path(FILE))
     return modified is not None and now() - modified > STALE_SECONDS
 
@@ -146,8 +144,7 @@ def touch(
             if current is not None and current.command != driver.command:
                 (taken_over or _end_this_process)(records, current)
                 return
-            content = _content(replace(driver, touched=time.time()))
-            records.storage.write(records.path(FILE), content, wait=False)
+            records.storage.write(records.path(FILE), _content(driver), wait=False)
             records.storage.tell_back()
         except OURS:
             raise
@@ -156,8 +153,7 @@ def touch(
 
 
 def _end_this_process(records: Records, other: Driver) -> None:
-    """Ends this process as a kill does, which loses nothing: its writes would mix with those of the
-    other driver."""
+    """Ends this process as a kill does: its writes would mix with those of the other driver."""
     print(
         f"error: this command was silent for more than {STALE_SECONDS:.0f} s, and {records.uri} is "
         f"driven by {other.text()} now. It ends here; finished trials are kept",
@@ -168,13 +164,3 @@ def _end_this_process(records: Records, other: Driver) -> None:
 
 def _content(driver: Driver) -> bytes:
     return json.dumps(asdict(driver), indent=1).encode()
-
-
-def process_start(pid: int) -> str:
-    """When a process started, in clock ticks since boot; "" where the system does not tell."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""  # no /proc on this system: the pid alone
-    # The command may contain spaces and brackets; field 22 is counted behind its last bracket.
-    return text.rpartition(")")[2].split()[19]

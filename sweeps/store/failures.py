@@ -77,11 +77,9 @@ def lost_by_kind(
 ) -> dict[str, int]:
     """{kind of failure in words: lost attempts}, the most frequent first, from rows of trials
     and of lost attempts. Other attempts without a result were interrupted."""
-    recorded: Counter[tuple[str, int]] = Counter()
-    kinds: Counter[str] = Counter()
-    for failure in failures:
-        recorded[failure["cell"], failure["seed"]] += 1
-        kinds[in_words(failure["kind"])] += 1
+    lost_attempts = list(failures)
+    recorded = Counter((failure["cell"], failure["seed"]) for failure in lost_attempts)
+    kinds = Counter(WORDS.get(failure["kind"], failure["kind"]) for failure in lost_attempts)
     for trial in trials:
         diverged = trial["status"] == TrialStatus.DIVERGED
         kinds["diverged"] += diverged
@@ -89,11 +87,6 @@ def lost_by_kind(
         lost = int(trial["attempts"]) - (diverged or trial["status"] in good)
         kinds["interrupted"] += max(0, lost - recorded[trial["cell"], trial["seed"]])
     return {kind: number for kind, number in kinds.most_common() if number}
-
-
-def in_words(kind: str) -> str:
-    """`out of host memory` for `host memory`."""
-    return WORDS.get(kind, kind)
 
 
 def counted(kinds: Mapping[str, int]) -> str:

@@ -62,40 +62,34 @@ class KeptWeights:
         self.prune()
 
     def prune(self) -> None:
-        """Removes the weights of all but the best seed of each cell, and of the cells beyond the
-        quota."""
-        for name in sorted(self._superfluous()):
+        """Removes the weights of all but the best seed of each cell within the quota."""
+        best = self._best(lambda name: self._here.get(name, False))
+        kept = self._within(best)
+        self.over_quota -= {name.rpartition("-seed")[0] for name in kept}
+        self.over_quota |= {name.rpartition("-seed")[0] for name in best if name not in kept}
+        for name in sorted({name for name, may_go in self._here.items() if may_go} - kept):
             try:
-                self.records.remove_file(name, WEIGHTS)
+                self.records.remove(name, [WEIGHTS])
             except Exception as error:  # filesystems raise many kinds; tried again next time
                 _log.warning("the weights of %s could not be removed: %s", name, error)
             else:
                 del self._here[name]
 
     def missing(self, trials: Iterable[Trial]) -> set[str]:
-        """The trials whose weights should be kept and are missing: the best one of each cell,
-        within the quota."""
+        """The best trial of each cell within the quota, where its weights are missing."""
         trained = {trial.name for trial in trials if is_trained(trial.config)}
         kept = self._within(self._best(lambda name: True))
         return {name for name in kept if name not in self._here} & trained
-
-    def _superfluous(self) -> set[str]:
-        best = self._best(lambda name: self._here.get(name, False))
-        kept = self._within(best)
-        self.over_quota -= {name.rpartition("-seed")[0] for name in kept}
-        self.over_quota |= {name.rpartition("-seed")[0] for name in best if name not in kept}
-        return {name for name, may_go in self._here.items() if may_go} - kept
 
     def _best(self, among: Callable[[str], bool]) -> dict[str, _Model]:
         """The best trial of each cell, the first of equals; cells by the mean over all seeds."""
         mean = {cell: fmean(m.dev for m in own.values()) for cell, own in self._models.items()}
         best = {}
         for cell in sorted(mean, key=lambda cell: (-mean[cell], cell)):
-            names = {f"{cell}-seed{seed}": (model.dev, -seed, model)
-                     for seed, model in self._models[cell].items()}  # fmt: skip
-            if names := {name: found for name, found in names.items() if among(name)}:
-                name = max(names, key=lambda name: names[name][:2])
-                best[name] = names[name][2]
+            own = self._models[cell]
+            if seeds := [seed for seed in own if among(f"{cell}-seed{seed}")]:
+                seed = max(seeds, key=lambda seed: (own[seed].dev, -seed))
+                best[f"{cell}-seed{seed}"] = own[seed]
         return best
 
     def _within(self, models: Mapping[str, _Model]) -> set[str]:

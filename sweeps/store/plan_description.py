@@ -113,13 +113,12 @@ def write_description(records: Records, plan: Plan, description: SweepFile) -> N
     hashes = {}
     with TemporaryDirectory() as folder:
         for split in SPLITS:
-            qrels, run = f"qrels/{split}.qrels", f"{FIRST_STAGE}/{split}.run.gz"
-            local = {qrels: Path(folder, f"{split}.qrels"), run: Path(folder, f"{split}.run.gz")}
-            write_qrels(local[qrels], evaluated_qrels(plan, split))
-            write_run(local[run], _candidates(plan, split), FIRST_STAGE)
-            for name, path in local.items():
+            qrels, run = Path(folder, f"{split}.qrels"), Path(folder, f"{split}.run.gz")
+            write_qrels(qrels, evaluated_qrels(plan, split))
+            write_run(run, _candidates(plan, split), FIRST_STAGE)
+            for name, path in ((f"qrels/{qrels.name}", qrels), (f"{FIRST_STAGE}/{run.name}", run)):
                 hashes[name] = file_sha256(path)
-                records.storage.put(records.path(name), path)
+                records.storage.write(records.path(name), path)
     replace(description, files=hashes).write(records)
 
 
@@ -150,8 +149,8 @@ def _parts(plan: Plan) -> list[Collection]:
 def source_tags(file: str) -> dict[str, str]:
     """Commit and cleanliness of this package, and a sweep's file under MLflow's own names, with the
     commit of its checkout; the first alone for ""."""
-    own, tags = git_state(__file__), dict[str, str]()
-    if own:
+    tags = dict[str, str]()
+    if own := git_state(__file__):
         tags |= {"git.sha": own[0], "git.dirty": own[1]}
     if file:
         tags |= {"mlflow.source.name": file, "mlflow.source.type": "LOCAL"}
@@ -165,17 +164,13 @@ def git_state(file: str) -> tuple[str, str] | None:
     """Commit of the checkout that a file belongs to, and "True" where that has changes; None
     outside of one, as in an environment that the checkout ignores."""
     folder, name = os.path.split(os.path.abspath(file))
+
+    def git(*words: str, check: bool = True) -> str:
+        command = ["git", "-C", folder, *words]
+        result = subprocess.run(command, capture_output=True, text=True, check=check, timeout=10)
+        return result.stdout.strip()
+
     with suppress(OSError, subprocess.SubprocessError):
-        if _git(folder, "check-ignore", name):
-            return None
-    try:
-        sha = _git(folder, "rev-parse", "HEAD")
-        return sha, str(bool(_git(folder, "status", "--porcelain")))
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _git(here: str, *words: str) -> str:
-    command = ["git", "-C", here, *words]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    return result.stdout.strip()
+        if not git("check-ignore", name, check=False):
+            return git("rev-parse", "HEAD"), str(bool(git("status", "--porcelain")))
+    return None

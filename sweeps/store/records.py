@@ -174,8 +174,7 @@ class Records:
         self.storage.write(self.path(file), data)
 
     def states(self, names: Iterable[str]) -> dict[str, State]:
-        """{name: state} of trials, by a listing and the small files that are new since the last
-        one."""
+        """{name: state} of trials, by a listing and the small files that are new since the last."""
         listed = self.listed(list(names))
         self._bring(listed)
         return {name: self._state(name, files) for name, files in listed.items()}
@@ -241,8 +240,7 @@ class Records:
         """Records that an attempt begins; returns its number among those of this sweep. A damaged
         result no longer counts from here on."""
         state = self.drop_damaged(name)
-        if PROGRESS in state.files:
-            self.storage.remove(f"{TRIALS}/{name}/{PROGRESS}")
+        self.remove(name, {PROGRESS} & state.files.keys())
         taken = sum(map(_is_attempt, state.files))
         for number in count(taken + 1):
             attempt = Attempt(attempt=number, sweep=self.sweep, command=self.command, begun=_now())
@@ -253,20 +251,15 @@ class Records:
         return len(state.attempts) + 1
 
     def drop_damaged(self, name: str) -> State:
-        """Removes what a trial has published, `result.json` first, if it is damaged; returns its
-        state after it."""
-        state = self.state(name)
-        if not self.damage(state, thorough=True):
-            return state
-        state = self.state(name)  # another command may just have published it
-        if not self.damage(state, thorough=True):
-            return state
+        """Removes a damaged trial's files, `result.json` first; returns its state after it."""
+        for _ in range(2):  # another command may just have published it
+            state = self.state(name)
+            if not self.damage(state, thorough=True):
+                return state
         with suppress(DamagedTrial):  # without `result.json` no other file is known
             for file in self.result(name).files.keys() - state.files.keys():
                 self.storage.remove_folder(f"{TRIALS}/{name}/{file}")  # in the place of a file
-        own = {file for file in state.files if not _is_attempt(file)}
-        for file in sorted(own, key=lambda file: file != RESULT):
-            self.storage.remove(f"{TRIALS}/{name}/{file}")
+        self.remove(name, [file for file in state.files if not _is_attempt(file)])
         self._results.pop(name, None)
         return self.state(name)
 
@@ -305,19 +298,17 @@ class Records:
         gone = {RESULT} & state.files.keys()
         if state.status.used and not _same_values(result, self.result(name)):
             gone |= self.result(name).files.keys() - result.files.keys()
-        for file in sorted(gone, key=lambda file: file != RESULT):
-            self.storage.remove(f"{TRIALS}/{name}/{file}")
-        for file in result.files:
-            self.storage.put(f"{TRIALS}/{name}/{file}", workdir / file)
-        self.storage.write(f"{TRIALS}/{name}/{RESULT}", (workdir / RESULT).read_bytes())
-        if PROGRESS in state.files:
-            self.storage.remove(f"{TRIALS}/{name}/{PROGRESS}")
+        self.remove(name, gone)
+        for file in (*result.files, RESULT):
+            self.storage.write(f"{TRIALS}/{name}/{file}", workdir / file)
+        self.remove(name, {PROGRESS} & state.files.keys())
         self._results[name] = result
         return result
 
-    def remove_file(self, name: str, file: str) -> None:
-        """Removes a file of a trial."""
-        self.storage.remove(f"{TRIALS}/{name}/{file}")
+    def remove(self, name: str, files: Iterable[str]) -> None:
+        """Removes files of a trial, `result.json` first."""
+        for file in sorted(files, key=lambda file: file != RESULT):
+            self.storage.remove(f"{TRIALS}/{name}/{file}")
 
     def checkpoint_folder(self, name: str) -> str:
         """The folder of a running trial's checkpoints, a path or URI that every node can open."""
@@ -347,8 +338,7 @@ class Records:
         for name, files in listed.items():
             for file, entry in files.items():
                 path = f"{TRIALS}/{name}/{file}"
-                known = self._read.get(path)
-                if _is_small(file, files) and not (known and known[0] == entry):
+                if _is_small(file, files) and self._read.get(path, ("",))[0] != entry:
                     wanted[path] = entry
                     if file == RESULT:
                         self._results.pop(name, None)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from errno import ENOENT
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -122,43 +123,29 @@ class Storage:
 
     def read(self, path: str, *, wait: bool = True) -> bytes | None:
         """The content of a file, None where it is absent; without `wait`, asked for once."""
-        if not wait:
-            self.require()
-            return self._read(path)
-        return self.retried(lambda: self._read(path), f"{path} cannot be read")
+        return self.retried(lambda: self._read(path), f"{path} cannot be read", wait)
 
     def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
         """{path: content} of the files that exist, read in parallel where that saves time."""
         wanted = list(paths)
         if self.is_local:
-            found = ((path, self.read(path)) for path in wanted)
-            return {path: content for path, content in found if content is not None}
+            return {path: data for path in wanted if (data := self.read(path)) is not None}
 
         def read() -> dict[str, bytes]:
             at = {self._at(path): path for path in wanted}
-            contents = self.fs.cat(list(at), on_error="return") if at else {}
             found = {}
-            for full, content in contents.items():
-                if isinstance(content, FileNotFoundError):
-                    continue
-                if isinstance(content, Exception):
+            for full, content in (self.fs.cat(list(at), on_error="return") if at else {}).items():
+                if not isinstance(content, Exception):
+                    found[at[str(full)]] = bytes(content)
+                elif not isinstance(content, FileNotFoundError):
                     raise content
-                found[at[str(full)]] = bytes(content)
             return found
 
         return self.retried(read, "files cannot be read")
 
-    def write(self, path: str, data: bytes, *, wait: bool = True) -> None:
-        """Writes a file atomically; without `wait`, once."""
-        if wait:
-            self.retried(lambda: self._put(path, data), f"{path} cannot be written")
-        else:
-            self.require()
-            self._put(path, data)
-
-    def put(self, path: str, file: Path) -> None:
-        """Writes a file from a local one, atomically."""
-        self.retried(lambda: self._put(path, file), f"{path} cannot be written")
+    def write(self, path: str, data: bytes | Path, *, wait: bool = True) -> None:
+        """Writes a file, or a copy of a local one, atomically; without `wait`, tried once."""
+        self.retried(lambda: self._put(path, data), f"{path} cannot be written", wait)
 
     def create(self, path: str, data: bytes) -> bool:
         """Writes a file unless it exists; True if it now has this content."""
@@ -180,9 +167,8 @@ class Storage:
             return Path(self._at(path))
         target = folder / path.rpartition("/")[2]
         folder.mkdir(parents=True, exist_ok=True)
-        self.retried(
-            lambda: self.fs.get_file(self._at(path), str(target)), f"{path} cannot be read"
-        )
+        get = partial(self.fs.get_file, self._at(path), str(target))
+        self.retried(get, f"{path} cannot be read")
         return target
 
     def files(self, prefix: str = "") -> dict[str, Entry]:
@@ -249,12 +235,10 @@ class Storage:
     def modified(self, path: str) -> float | None:
         """When a file was written, by the storage's clock; None where it is absent."""
         self.fs.invalidate_cache()
-        try:
-            return self.retried(
-                lambda: _modified(self.fs.info(self._at(path))), f"{path} cannot be read"
-            )
-        except FileNotFoundError:
-            return None
+        with suppress(FileNotFoundError):
+            ask = partial(self.fs.info, self._at(path))
+            return _modified(self.retried(ask, f"{path} cannot be read"))
+        return None
 
     def require(self) -> None:
         """Raises while an opened folder is away: unmounted or renamed, it is missing or empty, and
@@ -262,8 +246,11 @@ class Storage:
         if self._opened and self.is_local and not os.path.exists(self._at(MARK)):
             raise OSError(ENOENT, "this folder is missing or not mounted", self.root)
 
-    def retried(self, action: Callable[[], T], what: str) -> T:
-        """The value of a repeatable action. An opened storage that fails is tried again."""
+    def retried(self, action: Callable[[], T], what: str, wait: bool = True) -> T:
+        """The value of a repeatable action; with `wait` an opened storage is tried again."""
+        if not wait:
+            self.require()
+            return action()
         deadline, pause = time.monotonic() + WAIT_SECONDS, FIRST_PAUSE
         while True:
             try:
@@ -319,8 +306,7 @@ class Storage:
             return None
 
     def _put(self, path: str, data: bytes | Path, *, create: bool = False) -> None:
-        """Writes a file whole or not at all; with `create` it must not exist. Folders are made
-        below the root alone."""
+        """Writes a file, new with `create`, whole or not at all; makes folders below the root."""
         target = self._at(path)
         if not self.is_local:
             if isinstance(data, Path):
@@ -329,8 +315,7 @@ class Storage:
                 self.fs.pipe_file(target, data, **({"mode": "create"} if create else {}))
             return
         for above in reversed(Path(path).parents[:-1]):
-            parent = Path(self.root, above)
-            parent.mkdir(exist_ok=True)
+            Path(self.root, above).mkdir(exist_ok=True)
         unfinished = Path(target).with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
         try:
             if isinstance(data, Path):

@@ -98,8 +98,7 @@ class SweepFile:
 
 
 def read_sweep_file(where: Records | Path) -> SweepFile:
-    """The description of a sweep, or of that in a folder; raises `BadInput` where there is none or
-    it is damaged."""
+    """The description of a sweep, or of that in a folder; `BadInput` if absent or damaged."""
     records = find_sweep(str(where)) if isinstance(where, Path) else where
     content = records.storage.answered(lambda: records.read_file(FILE))
     if content is None:
@@ -114,11 +113,10 @@ def read_sweep_file(where: Records | Path) -> SweepFile:
 def described(records: Records) -> SweepFile | None:
     """The description of a sweep for its command; None if there is none, or if it was changed: the
     command writes it again."""
-    content = records.read_file(FILE)
-    try:
+    with suppress(ChangedDescription):
+        content = records.read_file(FILE)
         return None if content is None else parse_sweep_file(content, records.uri)
-    except ChangedDescription:
-        return None
+    return None
 
 
 def sweeps_in(records: Records) -> list[str]:
@@ -164,8 +162,7 @@ def find_sweep(where: str) -> Records:
 
 @contextmanager
 def opened(where: str) -> Iterator[Records]:
-    """A sweep to read, in a folder: a remote one is copied first. Errors about the copy name its
-    URI."""
+    """A sweep to read, in a folder: a remote one is copied first, and errors name its URI."""
     records = find_sweep(where)
     copy = local_copy(records, read_sweep_file(records))
     try:
@@ -206,12 +203,11 @@ def send(copy: Records, *names: str) -> None:
         for path in copy.storage.files(copy.path(name)) or [copy.path(name)]:
             file = Path(copy.storage.root, path)
             if file.is_file():
-                copy.origin.storage.put(path, file)
+                copy.origin.storage.write(path, file)
 
 
 def command_in(directory: str, command: str) -> str:
-    """A command for any working directory from one that was typed in `directory`, whose relative
-    paths and modules it needs."""
+    """A command for any working directory from one that was typed in `directory`."""
     # A folder may have several paths, such as a mount and a link.
     here = not directory or (os.path.exists(directory) and os.path.samefile(directory, os.getcwd()))
     return command if here else f"cd {shlex.quote(directory)} && {command}"

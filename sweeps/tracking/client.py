@@ -1,21 +1,36 @@
-"""A connection to MLflow that fails fast and initialises a new database once."""
+"""Tracking URIs, checked without the network, and a connection to MLflow that fails fast and
+initialises a new database once."""
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from rank_core.cache import cache_root
 from rank_core.errors import BadInput
-from sweeps.tracking.names import shown_name
-from sweeps.tracking.uri import is_server, sqlite_file
+from sweeps.plan.command_line import check_writable
+from sweeps.plan.secrets import redact_text
+from sweeps.store.records import Records
+from sweeps.tracking.trial_run import shown_name
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment
 
+NONE = "none"
+"""The tracking URI that sends nothing."""
+_HOST = r"(\S*@)?(\[[\da-fA-F:]+\]|[^\s/@:\[\]]+)(:\d*[1-9]\d*)?"
+_FORMS = (
+    r"sqlite:///(?!:memory:)[^?]*[^/?](\?.*)?",
+    rf"https?://{_HOST}(/\S*)?",
+    rf"postgresql(\+\w+)?://{_HOST}/+[^\s/]\S*",
+)
+_CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE, none"
 EXPERIMENT = "rank.sweep"
 """The tag of an experiment that identifies its sweep."""
 CLIENT_ENVIRONMENT = {
@@ -26,6 +41,48 @@ CLIENT_ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
+
+
+def default_tracking_uri(records: Records) -> str:
+    """A database next to the sweeps. A remote storage cannot hold one, so each machine makes its
+    own from the trials."""
+    storage = records.storage
+    folder = Path(storage.root) if storage.is_local else cache_root() / "mirrors"
+    return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
+
+
+def check_tracking_uri(uri: str) -> None:
+    """Raise `BadInput` if `uri` cannot be a tracking URI. The network is not touched."""
+    if uri == NONE:
+        return
+    if not any(re.fullmatch(form, uri) for form in _FORMS):
+        raise BadInput(f"the tracking URI must be one of {_CHOICES}; got {redact_text(uri)!r}")
+    scheme, _, driver = uri.partition("://")[0].partition("+")
+    if scheme == "postgresql" and not find_spec(driver or "psycopg"):  # SQLAlchemy's choice
+        raise BadInput(f"{driver or 'psycopg'} is missing: pip install 'ranksweep[tracking]'")
+
+
+def check_database(uri: str) -> None:
+    """Raise `BadInput` for a sqlite file that can be neither made nor written."""
+    if not uri.startswith("sqlite:"):
+        return
+    file = sqlite_file(uri)
+    check_writable("the folder of --tracking-uri", file.parent)
+    try:
+        if file.exists():
+            file.open("r+b").close()
+    except OSError as error:
+        raise BadInput(f"--tracking-uri: {file} cannot be written ({error.strerror})") from None
+
+
+def sqlite_file(tracking_uri: str) -> Path:
+    """The file of a sqlite URI, absolute."""
+    return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
+
+
+def is_server(uri: str) -> bool:
+    """True if `uri` names an MLflow server, not a database."""
+    return uri.startswith(("http://", "https://"))
 
 
 def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":

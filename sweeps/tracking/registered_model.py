@@ -96,8 +96,7 @@ def _quietly() -> Iterator[None]:
     log = logging.getLogger("mlflow")
     before = log.level
     log.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             yield
         finally:

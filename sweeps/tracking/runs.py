@@ -1,30 +1,30 @@
 """The runs of a sweep in MLflow: one per trial, found by a tag, brought up to date."""
 
-import getpass
 import io
 import json
 import logging
-import math
 import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.plan.secrets import redact_text
+from sweeps.store.driver import user_name
 from sweeps.store.records import DamagedTrial, Records, State
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment, every_page
-from sweeps.tracking.names import run_name
 from sweeps.tracking.trial_run import (
     EVIDENCE,
     Point,
     final_points,
     number_points,
     report_points,
+    run_name,
     run_params,
     run_status,
     run_tags,
@@ -80,15 +80,14 @@ class Runs:
         an answer of MLflow was lost, go to its trash."""
         search = partial(self.client.search_runs, [self.experiment_id], max_results=1000)
         found: dict[str, _Sent] = {}
-        runs = every_page(search)
-        for run in sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id)):
+        for run in sorted(every_page(search), key=lambda r: (r.info.start_time, r.info.run_id)):
             key = run.data.tags.get(KEY, "")
             name = key.removeprefix(self._key)
             if name == key:
                 continue  # a user's own
             if name in found:
-                delete = partial(self.client.delete_run, run.info.run_id)
-                self.part(name, "the removal of a second run", delete)
+                what = "the removal of a second run"
+                self.part(name, what, self.client.delete_run, run.info.run_id)
             else:
                 found[name] = _Sent(run.info.run_id, run.info.status, dict(run.data.tags))
         self._sent = found
@@ -96,22 +95,21 @@ class Runs:
     def lacking(self) -> list[State]:
         """The trials of the sweep whose run is missing or unfinished."""
         self.read_sweep()
-        names = [name for name in self.sweep.trials if _cell_of(name) in self._cells]
-        states = self.records.states(names).values()
-        return [state for state in states if not self._is_complete(state)]
+        states = self.records.states(self.sweep.trials).values()
+        return [s for s in states if s.cell in self._cells and not self._is_complete(s)]
 
     def write(self, state: State, reports: Sequence[Mapping[str, Any]] = ()) -> None:
         """Brings the run of a trial up to date; `reports` are those of a trial that runs."""
         name, begun, end, status = state.name, *times(state), run_status(state)
-        if _cell_of(name) not in self._cells:
+        if state.cell not in self._cells:
             self.read_sweep()
-        if (cell := self._cells.get(_cell_of(name))) is None:
+        if (cell := self._cells.get(state.cell)) is None:
             return  # of a plan that `sweep.json` no longer describes
         # `find` has searched for a run whose creation was not confirmed.
         sent = self._sent.get(name) or self._create(name, run_name(cell.label, state.seed), begun)
         tags = run_tags(self.sweep, cell, state)
         new = {tag: text for tag, text in tags.items() if sent.tags.get(tag) != text}
-        self.part(name, "tags", partial(self._log, sent, tags=new))
+        self.part(name, "tags", self._log, sent, tags=new)
         if sent.steps is None:
             sent.steps = self._send_settings(sent, state, cell)
         if state.status.used:
@@ -122,9 +120,9 @@ class Runs:
         self.report(name, reports, begun)
         if status != "RUNNING":
             finals = list(final_points(self.sweep, state))
-            self.part(name, "measures", partial(self._log, sent, finals))
+            self.part(name, "measures", self._log, sent, finals)
             for file in (file for file in EVIDENCE if file in state.files and state.status.used):
-                self.part(name, file, partial(self._send_file, sent, name, file))
+                self.part(name, file, self._send_file, sent, name, file)
             self.client.set_terminated(sent.run_id, status, end_time=end)
         elif sent.status != status:
             self.client.update_run(sent.run_id, status=status)
@@ -142,12 +140,11 @@ class Runs:
             if point[2] > last.get(point[0], -1):
                 last[point[0]] = point[2]
                 new.append(point)
-        self.part(name, "points", partial(self._log, sent, new))
+        self.part(name, "points", self._log, sent, new)
         sent.steps = last
 
     def files_run(self, name: str, folder: Path, digest: str) -> str:
-        """The id of a run that is no trial, with the files of a folder; `digest` names their
-        content."""
+        """The id of a run that is no trial, with the files of a folder of this `digest`."""
         sent = self._sent.get(name) or self._create(name, name)
         if sent.tags.get("content") != digest:
             self.client.log_artifacts(sent.run_id, str(folder), name)
@@ -173,15 +170,15 @@ class Runs:
         run = self.client.get_run(sent.run_id)
         params = run_params(cell, state.seed)
         new = {name: text for name, text in params.items() if name not in run.data.params}
-        self.part(state.name, "params", partial(self._log, sent, params=new))
+        self.part(state.name, "params", self._log, sent, params=new)
         numbers = list(number_points(self.sweep, cell, times(state)[0]))
-        self.part(state.name, "numbers", partial(self._log, sent, numbers))
+        self.part(state.name, "numbers", self._log, sent, numbers)
         data = datasets(self.sweep, cell)
         if data and not (run.inputs and run.inputs.dataset_inputs):
-            self.part(state.name, "data", partial(self.client.log_inputs, sent.run_id, data))
+            self.part(state.name, "data", self.client.log_inputs, sent.run_id, data)
         curves = (name for name in run.data.metrics if name.startswith(("train/", "dev/")))
-        history = partial(self.client.get_metric_history, sent.run_id)
-        return {name: max(point.step for point in history(name)) for name in curves}
+        history = self.client.get_metric_history
+        return {name: max(point.step for point in history(sent.run_id, name)) for name in curves}
 
     def _log(
         self,
@@ -190,27 +187,22 @@ class Runs:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Sends points, params and tags in batches. Numbers that are not finite become tags: MLflow
-        stores infinity as 1.8e308. They need not mean divergence: fp16 skips steps whose gradients
-        overflow, such as its first ones."""
+        """Sends points, params and tags in batches. Points that are not finite, such as gradient
+        norms of skipped fp16 steps, are left out: MLflow stores infinity as 1.8e308."""
         from mlflow.entities import Metric, Param, RunTag
 
-        metrics, texts = [], dict(tags or {})
-        for name, value, step, time in points:
-            if math.isfinite(value):
-                metrics.append(Metric(name, value, time, step))
-            elif (tag := f"nonfinite.{name}") not in sent.tags:
-                texts.setdefault(tag, f"{value} at step {step}")
         items: dict[str, Any] = {
-            "metrics": metrics,
+            "metrics": [
+                Metric(n, value, t, step) for n, value, step, t in points if isfinite(value)
+            ],
             "params": [Param(name, text) for name, text in (params or {}).items()],
-            "tags": [RunTag(name, text) for name, text in texts.items()],
+            "tags": [RunTag(name, text) for name, text in (tags or {}).items()],
         }
         for kind, several in items.items():
             for start in range(0, len(several), _BATCH[kind]):
                 part: Any = {kind: several[start : start + _BATCH[kind]]}
                 self.client.log_batch(sent.run_id, **part)
-        sent.tags |= texts
+        sent.tags |= tags or {}
 
     def _send_file(self, sent: _Sent, name: str, file: str) -> None:
         content = self.records.read(name, file)
@@ -224,11 +216,11 @@ class Runs:
             tables = json.dumps([{"path": _TABLE, "type": "table"}])
             self.client.set_tag(sent.run_id, _TABLES_TAG, tables)
 
-    def part(self, name: str, what: str, send: Callable[[], object]) -> None:
+    def part(self, name: str, what: str, send: Callable[..., Any], *args: Any, **more: Any) -> None:
         """Sends a part of a run. One that MLflow refuses costs a line, and the rest goes on; while
         MLflow is away, the error is raised."""
         try:
-            send()
+            send(*args, **more)
         except Exception as error:
             if not is_refused(error):
                 raise
@@ -239,8 +231,7 @@ class Runs:
 
 
 def is_refused(error: Exception) -> bool:
-    """True if a part of a run can never be sent; False while MLflow or the storage is away or
-    busy."""
+    """True if a part of a run can never be sent; False while MLflow or the storage is away."""
     from mlflow.exceptions import MlflowException
 
     text = str(error)
@@ -293,13 +284,6 @@ def datasets(sweep: SweepFile, cell: Cell) -> list["DatasetInput"]:
     ]
 
 
-def _cell_of(name: str) -> str:
-    return name.rpartition("-seed")[0]
-
-
 def _user() -> str:
     """The user's name at the server, as in MLflow's clients, or on this machine."""
-    try:
-        return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"  # a container without an entry for this user id
+    return os.environ.get("MLFLOW_TRACKING_USERNAME") or user_name()

@@ -14,9 +14,15 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
-from sweeps.tracking.client import connect, find_experiment
-from sweeps.tracking.names import shown_name
-from sweeps.tracking.uri import NONE, check_tracking_uri, is_server, sqlite_file
+from sweeps.tracking.client import (
+    NONE,
+    check_tracking_uri,
+    connect,
+    find_experiment,
+    is_server,
+    sqlite_file,
+)
+from sweeps.tracking.trial_run import shown_name
 from sweeps.tracking.view import links
 
 SERVER_ENVIRONMENT = {
@@ -51,8 +57,7 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
         print(links(base, found.experiment_id), flush=True)
         return 0
     with suppress(KeyboardInterrupt), local_server(tracking_uri, port) as (base, process):
-        print(links(base, found.experiment_id))
-        print("Ctrl-C ends the server.", flush=True)
+        print(f"{links(base, found.experiment_id)}\nCtrl-C ends the server.", flush=True)
         return process.wait()
     return 0
 

@@ -15,8 +15,8 @@ from sweeps.plan.terminal import duration
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage, StorageAway, reason
 from sweeps.store.sweep_file import read_sweep_file
+from sweeps.tracking.client import NONE, check_database, check_tracking_uri
 from sweeps.tracking.runs import Runs
-from sweeps.tracking.uri import NONE, check_database, check_tracking_uri
 from sweeps.tracking.view import describe
 
 _log = logging.getLogger("sweeps.tracking")
@@ -25,9 +25,8 @@ _LINE_S = 60.0  # between messages about it
 
 
 class MlflowThread:
-    """The copy of a sweep's trials in an experiment of MLflow, for its driver, which calls
-    `changed` and `reported`; they return at once. What an earlier command did not send is sent,
-    too."""
+    """The copy of a sweep's trials in an experiment of MLflow, those of earlier commands included;
+    its driver calls `changed` and `reported`, which return at once."""
 
     def __init__(self, records: Records, tracking_uri: str, experiment: str) -> None:
         check_tracking_uri(tracking_uri)
@@ -64,8 +63,7 @@ class MlflowThread:
             self._reports.setdefault(name, []).append(report)
 
     def close(self, seconds: float = 60) -> int:
-        """Sends the rest and the report within some seconds; returns the number of trials that
-        MLflow lacks."""
+        """Sends the rest within some seconds; returns the number of trials that MLflow lacks."""
         if self._thread.ident is None:
             return 0
         self._deadline = time.monotonic() + seconds
@@ -99,8 +97,7 @@ class MlflowThread:
             time.sleep(min(pause, max(0.0, self._deadline - time.monotonic())))
 
     def _pass(self) -> Runs:
-        """Sends what there is. A trial that cannot be sent goes to the end: it does not block the
-        others."""
+        """Sends what there is. A trial that cannot be sent goes to the end, behind the others."""
         try:
             self._records.storage.require()
         except OSError as error:  # MLflow would make its files below an absent mount

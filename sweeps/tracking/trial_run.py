@@ -5,13 +5,16 @@ trials of 5 steps/s would be 1,000 points/s. All other numbers are sent, and the
 the trial's `history.jsonl`.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from rank_core.evaluate import parse_measure
+from rank_core.own_code import is_reference
+from sweeps.plan.terminal import shortened
 from sweeps.store.records import RESULT, State
 from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_status import TrialStatus
-from sweeps.tracking.names import metric_name, number_name
 
 Point = tuple[str, float, int, int]
 """Metric, value, step (of the optimiser; 0 for a single value), milliseconds since the epoch.
@@ -28,13 +31,63 @@ EVIDENCE = {
     "test.run.gz": "runs",
 }
 """Files of a trial that are sent to MLflow, and their folder there."""
-CURVE = {
-    "loss": "train/loss",
-    "learning_rate": "train/learning_rate",
-    "gradient_norm": "train/gradient_norm",
-}
+CURVE = ("loss", "learning_rate", "gradient_norm")
 COSTS = ("train_seconds", "eval_seconds", "peak_memory_mib", "encoder_tokens", "padding_share",
          "training_padding_share")  # fmt: skip
+# trec_eval's names, if any: {ir_measures name: (without cutoff, before a cutoff)}.
+_TREC_EVAL = {
+    "nDCG": ("ndcg", "ndcg_cut"),
+    "AP": ("map", "map_cut"),
+    "RR": ("recip_rank", "recip_rank"),
+    "R": ("recall", "recall"),
+} | {name: (name.lower(),) * 2 for name in ("P", "Rprec", "Bpref", "Success", "Judged")}
+
+
+def experiment_id(prefix: str, sweep: str, identity: str) -> str:
+    """The identity of a sweep's experiment, different for every storage:
+    `window_stride-python-docs-0a1b2c`, after the prefix if any."""
+    return "/".join(filter(None, (prefix, f"{sweep.replace('/', '-')}-{identity}")))
+
+
+def shown_name(experiment: str) -> str:
+    """The name of an experiment on MLflow's pages, which cut its end: without the identity of its
+    storage. After a slash they show the last part alone."""
+    return re.sub(r"-[0-9a-f]{6}$", "", experiment)
+
+
+def metric_name(measure: str) -> str:
+    """The metric name of a measure: `recall_100_rel2` of `R(rel=2)@100`. Different measures have
+    different names: text values and unusual signs are escaped with `:`."""
+    if is_reference(measure):  # a user's function
+        return measure
+    parsed = parse_measure(measure)
+    name = str(parsed.NAME)
+    settings = dict(parsed.params)
+    cutoff = settings.pop("cutoff", None)
+    # Other names keep their case: `alpha_nDCG` and `alpha_DCG` differ.
+    plain, before_cutoff = _TREC_EVAL.get(name, (name, name))
+    parts = [plain if cutoff is None else f"{before_cutoff}_{cutoff}"]
+    parts += [f"{key}{_value(settings[key])}" for key in sorted(settings)]
+    return "_".join(parts)
+
+
+def number_name(setting: str) -> str:
+    """The metric with the copy of a swept number, for charts: `hp/window`."""
+    return f"hp/{setting.rpartition('.')[2]}"
+
+
+def run_name(label: str, seed: int) -> str:
+    """`MaxP 96/48 #2`: label and seed in the 20 characters of MLflow's table, unless values need
+    more."""
+    ending = f" #{seed}"
+    return shortened(label, 20 - len(ending)) + ending
+
+
+def _value(value: object) -> str:
+    """A setting's value in legal letters; numbers as they are, everything else behind a colon."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return re.sub(r"\+", "", repr(value))
+    return ":" + re.sub(r"[^A-Za-z0-9.-]", lambda sign: f":{ord(sign[0]):x}:", str(value))
 
 
 def run_status(state: State) -> RunStatus:
@@ -74,10 +127,8 @@ def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
         tags["diverged"] = "true"
     versions = state.facts.get("versions", {})
     tags |= {f"version.{name}": text for name, text in versions.items()}
-    places = {
-        "host": state.attempts[-1].host if state.attempts else "",
-        "device": versions.get("device", ""),
-    }
+    host = state.attempts[-1].host if state.attempts else ""
+    places = {"host": host, "device": versions.get("device", "")}
     return tags | {name: place for name, place in places.items() if place}
 
 
@@ -95,16 +146,14 @@ def number_points(sweep: SweepFile, cell: Cell, time: int) -> Iterator[Point]:
 
 
 def report_points(report: Mapping[str, Any], begun: int) -> Iterator[Point]:
-    """Curve points of a report, and dev measures after a validation, at the times of their steps:
-    equal for every reader."""
+    """Curve points of a report, and dev measures after a validation, at their steps' times."""
     num_steps, time = report["num_steps"], begun
     every = max(1, -(-num_steps // MOST_STEPS))
     for point in report["curve"]:
         step, time = point["step"], int(1000 * float(point.get("seconds", begun / 1000)))
-        uploaded = step % every == 0 or step == num_steps
-        for name, metric in CURVE.items():
-            if name in point and (uploaded or not abs(float(point[name])) < float("inf")):
-                yield metric, float(point[name]), step, time
+        if step % every == 0 or step == num_steps:
+            for name in (name for name in CURVE if name in point):
+                yield f"train/{name}", float(point[name]), step, time
     for measure, value in (report["dev"] or {}).items():
         yield f"dev/{metric_name(measure)}", float(value), report["step"], time
 

@@ -11,13 +11,12 @@ import json
 import tempfile
 import zlib
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sweeps.store.sweep_file import SweepFile, verdict
-from sweeps.tracking.names import metric_name, number_name
 from sweeps.tracking.runs import Runs
+from sweeps.tracking.trial_run import metric_name, number_name
 
 VIEW = "leaderboard"
 _NAME = "Configurations (mean over seeds)"
@@ -44,8 +43,8 @@ def describe(runs: Runs) -> None:
         tags |= {_NOTE: text, _OURS: _hash(text)}
     for name, value in tags.items():
         if experiment.tags.get(name) != value:
-            send = partial(runs.client.set_experiment_tag, runs.experiment_id, name, value)
-            runs.part(experiment.name, name, send)
+            send = runs.client.set_experiment_tag
+            runs.part(experiment.name, name, send, runs.experiment_id, name, value)
 
 
 def _text(runs: Runs, report: str) -> str:
@@ -57,12 +56,8 @@ def _text(runs: Runs, report: str) -> str:
         return "\n\n".join([question, "No answer yet.", meaning])
     table = (runs.records.read_file(f"{REPORT}/table.md") or b"").decode()
     link = f"#/experiments/{runs.experiment_id}/runs/{report}/artifacts"
-    link += "?workflowType=machine_learning"
-    parts = [
-        verdict(runs.records),
-        question,
-        f"{meaning} [The report]({link}) has page, tables and plots.",
-    ]
+    linked = f"[The report]({link}?workflowType=machine_learning) has page, tables and plots."
+    parts = [verdict(runs.records), question, f"{meaning} {linked}"]
     text = "\n\n".join(filter(None, parts))
     whole = f"{text}\n\n{table}"
     return whole if len(whole) <= _MAX_TAG else text
@@ -120,7 +115,8 @@ def _state(sweep: SweepFile) -> dict[str, Any]:
         "searchFilter": "attributes.status = 'FINISHED' and tags.config.id != ''",
         "runsHiddenMode": "SHOW_ALL",
         "hideEmptyCharts": True,
-        "columnWidths": {_RUN_NAME: 340} | {name: _width(name) for name in columns},
+        # In pixels.
+        "columnWidths": {_RUN_NAME: 340} | {c: 40 + 8 * len(c.partition("`")[2]) for c in columns},
         "groupBy": {
             "aggregateFunction": "average",
             "groupByKeys": [{"mode": "tag", "groupByData": "config.id"}],
@@ -173,8 +169,3 @@ def _charts(sweep: SweepFile, primary: str) -> Iterable[dict[str, Any]]:
             "selectedMetrics": [*map(number_name, numbers), primary],
             "showAllRuns": False,
         }
-
-
-def _width(column: str) -> int:
-    """Width in pixels of a column's name."""
-    return 40 + 8 * len(column.partition("`")[2])

@@ -4,10 +4,9 @@ import argparse
 import json
 import math
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy
@@ -77,27 +76,19 @@ def simulate(
     )
     names = [given.only] if given.only else list(sections)
     # A stream of its own for each section: one alone gives the numbers it gives among all.
-    drawn = (sections[name](generator(seed, name), num) for name in names)
-    return report(drawn, settings={option: num, "seed": seed}, json_file=given.json)
-
-
-def report(
-    sections: Iterable[Section], *, settings: Mapping[str, Any], json_file: Path | None
-) -> int:
-    """Print every section as it is ready, write the JSON file; 1 if a bar fails, else 0."""
     done = []
-    for section in sections:
-        print(section.markdown(), flush=True)
-        done.append(section)
+    for name in names:
+        done.append(sections[name](generator(seed, name), num))
+        print(done[-1].markdown(), flush=True)
     bars = [bar for section in done for bar in section.bars]
     failed = sum(not bar.ok for bar in bars)
     print(f"{len(bars) - failed} of {len(bars)} bars ok" + (f", {failed} FAIL" if failed else ""))
-    if json_file is not None:
+    if given.json is not None:
         versions = {"python": platform.python_version()}
         versions |= {"numpy": np.__version__, "scipy": scipy.__version__}
-        found = {"settings": dict(settings), "versions": versions, "failed": failed}
+        found = {"settings": {option: num, "seed": seed}, "versions": versions, "failed": failed}
         found["sections"] = [asdict(section) for section in done]
-        json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 1 if failed else 0
 
 

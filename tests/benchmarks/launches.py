@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.workload import SIZES, print_table, random_backbone, save
+from tests.benchmarks.workload import SIZES, random_backbone, show
 from tests.contracts.fake_cuda.library import compile_library, lines_of
 
 MODELS = ("maxp", "parade-transformer", "cedr-knrm")
@@ -32,8 +32,7 @@ def main(argv: Sequence[str]) -> None:
         row |= {phase: str(number(steps)) for phase, steps in line["kernels"].items()}
         copies = len(line["kernels"]["scoring"]) - number(line["kernels"]["scoring"])
         rows.append(row | {"copies from the host": str(copies)})
-    print_table(rows)
-    save(options.json, {"rows": rows})
+    show(rows, options.json)
 
 
 def parser(description: str) -> argparse.ArgumentParser:

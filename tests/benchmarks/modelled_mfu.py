@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.benchmarks.launches import kernels, number, parser
-from tests.benchmarks.workload import SIZES, print_table, save
+from tests.benchmarks.workload import SIZES, show
 from tests.contracts.fake_cuda.trace import QUERY, WINDOW
 
 GPUS = {  # dense bf16 FLOP/s and bytes/s of the data sheet
@@ -53,8 +53,7 @@ def main(argv: Sequence[str]) -> None:
         for line in lines
         for way in (("kernels", "compiled") if line["flat"] else ("kernels",))
     ]
-    print_table(rows)
-    save(options.json, {"rows": rows})
+    show(rows, options.json)
 
 
 def _row(

@@ -10,6 +10,7 @@ does not grow with the collection.
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ def write_shape(folder: Path, shape: Shape, seed: int = 1) -> Path:
     return folder
 
 
+@cache
 def lexicon() -> NDArray[np.str_]:
     """Made words, the commonest first."""
     rng = np.random.default_rng(1)

@@ -105,51 +105,43 @@ def outcome(grids: Grids, *, delta: float = 0.0) -> Outcome:
     )
 
 
-SHOWN = (
-    "same winner",
-    "within delta",
-    "cost",
-    "all better lost",
-)
+SHOWN = ("same winner", "within delta", "cost", "all better lost")
+
+
+def _planted(
+    rng: np.random.Generator, num: int, delta: float = 0.0
+) -> tuple[list[Row], dict[str, list[Outcome]]]:
+    """(rows, outcomes by kind) of grids with one to ten better ones of 18."""
+    outcomes = {
+        kind.name: [outcome(drawn(kind, rng, num=num, better=n), delta=delta) for n in range(1, 11)]
+        for kind in PLANTED
+    }
+    rows = [
+        (name, n, *vars(one).values())
+        for name, own in outcomes.items()
+        for n, one in enumerate(own, start=1)
+    ]
+    return rows, outcomes
 
 
 def calibrated(rng: np.random.Generator, num: int) -> Section:
     """One to ten better ones of 18, in the three calibrated kinds."""
-    rows: list[Row] = []
+    rows, outcomes = _planted(rng, num)
     bars: list[Bar] = []
-    for kind in PLANTED:
-        outcomes = [outcome(drawn(kind, rng, num=num, better=n)) for n in range(1, 11)]
-        rows += [(kind.name, n, *_row(one)) for n, one in enumerate(outcomes, start=1)]
-        bars += _bars(kind.name, outcomes, num)
-    return Section(
-        f"18 configurations, 1 to 10 of them better (10 seeds, seed SD {SEED_SD:g})",
-        ("data", "better", *SHOWN),
-        rows,
-        bars,
-    )
+    for name, own in outcomes.items():
+        bars += [_same(own, num, name=name), *_cheap_and_kept(own, name=f"{name}: ")]
+    title = f"18 configurations, 1 to 10 of them better (10 seeds, seed SD {SEED_SD:g})"
+    return Section(title, ("data", "better", *SHOWN), rows, bars)
 
 
 def indifference(rng: np.random.Generator, num: int) -> Section:
     """The same grids where a winner within DELTA of the grid's is as good."""
-    rows: list[Row] = []
-    outcomes: list[Outcome] = []
-    for kind in PLANTED:
-        for n in range(1, 11):
-            outcomes.append(outcome(drawn(kind, rng, num=num, better=n), delta=DELTA))
-            rows.append((kind.name, n, *_row(outcomes[-1])))
-    return Section(
-        f"The same, where a difference of {DELTA:g} does not matter",
-        ("data", "better", *SHOWN),
-        rows,
-        [
-            _known(
-                f"every scenario: within {DELTA:g} of the grid's winner",
-                [one.within for one in outcomes],
-                num,
-            ),
-            *_cheap_and_kept(outcomes),
-        ],
-    )
+    rows, by_kind = _planted(rng, num, DELTA)
+    outcomes = [one for own in by_kind.values() for one in own]
+    law = f"every scenario: within {DELTA:g} of the grid's winner"
+    bars = [_known(law, [one.within for one in outcomes], num), *_cheap_and_kept(outcomes)]
+    title = f"The same, where a difference of {DELTA:g} does not matter"
+    return Section(title, ("data", "better", *SHOWN), rows, bars)
 
 
 def budgets(rng: np.random.Generator, num: int) -> Section:
@@ -222,10 +214,6 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def _row(found: Outcome) -> tuple[float, ...]:
-    return tuple(vars(found).values())
-
-
 def _same(outcomes: Sequence[Outcome], num: int, *, name: str = "every scenario") -> Bar:
     return _known(f"{name}: same winner", [one.same for one in outcomes], num)
 
@@ -239,10 +227,6 @@ def _known(name: str, rates: Sequence[float], num: int) -> Bar:
         f"mean {mean:.4f}, lowest {lowest:.4f}",
         mean >= SAME and lowest >= SAME - error,
     )
-
-
-def _bars(name: str, outcomes: Sequence[Outcome], num: int) -> list[Bar]:
-    return [_same(outcomes, num, name=name), *_cheap_and_kept(outcomes, name=f"{name}: ")]
 
 
 def _cheap_and_kept(outcomes: Sequence[Outcome], *, name: str = "") -> list[Bar]:

@@ -7,9 +7,9 @@ Run: python -m tests.benchmarks.scoring [--collection DIR] [--size minilm] [--js
 
 import hashlib
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -33,17 +33,18 @@ from tests.benchmarks.workload import (
     Workload,
     encoder_flops,
     machine,
-    median,
     parser,
     print_rates,
     print_table,
     save,
     shares,
+    turns,
     workload,
 )
 
 QUERIES, DEPTH = {"cpu": 2, "cuda": 20}, {"cpu": 10, "cuda": 100}  # 34 k, 3 M tokens
 WINDOW, STRIDE = 150, 75
+CUT = {"chunking.window": WINDOW, "chunking.stride": STRIDE}
 PLAIN_BATCH = 32
 NUM_CANDIDATES = 100
 
@@ -57,7 +58,7 @@ class Pairs:
     def __init__(self, work: Workload, batch_tokens: int, num_queries: int, depth: int) -> None:
         split = work.collection.splits["test"]
         tokenizer = load_tokenizer(work.backbone.folder)
-        cut = TrialConfig().override({"chunking.window": WINDOW, "chunking.stride": STRIDE})
+        cut = TrialConfig().override(CUT)
         whole = PairEncoder(work.tokens, cut.chunking, False, work.backbone)
         query_ids = sorted(split.queries)[:num_queries]
         self.texts: list[tuple[str, str]] = []
@@ -73,14 +74,9 @@ class Pairs:
                     self.texts.append((split.queries[query_id], text))
         content = hashlib.sha256(repr(documents).encode()).hexdigest()
         tokens = open_token_store(documents, content_hash=content, tokenizer=tokenizer)
-        self.config = cut.override(
-            {
-                "model.name": "firstp",
-                "chunking.window": 477,
-                "chunking.stride": 477,
-                "evaluation.batch_tokens": batch_tokens,
-            }
-        )
+        whole_chunk = {"chunking.window": 477, "chunking.stride": 477}
+        own = {"model.name": "firstp", "evaluation.batch_tokens": batch_tokens}
+        self.config = cut.override(whole_chunk | own)
         self.encoder = PairEncoder(tokens, self.config.chunking, True, work.backbone)
         texts = [split.queries[query_id] for query_id in query_ids]
         self.queries = dict(zip(query_ids, tokenize_queries(tokenizer, texts, 32), strict=True))
@@ -125,10 +121,10 @@ class _FirstToken(nn.Module):
 
 
 DEFAULTS = "CrossEncoder.predict"
-PEERS: dict[str, dict[str, Any]] = {
-    DEFAULTS: {},
-    f"{DEFAULTS} bf16, batch 512": {"dtype": torch.bfloat16, "batch_size": 512},
-    f"{DEFAULTS} bf16, batch 512, compiled": {"dtype": torch.bfloat16, "batch_size": 512},
+PEERS: dict[str, tuple[Any, int]] = {  # dtype and batch
+    DEFAULTS: ("auto", 32),
+    f"{DEFAULTS} bf16, batch 512": (torch.bfloat16, 512),
+    f"{DEFAULTS} bf16, batch 512, compiled": (torch.bfloat16, 512),
 }
 """sentence-transformers as people run it. It pads the rows of rerankers: it unpads only where it
 extracts features or fills masks."""
@@ -150,7 +146,7 @@ def cross_encoders(model: Ranker, work: Workload, names: Sequence[str]) -> dict[
     load_tokenizer(work.backbone.folder).save_pretrained(folder)
 
     def peer(name: str) -> Peer:
-        dtype, batch_size = PEERS[name].get("dtype", "auto"), PEERS[name].get("batch_size", 32)
+        dtype, batch_size = PEERS[name]
         encoder = CrossEncoder(
             str(folder),
             device=str(trial_device()),
@@ -214,24 +210,13 @@ def _of_pairs(pairs: Pairs, peers: Sequence[str], work: Workload, repeats: int) 
     }
     others = cross_encoders(model, work, peers)
     systems = {name: partial(peer, pairs) for name, peer in others.items()} | systems
-    scores, seconds = _turns(systems, repeats)
-    count = counts["ours fp32"]
-    shown = {"padding": {name: f"{work.padding_share:.1%}" for name, work in counts.items()}}
-    title = f"{len(pairs.order)} pairs, mean {count.tokens / count.inputs:.0f} tokens"
-    rows = _rows(work, count, repeats, scores, seconds, "plain fp32", shown)
-    return title, rows, seconds
+    return _table(f"{len(pairs.order)} pairs", work, counts, repeats, systems, "plain fp32")
 
 
 def _of_documents(batch_tokens: int, work: Workload, repeats: int) -> Table:
     """MaxP over all windows of a query's 100 candidates."""
-    config = TrialConfig().override(
-        {
-            "model.name": "maxp",
-            "model.backbone": str(work.backbone.folder),
-            "chunking.window": WINDOW,
-            "chunking.stride": STRIDE,
-        }
-    )
+    model_words = {"model.name": "maxp", "model.backbone": str(work.backbone.folder)}
+    config = TrialConfig().override(model_words | CUT)
     model = build_model(config, work.backbone, init_seed=0).to(trial_device()).eval()
     slow = untouched(model, work.backbone)
     pairs = type(model).reader(config, work.backbone, work.tokens)
@@ -260,52 +245,37 @@ def _of_documents(batch_tokens: int, work: Workload, repeats: int) -> Table:
         "ours fp32": lambda: fast(None, counts["ours fp32"]),
         "ours bf16": lambda: fast(torch.bfloat16, counts["ours bf16"]),
     }
-    scores, seconds = _turns(systems, repeats)
-    shown = {"padding": {name: f"{work.padding_share:.1%}" for name, work in counts.items()}}
     title = f"MaxP {WINDOW}/{STRIDE} over {len(doc_ids)} whole documents of a query"
-    count = counts["ours fp32"]
-    return title, _rows(work, count, repeats, scores, seconds, "ours fp32", shown), seconds
+    return _table(title, work, counts, repeats, systems, "ours fp32")
 
 
-def _turns(
-    systems: dict[str, Callable[[], Scores]], repeats: int
-) -> tuple[dict[str, Scores], dict[str, list[float]]]:
-    """Scores of a warm-up, and seconds of the turns after it."""
-    scores = {name: system() for name, system in systems.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in systems}
-    for _ in range(repeats):
-        for name, system in systems.items():
-            start = time.perf_counter()
-            system()
-            seconds[name].append(time.perf_counter() - start)
-    return scores, seconds
-
-
-def _rows(
+def _table(
+    title: str,
     work: Workload,
-    count: Work,
+    counts: dict[str, Work],
     repeats: int,
-    scores: dict[str, Scores],
-    seconds: dict[str, list[float]],
+    systems: dict[str, Callable[[], Scores]],
     reference: str,
-    shown: dict[str, dict[str, str]],
-) -> list[dict[str, str]]:
+) -> Table:
     """A row per system; ratios to the first one, differences from the scores of `reference`."""
-    runs = repeats + 1  # a warm-up
+    scores = {name: system() for name, system in systems.items()}  # a warm-up
+    seconds, runs, count = turns(systems, repeats), repeats + 1, counts["ours fp32"]
     tokens = count.tokens / runs
     flops = encoder_flops(work, count.tokens, count.inputs) / runs
     base = median(next(iter(seconds.values())))
-    return [
+    rows = [
         {
             "system": name,
             "real tokens/s": f"{tokens / median(times):,.0f}",
             "ratio": f"{base / median(times):.2f}",
             **shares(flops / median(times), _dtype(name), repeats),
             "largest score difference": f"{np.abs(scores[name] - scores[reference]).max():.1e}",
+            "padding": f"{counts[name].padding_share:.1%}" if name in counts else "",
         }
-        | {column: values.get(name, "") for column, values in shown.items()}
         for name, times in seconds.items()
     ]
+    mean = f"{count.tokens / count.inputs:.0f}"
+    return f"{title}, mean {mean} tokens", rows, seconds
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.encoders.backbones import resolve_backbone
-from tests.benchmarks.workload import machine, print_table, save
+from tests.benchmarks.workload import show
 
 SWEEP = "learning_rates"
 WORDS = (
@@ -84,9 +84,7 @@ def main(argv: Sequence[str]) -> None:
             "pause of a slot": f"median {statistics.median(waited):.2f} s, max {max(waited):.2f} s",
         }
     ]
-    print(machine())
-    print_table(rows)
-    save(arguments.json, {"rows": rows, "pauses": waited, "seconds": sizes, "wall": wall})
+    show(rows, arguments.json, pauses=waited, seconds=sizes, wall=wall)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,8 @@ TRIALS = (
 
 SMALLEST = {
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
-    "error_rates": ("--simulations", "20", "--only", "type-1"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
-    "racing": ("--races", "4", "--only", "indifference"),
     "scoring": ENCODER,
     "sweep_needs": ("--documents", "40", "--queries", "20"),
     "sweep_overhead": (
@@ -33,18 +31,9 @@ SMALLEST = {
 }
 """What is said to each."""
 
-SLOW = {
-    "dealing",
-    "modelled_mfu",
-    "launches",
-    "scoring",
-    "training",
-    "sweep_needs",
-}
-RAY, LONG = {"sweep_overhead"}, {"racing", "modelled_mfu", "launches", "sweep_needs"}
+SLOW = {"dealing", "modelled_mfu", "launches", "scoring", "training", "sweep_needs"}
+RAY, LONG = {"sweep_overhead"}, {"modelled_mfu", "launches", "sweep_needs"}
 FAKE_GPU = {"launches", "modelled_mfu"}
-BARS = {"error_rates", "racing"}
-"""Ends with 1 where a bar is missed, as it may be at these sizes."""
 
 
 def _marked(name: str) -> object:
@@ -64,10 +53,9 @@ def test_a_benchmark_runs(name, backbone_folder, collection_folder, tmp_path, mo
     benchmark = importlib.import_module(f"tests.benchmarks.{name}")
     threads = torch.get_num_threads()
     try:
-        code = benchmark.main(["--json", str(figures), *words])
+        benchmark.main(["--json", str(figures), *words])
     finally:
         torch.set_num_threads(threads)
-    assert code in ((0, 1) if name in BARS else (None,))
     assert json.loads(figures.read_text())
     assert "\n| " in capsys.readouterr().out
 
@@ -75,4 +63,5 @@ def test_a_benchmark_runs(name, backbone_folder, collection_folder, tmp_path, mo
 def test_no_benchmark_is_forgotten():
     files = Path(__file__).parent.glob("*.py")
     commands = {path.stem for path in files if "\ndef main(" in path.read_text()}
-    assert commands == {*SMALLEST, "tiny_docs", "mutants"}  # which measure no time
+    elsewhere = {"error_rates", "racing", "tiny_docs", "mutants"}  # test_benchmarks.py and others
+    assert commands == {*SMALLEST, *elsewhere}

@@ -34,7 +34,4 @@ def test_a_statement_is_found_in_another_file_but_not_where_it_is_gone_or_in_ano
     assert standing({"a.py": "", "b.py": SOURCE.replace("shares", "parts")}, row) is None
     assert faulty(SOURCE.replace("sum", "max"), row) is None
     assert faulty("a = 1\na = 1\n", {"search": "a = 1", "replace": "a = 2"}) is None
-
-
-def test_the_committed_lists_are_whole():
     assert len(load(MUTANTS)) == 400 and len(load(FAULTS)) >= 60

@@ -12,11 +12,10 @@ import torch
 
 from rank_core.data.made.python_docs import load_python_docs
 from rank_core.encoders.backbones import resolve_backbone
-from rank_core.encoders.shipped import FOLDER, SETTINGS
+from rank_core.encoders.shipped import FOLDER
 from rank_core.models.build import build_model
-from rank_core.settings.config import TrialConfig, setting_types
-from tests.benchmarks.library_docstrings import library_pairs
-from tests.benchmarks.tiny_docs import RECIPE, DocsRecipe, make
+from rank_core.settings.config import TrialConfig
+from tests.benchmarks.tiny_docs import RECIPE, DocsRecipe, library_pairs, make
 
 
 def test_the_shipped_files_are_those_of_the_recipe() -> None:
@@ -36,12 +35,6 @@ def test_a_model_is_built_of_it_with_the_head_that_it_was_trained_with() -> None
     one, other = (build_model(config, backbone, init_seed=seed) for seed in (1, 2))
     assert torch.equal(one.head.weight, other.head.weight)
     assert next(one.parameters()).dtype == torch.float32
-
-
-def test_its_settings_are_settings_of_a_trial() -> None:
-    assert set(SETTINGS) <= set(setting_types())
-    changed = TrialConfig().override(SETTINGS).settings()
-    assert all(changed[name] == value for name, value in SETTINGS.items())
 
 
 def test_the_untrained_backbone_has_its_size_its_tokenizer_and_other_weights() -> None:

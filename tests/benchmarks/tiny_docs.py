@@ -1,5 +1,6 @@
 """`tiny-docs`, the backbone that the package ships: two layers x 96, trained on the docstrings of
-installed libraries and on nothing of the standard library, of which `python-docs` is made.
+installed libraries, read from their sources, and on nothing that resembles a docstring of the
+standard library, of which `python-docs` is made, in any version of Python.
 
     python -m tests.benchmarks.tiny_docs --to FOLDER
 
@@ -10,12 +11,17 @@ averages over the query tokens, by their rarity, how much of the passage they fo
 """
 
 import argparse
+import ast
 import hashlib
 import json
+import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import packages_distributions, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +32,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-from rank_core.data.made.stdlib_docstrings import DocstringPair
+from rank_core.data.made.stdlib_docstrings import DocstringPair, collect_pairs, pair_of
 from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.errors import BadInput
 from rank_core.files import file_sha256
 from rank_core.machine import settings_restored
 from rank_core.progress import reported
 from rank_core.seeding import generator
 from rank_core.testing.tokenizer import SPECIAL, train_tokenizer
-from tests.benchmarks.library_docstrings import library_pairs
 
 PACKAGES = (
     "numpy scipy pandas torch sklearn statsmodels networkx sympy matplotlib sqlalchemy ray mlflow "
@@ -45,6 +51,11 @@ PACKAGES = (
 ).split()
 RARITY, SEGMENT, FOUND, EVIDENCE, RESERVED = 0, 1, 2, 3, 4
 """Coordinates of the hidden state that the initial matcher uses, and their number."""
+
+MAX_BODY_WORDS = 120
+NEAR_DUPLICATE = 0.75  # share of the shorter body's distinct words, as within `python-docs`
+SKIPPED = frozenset("tests test testing _vendor vendor externals third_party _distutils".split())
+_WORD = re.compile(r"[a-z0-9_]+")
 
 POSITIONS = 131  # a window of 96 beside 32 query and 3 special tokens
 
@@ -124,6 +135,76 @@ def make(
         | {"tokenizer.json": file_sha256(folder / "tokenizer.json")},
     }
     (folder / "recipe.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def library_pairs(
+    packages: Sequence[str], known: Sequence[DocstringPair] | None = None
+) -> list[DocstringPair]:
+    """The pairs of the named packages in the order of their files, without repeated summaries or
+    bodies and without pairs that resemble one of `known` (by default all of the standard library).
+    Raises `BadInput` for a package that is not installed."""
+    alike = _Resembling(collect_pairs() if known is None else known)
+    seen: set[str] = set()
+    pairs = []
+    for package in packages:
+        for name, docstring in _docstrings(package):
+            pair = pair_of(docstring)
+            if pair is None:
+                continue
+            body = " ".join(pair[1].split()[:MAX_BODY_WORDS])
+            parts = {f"s {pair[0].lower()}", f"b {body.lower()}"}
+            if not parts & seen and not alike(pair[0], body):
+                pairs.append(DocstringPair(f"{package}: {name}", pair[0], body))
+                seen |= parts
+    return pairs
+
+
+class _Resembling:
+    """True if a pair has the summary of a known pair, or most of the words of its body."""
+
+    def __init__(self, known: Sequence[DocstringPair]) -> None:
+        self._summaries = {" ".join(_words(pair.summary)) for pair in known}
+        bodies = [set(_words(" ".join(pair.body.split()[:MAX_BODY_WORDS]))) for pair in known]
+        self._sizes = np.array([len(body) for body in bodies])
+        with_word: defaultdict[str, list[int]] = defaultdict(list)
+        for number, body in enumerate(bodies):
+            for word in body:
+                with_word[word].append(number)
+        self._with_word = {word: np.array(numbers) for word, numbers in with_word.items()}
+
+    def __call__(self, summary: str, body: str) -> bool:
+        if " ".join(_words(summary)) in self._summaries:
+            return True
+        words = set(_words(body))
+        shared = np.zeros(len(self._sizes))
+        for word in words & self._with_word.keys():
+            shared[self._with_word[word]] += 1
+        return bool((shared >= NEAR_DUPLICATE * np.minimum(self._sizes, len(words))).any())
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def _docstrings(package: str) -> Iterator[tuple[str, str]]:
+    """(file and line, docstring) of every module, class and function, without importing any."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise BadInput(f"the package {package} is not installed, and its docstrings are trained on")
+    root = Path(next(iter(spec.submodule_search_locations)))
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        if SKIPPED & set(place.parts):
+            continue
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+        except (SyntaxError, ValueError):
+            continue  # a template, or a file of another Python
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                if text := ast.get_docstring(node):
+                    yield f"{place}:{getattr(node, 'lineno', 1)}", text
 
 
 def matched_bert(vocabulary: int, recipe: DocsRecipe) -> BertModel:

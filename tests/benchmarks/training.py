@@ -8,9 +8,10 @@ Run: python -m tests.benchmarks.training [--collection DIR] [--size minilm] [--j
 
 import copy
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from statistics import median
 
 import torch
 
@@ -35,13 +36,12 @@ from tests.benchmarks.workload import (
     Workload,
     encoder_flops,
     machine,
-    median,
     parser,
     print_rates,
     print_table,
     save,
     shares,
-    wait_for_device,
+    turns,
     workload,
 )
 
@@ -95,13 +95,7 @@ def _speed(
         reset_peak_memory()
         next(system)
         memory[name] = peak_memory(trial_device())
-    seconds: dict[str, list[float]] = {name: [] for name in systems}
-    for _ in range(repeats):
-        for name, system in systems.items():
-            start = time.perf_counter()
-            next(system)
-            wait_for_device()
-            seconds[name].append(time.perf_counter() - start)
+    seconds = turns({name: partial(next, system) for name, system in systems.items()}, repeats)
     steps = repeats + 1
     tokens = counts["ours fp32"].tokens / steps
     flops = 3 * encoder_flops(work, counts["ours fp32"].tokens, counts["ours fp32"].inputs) / steps

@@ -6,11 +6,12 @@ import platform
 import re
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from transformers import BertConfig, BertModel
 from transformers.utils.logging import disable_progress_bar
@@ -135,56 +136,55 @@ def peak_rate(dtype: torch.dtype) -> float | None:
 
 @cache
 def matrix_rate(dtype: torch.dtype, repeats: int) -> float:
-    """FLOP/s of this device on a matrix product of a feed-forward layer's shape: the best of four
-    times `repeats`, on a GPU of so many times 50 products between two events."""
+    """FLOP/s of this device on a matrix product of a feed-forward layer's shape."""
     device = trial_device()
-    tokens, hidden, inner = PRODUCT
-    if device.type == "cuda":
-        tokens *= 16
-    a = torch.randn(tokens, hidden, device=device).to(dtype)
+    num, hidden, inner = PRODUCT
+    num *= 16 if device.type == "cuda" else 1
+    a = torch.randn(num, hidden, device=device).to(dtype)
     b = torch.randn(hidden, inner, device=device).to(dtype)
-    seconds = _seconds_on_gpu if device.type == "cuda" else _seconds_on_cpu
-    best = min(seconds(a, b) for _ in range(4 * repeats))
-    return 2 * tokens * hidden * inner / best
+    return _rate(lambda: a @ b, num, repeats, at_once=50 if device.type == "cuda" else 1)
 
 
-def _seconds_on_cpu(a: torch.Tensor, b: torch.Tensor) -> float:
-    start = time.perf_counter()
-    a @ b
-    return time.perf_counter() - start
+@cache
+@torch.inference_mode()
+def packed_rate(dtype: torch.dtype, repeats: int) -> float | None:
+    """The same with the weight in oneDNN's own layout; None where this device has no such kernel"""
+    if trial_device().type != "cpu" or not has_kernels(dtype):
+        return None
+    num, hidden, inner = PRODUCT
+    a = torch.randn(num, hidden).to(dtype)
+    product = PackedLinear(torch.randn(inner, hidden), torch.randn(inner), dtype)
+    return _rate(lambda: product(a), num, repeats)
 
 
-def _seconds_on_gpu(a: torch.Tensor, b: torch.Tensor, products: int = 50) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(products):
-        a @ b
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1e3 / products
+def _rate(product: Callable[[], Any], num_rows: int, repeats: int, at_once: int = 1) -> float:
+    """FLOP/s of the best of four times `repeats` calls, each of so many products."""
+
+    def compute() -> None:
+        for _ in range(at_once):
+            product()
+
+    best = min(turns({"": compute}, 4 * repeats)[""])
+    return at_once * 2 * num_rows * PRODUCT[1] * PRODUCT[2] / best
+
+
+def turns(systems: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each call, turn by turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(repeats):
+        for name, system in systems.items():
+            wait_for_device()
+            start = time.perf_counter()
+            system()
+            wait_for_device()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
 
 
 def wait_for_device() -> None:
     """Returns when the device has done what it was asked for: a time is taken then."""
     if trial_device().type == "cuda":
         torch.cuda.synchronize()
-
-
-@cache
-def packed_rate(dtype: torch.dtype, repeats: int) -> float | None:
-    """The same with the weight in oneDNN's own layout; None where this device has no such kernel"""
-    if trial_device().type != "cpu" or not has_kernels(dtype):
-        return None
-    with torch.inference_mode():
-        tokens, hidden, inner = PRODUCT
-        a = torch.randn(tokens, hidden).to(dtype)
-        product = PackedLinear(torch.randn(inner, hidden), torch.randn(inner), dtype)
-        best = float("inf")
-        for _ in range(4 * repeats):
-            start = time.perf_counter()
-            product(a)
-            best = min(best, time.perf_counter() - start)
-    return 2 * tokens * hidden * inner / best
 
 
 def shares(flops: float, dtype: torch.dtype, repeats: int) -> dict[str, str]:
@@ -219,11 +219,6 @@ def encoder_flops(work: Workload, num_tokens: int, num_inputs: int) -> float:
     return num_tokens * ((layers - 1) * (dense + attention) + last)
 
 
-def median(values: list[float]) -> float:
-    """The middle of several measurements."""
-    return float(np.median(values))
-
-
 def print_table(rows: list[dict[str, str]]) -> None:
     """Rows as a Markdown table."""
     names = list(rows[0])
@@ -239,8 +234,8 @@ def save(path: Path | None, figures: dict[str, object]) -> None:
         path.write_text(json.dumps({"machine": machine(), **figures}, indent=1))
 
 
-def show(rows: list[dict[str, str]], path: Path | None) -> None:
-    """The machine and a table on the terminal, and as JSON."""
+def show(rows: list[dict[str, str]], path: Path | None, **figures: object) -> None:
+    """The machine and a table on the terminal, and as JSON with further figures."""
     print(machine())
     print_table(rows)
-    save(path, {"rows": rows})
+    save(path, {"rows": rows, **figures})

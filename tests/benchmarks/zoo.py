@@ -26,11 +26,12 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.shipped import FOLDER, SETTINGS
 from rank_core.models import MODELS, model_class
 from rank_core.models.list_rankers import ListRanker
+from rank_core.progress import reported
 from rank_core.settings.config import TrialConfig, parse_setting
 from rank_core.trial.trial import run_trial
 from rank_core.trial.trial_result import Progress, TrialResult
 from sweeps.plan.experiment import suited
-from tests.benchmarks.workload import machine, print_table, save
+from tests.benchmarks.workload import show
 
 MEASURE = "nDCG@10"
 EPOCHS = {"training.num_epochs": 2}
@@ -95,13 +96,7 @@ def main(argv: Sequence[str]) -> None:
     settings = {name: parse_setting(name, text) for name, _, text in words}
     if options.epochs is not None:
         settings["training.num_epochs"] = options.epochs
-    print(machine())
-    rows = []
-    for name in names:
-        rows.append(_row(name, seeds, settings))
-        print_table(rows[-1:])
-    print_table(rows)
-    save(options.json, {"rows": rows})
+    show([_row(name, seeds, settings) for name in reported(names, "systems")], options.json)
 
 
 def _row(name: str, seeds: list[int], given: dict[str, Any]) -> dict[str, str]:

@@ -3,10 +3,8 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 
 from ray.cluster_utils import Cluster
 
@@ -88,14 +86,3 @@ class Server:
             self._returning.result(120)
         self._running.close()
         self._starter.shutdown()
-
-
-def busy_trial(pids: list[int], choose: Callable[[list[int]], int]) -> int | None:
-    """One of the processes that compute a trial now, by the title that Ray gives them."""
-    busy = []
-    for pid in pids:
-        with suppress(OSError):  # it ended while we looked
-            title = Path(f"/proc/{pid}/cmdline").read_text()
-            if title.startswith("ray::") and ".train" in title:
-                busy.append(pid)
-    return choose(busy) if busy else None

@@ -89,7 +89,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[
         cluster.run("ray", "up", "-y", "--no-config-cache", CONFIG)
         deadline = time.monotonic() + 300
         while len(cluster.nodes()) < 2:
-            assert time.monotonic() < deadline, _monitor_log(head)
+            tail = head.command("sh", "-c", "tail -n 50 /tmp/ray/session_latest/logs/monitor.*")
+            assert time.monotonic() < deadline, subprocess.run(tail, capture_output=True).stdout
         yield cluster
 
 
@@ -102,14 +103,6 @@ def _install_packages(venv: Path) -> None:
     ray = venv / "bin" / "ray"
     ray.write_text(f"#!{HOME}/ranksweep/.venv/bin/python\n{code}")
     ray.chmod(0o755)
-
-
-def _monitor_log(head: Machine) -> str:
-    return subprocess.run(
-        head.command("sh", "-c", "tail -n 50 /tmp/ray/session_latest/logs/monitor.*"),
-        capture_output=True,
-        text=True,
-    ).stdout
 
 
 def _statuses(sweep: Path) -> set[str]:
@@ -191,7 +184,8 @@ def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
         while " slot" not in log.read_text() or not _busy(cluster.worker):
             assert driver.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
-        [raylet] = _pids(cluster.worker, "raylet/raylet")
+        running = cluster.worker.processes().items()
+        [raylet] = [pid for pid, command in running if "raylet/raylet" in command]
         subprocess.run(cluster.worker.command("kill", "-KILL", str(raylet)), check=True)
         killed_in_time = "[4/4]" not in log.read_text()
         assert driver.wait(900) == 0, log.read_text()
@@ -233,8 +227,3 @@ def _busy(machine: Machine) -> bool:
     """Whether a process of a trial runs there, by the titles that Ray gives."""
     titles = _processes(machine, "ray::")
     return any(title.startswith("ray::") and not title.startswith(NO_TRIAL) for title in titles)
-
-
-def _pids(machine: Machine, name: str) -> list[int]:
-    """Process ids, as the machine counts them."""
-    return [pid for pid, command in machine.processes().items() if name in command]

@@ -14,14 +14,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.store.driver import STALE_SECONDS
-
-SLURM = Path(__file__).parents[2] / "cluster" / "slurm.sh"
-
-
-def executable(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
+from tests.cluster.test_cluster_files import SLURM, executable
 
 
 def test_bash_can_read_the_slurm_script_and_slurm_its_requests():
@@ -164,10 +157,14 @@ def job_of(slurm, number, folder):
         shutil.rmtree(f"/tmp/ray-{number}", ignore_errors=True)
 
 
+def run_script(env):
+    words = ["bash", str(SLURM), "driver.py"]
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=500)
+
+
 def test_a_slurm_job_refuses_nodes_with_other_versions(slurm, tmp_path):
     executable(tmp_path / "bin" / "srun", "#!/bin/bash\necho Python 3.11.7\necho Python 3.12.1\n")
-    words = ["bash", str(SLURM), "driver.py"]
-    done = subprocess.run(words, env=slurm, capture_output=True, text=True, timeout=500)
+    done = run_script(slurm)
     assert done.returncode == 2
     assert "all nodes must run the same versions" in done.stderr and "3.12.1" in done.stderr
 
@@ -177,9 +174,8 @@ def test_a_slurm_job_completes_an_environment_whose_installation_failed(slurm, t
     (place / "ranksweep").unlink()
     executable(tmp_path / "bin" / "python3", f'#!/bin/bash\necho "python3 $*" >> {log}\n')
     executable(place / "python", f'#!/bin/bash\necho "$*" >> {log}; exit 1\n')
-    words = ["bash", str(SLURM), "driver.py"]
     for _ in range(2):  # the second job installs again
-        done = subprocess.run(words, env=slurm, capture_output=True, text=True)
+        done = run_script(slurm)
         assert done.returncode == 2 and "on the login node" in done.stderr
     lines = log.read_text().splitlines()
     assert [line.split()[:3] for line in lines] == 2 * [
@@ -190,8 +186,7 @@ def test_a_slurm_job_completes_an_environment_whose_installation_failed(slurm, t
 
 def test_a_requeued_job_waits_until_the_lost_nodes_driver_counts_as_dead(slurm, tmp_path):
     executable(tmp_path / "bin" / "sleep", f'#!/bin/bash\necho "$1" > {tmp_path}/slept; exit 9\n')
-    words = ["bash", str(SLURM), "driver.py"]
-    assert subprocess.run(words, env=slurm | {"SLURM_RESTART_COUNT": "1"}).returncode == 9
+    assert run_script(slurm | {"SLURM_RESTART_COUNT": "1"}).returncode == 9
     assert float((tmp_path / "slept").read_text()) > STALE_SECONDS
 
 

@@ -1,8 +1,8 @@
 """Laws that hold for every kind of backbone.
 
 They are the encoder's. LongP stands for the rankers that read its last layer, because its rows
-differ most in length; MORES+ for those that read all layers and sizes of the configuration. What
-reads chunks sees two kinds, one that looks ahead and one that does not.
+differ most in length. What reads chunks, or all layers (MORES+), sees two kinds, one that looks
+ahead and one that does not.
 """
 
 import copy
@@ -45,8 +45,8 @@ DOCUMENTS = {
 every_kind = pytest.mark.parametrize("kind", sorted(TYPES))
 every_pair = pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, name) for kind in sorted(TYPES) for name in ("longp", "mores")]
-    + [(kind, name) for kind in ("bert", "llama") for name in ("firstp", "maxp")],
+    [(kind, "longp") for kind in sorted(TYPES)]
+    + [(kind, name) for kind in ("bert", "llama") for name in ("firstp", "maxp", "mores")],
 )
 
 
@@ -112,11 +112,6 @@ def test_a_score_depends_on_neither_neighbours_nor_padding(kind, name, ranker):
     longer = [Chunk(QUERY, np.full(70, 7, dtype=np.int32))]
     beside = scores(model, pairs, [longer, *doc_ids])[1:]
     assert_close(beside, alone, atol=1e-5, rtol=0)
-
-
-@every_pair
-def test_inputs_at_the_edge_get_a_finite_score(kind, name, ranker):
-    model, pairs = ranker(kind, name)
     for query in (QUERY[:0], QUERY[:1], np.arange(8, dtype=np.int32) + 20):
         assert scores(model, pairs, ["d0", "d1", "d90"], query).isfinite().all()
 
@@ -133,20 +128,6 @@ def test_a_gradient_reaches_every_parameter(kind, name, ranker):
     local = tuple(f"encoder.encoder.layer.1.attention.self.{p}." for p in ("query", "key", "value"))
     still_local = {n for n in without if kind == "longformer" and n.startswith(local)}
     assert without - still_local == set()
-
-
-@every_pair
-def test_the_same_seed_and_saved_weights_give_the_same_scores(kind, name, backbones, ranker):
-    model, pairs = ranker(kind, name)
-    expected = scores(model, pairs, list(DOCUMENTS))
-    assert torch.equal(scores(model, pairs, list(DOCUMENTS)), expected)
-    backbone = backbones(kind)
-    twin = built(config_of(name, backbone), backbone, 1)
-    assert torch.equal(scores(twin, pairs, list(DOCUMENTS)), expected)
-    other = built(config_of(name, backbone), backbone, 2)
-    assert not torch.equal(scores(other, pairs, list(DOCUMENTS)), expected)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(scores(other, pairs, list(DOCUMENTS)), expected)
 
 
 @every_kind

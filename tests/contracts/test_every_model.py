@@ -2,11 +2,9 @@
 `rank_core.testing`, which a model from outside keeps as well, and what is known of ours."""
 
 import copy
-from itertools import permutations
 
 import pytest
 import torch
-from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
 from rank_core.errors import BadInput
@@ -17,15 +15,13 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.models.qds import PATTERNS
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Chunking, Model
-from rank_core.testing.laws import CHUNKING, DOCUMENTS, chunks_of, config_of, scores, tokens
+from rank_core.testing.laws import tokens
 from rank_core.testing.test_model import *  # noqa: F403
 from rank_core.testing.test_model import KnownExceptions, made
 from sweeps.plan.profiles import PROFILES
 from tests.contracts.small_backbones import make_backbone
 
 MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name), Ranker)}
-ORDER_FREE = ["maxp", "sump", "avgp", "avg-cls", "kmax-avgp", "birch"]
-ORDER_FREE += ["parade-avg", "parade-max", "parade-attn"]
 KNOWN = {
     # Chunk scores are summed, with their rounding errors.
     "sump": KnownExceptions(rounding=1e-1),
@@ -45,37 +41,38 @@ KNOWN = {
 
 
 QUIRKS = {
-    f"{name} quirks={','.join(quirks)}"
+    quirk: f"{name} quirks={','.join(quirks)}"
     for profile in PROFILES.values()
     for name, quirks in profile.quirks.items()
+    for quirk in quirks
 }
+"""A state with each quirk; all of them: tests/rank_core/models/test_by_hand.py."""
 SELECTORS = ("tfidf", "random", "first-last-sampled", *LEARNED)
 STATES = [
     *(f"keyb selector={selector}" for selector in SELECTORS),
-    *(f"keyb-parade k=3 selector={selector}" for selector in LEARNED),
+    "keyb-parade k=3 selector=learned-shared",
     *(f"idcm stage={stage}" for stage in ("passages", "student")),
     *(f"qds selector={pattern}" for pattern in PATTERNS),
     *(f"parade-transformer-{kind} aggregator=ELECTRA" for kind in ("pretrained", "query")),
     "parade-late-interaction aggregator=ELECTRA interaction=BERT",
-    *sorted(QUIRKS),
+    *sorted({*QUIRKS.values()}),
 ]
 """Models in other states than their default one."""
 LONG_TEXTS = {f"d{size}": tokens(size, size) for size in (0, 1, 64, 130, 255, 300)}
 """Documents that key blocks and the student select from: 122 tokens or less are read whole."""
-NOT_OF = {  # the beginning of a law's name: what is in the names of states that it is not for
-    "test_it_is_firstp": " ",
-    "test_limits_beyond": "unmasked-chunks",
-    "test_a_gradient_reaches": "student",  # its scores do not train
-    "test_the_fast_path": "student",
-}
+OF_STATES = ("test_a_score_does_not", "test_inputs_at")
+"""The beginnings of the names of laws for all states."""
+OF_TRAINED_STATES = ("test_a_gradient_reaches", "test_the_fast_path")
+"""Those of laws for states whose scores train: the student's do not."""
 
 
 def pytest_generate_tests(metafunc):
-    """The laws that were imported above run on every model and state."""
+    """The laws that were imported above run on every model, and those of states on these."""
     if "subject" in metafunc.fixturenames:
         law = metafunc.function.__name__
-        without = next((text for begin, text in NOT_OF.items() if law.startswith(begin)), "none")
-        states = [state for state in STATES if without not in state]
+        states = STATES if law.startswith(OF_STATES + OF_TRAINED_STATES) else []
+        if law.startswith(OF_TRAINED_STATES):
+            states = [state for state in states if "student" not in state]
         metafunc.parametrize("name", [*sorted(MODELS), *states], scope="module")
 
 
@@ -104,22 +101,6 @@ def known(name):
     return KNOWN.get(name, KNOWN.get(name.partition(" ")[0], default))
 
 
-@pytest.fixture(scope="module")
-def models(judge_of):
-    """Every model over the same encoder and head, in evaluation mode."""
-    return {name: judge_of(name).model for name in MODELS}
-
-
-@pytest.fixture
-def pairs_for(backbone):
-    """The pair encoder of a model, over DOCUMENTS."""
-
-    def build(name, chunking=CHUNKING, documents=DOCUMENTS):
-        return MODELS[name].reader(config_of(name, backbone, chunking), backbone, documents)
-
-    return build
-
-
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_every_system_has_a_paper_a_family_and_a_label_of_its_own(name):
     kind = model_class(name)
@@ -128,9 +109,10 @@ def test_every_system_has_a_paper_a_family_and_a_label_of_its_own(name):
     assert [other for other in SYSTEMS if model_class(other).label == kind.label] == [name]
 
 
-@pytest.mark.parametrize("value", [None, "", " ", 3])
-@pytest.mark.parametrize("field", ["label", "paper", "family"])
-@pytest.mark.parametrize("base", [Ranker, ListRanker])
+@pytest.mark.parametrize("value", [None, " ", 3])
+@pytest.mark.parametrize(
+    ("base", "field"), [(Ranker, "label"), (Ranker, "paper"), (ListRanker, "family")]
+)
 def test_a_system_without_one_of_these_texts_is_refused_by_name(base, field, value, monkeypatch):
     texts = {"label": "Nameless", "paper": "nobody", "family": "baselines", field: value}
     if value is None and not hasattr(base, field):
@@ -141,23 +123,6 @@ def test_a_system_without_one_of_these_texts_is_refused_by_name(base, field, val
         BadInput, match=rf"model nameless: Nameless\.{field} must be a non-empty text"
     ):
         model_class("nameless")
-
-
-@pytest.mark.parametrize("name", ["firstp", *ORDER_FREE])
-def test_n_identical_chunks_score_like_one_and_sum_to_n_times_one(name, models, pairs_for):
-    pairs, text = pairs_for(name), tokens(5, 20)
-    one = scores(models[name], pairs, [chunks_of(text)])
-    many = scores(models[name], pairs, [chunks_of(*[text] * 4)])
-    assert one.abs() > 0.05
-    assert_close(many, one * 4 if name == "sump" else one, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("name", ORDER_FREE)
-def test_the_order_of_the_chunks_does_not_matter(name, models, pairs_for):
-    texts = [tokens(i, 20) for i in range(4)]
-    shuffled = [chunks_of(*order) for order in permutations(texts)]
-    score_B = scores(models[name], pairs_for(name), shuffled)
-    assert_close(score_B, score_B[:1].expand_as(score_B), atol=1e-5, rtol=0)
 
 
 # Published for BERT-base with its pooler, which ranking does not use and we do not build:

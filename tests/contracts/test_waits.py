@@ -11,17 +11,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rank_core.encoders import cls_only, flat_rows, packed
-from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
-from rank_core.models.build import build_model
-from rank_core.models.ranker import Ranker
-from rank_core.ranking.encode import Work, score_documents
-from rank_core.settings.config import Chunking, TrialConfig
-from rank_core.testing.laws import QUERY, tokens
+from tests.gpu.work import MODELS, parts
 
-MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name), Ranker)}
-CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
-DOCUMENTS = {f"d{size}": tokens(size, size) for size in (1, 13, 20, 34, 55, 60)}
 ASKS = {
     "_local_scalar_dense",
     "nonzero",
@@ -87,18 +79,12 @@ def asking():
 
 def counted(name, backbone, settings=None, *, train, flat=None):
     """The waits of one pass over documents of one to five chunks, in batches with padding."""
-    own = {"model.name": name, "model.backbone": str(backbone.folder)} | (settings or {})
-    config = TrialConfig(chunking=CHUNKING).override(own)
-    model = build_model(config, backbone, init_seed=1).train(train)
-    model.encoder.reads_flat_rows = flat
-    pairs = MODELS[name].reader(config, backbone, DOCUMENTS)
-    documents = [pairs.chunks(QUERY, doc_id) for doc_id in DOCUMENTS]
+    some = parts(name, backbone, torch.device("cpu"), {"model.dropout": 0.1} | (settings or {}))
+    some.model.train(train).encoder.reads_flat_rows = flat
 
     def compute():
         with torch.set_grad_enabled(train):
-            score_B = score_documents(
-                model, pairs, documents, batch_tokens=400, autocast=torch.bfloat16, work=Work()
-            )
+            score_B = some.scores(torch.bfloat16)
             if train:
                 score_B.sum().backward()
 
@@ -119,21 +105,25 @@ def code_of_a_gpu(monkeypatch):
     monkeypatch.setattr(cls_only, "can_pack", lambda *_: False)
 
 
-@pytest.mark.parametrize("train", [False, True], ids=["scoring", "training"])
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"deeprank"}))
-def test_no_model_waits(name, train, backbone):
-    assert counted(name, backbone, train=train) == {}
-
-
-@pytest.mark.parametrize("train", [False, True], ids=["scoring", "training"])
-@pytest.mark.parametrize("name", ["maxp", "mores", "bi-encoder", "cedr-knrm"])
-def test_nor_does_one_that_reads_flat_rows(name, train, backbone, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "train", "flat"),
+    [
+        *((name, True, None) for name in sorted(set(MODELS) - {"deeprank"})),
+        *((name, False, None) for name in ("idcm", "keyb", "parade-transformer", "qds", "tk")),
+        *(
+            (n, t, True)
+            for n in ("maxp", "mores", "bi-encoder", "cedr-knrm")
+            for t in (False, True)
+        ),
+    ],
+)
+def test_no_model_waits(name, train, flat, backbone, monkeypatch):
     # A GPU's kernel is given no lengths of the host; what computes rows one by one has to ask.
     for module in (flat_rows, packed):
         monkeypatch.setattr(
             module, "attention_row_by_row", lambda q, k, v, *_: q + k.mean() + v.mean()
         )
-    assert counted(name, backbone, train=train, flat=True) == {}
+    assert counted(name, backbone, train=train, flat=flat) == {}
 
 
 @pytest.mark.parametrize(("name", "settings"), KNOWN)
@@ -142,11 +132,12 @@ def test_models_known_to_wait_do(name, settings, backbone):
 
 
 def test_a_planted_question_is_found(backbone, monkeypatch):
-    score = MODELS["maxp"].score
+    kind = model_class("maxp")
+    score = kind.score
 
     def asks(self, cls_H):
         return score(self, cls_H) * (1.0 if cls_H.sum().item() else 2.0)
 
-    monkeypatch.setattr(MODELS["maxp"], "score", asks)
+    monkeypatch.setattr(kind, "score", asks)
     [line] = counted("maxp", backbone, train=False)
     assert line.startswith("_local_scalar_dense")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     contextmanager,
+    nullcontext,
     redirect_stderr,
     redirect_stdout,
     suppress,
@@ -127,10 +128,6 @@ def run_sweep(start_sweep: StartSweep) -> RunSweep:
     return run
 
 
-class Killed(BaseException):
-    """Stands for the end of the process: no code of ours may catch it."""
-
-
 class _Output(io.StringIO):
     """What a command prints; acts once on some words as soon as they are printed."""
 
@@ -145,11 +142,6 @@ class _Output(io.StringIO):
         return length
 
 
-def kill() -> None:
-    """Ends a command of the local engine at the line that it is at."""
-    raise Killed
-
-
 @dataclass
 class Ran:
     """A command of the local engine, and where it has written."""
@@ -161,18 +153,19 @@ class Ran:
 
 @pytest.fixture(scope="session")
 def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., Ran]:
-    """Runs a sweep (window_stride if no other) in this process; `code` is its exit code, None
-    where one of the `actions` kills it. These are done when their words have been printed. Drawing
-    takes most of a report's time: only the report of `smoke` has `figures`."""
+    """Runs a sweep (window_stride if no other) in this process; `code` is its exit code. The
+    `actions` are done when their words have been printed. Drawing takes most of a report's time:
+    only the report of `smoke` has `figures`."""
     from sweeps.driver.command import main
     from sweeps.window_stride import EXPERIMENT
+    from tests.sweeps.conftest import quick_reports
 
     inputs = {"--collection": str(collection_folder), "--backbone": str(backbone_folder)}
 
     def run(
         storage: Path,
         *words: str,
-        code: int | None = 0,
+        code: int = 0,
         experiment: Any = EXPERIMENT,
         actions: Mapping[str, Callable[[], object]] = MappingProxyType({}),
         figures: bool = False,
@@ -181,18 +174,14 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
         own = {} if "--confirm" in words else inputs
         given = [word for flag in own.items() if flag[0] not in words for word in flag]
         words = (*given, "--engine", "local", "--storage", str(storage), *words)
-        ended: int | None = None
         log = logging.StreamHandler(out)
         logging.getLogger().addHandler(log)
         try:
             with (
-                pytest.MonkeyPatch.context() as patch,
+                nullcontext() if figures else quick_reports(),
                 redirect_stdout(out),
                 redirect_stderr(out),
-                suppress(Killed),
             ):
-                if not figures:
-                    patch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
                 ended = main(experiment, words, doc=None)
         finally:
             logging.getLogger().removeHandler(log)

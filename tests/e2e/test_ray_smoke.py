@@ -2,13 +2,11 @@
 
 import re
 import shutil
-import subprocess
 import sys
 
 import pandas as pd
 import pytest
 
-from rank_core.data.trec import read_run
 from tests.e2e.conftest import ROOT, trials_of, values_of
 
 pytestmark = pytest.mark.ray
@@ -67,32 +65,6 @@ def test_the_same_command_again_launches_nothing_and_needs_no_ray(ray_smoke, run
     assert "torch" in modules
     assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
     assert {path: path.stat().st_mtime_ns for path in copy.glob("trials/*/*")} == before
-
-
-FRESH = """
-import json, sys
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-from rank_core.settings.config import TrialConfig
-from rank_core.trial.trial import run_trial
-config = TrialConfig().override(json.loads(Path(sys.argv[1]).read_text()))
-for news in run_trial(config, Path(sys.argv[2])):
-    pass
-"""
-
-
-@pytest.mark.long
-def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(ray_smoke, tmp_path):
-    # Six trials on at most a few slots: the last one ran in a used process.
-    folder, fresh = trial_folders(ray_smoke)[-1], tmp_path / "fresh"
-    command = [sys.executable, "-c", FRESH, str(folder / "config.json"), str(fresh)]
-    subprocess.run(command, check=True, timeout=500, cwd=tmp_path)
-    name = "per_query.parquet"
-    assert (folder / name).read_bytes() == (fresh / name).read_bytes()
-    for split in ("dev", "test"):
-        name = f"{split}.run.gz"
-        assert read_run(folder / name) == read_run(fresh / name)
 
 
 @pytest.mark.long

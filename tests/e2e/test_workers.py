@@ -96,25 +96,18 @@ def losses(folder):
     return {point["step"]: point["loss"] for news in history for point in news["curve"]}
 
 
-def test_losses_are_those_of_one_worker(both):
-    for one, two in both.values():
-        assert sorted(losses(one)) == [1, 2, 3, 4, 5] and len(set(losses(one).values())) == 5
-        assert losses(two) == pytest.approx(losses(one), abs=1e-4)
-
-
-def test_scores_are_those_of_one_worker(both):
+def test_losses_scores_and_work_are_those_of_one_worker(both):
     for folders in both.values():
+        one, two = map(losses, folders)
+        assert sorted(one) == [1, 2, 3, 4, 5] and len(set(one.values())) == 5
+        assert two == pytest.approx(one, abs=1e-4)
+        one, two = (json.loads((folder / "result.json").read_text()) for folder in folders)
+        assert one["encoder_tokens"] == two["encoder_tokens"] > 0
         for split in ("dev", "test"):
             one, two = (read_run(folder / f"{split}.run.gz") for folder in folders)
             assert one.keys() == two.keys()
             for query_id in one:
                 assert two[query_id] == pytest.approx(one[query_id], abs=1e-4)
-
-
-def test_the_workers_share_the_work_and_count_it_once(both):
-    for folders in both.values():
-        one, two = (json.loads((folder / "result.json").read_text()) for folder in folders)
-        assert one["encoder_tokens"] == two["encoder_tokens"] > 0
 
 
 def test_a_worker_without_memory_ends_its_trial_and_does_not_hang_the_others(trials, failures):

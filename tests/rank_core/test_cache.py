@@ -44,20 +44,6 @@ def folders(root):
     return [path.name for path in (root / "kind").iterdir() if path.is_dir()]
 
 
-def test_a_folder_is_built_once(root):
-    built = []
-
-    def build(folder):
-        built.append(folder)
-        (folder / "part").write_text("x")
-
-    first = cached_directory("kind", "key", build)
-    assert cached_directory("kind", "key", build) == first == root / "kind" / "key"
-    assert len(built) == 1 and built[0] != first
-    assert cached_directory("kind", "other", build) != first
-    assert len(built) == 2
-
-
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failed_build_leaves_nothing(root, error):
     def fail(folder):

@@ -4,6 +4,9 @@ import pytest
 
 import ranksweep
 from rank_core.errors import BadInput
+from tests.sweeps.conftest import no_figures
+
+__all__ = ["no_figures"]
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,7 @@ def test_what_cannot_run_is_bad_input(given, message):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_a_sweep_runs_and_resumes_from_python(tmp_path, collection_folder, backbone_folder):
     def run(seeds):
         return ranksweep.run(

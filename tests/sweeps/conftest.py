@@ -2,13 +2,15 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from rank_core.stats.bootstrap import rank_stability
 from rank_core.trial.trial import TrialResult
 from sweeps.engine.drive import Drive
 from sweeps.engine.progress import Screen
@@ -40,10 +42,27 @@ def plan_of(inputs_words: list[str]) -> PlanOf:
     return plan
 
 
+@contextmanager
+def quick_reports() -> Iterator[None]:
+    """Reports without figures and with few drawn rankings, which take most of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+        patch.setitem(rank_stability.__kwdefaults__, "draws", 20)
+        yield
+
+
 @pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that look at words only: drawing takes most of a report's time."""
-    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+def no_figures() -> Iterator[None]:
+    """For tests that look at words only."""
+    with quick_reports():
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_figures_here() -> Iterator[None]:
+    """For a module of such tests, its fixtures included."""
+    with quick_reports():
+        yield
 
 
 COSTS = {

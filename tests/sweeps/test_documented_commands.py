@@ -1,7 +1,9 @@
 """Every command of README.md, docs/ and the headers of cluster/ is one that its program accepts: it
-is read by the program's own parser, and not begun."""
+is read by the program's own parser, and not begun. Messages, columns and exit codes of docs/ are
+those of the code."""
 
 import argparse
+import ast
 import importlib
 import inspect
 import re
@@ -14,10 +16,15 @@ from pathlib import Path
 import pytest
 
 from sweeps.__main__ import main as sweeps_main
+from sweeps.commands.compare.output import PAIR_COLUMNS
+from sweeps.plan.command_line import BAD_INPUT, INTERRUPTED, UNREAD
 from sweeps.plan.options import parse
+from sweeps.report.results import COMPARISON_COLUMNS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
+MESSAGES = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+VALUE = "\0"
 
 NOT_OURS = {
     "aws": "Amazon's tool, which no test has",
@@ -189,3 +196,38 @@ def test_no_command_is_left_out():
     assert programs - {*OURS, *CLICK, *NOT_OURS} == set() and set(NOT_OURS) <= programs
     assert {file for file, _ in DOCUMENTED} >= {"README.md", "tracking.md", "config.yaml"}
     assert len(DOCUMENTED) > 60
+
+
+def texts(node: ast.AST) -> Iterator[str]:
+    """The string literals of a module, with `VALUE` for what an f-string puts in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else VALUE for part in node.values]
+        yield "".join(map(str, parts))
+    for child in ast.iter_child_nodes(node):
+        yield from texts(child)
+
+
+def test_every_message_stands_in_the_code():
+    table = MESSAGES.partition("## Messages")[2].partition("\n## ")[0]
+    messages = re.findall(r"^\| `(.*?)` \|", table, re.M)
+    paths = [path for top in ("rank_core", "sweeps") for path in (ROOT / top).rglob("*.py")]
+    known = "\n".join(text for path in paths for text in texts(ast.parse(path.read_text())))
+    parts = [(one, part.strip()) for one in messages for part in one.split("...")]
+    assert [message for message, part in parts if part not in known] == []
+    assert len(messages) > 20
+
+
+def test_every_column_of_the_comparisons_is_explained():
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    table = page.partition("## Comparisons")[2].partition("\n\nA field")[0]
+    named = [name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in row.split(", ")]
+    assert sorted(name.strip("`") for name in named) == sorted(COMPARISON_COLUMNS)
+    assert set(PAIR_COLUMNS) <= {*COMPARISON_COLUMNS, "p_queries_tukey"}
+    assert "`p_queries_tukey`" in page
+
+
+def test_every_exit_code_is_explained():
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", MESSAGES, re.M)}
+    assert codes == {0, 1, BAD_INPUT, 3, 4, INTERRUPTED, UNREAD}

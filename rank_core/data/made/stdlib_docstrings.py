@@ -1,8 +1,6 @@
-"""Passages available on every machine: the docstrings of Python's standard library.
-
-Each gives a pair of its summary (a sentence that says what something does) and its body (the rest).
-Modules are imported in a separate process, by a script that imports nothing of ours.
-"""
+"""Passages available on every machine: the docstrings of Python's standard library, as pairs of
+the summary and the rest. Modules are imported in a separate process, by a script that imports
+nothing of ours."""
 
 import contextlib
 import importlib
@@ -41,8 +39,7 @@ class DocstringPair(NamedTuple):
 
 
 def collect_pairs() -> list[DocstringPair]:
-    """The pairs of this interpreter's standard library, ordered by name. Summaries and bodies are
-    unique. The result does not depend on what this process has imported or installed."""
+    """The pairs of this interpreter's standard library, by name, whatever is imported."""
     # -I and -S: no site packages, no environment variables, no current folder.
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
     child = subprocess.run(
@@ -76,7 +73,8 @@ def _walk() -> list[DocstringPair]:
     """The pairs of all modules that can be imported in this process."""
     objects = sorted(
         (f"{module.__name__}.{name}", value)
-        for module in _all_modules()
+        for top in sorted(sys.stdlib_module_names)
+        for module in _modules(top)
         for name, value in _members(module)
     )
     pairs: list[DocstringPair] = []
@@ -90,11 +88,6 @@ def _walk() -> list[DocstringPair]:
             pairs.append(DocstringPair(name, *pair))
             seen |= parts
     return pairs
-
-
-def _all_modules() -> Iterator[ModuleType]:
-    for name in sorted(sys.stdlib_module_names):
-        yield from _modules(name)
 
 
 def _modules(name: str) -> Iterator[ModuleType]:

@@ -28,13 +28,14 @@ from sweeps.commands.compare.sources import (
     training_runs,
 )
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.load import COUNTS, ListReader, Sweep
+from sweeps.report.load import ListReader, Sweep
 from sweeps.report.notation import TIE_POLICY, names_text
 from sweeps.report.unjudged import with_unjudged
 from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
 """Default measures of runs."""
+COUNTS = ("Num", "num_")  # the names of measures that are no share, such as NumRet, begin so
 _MOST_MEASURES, _TAKEN = 6, 4
 """Of tables with more measures than the first number, so many are shown."""
 
@@ -380,7 +381,7 @@ def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
         name
         for name in tables[0].measures
         if all(name in part.measures for part in tables)
-        and not name.startswith((COUNTS, "num_"))
+        and not name.startswith(COUNTS)
         and (len(tables) == len(parts) or parsed(name) is not None)  # there are runs as well
     ]
     if not shared:

@@ -29,8 +29,7 @@ from sweeps.report.load import SERVING, load_sweep
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, opened, read_sweep_file
-from sweeps.tracking.client import connect, every_page
-from sweeps.tracking.uri import check_tracking_uri, sqlite_file
+from sweeps.tracking.client import check_tracking_uri, connect, every_page, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

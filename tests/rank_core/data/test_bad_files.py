@@ -10,7 +10,6 @@ import pytest
 
 from rank_core.data.folder import load_folder
 from rank_core.errors import BadInput
-from tests.rank_core.data.test_readers import FORMS
 
 Spoil = Callable[[Path], object]
 
@@ -144,26 +143,6 @@ def test_a_bad_file_is_named_with_its_line_in_one_printable_line(folder, file, s
     assert said.isprintable() and len(said) < 800
 
 
-OTHER_FORMS = [
-    ("beir", "corpus.jsonl", '{"_id": "9"}', ":1: "),
-    ("beir", "queries.jsonl", '{"_id": "q"}', ":1: "),
-    ("beir", "qrels/dev.tsv", "query-id\tcorpus-id\tscore\nv1\t2", ":2: "),
-    ("beir", "qrels/dev.tsv", "v1\t2\tyes", ":1: "),
-    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t2\t0", ":2: "),
-]
-
-
-@pytest.mark.parametrize(("form", "file", "text", "place"), OTHER_FORMS)
-def test_a_bad_record_of_another_form_is_named_by_file_and_line(
-    form, file, text, place, tmp_path, own_cache
-):
-    FORMS[form](tmp_path / "pets")
-    (tmp_path / "pets" / file).write_text(text)
-    with pytest.raises(BadInput) as caught:
-        load_folder(tmp_path / "pets")
-    assert str(caught.value).startswith(f"{tmp_path / 'pets' / file}{place}")
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -199,7 +178,6 @@ def test_what_is_no_folder_is_refused(folder, name):
 HARMLESS: dict[str, tuple[str, Spoil]] = {
     "byte order mark": (TEXTS, recoded(lambda data: codecs.BOM_UTF8 + data)),
     "CR LF": (TEXTS, recoded(lambda data: data.replace(b"\n", b"\r\n"))),
-    "tabs for spaces": (QRELS, recoded(lambda data: data.replace(b" ", b"\t"))),
     "spaces and tabs": (
         RUN,
         recoded(lambda data: data.replace(b" Q0", b" \t Q0").replace(b"\n", b" \n")),

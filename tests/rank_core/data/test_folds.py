@@ -33,6 +33,7 @@ def test_the_folds_of_huston_and_croft_hold_each_topic_once(ir_home):
     assert set().union(*folds.values()) == topics
 
 
+@pytest.mark.slow
 def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(written, backbone_folder):
     written("robust04")
     parts = load_folds("robust04-title", str(backbone_folder), 5)
@@ -47,9 +48,5 @@ def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(written,
         assert set(splits["test"].queries) == published[f"fold{number}"] & known
         assert set(splits["dev"].queries) == published[f"fold{number % 5 + 1}"] & known
     assert len({id(part.tokens) for part in parts}) == 1
-
-
-def test_other_folds_of_such_a_pool_are_refused(written, backbone_folder):
-    written("robust04")
     with pytest.raises(BadInput, match=r"evaluation\.folds=5"):
         load_folds("robust04-title", str(backbone_folder), 4)

@@ -13,7 +13,8 @@ from rank_core.data.ir_collections import IrSource
 from rank_core.data.load import load_collection
 from rank_core.data.named import NAMED
 from rank_core.data.named_files import named_digest, named_qrels, named_queries, named_run
-from rank_core.data.trec import read_qrels, read_queries, read_run
+from rank_core.data.readers import queries_of
+from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main
@@ -39,13 +40,6 @@ def test_msmarco_documents_have_titles_official_candidates_and_judged_test_queri
     assert list(test.candidates) == list(test.queries)
     assert list(test.candidates["915593"].items())[:2] == [("D0", -1.0), ("D1", -2.0)]
     assert len(test.candidates["915594"]) == 10
-
-
-def test_a_relevant_document_that_is_missing_is_measured_and_not_trained_on(written):
-    written("msmarco_documents")
-    splits = load_collection("msmarco-doc").splits
-    assert splits["train"].qrels["100"] == {"D0": 2, "D1": 1, "D2": 0}
-    assert splits["dev"].qrels["200"] == {"D0": 2, "D1": 1, "D2": 0, "D999": 1}
 
 
 def test_pooled_years_keep_their_queries_apart(written):
@@ -222,19 +216,12 @@ def test_an_id_gives_what_its_files_give(documents):
     assert list(dict(named_run(DEV))["200"]) == [f"D{n}" for n in range(10)]
 
 
-def test_a_missing_part_of_an_id_is_named(documents):
-    with pytest.raises(BadInput, match="has no qrels, only docs"):
-        named_qrels("ir:msmarco-document")
-    with pytest.raises(BadInput, match="unknown ir_datasets id 'msmarco-documents'; did you mean"):
-        named_qrels("ir:msmarco-documents")
-
-
 def test_an_id_is_divided(documents):
     words = ["--qrels", DEV, "--queries", DEV, "--docs", DEV, "--run", DEV]
     words += ["--test", "ir:msmarco-document/trec-dl-2019", "--shares", "1,1", "--salt", "a"]
     folder = documents / "divided"
     assert main(["split", *words, "--to", str(folder)]) == 0
-    queries = {name: read_queries(folder / name / "queries.tsv") for name in SPLITS}
+    queries = {name: queries_of(folder / name / "queries.tsv", {}) for name in SPLITS}
     assert {name: list(ids) for name, ids in queries.items()} == {
         "train": ["201"],
         "dev": ["200"],

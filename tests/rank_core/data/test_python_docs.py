@@ -1,7 +1,6 @@
 """`python-docs`: properties of its construction, for this interpreter's collection."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +16,6 @@ from rank_core.data.made.python_docs import (
 )
 from rank_core.data.made.stdlib_docstrings import DocstringPair
 from rank_core.data.trec import read_lines
-
-ROOT = Path(__file__).parents[3]
-
 
 whole = pytest.mark.slow  # builds the collection, in four seconds
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from rank_core.data.folder import load_folder
 from rank_core.data.load import load_collection
 from rank_core.data.readers import parse_fields, qrels_of
 from rank_core.data.spans import relevant_spans, spans_file
+from rank_core.data.transforms.expression import apply_transforms
+from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
 from sweeps.plan.options import parse
 
@@ -17,6 +20,7 @@ DOCUMENTS = {"1": ("Cats", "cats sleep a lot"), "2": ("", "dogs bark"), "3": (""
 QUERIES = {"t1": "sleeping cats", "v1": "barking dogs", "v2": "nobody judged this", "e1": "cats"}
 QRELS = {"train": [("t1", "1", 1)], "dev": [("v1", "2", 2), ("v1", "3", 0)]}
 QRELS |= {"test": [("e1", "3", 1)]}
+HEADER = "query-id\tcorpus-id\tscore"
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -50,7 +54,7 @@ def corpus() -> list[dict[str, object]]:
     return [{"_id": key, "title": title, "text": text} for key, (title, text) in DOCUMENTS.items()]
 
 
-def beir(home: Path, ending: str = "", header: tuple[str, ...] = ("query-id\tcorpus-id\tscore",)):
+def beir(home: Path, ending: str = "", header: tuple[str, ...] = (HEADER,)) -> None:
     write_json(home / f"corpus.jsonl{ending}", corpus())
     queries = [{"_id": key, "text": text} for key, text in QUERIES.items()]
     write_json(home / f"queries.jsonl{ending}", queries)
@@ -97,12 +101,71 @@ def assert_the_pets(collection):
         assert dict(split.qrels) == judged
         assert dict(split.queries) == {key: QUERIES[key] for key in judged}
     assert list(collection.splits["dev"].candidates["v1"]) == ["2", "3"]  # BM25
+    assert collection.name == "pets"
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_collection_reads_the_same_in_each_form(form, home):
     FORMS[form](home)
     assert_the_pets(load_folder(home))
+
+
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        ({}, "BM25"),
+        ({"train": "bm25.top100.run", "test": "BM25.run.gz"}, "BM25"),
+        (dict.fromkeys(QRELS, "splade.v3.run"), "splade"),
+        ({"test": "splade.run"}, ""),
+    ],
+)
+def test_the_first_stage_has_the_name_of_its_run_files(home, names, label):
+    pyserini(home)
+    for split, name in names.items():
+        write_run(home / split / name, {QRELS[split][0][0]: {"1": 1.0}}, "tag")
+    collection = load_folder(home)
+    assert collection.first_stage == label
+    by = apply_transforms(collection, [("first-stage", {"by": "rm3"})])
+    assert by.first_stage == "BM25+RM3"
+
+
+def test_a_run_file_is_the_first_stage_of_its_split(home):
+    pyserini(home)
+    write_run(home / "dev" / "my.run.gz", {"v1": {"1": 1.0, "3": 2.0}, "v2": {"1": 1.0}}, "t")
+    splits = load_folder(home).splits
+    assert list(splits["dev"].candidates) == ["v1"]
+    assert list(splits["dev"].candidates["v1"].items()) == [("3", 2.0), ("1", 1.0)]
+    assert sorted(splits["test"].candidates["e1"]) == ["1", "3"]  # still BM25
+
+
+def test_the_hash_does_not_depend_on_the_compression_or_the_place(home):
+    pyserini(home)
+    plain, content = load_folder(home), (home / "docs.jsonl").read_bytes()
+    (home / "docs.jsonl").unlink()
+    for time in (0, 12345):
+        (home / "docs.jsonl.gz").write_bytes(gzip.compress(content, mtime=time))
+        assert load_folder(home).content_hash == plain.content_hash
+    moved = load_folder(home.rename(home.with_name("moved")))
+    assert (moved.name, moved.content_hash) == ("moved", plain.content_hash)
+    assert re.fullmatch("[0-9a-f]{16}", plain.content_hash)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("docs.jsonl", "bark", "barkk"),
+        ("train/queries.tsv", "sleeping", "waking"),
+        ("dev/qrels.trec", "2 2", "2 1"),
+        ("test/x.run", "1.5", "1.25"),
+    ],
+)
+def test_a_change_of_any_file_changes_the_hash_in_the_same_process(home, name, old, new):
+    pyserini(home)
+    write(home / "test" / "x.run", "e1 Q0 1 1 1.5 t")
+    before = load_folder(home)
+    assert load_folder(home) is before  # cached until a file changes
+    (home / name).write_text((home / name).read_text().replace(old, new))
+    assert load_folder(home).content_hash != before.content_hash
 
 
 def test_whole_numbers_are_ids_and_grades_under_any_name(home):
@@ -158,9 +221,14 @@ def test_a_beir_folder_may_lack_splits_which_are_reported_on_access(home):
         (lambda home: write(home / "qrels" / "validation.tsv"), "qrels/validation.tsv"),
         (lambda home: [path.unlink() for path in (home / "qrels").iterdir()], "qrels"),
         (lambda home: (home / "qrels" / "test.tsv").write_text("e1\t3\t1\nv1\t1\t1"), "'v1'"),
+        (lambda home: write(home / "corpus.jsonl", '{"_id": "9"}'), r"corpus\.jsonl:1: "),
+        (lambda home: write(home / "queries.jsonl", '{"_id": "q"}'), r"queries\.jsonl:1: "),
+        (lambda home: write(home / "qrels" / "dev.tsv", HEADER, "v1\t2"), r"dev\.tsv:2: "),
+        (lambda home: write(home / "qrels" / "dev.tsv", "v1\t2\tyes"), r"dev\.tsv:1: "),
+        (lambda home: write(home / "qrels" / "dev.tsv", *["v1\t2\t1"] * 2), r"dev\.tsv:2: "),
     ],
 )
-def test_an_incomplete_beir_folder_is_refused(broken, named, home):
+def test_an_incomplete_or_bad_beir_folder_is_refused(broken, named, home):
     beir(home)
     broken(home)
     with pytest.raises(BadInput, match=named):

@@ -54,6 +54,7 @@ def pairs(collected):
     return [DocstringPair(*pair) for pair in collected[1]]
 
 
+@pytest.mark.slow
 def test_the_standard_library_gives_many_distinct_pairs(pairs):
     assert len(pairs) > 1500
     assert [pair.name for pair in pairs] == sorted({pair.name for pair in pairs})
@@ -65,6 +66,7 @@ def test_the_standard_library_gives_many_distinct_pairs(pairs):
         assert pair.body == " ".join(pair.body.split())
 
 
+@pytest.mark.slow
 def test_the_pairs_do_not_depend_on_the_calling_process(pairs, monkeypatch, tmp_path):
     (tmp_path / "argparse.py").write_text('raise SystemExit("a module of the current folder")')
     monkeypatch.chdir(tmp_path)

@@ -89,13 +89,6 @@ def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_
     assert compared > 40
 
 
-def test_encoders_of_other_kinds_are_not_changed():
-    config = AutoConfig.for_model("distilbert", dim=16, n_heads=2, n_layers=1, hidden_dim=32)
-    model = AutoModel.from_config(config)
-    only_cls(model)
-    assert model(torch.ones(1, 5, dtype=torch.long)).last_hidden_state.shape == (1, 5, 16)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
 @pytest.mark.parametrize("model_type", SAME_LAYERS)

@@ -18,7 +18,6 @@ from tests.rank_core.encoders.test_published_heads import config_of, publish, sc
 
 pytest.importorskip("peft")
 RANK = {"training.lora_rank": 2}
-ENCODERS = ("deberta-v2", "distilbert", "electra", "modernbert", "roberta", "longt5")
 
 
 def published(kind, folder):
@@ -44,7 +43,7 @@ def done(small_trial, tmp_path_factory):
     return config, folder
 
 
-@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "modernbert", "qwen3"])
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "distilbert", "modernbert", "qwen3"])
 def test_adapters_change_nothing_before_the_first_step_and_merge_exactly(kind, tmp_path):
     folder = published(kind, tmp_path / "published")
     config = config_of(folder, "maxp", **RANK)
@@ -61,9 +60,7 @@ def test_adapters_change_nothing_before_the_first_step_and_merge_exactly(kind, t
     assert not lora.has_adapters(model.encoder)
 
 
-@pytest.mark.parametrize(
-    "kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ENCODERS)]
-)
+@pytest.mark.parametrize("kind", ["bert", pytest.param("longt5", marks=pytest.mark.slow)])
 def test_the_encoder_stands_still_while_adapters_and_head_learn(kind, tmp_path, collection_folder):
     (tmp_path / "b").mkdir()
     backbone = make_backbone(kind, tmp_path / "b")

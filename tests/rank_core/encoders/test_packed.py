@@ -10,15 +10,8 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encoders import packed
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder
-from rank_core.encoders.flat_rows import on, rows_of_lengths
-from rank_core.encoders.packed import (
-    COMPILE_TOKENS,
-    OWN_ATTENTION,
-    flat_states,
-    packs,
-    weights_of,
-    why_not,
-)
+from rank_core.encoders.flat_rows import rows_of_lengths
+from rank_core.encoders.packed import OWN_ATTENTION, flat_states, packs, weights_of, why_not
 from rank_core.models.build import build_model
 from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.settings.config import TrialConfig
@@ -80,31 +73,12 @@ def test_every_kind_reads_flat_rows_or_gives_a_reason(kind, backbones):  # noqa:
     assert packs(encoder, None) == (kind in FLAT)
 
 
-def test_rows_go_to_devices_other_than_gpus():
-    rows = rows_of_lengths([2, 3], 3)
-    moved = on(torch.device("meta"), rows)
-    assert all(x.is_meta for x in moved if isinstance(x, torch.Tensor))
-    assert moved.lengths == (2, 3) and not rows.place_T.is_meta
-
-
 def test_why_rows_are_padded_is_the_gpu_before_the_precision(backbone, monkeypatch, caplog):
     encoder = load_encoder(backbone, 0.0)
     of_gpu = {"parameters": lambda: iter([SimpleNamespace(device=torch.device("cuda"))])}
     monkeypatch.setattr(packed, "_of_gpu", lambda _: "of capability 7.5")
     assert not packs(SimpleNamespace(config=encoder.config, **of_gpu), None)
     assert "7.5" in caplog.text and "16-bit" not in caplog.text
-
-
-def test_layers_are_compiled_where_tokens_are_worth_it(backbone, monkeypatch):
-    monkeypatch.setattr(packed, "_compiled_or_not", lambda *_: "compiled")
-    model, x_TH = (
-        ranker(backbone)[0],
-        SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32),
-    )
-    for tokens_read, finish in ((COMPILE_TOKENS - 1, packed._finish), (COMPILE_TOKENS, "compiled")):
-        model.compile_layers(tokens_read)
-        parts = x_TH, *finish_arguments(2)[2:]
-        assert packed._finish_of(*parts, compiles=model.encoder.compiles) == finish
 
 
 def ranker(backbone, dropout=0.0):
@@ -142,17 +116,11 @@ def test_memory_is_pinned_for_models_on_a_gpu_alone(backbone, monkeypatch):
     assert len(scored(*ranker(backbone))) == 4
 
 
-def finish_arguments(num_tokens, hidden=16):
-    encoder = whole_encoder("bert", hidden)
-    [weights, *_] = weights_of(encoder.encoder.layer, torch.float32)
-    constants = packed._constants(encoder.encoder.layer[0])
-    inputs = [torch.randn(num_tokens, hidden, requires_grad=True) for _ in range(2)]
-    return *inputs, weights, constants
-
-
 def compiled_finish():
-    x_TH, _, weights, constants = finish_arguments(24)
-    return packed._compiled_or_not(x_TH, weights, constants)
+    layers = whole_encoder("bert", 16).encoder.layer
+    [weights, *_] = weights_of(layers, torch.float32)
+    x_TH = torch.randn(24, 16, requires_grad=True)
+    return packed._compiled_or_not(x_TH, weights, packed._constants(layers[0]))
 
 
 def test_a_failing_compiler_is_reported_once_and_not_used(caplog, monkeypatch):

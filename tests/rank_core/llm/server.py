@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rank_core.llm.chat import ChatClient, ChatModel
+from rank_core.llm.chat import ChatClient
+from rank_core.settings.config import Chat
 
 PLANTED_KEY = 'sk-planted-"Zebra"-0123456789'
 ADDRESS = ("127.0.0.1", 0)
@@ -176,5 +177,6 @@ def chat_server() -> Iterator[ChatServer]:
 
 def client(server: "ChatServer", clock: Clock, protocol="openai", cache=None, **settings):
     """A client of `server` that waits by `clock`."""
-    config = ChatModel(protocol, server.url, "small", **settings)
-    return ChatClient(config, cache=cache, clock=clock, sleep=clock.sleep)
+    waits = {name: settings.pop(name) for name in ("timeout", "max_retries") if name in settings}
+    config = Chat(protocol, server.url, "small", **{"key_variable": ""} | settings)
+    return ChatClient(config, cache=cache, clock=clock, sleep=clock.sleep, **waits)

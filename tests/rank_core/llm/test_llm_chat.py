@@ -7,8 +7,9 @@ import traceback
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.llm.chat import AnswerCache, ChatModel, Ledger, Message, NoAnswer
+from rank_core.llm.chat import AnswerCache, Ledger, Message, NoAnswer
 from rank_core.llm.rankgpt import rank_list, ranking_chat
+from rank_core.settings.config import Chat
 from tests.rank_core.llm.server import PLANTED_KEY, PROTOCOLS, STALL, VARIABLE, Fault, client
 
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
@@ -117,7 +118,7 @@ def test_an_answer_is_cached_for_the_same_request_only_whatever_the_key(
 def test_settings_that_break_a_rule_are_refused_and_a_secret_is_not_shown(change, field):
     settings = {"protocol": "openai", "base_url": "http://localhost:8000", "model": "small"}
     with pytest.raises(BadInput, match=field) as error:
-        ChatModel(**(settings | change))
+        Chat(**(settings | change))
     assert "Zebra" not in str(error.value)
 
 

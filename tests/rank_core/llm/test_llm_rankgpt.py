@@ -1,25 +1,28 @@
-"""RankGPT: windows, the reading of answers, and whole lists."""
+"""RankGPT: windows, the reading of answers, whole lists, and a trial."""
 
 import json
 import random
 
 import pytest
 
+from rank_core.chunking.inputs import load_inputs
+from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.llm.chat import ChatClient, ChatModel, Ledger
+from rank_core.llm.chat import ChatClient, Ledger
 from rank_core.llm.rankgpt import (
-    ListRanking,
     parse_permutation,
     rank_list,
     rerank_with_llm,
     windows,
 )
-from tests.rank_core.llm.server import ChatServer
+from rank_core.settings.config import Chat
+from rank_core.trial.trial import run_trial
+from tests.rank_core.llm.server import PLANTED_KEY, ChatServer
 
 
 def client(server: ChatServer, **settings) -> ChatClient:
     cache = settings.pop("cache", None)
-    return ChatClient(ChatModel("openai", server.url, "small", **settings), cache=cache)
+    return ChatClient(Chat("openai", server.url, "small", "", **settings), cache=cache)
 
 
 def documents(count: int, seed: int = 0) -> list[str]:
@@ -44,7 +47,7 @@ def documents(count: int, seed: int = 0) -> list[str]:
     ],
 )
 def test_short_and_uneven_lists_are_read_to_their_start(count, expected):
-    assert windows(count, ListRanking()) == expected
+    assert windows(count, Chat()) == expected
 
 
 # n = 4; the order is given as 1-based numbers, to be read beside the answer.
@@ -140,5 +143,35 @@ def test_a_candidate_without_text_is_refused_before_the_first_request(server):
         rerank_with_llm(queries, texts, first_stage, chat=client(server))
     for window, step in ((20, 20), (20, 0), (1, 1)):
         with pytest.raises(BadInput, match="step"):
-            ListRanking(window=window, step=step)
+            Chat(window=window, step=step)
     assert server.bodies == []
+
+
+@pytest.fixture
+def trial(small_trial, server, monkeypatch, tmp_path):
+    monkeypatch.setenv("CHAT_KEY", PLANTED_KEY)
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    return small_trial.override(
+        {
+            "model.name": "rankgpt",
+            "chat.base_url": server.url,
+            "chat.key_variable": "CHAT_KEY",
+            "evaluation.depth": 5,
+        }
+    )
+
+
+def test_a_trial_asks_once_per_query_and_replays_for_nothing(trial, server, tmp_path):
+    # The list turned round, whatever it holds.
+    server.rank = lambda _, passages: " > ".join(f"[{i}]" for i in range(len(passages), 0, -1))
+    for name in ("first", "again"):
+        *_, result = run_trial(trial, tmp_path / name)
+        assert len(server.bodies) == 16  # 8 queries of dev and of test, lists shorter than a window
+        assert result.status == "done" and 0 < result.test["nDCG@10"] < 1
+    runs = [read_run(tmp_path / name / "test.run.gz") for name in ("first", "again")]
+    assert runs[0] == runs[1]
+    collection = load_inputs(trial.collection, trial.model.backbone).collection
+    candidates = collection.splits["test"].candidates
+    assert {q: list(docs) for q, docs in runs[0].items()} == {
+        q: list(docs)[:5][::-1] for q, docs in candidates.items()
+    }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.chunking.batches import Chunk
+from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import Model, TrialConfig
@@ -47,6 +47,18 @@ def score(model, batch_of):
         return model(batch_of(query, *documents))
 
     return scores
+
+
+@pytest.fixture
+def chunked(request, backbone):
+    """A function from documents, given as lists of texts, to their batch."""
+
+    def build(*documents, query=None):
+        pairs = PairEncoder({}, request.module.CHUNKING, False, backbone)
+        query = request.module.QUERY if query is None else query
+        return pairs.collate([[Chunk(query, text) for text in texts] for texts in documents])
+
+    return build
 
 
 @pytest.fixture

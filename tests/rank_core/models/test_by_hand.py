@@ -19,7 +19,6 @@ from rank_core.testing.laws import tokens
 from tests.contracts.small_backbones import make_backbone
 
 WINDOW, STRIDE, LIMIT, MAX_QUERY = 20, 10, 60, 8
-CHUNKING = Chunking(WINDOW, STRIDE, max_document_tokens=LIMIT, max_query_tokens=MAX_QUERY)
 # One window, two and all five; the last document is cut at LIMIT.
 DOCUMENTS = {f"d{size}": tokens(size, size) for size in (0, 13, 29, 70)}
 QUERIES = (tokens(1, 5), tokens(3, MAX_QUERY))

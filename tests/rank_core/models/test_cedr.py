@@ -8,76 +8,21 @@ import torch
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
-from rank_core.chunking.batches import Chunk, PairEncoder
-from rank_core.models.build import build_model
-from rank_core.models.cedr import (
-    GaussianKernels,
-    NgramFilters,
-    histogram,
-    strongest,
-    take,
-    terms_of,
-)
+from rank_core.models.cedr import NgramFilters, histogram, strongest, terms_of
 from rank_core.models.ranker import layer_states
-from rank_core.settings.config import Chunking, Model, TrialConfig
+from rank_core.settings.config import Chunking
 
-CEDR = ("cedr-knrm", "cedr-drmm", "cedr-pacrr")
 QUERY = np.asarray([11, 12, 13, 12], dtype=np.int32)
 TEXT = np.random.default_rng(4).integers(5, 100, 50).astype(np.int32)
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=60)
+DOCUMENTS = {}
 
 
-def config_of(name, backbone, **settings):
-    model = Model(name, backbone=str(backbone.folder), dropout=0.0)
-    return TrialConfig(model=model, chunking=CHUNKING).override(settings)
-
-
-def built(name, backbone):
-    return build_model(config_of(name, backbone), backbone, init_seed=1).eval()
-
-
-def batch_of(backbone, *documents, query=QUERY):
-    """Documents given as lists of texts; nothing is read from a store."""
-    pairs = PairEncoder({}, CHUNKING, False, backbone)
-    return pairs.collate([[Chunk(query, text) for text in texts] for texts in documents])
-
-
-@torch.inference_mode()
-def score(model, backbone, *documents, query=QUERY):
-    return model(batch_of(backbone, *documents, query=query))
-
-
-def test_terms_are_the_first_rows_query_and_the_text_of_all_rows(backbone):
-    # [CLS] 11 12 13 12 [SEP] text [SEP]: text begins at place 6 of a row.
-    batch = batch_of(backbone, [TEXT[:3], TEXT[3:5]], [TEXT[:0]], [TEXT[9:10]])
-    terms, ids_CL = terms_of(batch), batch.inputs.input_ids_CL
-    assert ids_CL.shape == (4, 10)
-    assert take(ids_CL, terms.query_BQ).tolist() == [QUERY.tolist()] * 3
-    assert terms.text_mask_BD.sum(1).tolist() == [5, 0, 1]
-    assert take(ids_CL, terms.text_BD)[0].tolist() == TEXT[:5].tolist()
-    assert terms.text_BD.tolist() == [[6, 7, 8, 16, 17], [0] * 5, [36, 0, 0, 0, 0]]
-
-
-def test_kernels_count_near_similarities_without_padding():
-    kernels = GaussianKernels([0.5, 0.9, 1.0], [0.1, 0.1, 0.001], trainable=True)
-    similarity = torch.tensor([[[1.0, 0.5, 0.9]]])
-    # The third token is padding, though its similarity is a kernel's own.
-    count = kernels(similarity, torch.tensor([[True, True, False]]))
-    expected = [
-        exp(-12.5) + 1,  # (1 - 0.5)^2 / (2 * 0.01) = 12.5, and 0.5 itself
-        exp(-0.5) + exp(-8),  # 0.1^2 / 0.02 and 0.4^2 / 0.02
-        1.0,  # 1 itself; 0.5^2 / (2e-6) is out of reach
-    ]
-    assert_close(count, torch.tensor([[expected]]))
-
-
-def test_knrm_is_what_its_chunks_give_when_each_is_read_alone(backbone):
-    model = built("cedr-knrm", backbone)
+def test_knrm_is_what_its_chunks_give_when_each_is_read_alone(system, chunked):
+    model, _ = system("cedr-knrm")
     chunks = [TEXT[:20], TEXT[20:35]]
     with torch.inference_mode():
-        states = [
-            layer_states(model.encoder, batch_of(backbone, [chunk]).inputs) for chunk in chunks
-        ]
+        states = [layer_states(model.encoder, chunked([chunk]).inputs) for chunk in chunks]
     feature = []
     for s in range(3):  # the embeddings and two layers
         query = states[0][s][0, 1:5]
@@ -94,7 +39,8 @@ def test_knrm_is_what_its_chunks_give_when_each_is_read_alone(backbone):
             feature.append(sum(log(count + 1e-6) for count in near))
     cls = torch.stack([state[-1][0, 0] for state in states]).mean(0)
     expected = model.head(cls) + torch.tensor(feature) @ model.kernel_head.weight[0]
-    assert_close(score(model, backbone, chunks), expected, atol=1e-3, rtol=0)
+    with torch.inference_mode():
+        assert_close(model(chunked(chunks)), expected, atol=1e-3, rtol=0)
 
 
 def test_the_last_bin_is_for_a_similarity_of_one():
@@ -104,8 +50,8 @@ def test_the_last_bin_is_for_a_similarity_of_one():
     assert histogram(similarity, mask, 11).tolist() == [[[2, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1]]]
 
 
-def test_drmm_sums_over_real_query_tokens_only(backbone):
-    model = built("cedr-drmm", backbone)
+def test_drmm_sums_over_real_query_tokens_only(system, chunked):
+    model, _ = system("cedr-drmm")
     with torch.no_grad():
         for parameter in (*model.hidden_layer.parameters(), *model.head.parameters()):
             parameter.zero_()
@@ -114,7 +60,7 @@ def test_drmm_sums_over_real_query_tokens_only(backbone):
         model.hidden_layer.bias[0] = 20.0
         model.head.weight[0, 0] = 0.5
         model.head.bias[0] = 3.0
-    terms = terms_of(batch_of(backbone, [TEXT[:2]], [TEXT[:3]], query=QUERY[:2]))
+    terms = terms_of(chunked([TEXT[:2]], [TEXT[:3]], query=QUERY[:2]))
     similarity = (torch.zeros(2, 2, 3) for _ in range(3))
     score_B = model.combine(torch.zeros(2, 32), similarity, terms)
     # Two query tokens, each with 2 (or 3) similarities of 0: 0.5 (log(n + 1e-5) + 20) + 3.
@@ -151,8 +97,8 @@ def test_values_that_differ_by_rounding_are_equal():
     assert found.place_BQk.tolist() == [[[1, 3], [3, 1]]]
 
 
-def test_pacrrs_network_reads_matches_per_query_token_and_cls(backbone):
-    model = built("cedr-pacrr", backbone)
+def test_pacrrs_network_reads_matches_per_query_token_and_cls(system, chunked):
+    model, _ = system("cedr-pacrr")
     seen = []
     model.hidden_layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     with torch.no_grad():
@@ -163,7 +109,7 @@ def test_pacrrs_network_reads_matches_per_query_token_and_cls(backbone):
         model.filters[0].filters.weight[7, 1] = 1.0
         cos = torch.zeros(3, 1, 2, 3)
         cos[1, 0] = torch.tensor([[0.2, 0.9, -0.4], [-0.3, -0.1, -0.2]])
-        terms = terms_of(batch_of(backbone, [TEXT[:3]], query=QUERY[:2]))
+        terms = terms_of(chunked([TEXT[:3]], query=QUERY[:2]))
         model.combine(torch.full((1, 32), 7.0), iter(cos), terms)
     # 32 query tokens x (2 matches of 3 n-grams), of which two tokens exist; after ReLU the second
     # token's matches are 0.

@@ -57,17 +57,6 @@ def test_rows_of_big_bird_have_the_attention_of_transformers(lengths, bird, bird
         output(bird, rows(9, 5))
 
 
-def test_a_row_of_big_bird_does_not_depend_on_the_batchs_padding(bird, bird_folder):
-    alone, beside = rows(60), rows(60, 93)
-    beside["input_ids"][0, :60] = alone["input_ids"][0]
-    expected = output(bird, alone)[0]
-    assert_close(output(bird, beside)[0, :60], expected, atol=1e-5, rtol=0)
-    # The model of transformers does: its last block, seen by all, is the batch's.
-    theirs = of_transformers(BigBirdModel, bird_folder).eval()
-    far = output(theirs, beside)[0, :60] - output(theirs, alone)[0]
-    assert far.abs().max() > 1e-3
-
-
 def test_longformer_has_global_attention_on_cls_query_and_first_sep(tmp_path):
     folder = make_backbone("longformer", tmp_path).folder
     encoder = load_encoder(resolve_backbone(str(folder)), 0.0).eval()

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.models.cedr import EPSILON, Terms, log_likelihood, terms_of
 from rank_core.settings.config import Chunking
 
@@ -15,15 +14,6 @@ QUERY = np.asarray([11, 12, 13], dtype=np.int32)
 TEXT = np.random.default_rng(4).integers(5, 100, 50).astype(np.int32)
 MODEL = "neural-model1"
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=60)
-
-
-@pytest.fixture
-def batch_of(backbone):
-    def build(*documents, query=QUERY):
-        pairs = PairEncoder({}, CHUNKING, False, backbone)
-        return pairs.collate([[Chunk(query, text) for text in texts] for texts in documents])
-
-    return build
 
 
 def masks(query, text):
@@ -51,8 +41,8 @@ def test_its_parts_are_one_layer_over_both_vectors_and_their_product(model):
             assert_close(model.translation(query, text)[0, q, d], expected)
 
 
-def test_query_vectors_are_those_of_the_first_chunk_and_cls_takes_no_part(model, batch_of):
-    batch = batch_of([TEXT[:9], TEXT[9:15]])
+def test_query_vectors_are_those_of_the_first_chunk_and_cls_takes_no_part(model, chunked):
+    batch = chunked([TEXT[:9], TEXT[9:15]])
     with torch.inference_mode():
         hidden = model.hidden(batch.inputs)
         text = torch.cat([hidden[0, 5:14], hidden[1, 5:11]])

@@ -1,7 +1,6 @@
 import pytest
 
 from docs.examples import own_model
-from docs.examples.own_model import SmoothMaxP
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, model_class
@@ -10,10 +9,6 @@ from rank_core.trial.trial import own_paths, portable_config
 
 MODULE = "docs.examples.own_model"
 OWN = f"{MODULE}:SmoothMaxP"
-
-
-def test_models_are_known_by_name_and_by_reference():
-    assert model_class(OWN) is SmoothMaxP and model_class("maxp") is MaxP
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,8 @@ def test_randp_reads_one_chunk_that_the_document_and_the_seed_choose(system):
     def drawn(seed):
         return texts(system("randp", seed=seed)[1], "d55")
 
-    chosen = [drawn(seed) for seed in range(1, 60)]
+    chosen = [drawn(seed) for seed in range(1, 25)]
     assert all(len(chunks) == 1 for chunks in chosen) and drawn(7) == drawn(7)
-    # That none of 5 chunks is missed by 59 draws has probability 1 - 5 * 0.8^59 > 0.99999.
     windows = texts(system("maxp")[1], "d55")
     assert {tuple(chunks[0]) for chunks in chosen} == {tuple(window) for window in windows}
 

@@ -1,11 +1,12 @@
-"""Settings that a model does not read, or that do not fit its backbone, are refused by name."""
+"""Settings that a model does not read, or that do not fit its backbone, are refused by name; and
+those without effect on a trial."""
 
 import re
 
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.models import check_model
+from rank_core.models import MODELS, check_model, ignored_settings
 from rank_core.settings.config import TrialConfig
 
 CHUNKS = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}
@@ -80,3 +81,38 @@ def test_a_setting_without_effect_or_beyond_the_backbone_is_refused(
     check_model(config, backbone)
     with pytest.raises(BadInput, match=re.escape(field)):
         check_model(config.override(fault), backbone)
+
+
+STRIDE, MOST, OVERFLOW = "chunking.stride", "chunking.max_chunks", "chunking.overflow"
+BATCH, MARGIN = "training.batch_size", "training.margin"
+
+
+def ignored(model, **settings):
+    return set(ignored_settings(TrialConfig().override({"model.name": model, **settings})))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_every_model_reads(model):
+    read = {"collection", "seed", "model.name", "evaluation.measures", "evaluation.depth"}
+    assert not read & ignored(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "without", "with_"),
+    [
+        ("bm25", {}, {STRIDE, MOST, BATCH, "model.backbone", "chat.model"}, set()),
+        ("rankgpt", {}, {BATCH}, {"chat.model"}),
+        ("firstp", {}, {STRIDE, MOST}, {BATCH}),
+        ("firstp", {"training.unit": "passage"}, {"training.chunk_dropout"}, {STRIDE, MOST}),
+        ("birch", {}, {STRIDE}, {MOST}),
+        ("maxp", {}, {OVERFLOW, "model.k"}, {"chunking.window", STRIDE, MOST, MARGIN, BATCH}),
+        ("maxp", {MOST: 4}, {"training.teacher"}, {OVERFLOW}),
+        ("maxp", {"training.loss": "ranknet"}, {MARGIN, "training.passage_keep"}, {BATCH}),
+        ("kmax-avgp", {}, {"model.stage"}, {"model.k"}),
+        ("parade-late-interaction", {}, set(), {"training.interaction_learning_rate"}),
+        ("bi-encoder", {"training.num_epochs": 0}, {BATCH}, {"training.precision"}),
+    ],
+)
+def test_settings_have_an_effect_where_something_reads_them(model, settings, without, with_):
+    names = ignored(model, **settings)
+    assert without <= names and not names & with_

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.matrix import score_matrix
 from tests.rank_core.stats.matrices import drawn, long_table
@@ -94,23 +93,3 @@ def test_swapping_system_and_baseline_flips_signs_only():
         (-one.delta, -one.ci_high, -one.ci_low)
     )
     assert (turned.wins, turned.losses) == (one.losses, one.wins)
-
-
-def test_duplicating_a_system_gives_p_one():
-    given = table()
-    copy = given[given["cell"] == "firstp"].assign(cell="copy")
-    found = compared(pd.concat([given, copy]), cells=(*CELLS, "copy"))
-    one = found["copy"]
-    assert (one.delta, one.p_queries, one.p_seeds, one.p_both) == (0, 1, 1, 1)
-    assert (one.ties, one.wins, one.losses) == (40, 0, 0)
-    before = compared(given)
-    assert all(found[name].p_both == before[name].p_both for name in before)
-
-
-@pytest.mark.parametrize("num_copies", [2, 3, 5])
-def test_copying_one_seed_is_refused_and_not_rewarded(num_copies: int):
-    given = table()
-    one = given[(given["cell"] == "maxp") & (given["seed"] == 1)]
-    copies = [one.assign(seed=10 + number) for number in range(num_copies)]
-    with pytest.raises(BadInput, match="seed has no effect"):
-        compared(pd.concat([given[given["cell"] != "maxp"], *copies]))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rank_core.errors import BadInput
 from rank_core.stats.ranks import rank_intervals
 from rank_core.stats.scopes import scope_test
 from tests.rank_core.stats.matrices import drawn, matrix_of
@@ -72,12 +71,6 @@ def test_few_runs_have_no_rank_and_a_deterministic_one_has():
     assert rank_intervals(matrix_of({"one": scores["two"]})).groups == ()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_a_level_is_below_a_half(alpha):
-    with pytest.raises(BadInput):
-        rank_intervals(MATRIX, alpha=alpha)
-
-
 @pytest.mark.parametrize("step", [0.0, 0.01])
 def test_all_intervals_hold_at_once_as_often_as_said(step):
     """Six systems, equal or in steps; a truth of equal means is the rank 1 of all."""
@@ -85,7 +78,7 @@ def test_all_intervals_hold_at_once_as_often_as_said(step):
     truth = {name: 1 + at * (step > 0) for at, name in enumerate("abcdef")}
     held = [
         all(low <= truth[name] <= high for name, (low, high) in found.intervals.items())
-        for seed in range(200)
+        for seed in range(80)
         for found in [rank_intervals(drawn(effects, own_sd=0.03, seed=seed))]
     ]
-    assert np.mean(held) > 0.95 - 3 * stats.binom.std(200, 0.05) / 200
+    assert np.mean(held) > 0.95 - 3 * stats.binom.std(80, 0.05) / 80

@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.bootstrap import (
-    crossed_weights,
-    rank_stability,
-    selected_gain,
-)
+from rank_core.stats.best import best_set
+from rank_core.stats.bootstrap import crossed_weights, rank_stability, selected_gain
 from rank_core.stats.compare import compare, compare_with
 from rank_core.stats.design import Goal, Variances, planned_power, planned_variances
 from rank_core.stats.factors import factor_tests
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.permutation import randomised_tukey
 from rank_core.stats.racing import race_so_far
+from rank_core.stats.ranks import rank_intervals
 from rank_core.stats.scopes import confidence_interval, equivalence_p, paired_scope_test, scope_test
 from rank_core.stats.variance import detectable_effect, homogeneity, sweep_components
 from tests.rank_core.stats.matrices import A, B, matrix_of
@@ -63,6 +61,8 @@ REFUSED = [
     ("power", lambda: detectable_effect(5, power=1.0)),
     ("alpha", lambda: detectable_effect(5, alpha=0.5, power=0.4)),
     ("alpha", lambda: RACE(alpha=0.0)),
+    *(("alpha", partial(best_set, PAIR, alpha=alpha)) for alpha in (0, 1.0)),
+    *(("alpha", partial(rank_intervals, PAIR, alpha=alpha)) for alpha in (0.0, 0.5)),
     ("two seeds", lambda: selected_gain(ONE_RUN, baseline="base", rng=RNG)),
     ("baseline", lambda: selected_gain(ALONE, baseline="base", rng=RNG)),
     ("baseline", lambda: selected_gain(PAIR, baseline="cell9", rng=RNG)),

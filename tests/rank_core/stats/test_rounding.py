@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rank_core.seeding import generator
+from rank_core.stats.best import best_set
 from rank_core.stats.compare import compare_pairs
 from rank_core.stats.factors import factor_tests
 from rank_core.stats.matrix import ScoreMatrix
@@ -53,6 +54,7 @@ def test_what_differs_by_rounding_does_not_differ(twin, scale):
             for one in randomised_tukey(matrix, rng=generator(1, "tukey"), num_permutations=20):
                 assert one.p == one.p_adjusted == 1.0
             assert homogeneity(matrix) > 0.99
+            assert not best_set(matrix).left
             parts = sweep_components(matrix, baseline="1/1")
             assert parts.difference.sd < 1e-12 * scale and (seed_sd or parts.seed.high == 0)
 

@@ -1,7 +1,6 @@
 """Several collections: the mean over them as fixed strata, and one family of all letters."""
 
 from dataclasses import asdict, replace
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -91,8 +90,9 @@ def test_one_collection_is_its_own_mean() -> None:
         assert numbers(found) == pytest.approx(numbers(expected), nan_ok=True)
 
 
-@pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize("correction", ["max-t", "holm", "bh", "none"])
+@pytest.mark.parametrize(
+    ("correction", "separate"), [("max-t", True), ("max-t", False), ("holm", True), ("bh", False)]
+)
 def test_the_order_of_collections_changes_nothing(separate: bool, correction: str) -> None:
     ones = [matrix(seed, Q, systems=5) for seed, Q in ((1, 9), (2, 14), (3, 30))]
 
@@ -104,7 +104,7 @@ def test_the_order_of_collections_changes_nothing(separate: bool, correction: st
         return {(pair.measure, pair.system): numbers(pair) for pair in pairs}
 
     first = found(ones)
-    for order in permutations(ones):
+    for order in (ones[::-1], [*ones[1:], ones[0]]):
         other = found(order)
         for key in first:
             assert other[key] == pytest.approx(first[key], rel=1e-9, nan_ok=True), key

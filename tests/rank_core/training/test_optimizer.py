@@ -12,27 +12,8 @@ from rank_core.training.optimizer import (
     autocast_type,
     build_optimizer,
     rate_factor,
-    schedule_factor,
     set_learning_rates,
 )
-
-
-def factors(schedule, warmup, num_steps):
-    return [schedule_factor(schedule, warmup, step, num_steps) for step in range(num_steps)]
-
-
-@pytest.mark.parametrize(("warmup", "num_steps"), [(0.0, 2), (0.2, 7), (0.6, 100)])
-def test_a_one_cycle_with_linear_annealing_is_that_of_torch(warmup, num_steps):
-    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 1.0, num_steps, pct_start=warmup, anneal_strategy="linear"
-    )
-    expected = []
-    for _ in range(num_steps):
-        expected.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        cycle.step()
-    assert factors("one-cycle-linear", warmup, num_steps) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,21 +15,9 @@ from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import Diverged
 from rank_core.evaluate import per_query
-from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import TrialConfig
 from rank_core.trial import fold_model
-from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
-
-ROOT = Path(__file__).parents[3]
-MEASURED = ("train_seconds", "eval_seconds", "peak_memory_bytes")
-RUN_ONE = """
-import json, sys, torch
-from pathlib import Path
-from rank_core.settings.config import TrialConfig
-from rank_core.trial.trial import run_trial
-torch.set_num_threads(1)
-list(run_trial(TrialConfig().override(json.loads(sys.argv[1])), Path(sys.argv[2])))
-"""
+from rank_core.trial.trial import Progress, TrialResult, run_trial
 
 
 def finish(config, folder):
@@ -41,16 +26,6 @@ def finish(config, folder):
     assert isinstance(result, TrialResult)
     assert all(isinstance(news, Progress) for news in progress)
     return progress, result
-
-
-def numbers(folder):
-    """A trial's result without times and memory."""
-    result = json.loads((folder / "result.json").read_text())
-    return {name: value for name, value in result.items() if name not in MEASURED}
-
-
-def contents(folder):
-    return {name: (folder / name).read_bytes() for name in ("per_query.parquet", "test.run.gz")}
 
 
 @pytest.fixture(scope="module")
@@ -140,47 +115,21 @@ def test_the_best_checkpoint_on_dev_is_the_one_that_is_tested(small_trial, tmp_p
     assert not torch.equal(weights["dev"][1], weights["dev"][3])
 
 
-@pytest.mark.parametrize(("patience", "steps"), [(0, 8), (1, 3), (2, 6), (9, 8)])
+@pytest.mark.parametrize(("patience", "steps"), [(0, 8), (1, 3), (2, 6)])
 def test_training_ends_when_dev_has_not_improved_for_so_many_validations(
     small_trial, tmp_path, monkeypatch, computed, patience, steps
 ):
     dev_values = iter([0.2, 0.3, 0.3, 0.4, 0.1, 0.4, 0.5, 0.2])
     values = lambda *_: dict.fromkeys(("nDCG@10", "RR@10"), next(dev_values))  # noqa: E731
     monkeypatch.setattr(fold_model.Scorer, "means", values)
-    config = small_trial.override({"training.num_epochs": 4, "training.validate_every": 1})
+    few = {"evaluation.max_dev_queries": 2, "evaluation.max_test_queries": 2}
+    config = small_trial.override({"training.num_epochs": 4, "training.validate_every": 1} | few)
     progress, result = finish(config.override({"training.patience": patience}), tmp_path)
     assert len(computed) == len(progress) == steps
     assert [news.step for news in progress] == list(range(1, steps + 1))
     assert {news.num_steps for news in progress} == {8}
     assert result.best_step == {3: 2, 6: 4, 8: 7}[steps]
     assert (tmp_path / "test.run.gz").exists()
-
-
-@pytest.mark.long
-def test_the_same_trial_gives_the_same_numbers_in_every_process(small_trial, tmp_path):
-    folders = [tmp_path / name for name in ("first", "other", "again", "fresh")]
-    other = small_trial.override({"model.name": "parade-attn", "seed": 3, "chunking.stride": 30})
-    fresh = subprocess.Popen(
-        [sys.executable, "-c", RUN_ONE, json.dumps(small_trial.settings()), str(folders[3])],
-        cwd=ROOT,
-    )
-    for config, folder in zip((small_trial, other, small_trial), folders, strict=False):
-        finish(config, folder)
-    assert fresh.wait(timeout=300) == 0
-    assert numbers(folders[0]) == numbers(folders[2]) == numbers(folders[3])
-    assert contents(folders[0]) == contents(folders[2]) == contents(folders[3])
-    assert contents(folders[0]) != contents(folders[1])
-
-
-def test_evaluating_less_does_not_change_training(small_trial, done, tmp_path):
-    less = {"training.num_epochs": 3, "evaluation.max_test_queries": 2, "evaluation.depth": 3}
-    config = small_trial.override(less | {"evaluation.depth": 6})
-    progress, _ = finish(config, tmp_path)
-    losses = [[p.loss for news in reports for p in news.curve] for reports in (progress, done[1])]
-    assert losses[0] == losses[1]
-    collection = load_collection(config.collection)
-    evaluated = evaluated_queries(collection, "test", config.evaluation)
-    assert list(read_run(tmp_path / "test.run.gz")) == evaluated and len(evaluated) == 2
 
 
 @pytest.mark.parametrize(("max_steps", "what"), [(1, "score"), (4, "the training loss")])
@@ -204,17 +153,3 @@ def test_a_model_with_constant_scores_is_collapsed(small_trial, collection_folde
     (folder / "docs.jsonl").write_text("\n".join(lines))
     _, result = finish(small_trial.override({"collection": str(folder)}), tmp_path / "trial")
     assert result.status == "collapsed"
-
-
-def test_paired_seeds_share_order_and_negatives_and_nothing_else():
-    wide, narrow = ({"chunking.window": 150}, {"chunking.window": 100})
-    apart = [trial_streams(TrialConfig().override(cell), "b") for cell in (wide, narrow)]
-    assert set(vars(apart[0]).values()).isdisjoint(vars(apart[1]).values())
-    paired = [
-        vars(trial_streams(TrialConfig().override(cell | {"training.paired_seeds": True}), "b"))
-        for cell in (wide, narrow)
-    ]
-    shared = {name for name in paired[0] if paired[0][name] == paired[1][name]}
-    assert shared == {"order", "negatives"}
-    other_seed = trial_streams(TrialConfig(seed=2).override({"training.paired_seeds": True}), "b")
-    assert set(vars(other_seed).values()).isdisjoint(paired[0].values())

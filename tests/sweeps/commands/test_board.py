@@ -17,9 +17,10 @@ from sweeps.commands.board import command
 from sweeps.commands.board.pages import joint_tables
 from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
 from sweeps.commands.bundle import SUMS, unpack, write_zip
-from sweeps.store.sweep_file import find_sweep, read_sweep_file
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
+from tests.sweeps.report.test_load import redescribe
 
+pytestmark = pytest.mark.usefixtures("no_figures_here")
 EVIL = '<script>alert("x")</script>'
 
 
@@ -42,16 +43,8 @@ def changed(bundle: Path, to: Path, pattern: str, text: str, file: str) -> None:
     shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_figures() -> Iterator[None]:
-    """Half of the time of a verification is drawing, of which tests/sweeps/report has the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.report.build.figures", lambda *_: [])
-        yield
-
-
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, without_figures: None) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory, no_figures_here: None) -> Path:
     """Bundles: ann and bob on the same judgments, cy on others, an altered one of bob's, one whose
     judgments are hashed, a copy and no bundle at all. The sweeps of ann and bob differ in their
     models and in what their files say of them."""
@@ -144,8 +137,18 @@ def test_a_first_stage_stands_once_where_bundles_have_other_measures(bundles):
     assert len(joint.by_measure["nDCG@10"][0].cells) == 7
 
 
-def test_the_page_shows_groups_costs_and_what_failed(site):
-    index = Page(site / "index.html")
+def test_pages_show_groups_costs_and_what_failed_and_no_text_of_a_bundle_is_a_tag(site):
+    paths = [site / "index.html", *(site / "systems").iterdir()]
+    assert len(paths) == 1 + 2 + 1 + 2
+    pages = {path: Page(path) for path in paths}
+    for path, page in pages.items():
+        assert page.tags.count("script") == 1 and page.tags.count("style") == 1, path
+        for link in page.links:
+            assert (path.parent / link.replace("%20", " ").replace("%23", "#")).exists(), link
+    [of_bob] = [page for path, page in pages.items() if "avgp" in path.name]
+    for text in (f"AvgP {EVIL}", "model.name", "ranksweep", "checked: ", "seed 3", "1–4"):
+        assert text in of_bob.text, text
+    index = pages[site / "index.html"]
     for text in ("Group 1", "Group 2", "1–4", "bob/b #1.zip", "Bob ", "aaaaaaaaaa, with changes",
                  "3 s", "a copy of bob/b #1.zip", "--qrels"):  # fmt: skip
         assert text in index.text, text
@@ -153,19 +156,6 @@ def test_the_page_shows_groups_costs_and_what_failed(site):
     assert "other judgments" in index.text
     tables = index.text.partition("Bundles\n")[0]
     assert "altered.zip" not in tables and "hashed.zip" not in tables
-
-
-def test_links_lead_to_files_and_no_text_of_a_bundle_is_a_tag(site):
-    pages = [site / "index.html", *(site / "systems").iterdir()]
-    assert len(pages) == 1 + 2 + 1 + 2
-    for path in pages:
-        page = Page(path)
-        assert page.tags.count("script") == 1 and page.tags.count("style") == 1, path
-        for link in page.links:
-            assert (path.parent / link.replace("%20", " ").replace("%23", "#")).exists(), link
-    [of_bob] = [Page(path) for path in pages if "avgp" in path.name]
-    for text in (f"AvgP {EVIL}", "model.name", "ranksweep", "checked: ", "seed 3", "1–4"):
-        assert text in of_bob.text, text
 
 
 def test_named_judgments_let_hashed_bundles_in_and_a_page_is_the_same_again(made, tmp_path, capsys):
@@ -196,9 +186,9 @@ def test_whatever_a_bundle_does_the_others_have_their_page(made, tmp_path, monke
     folder.mkdir()
     good = made / "bundles" / "c.zip"
     shutil.copy(good, folder)
-    described = shutil.copytree(made / "ann", tmp_path / "ann")
-    replace(read_sweep_file(described), tags={"git.sha": 7}).write(find_sweep(str(described)))
-    bundled(described, folder / "odd.zip", "--qrels", "include")
+    ann = shutil.copytree(made / "ann", tmp_path / "ann")
+    redescribe(ann, tags={"git.sha": 7})
+    bundled(ann, folder / "odd.zip", "--qrels", "include")
     assert [own.state for own in submissions(folder, {})] == [VERIFIED, FAILED]
 
     def fails(*_: object) -> Iterator[tuple[str, str]]:

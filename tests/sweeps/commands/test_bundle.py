@@ -19,17 +19,17 @@ from rank_core.errors import BadInput
 from sweeps.__main__ import main
 from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, write_zip
 from sweeps.store.records import own_digest, sealed
-from sweeps.store.sweep_file import find_sweep, read_sweep_file
+from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
 from tests.sweeps.report.test_load import redescribe
 
-ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("no_figures_here")
 FIRSTP, MAXP = (cell for cell, _, _ in CELLS)
 INCLUDED = ("--qrels", "include")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, no_figures_here: None) -> Path:
     """A finished sweep over somebody's own collection."""
     return write_ranked_sweep(
         tmp_path_factory.mktemp("finished") / "woods",
@@ -67,16 +67,15 @@ def verified(folder: Path) -> int:
     return main(["verify", str(folder.with_suffix(".zip"))])
 
 
-def test_an_untouched_bundle_matches_and_is_the_same_bytes_again(finished, bundle, capsys):
+def test_an_untouched_bundle_matches_and_is_the_same_bytes_again(
+    finished, bundle, tmp_path, capsys
+):
     assert made(finished, *INCLUDED).read_bytes() == bundle.read_bytes()
     assert "folder of your documents: /srv/woods\n" in capsys.readouterr().out
     assert main(["verify", str(bundle)]) == 0
     out = capsys.readouterr().out
     assert "wrong" not in out and "not checked" not in out and "720 per-query values" in out
     assert main(["bundle", str(finished), "--to", str(bundle)]) == 2, "an old bundle stays"
-
-
-def test_it_holds_the_sweep_and_its_checksums(bundle, tmp_path):
     unpacked(bundle, tmp_path)
     for name in ("sweep.json", "first_stage/test.run.gz", "qrels/test.qrels",
                  f"trials/{MAXP}-seed1/dev.run.gz", f"trials/{MAXP}-seed1/per_query.parquet",
@@ -166,47 +165,51 @@ def test_what_is_changed_is_found_although_the_checksums_fit(name, bundle, tmp_p
 
 def test_what_the_checksums_alone_know_is_found(bundle, tmp_path, capsys):
     folder = unpacked(bundle, tmp_path / "a")
-    (folder / "sweep/report/plots/forest.svg").unlink()
+    (folder / "sweep/report/queries.html").unlink()
     (folder / "more\x1b[2J.txt").write_text("one file too many")
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for path in sorted(folder.rglob("*")):
             archive.write(path, path.relative_to(folder))  # folders as well, as zip -r
     assert main(["verify", str(tmp_path / "a.zip")]) == 3
     out = capsys.readouterr().out
-    assert "more\\x1b[2J.txt: SHA-256: states none" in out and "plots/forest.svg" in out
+    assert "more\\x1b[2J.txt: SHA-256: states none" in out and "report/queries.html" in out
 
 
-def test_trials_that_the_table_lacks_are_named(finished, tmp_path, capsys):
-    sweep = shutil.copytree(finished, tmp_path / "woods")
-    described = read_sweep_file(sweep)
-    replace(described, seeds=SEEDS[:-1]).write(find_sweep(str(sweep)))
-    assert main(["verify", str(made(sweep))]) == 0
-    assert f"not checked trials that the table lacks: {FIRSTP}-seed3" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("labels", "wrong"),
-    [
-        ((CELLS[0][1], CELLS[1][1]), []),
-        ((CELLS[1][1], CELLS[0][1]), [f"{FIRSTP} is FirstP 40", f"{MAXP} is MaxP"]),
-    ],
-)
-def test_labels_of_other_trials_are_found(finished, tmp_path, capsys, labels, wrong):
-    """Forged before `bundle`, its checksum adapted."""
-    sweep = shutil.copytree(finished, tmp_path / "woods")
+def with_settings(finished: Path, to: Path) -> Path:
+    """A copy of the sweep whose trials have the settings that their labels tell."""
+    sweep = Path(shutil.copytree(finished, to))
     for (cell, _, model), stride in zip(CELLS, (40, 20), strict=True):
         own = {"model.name": model, "chunking.window": 40, "chunking.stride": stride}
         for seed in SEEDS:
             trial = sweep / "trials" / f"{cell}-seed{seed}"
             (trial / "config.json").write_text(json.dumps(own))
             sealed(trial)
-    described = read_sweep_file(sweep)
-    pairs = zip(described.cells, labels, strict=True)
-    cells = tuple(replace(cell, label=label) for cell, label in pairs)
-    replace(described, cells=cells).write(find_sweep(str(sweep)))
-    assert main(["verify", str(made(sweep))]) == 3 * bool(wrong)
+    return sweep
+
+
+def test_trials_that_the_table_lacks_are_named(finished, tmp_path, capsys):
+    sweep = with_settings(finished, tmp_path / "woods")
+    redescribe(sweep, seeds=SEEDS[:-1])
+    for trial in (sweep / "trials").iterdir():  # what no bundle needs
+        (trial / "chunk_scores.parquet").write_bytes(b"large")
+        sealed(trial)
+    bundle = made(sweep)
+    assert not [name for name in zipfile.ZipFile(bundle).namelist() if "chunk_scores" in name]
+    assert main(["verify", str(bundle)]) == 0
+    assert f"not checked trials that the table lacks: {FIRSTP}-seed3" in capsys.readouterr().out
+
+
+def test_labels_of_other_trials_are_found(finished, tmp_path, capsys):
+    """Forged before `bundle`, its checksum adapted."""
+    sweep = with_settings(finished, tmp_path / "woods")
+    first, second = read_sweep_file(sweep).cells
+    cells = (replace(first, label=second.label), replace(second, label=first.label))
+    redescribe(sweep, cells=cells)
+    assert main(["verify", str(made(sweep))]) == 3
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
-    assert len(found) == len(wrong) and all(map(str.__contains__, found, wrong)), found
+    assert len(found) == 2 and all(
+        map(str.__contains__, found, [f"{FIRSTP} is FirstP 40", f"{MAXP} is MaxP"])
+    ), found
 
 
 def test_a_result_names_no_file_outside_of_its_trial(bundle, tmp_path, capsys):
@@ -218,14 +221,6 @@ def test_a_result_names_no_file_outside_of_its_trial(bundle, tmp_path, capsys):
     path.write_text(json.dumps(result | {"checksum": own_digest(result)}))
     assert verified(folder) == 3
     assert "etc/hostname does not exist" in capsys.readouterr().out
-
-
-def test_a_bundle_leaves_out_what_it_does_not_need(finished, tmp_path):
-    sweep = shutil.copytree(finished, tmp_path / "woods")
-    for trial in (sweep / "trials").iterdir():
-        (trial / "chunk_scores.parquet").write_bytes(b"large")
-        sealed(trial)
-    assert main(["verify", str(made(sweep))]) == 0
 
 
 def test_the_report_of_another_version_is_not_compared(bundle, tmp_path, capsys):
@@ -269,8 +264,10 @@ def test_judgments_that_are_only_hashed_are_nowhere_in_the_bundle(
 
 def test_no_name_of_a_cell_leads_out_of_the_folder(bundle, tmp_path, capsys):
     folder = unpacked(bundle, tmp_path / "a")
-    text = (folder / "sweep/sweep.json").read_text()
-    redescribe(folder / "sweep", json.loads(text.replace(MAXP, "../../../outside")))
+    path = folder / "sweep/sweep.json"
+    content = json.loads(path.read_text().replace(MAXP, "../../../outside"))
+    del content["checksum"]
+    path.write_text(json.dumps(content | {"checksum": own_digest(content)}))
     assert verified(folder) == 2
     assert "outside" in capsys.readouterr().err
 

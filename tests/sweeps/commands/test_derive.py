@@ -90,23 +90,20 @@ def test_every_derived_row_is_marked_and_every_trained_one_is_not(derive: Derive
 def test_means_and_differences_are_those_of_the_per_query_values(
     derive: Derive, sweep_folder: Path
 ) -> None:
-    _, table = derive("--aggregators", "avgp", "maxp")
+    names = ("--aggregators", "avgp", "maxp", "kmax-avgp", "firstp")
+    _, table = derive("--k", "1", "3", "3", *names)
     scores = read_values(sweep_folder).query("split == 'test'")
     trained = table[table["kind"] == "trained"].set_index(["cell", "measure"])["mean"]
     for key, mean in scores.groupby(["cell", "measure"])["value"].mean().items():
         assert trained[key] == pytest.approx(mean)
     derived = table[table["kind"] == MARK]
-    assert set(derived["label"]) == {"AvgP 40/20"}
+    # What equals the trained cell or another row is shown once.
+    labels = ["AvgP 40/20", "FirstP 40", "KMaxAvgP 40/20, k 1", "KMaxAvgP 40/20, k 3"]
+    assert sorted(derived["label"]) == sorted(labels * len(MEASURES))
+    assert (derived.loc[derived["label"] == labels[2], "delta"] == 0).all()  # of one it is MaxP
     own = derived.apply(lambda row: trained[row["cell"], row["measure"]], axis=1)
     assert derived["delta"].to_numpy() == pytest.approx((derived["mean"] - own).to_numpy())
     assert (derived["seeds"] == "1 2").all() and (derived["delta"] != 0).any()
-
-
-def test_what_equals_the_trained_cell_or_another_row_is_shown_once(derive: Derive) -> None:
-    _, table = derive("--k", "1", "3", "3", "--aggregators", "maxp", "kmax-avgp", "firstp")
-    derived = table[(table["kind"] == MARK) & (table["measure"] == MEASURES[0])]
-    assert list(derived["label"]) == ["KMaxAvgP 40/20, k 1", "KMaxAvgP 40/20, k 3", "FirstP 40"]
-    assert derived["delta"].iloc[0] == 0  # the mean of the best one is MaxP
 
 
 def test_trials_that_kept_nothing_are_left_out(

@@ -14,6 +14,7 @@ from sweeps.__main__ import main
 from sweeps.commands.lists import settings_page
 from sweeps.commands.models import PAPERS, models_page
 from sweeps.plan.options import parse
+from sweeps.plan.profiles import PROFILES
 
 ROOT = Path(__file__).parents[3]
 
@@ -107,9 +108,16 @@ def test_what_hugging_face_calls_a_setting_is_no_name_of_ours_for_another():
     assert wrong == {}
 
 
-@pytest.mark.parametrize("command", ["report", "status", "ui", "design", "derive"])
-def test_a_folder_that_does_not_exist_is_called_that(command, tmp_path, capsys):
-    where = str(tmp_path / "nowhere")
-    more = ["--delta", ".01"] if command == "design" else []
-    assert main([command, where, *more]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {where} does not exist")
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_a_profile_is_printed_beside_its_reference(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    text, stated = listed(capsys, "models", "--profile", name), PROFILES[name]
+    for settings in (stated.settings, *stated.of_models.values()):
+        for setting, (value, words) in settings.items():
+            [line, *_] = [line for line in text.splitlines() if line.startswith(f"{setting} ")]
+            assert words in text and (isinstance(value, tuple) or str(value) in text), line
+    for sentence in (*stated.not_the_same, *stated.by_hand):
+        assert f"* {sentence}" in text.splitlines()
+    assert ("Not the same:" in text) == (name != "clean")
+    for model, quirks in stated.quirks.items():
+        assert f"{model} {','.join(quirks)}" in " ".join(text.split())

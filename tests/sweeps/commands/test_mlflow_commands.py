@@ -1,4 +1,4 @@
-"""`python -m sweeps`: what it refuses; what it does is seen where a sweep has run."""
+"""Commands of a sweep: what they refuse, and `sync`."""
 
 import pytest
 
@@ -7,23 +7,42 @@ from sweeps.store.driver import only_driver
 from tests.sweeps.tracking.made_sweep import MadeSweep
 from tests.sweeps.tracking.test_runs import runs_in
 
-OF_A_SWEEP = ("report", "design", "ui", "sync")
-REQUIRED = {"design": ["--delta", "0.01"]}  # flags that a command does not work without
-
 
 def test_an_unknown_command_is_refused_with_the_nearest_one(capsys):
     assert main(["raport", "x"]) == 2
     assert "did you mean report?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", OF_A_SWEEP)
-@pytest.mark.parametrize("content", [None, '{\n"sweep": "window_stride",\n'])
-def test_a_folder_without_a_whole_description_is_refused(command, content, tmp_path, capsys):
-    if content:
-        (tmp_path / "sweep.json").write_text(content)
-    assert main([command, str(tmp_path), *REQUIRED.get(command, [])]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("error: ") and "sweep.json" in message and str(tmp_path) in message
+PLACES = {
+    "DIR/nowhere": "DIR/nowhere does not exist",
+    "DIR": "sweep.json",
+    "DIR/broken": "sweep.json",
+    "memory://nobody/window_stride/woods": "nobody/window_stride/woods",
+    "memory://sweep": "s3://bucket/path",
+    "nosuch://bucket/x/sweep": "s3://bucket/path",
+    "ftp://me:PASSWORD9@host/x/y": "ftp://",
+}
+"""{where no sweep is: what the message names}."""
+COMMANDS = ["report", "status", "ui", "sync", "design --delta=.01", "derive", "export --to m"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_without_a_sweep_is_refused_in_a_line(command, place, tmp_path, capsys):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "sweep.json").write_text('{\n"sweep": "window_stride",\n')
+    where, named = (text.replace("DIR", str(tmp_path)) for text in (place, PLACES[place]))
+    assert main([*command.split(), where]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1
+    assert named in err and "PASSWORD9" not in err
+
+
+@pytest.mark.parametrize("command", ["verify", "doctor --collection"])
+def test_no_message_has_the_password_of_a_uri(command, capsys):
+    assert main([*command.split(), "ftp://me:PASSWORD9@host/x/y"]) == 2
+    out, err = capsys.readouterr()
+    assert "[redacted]@host" in err and "PASSWORD9" not in out + err
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def test_several_collections_are_run_one_after_another_then_compared(ran, monkey
     assert main(["run", "serving", *both, "--dry-run"]) == 0 and len(compared) == 1
 
 
-def test_of_several_collections_each_is_known_before_any_runs(ran, capsys):
-    for names in (("python-docs-passages", "python-dcs"), ("a", "a")):
+def test_of_several_collections_each_is_known_before_any_runs(ran, collection_folder, capsys):
+    for names in ((str(collection_folder), "python-dcs"), ("a", "a")):
         words = [word for name in names for word in ("--collection", name)]
         assert main(["run", "serving", *words]) == 2 and names[1] in capsys.readouterr().err
     assert not ran

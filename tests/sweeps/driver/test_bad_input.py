@@ -4,12 +4,14 @@ import os
 import shutil
 import sys
 import threading
+from dataclasses import replace
 
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from sweeps.driver.command import main
+from sweeps.driver.command import ENGINE_LOST, main
+from sweeps.engine import EngineLost
 from sweeps.store.driver import FILE, only_driver, read_driver
 from sweeps.store.plan_description import manifest
 from sweeps.store.records import Records
@@ -112,6 +114,7 @@ def test_a_smoke_test_does_not_replace_a_whole_sweep(refused, plan_of, inputs_wo
     words = [*inputs_words, "--dry-run", "--storage", smoke]
     assert main(EXPERIMENT, words, doc=None) == 0
     assert main(EXPERIMENT, [*words, "--smoke-test"], doc=None) == 0
+    assert main(replace(EXPERIMENT, question="Who?"), words, doc=None) == 2, "of the same name"
 
 
 def test_a_second_driver_on_the_same_storage_is_refused(inputs_words, tmp_path, capsys):
@@ -160,6 +163,16 @@ def test_a_storage_that_cannot_be_reached_is_refused(
     assert main(EXPERIMENT, argv, doc=None) == 2
     message = capsys.readouterr().err
     assert message.startswith("error: ") and words in message and message.count("\n") == 1
+
+
+def test_an_engine_that_is_lost_ends_the_command_with_a_sentence(monkeypatch, capsys):
+    def run_sweep(*args):
+        raise EngineLost("Ray has died on this machine again")
+
+    monkeypatch.setattr("sweeps.driver.sweep.run_sweep", run_sweep)
+    assert main(EXPERIMENT, [], doc=None) == ENGINE_LOST == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: Ray has died on this machine again. Nothing is lost")
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_seeds_that_were_never_begun_leave_the_description(run):
     assert said.startswith("4 of 8 planned trials did not start")
 
 
-@pytest.mark.parametrize("hours", [0.2, 0.3, 0.45])
+@pytest.mark.parametrize("hours", [0.2, 0.45])
 def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
     run, plan_of, tmp_path, hours
 ):

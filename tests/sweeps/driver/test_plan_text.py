@@ -51,33 +51,16 @@ def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     assert "model.dropout" not in line
 
 
-@pytest.fixture
-def forecast_of():
-    """A forecast of 100 s a trial on two slots of a core each, in which the baseline has no model
-    of its own to measure if asked so."""
-
-    def forecast(plan, server: bool = False) -> Forecast:
-        one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20)
-        cells = plan.cells[1:] if server else plan.cells
-        return Forecast(
-            trials={cell.cell: one for cell in cells},
-            slots=2,
-            units=1.0,
-            unit="core",
-            start_seconds=10.0,
-            num_kinds=2,
-            num_measured=2,
-            seconds=14.0,
-            device="x86_64",
-            threads=1,
-        )
-
-    return forecast
-
-
-def test_the_forecast_adds_up_cells_slots_and_start(plan_of, forecast_of):
+def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     plan = plan_of(*SMALL)
-    text = forecast_text(list(plan.trials()), forecast_of(plan), Calibration(0.0, 0.1, 0))
+    one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20)
+    known = Forecast(
+        trials={cell.cell: one for cell in plan.cells},
+        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 10.0},
+        **{"num_kinds": 2, "num_measured": 2, "seconds": 14.0},
+        **{"device": "x86_64", "threads": 1},
+    )
+    text = forecast_text(list(plan.trials()), known, Calibration(0.0, 0.1, 0))
     first = next(line for line in text.splitlines() if line.startswith("First"))
     assert first.split()[2:] == ("2 4.0 M 1:40 (1:22-2:02) 0.0556 700 MiB".split())
     assert "estimate    3 min 30 s (95%: 2 min 54 s - 4 min 13 s) on 2 slots" in text

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,20 +15,17 @@ from sweeps.plan.command_line import check_writable, run_command
 ROOT = Path(__file__).parents[3]
 
 
-def unread(*words: str) -> subprocess.CompletedProcess[str]:
-    """A command whose reader has gone before it writes."""
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        return subprocess.run(
-            [sys.executable, *words], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True
-        )
-    finally:
-        os.close(write)
+def python(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    """A process of its own at the top of the checkout."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 100}
+    return subprocess.run([sys.executable, *words], cwd=ROOT, **(pipes | how))
 
 
 def test_output_that_nobody_reads_ends_the_command_quietly():
-    done = unread("-m", "sweeps", "--help")
+    read, write = os.pipe()
+    os.close(read)
+    done = python("-m", "sweeps", "--help", stdout=write)
+    os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
 
@@ -57,13 +55,6 @@ else:
 """
 
 
-def interrupted(module: str, *words: str, by: str = "SIGINT") -> subprocess.CompletedProcess[str]:
-    """A command that is interrupted when it first imports a module."""
-    script = INTERRUPTED.replace("SIGNAL", f"signal.{by}")
-    code = [sys.executable, "-c", script, module, *words]
-    return subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=100)
-
-
 @pytest.mark.parametrize(
     "module, by",
     [
@@ -73,16 +64,16 @@ def interrupted(module: str, *words: str, by: str = "SIGINT") -> subprocess.Comp
     ],
 )
 def test_an_interrupt_while_a_sweep_is_imported_ends_it_in_one_line(module, by):
-    done = interrupted(module, "sweeps/window_stride.py", "--dry-run", by=by)
-    assert done.returncode == 130
-    assert (done.stdout, done.stderr) == ("", "interrupted; nothing had begun\n")
+    script = INTERRUPTED.replace("SIGNAL", f"signal.{by}")
+    done = python("-c", script, module, "sweeps/window_stride.py", "--dry-run")
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "interrupted; nothing had begun\n"
 
 
 def test_an_import_by_others_leaves_their_interrupts_alone():
-    code = "import signal, sweeps; print(signal.getsignal(signal.SIGINT).__name__)"
-    run = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);" + code
-    done = subprocess.run([sys.executable, "-c", run], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "default_int_handler\n"
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sweeps;"
+    code += "print(signal.getsignal(signal.SIGINT).__name__)"
+    assert python("-c", code).stdout == "default_int_handler\n"
 
 
 def test_an_interrupt_within_a_finalizer_is_not_lost():
@@ -103,7 +94,7 @@ def command():
 
 sys.exit(run_command(command))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", code)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
@@ -121,7 +112,7 @@ def test_an_output_without_our_characters_loses_no_computation():
     environment = os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
     code = "import sys; from sweeps.plan.command_line import run_command as run; "
     code += "sys.exit(run(lambda: print('a 0.5\u2193') or 0))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    done = python("-c", code, env=environment, text=False)
     assert (done.returncode, done.stdout) == (0, b"a 0.5?\n")
 
 

@@ -17,7 +17,6 @@ from sweeps.plan.profiles import PROFILES, profile, profile_settings
 
 WORD, OTHER = 5, 6  # of the fixture's vocabulary
 every_profile = pytest.mark.parametrize("name", sorted(PROFILES))
-MODELS_OF = [(name, model) for name in PROFILES for model in PROFILES[name].of_models]
 
 
 def config_of(name, model=""):
@@ -33,13 +32,6 @@ def test_a_profile_is_made_of_known_settings_of_their_types(name):
     assert config_of(name).settings() == TrialConfig().settings() | profile_settings(name)
     for measure in config_of(name).evaluation.measures:
         parse_measure(measure)
-
-
-@every_profile
-def test_a_profile_is_accepted_by_a_model_of_its_paper(name, backbone):
-    models = {"cedr2019": "cedr-knrm", "parade2020": "parade-transformer", "keyb2022": "keyb"}
-    config = config_of(name).override({"model.name": models.get(name, "maxp")})
-    check_model(config, replace(backbone, max_input_tokens=512))
 
 
 @every_profile
@@ -87,8 +79,14 @@ def test_the_aggregators_of_2022_are_those_of_the_older_profile_alone():
         assert (old[model], new[model]) == (("unmasked-chunks", "sequence-2022"), new["maxp"])
 
 
-@pytest.mark.parametrize(("name", "model"), MODELS_OF)
-def test_a_model_with_settings_of_its_own_is_accepted_with_them(name, model, backbone):
+PAPERS = {"cedr2019": "cedr-knrm", "parade2020": "parade-transformer", "keyb2022": "keyb"}
+MODELS_OF = [(name, model) for name in PROFILES for model in PROFILES[name].of_models]
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), MODELS_OF + [(name, PAPERS.get(name, "maxp")) for name in PROFILES]
+)
+def test_a_profile_is_accepted_by_models_of_its_paper(name, model, backbone):
     config = config_of(name, model).override({"model.name": model})
     check_model(config, replace(backbone, max_input_tokens=512))
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from rank_core.llm.chat import ChatClient, ChatModel, Ledger
+from rank_core.llm.chat import ChatClient, Ledger
+from rank_core.settings.config import Chat
 from sweeps.positions.judged_chunks import grading_chat, judge_chunks, parse_grade, summarise
 from sweeps.positions.rsv import RelevantPair
 from tests.rank_core.llm.server import chat_server
@@ -46,7 +47,7 @@ PAIRS = [
 
 
 def test_every_chunk_gets_its_grade_and_malformed_answers_are_counted(server, tmp_path):
-    client = ChatClient(ChatModel("openai", server.url, "small"))
+    client = ChatClient(Chat("openai", server.url, "small", ""))
     ledger = Ledger(tmp_path / "judge.jsonl")
     judged = list(judge_chunks(PAIRS, chat=client, window=3, ledger=ledger))
     assert [(one.doc_id, one.chunk, one.grade) for one in judged] == [

@@ -4,7 +4,8 @@ reference."""
 import numpy as np
 import pytest
 
-from rank_core.records import Split
+from rank_core.records import Collection, Split
+from sweeps.positions.analysis import relevant_pairs
 from sweeps.positions.passages import (
     SUBSEQUENCE,
     SUBSTRING,
@@ -17,7 +18,6 @@ from sweeps.positions.passages import (
     longest_common_substring,
     plain,
     position_histogram,
-    relevant_documents,
     relevant_positions,
 )
 
@@ -47,14 +47,10 @@ def test_each_relevant_document_has_the_position_of_its_first_passage():
     assert not found["never"].found and found["late"].document_words == 12
     [alone] = relevant_positions(passages[:1], [("q", "late")], DOCUMENTS)
     assert alone.word_start == 8 and alone.relative == 1.0
-
-
-def test_a_match_inside_a_word_belongs_to_that_word():
-    [found] = relevant_positions(
-        [RelevantPassage("q", "quoted passage of some length")],
-        [("q", "d")],
-        {"d": 'see the "quoted passage of some length" there'},
-    )
+    # A match inside a word belongs to that word.
+    document = {"d": 'see the "quoted passage of some length" there'}
+    inside = [RelevantPassage("q", "quoted passage of some length")]
+    [found] = relevant_positions(inside, [("q", "d")], document)
     assert found.word_start == 2
 
 
@@ -67,8 +63,10 @@ def test_relative_positions_go_from_the_first_to_the_last_possible_place():
 
 def test_the_relevant_documents_are_those_of_the_least_grade():
     split = Split({"a": "", "b": ""}, {"a": {"x": 2, "y": 1, "z": 0}, "c": {"x": 1}}, {})
-    assert relevant_documents(split) == [("a", "x"), ("a", "y")]
-    assert relevant_documents(split, least_grade=2) == [("a", "x")]
+    collection = Collection("woods", "0", {"x": "", "y": "", "z": ""}, {"dev": split})
+    for grade, known in ((1, ["x", "y"]), (2, ["x"])):
+        pairs = relevant_pairs(collection, "dev", max_pairs=0, least_grade=grade, seed=1)
+        assert [(pair.query_id, pair.doc_id) for pair in pairs] == [("a", name) for name in known]
 
 
 def test_chance_is_every_place_of_each_document_with_the_same_probability():
@@ -87,10 +85,7 @@ def test_texts_are_compared_as_letters_and_digits_with_single_spaces():
     assert found.text == "don t panic 42"
     origins = ["  Don't\n\n(Panic) — 42!"[place] for place in found.places]
     assert "".join(origins) == "Don't\nPanic)42"
-
-
-def test_capitals_that_become_two_characters_keep_places_right():
-    found = plain("İx Yes")
+    found = plain("İx Yes")  # a capital that becomes two characters
     assert len(found.text) == len(found.places) == 6
     assert "İx Yes"[found.places[found.text.index("yes")]] == "Y"
 
@@ -145,14 +140,10 @@ def test_a_passage_is_found_by_most_of_its_letters(passage, document, expected):
     assert find_passage(passage, document) == expected
 
 
-def test_a_changed_passage_is_found_as_a_subsequence():
+def test_a_changed_passage_is_found_as_a_subsequence_where_a_later_start_would_lose_some_of_it():
     passage = "one two three four five six seven eight nine ten"
     document = "zz " * 30 + "one two 3 four five 6 seven eight 9 ten " + "zz " * 30
     match = find_passage(passage, document)
     assert match.method == SUBSEQUENCE and match.similarity > 0.7
     assert abs(match.start - 90) <= 1  # after thirty times "zz "
-
-
-def test_a_match_starts_where_a_later_start_would_lose_some_of_it():
-    document = "z" * 47 + "abc-def-ghi-jkl"
-    assert best_stretch("abc+def+ghi+jkl", document) == (12, 47)
+    assert best_stretch("abc+def+ghi+jkl", "z" * 47 + "abc-def-ghi-jkl") == (12, 47)

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from sweeps.positions.embeddings import cosine_scorer
 from sweeps.positions.rsv import (
     Bm25Chunks,
     RelevantPair,
+    cosine_scorer,
     rsv_curve,
     scaled_scores,
     word_chunks,

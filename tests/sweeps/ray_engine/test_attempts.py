@@ -11,9 +11,8 @@ from sweeps.engine.trial_task import End
 from sweeps.ray_engine import attempts as module
 from sweeps.store.failures import LIMITS, kind_of_reason
 from sweeps.store.trial_status import TrialStatus
-from tests.sweeps.ray_engine.attempts import attempts, begin, lost
+from tests.sweeps.ray_engine.conftest import begin, lost
 
-__all__ = ["attempts"]
 HOST = socket.gethostname()
 
 

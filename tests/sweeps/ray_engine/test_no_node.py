@@ -13,9 +13,7 @@ from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine import runner
 from sweeps.ray_engine.attempts import CHECK_SECONDS, WAIT_SECONDS, WARN_SECONDS, NoNode
 from sweeps.store.trial_status import TrialStatus
-from tests.sweeps.ray_engine.attempts import SLOTS, attempts, begin
-
-__all__ = ["attempts"]
+from tests.sweeps.ray_engine.conftest import SLOTS, begin
 
 
 @pytest.fixture

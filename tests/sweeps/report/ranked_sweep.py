@@ -88,7 +88,7 @@ def as_remote(folder: Path) -> Records:
     remote = Records(Storage(f"memory://{uuid.uuid4().hex}"), "window_stride/woods")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))
-        remote.storage.put(name if name.startswith("trials/") else remote.path(name), path)
+        remote.storage.write(name if name.startswith("trials/") else remote.path(name), path)
     return remote
 
 

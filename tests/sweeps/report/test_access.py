@@ -19,30 +19,35 @@ def lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / ACCESS_FILE).read_text().splitlines()]
 
 
-def test_a_report_over_new_trials_is_recorded_and_the_same_again_is_not(tmp_path):
-    folder = write_sweep(tmp_path, num_queries=20, seeds=(1, 2))
-    before = datetime.now(UTC).replace(microsecond=0)
-    first = write_report(folder).folder / "index.html"
-    page = first.read_bytes()
+def test_a_report_over_new_trials_is_recorded_and_the_same_again_is_not(tmp_path, capsys):
+    folder = write_sweep(tmp_path / "woods", num_queries=20, seeds=(1, 2))
+    report, before = folder / "report", datetime.now(UTC).replace(microsecond=0)
+    assert main([str(folder)]) == 0
     [line] = lines(folder)
     assert before <= datetime.fromisoformat(line["time"]) <= datetime.now(UTC)
-    assert line["command"].startswith("python -m sweeps run window_stride")
+    assert line["command"].endswith(f" report {folder}")
     assert (line["split"], line["num_cells"], line["num_trials"]) == ("test", 5, 10)
-    assert line["seeds"] == [1, 2]
+    results = (report / "results.json").read_bytes()
+    line["time"] = "2026-03-04T05:06:07+00:00"
+    cut = '{"time": "2026-03-'  # by a full disk
+    (folder / ACCESS_FILE).write_text(f"{json.dumps(line)}\n{cut}")
     write_report(folder)
-    assert lines(folder) == [line] and first.read_bytes() == page
-    write_sweep(tmp_path, num_queries=20, seeds=(1, 2, 3))
-    write_report(folder)
+    assert f"{ACCESS_FILE}: its last line is cut" in capsys.readouterr().err
+    assert "sets of trials" not in (report / "index.html").read_text()
+    assert (report / "results.json").read_bytes() == results
+    assert b"2026-03-04" not in results and b"sets of trials" not in results
+
+    write_sweep(folder, num_queries=20, seeds=(1, 2, 3))
+    write_report(folder, "x --tracking-uri postgresql://me:geheim@host/mlflow")
     again, second = lines(folder)
     assert again == line and second["seeds"] == [1, 2, 3] and second["hash"] != line["hash"]
+    assert "geheim" not in (folder / ACCESS_FILE).read_text()
+    twice = "2 different sets of trials were read, first on 2026-03-04 05:06 UTC"
+    assert twice in (report / "index.html").read_text()
 
-
-def test_other_measures_are_another_look_and_a_broken_log_is_refused(tmp_path):
-    folder = write_sweep(tmp_path, num_queries=20)
+    write_sweep(folder, num_queries=20, measures=("nDCG@10",))
     write_report(folder)
-    write_sweep(tmp_path, num_queries=20, measures=("nDCG@10",))
-    write_report(folder)
-    assert len(lines(folder)) == 2
+    assert lines(folder)[2]["command"].startswith("python -m sweeps run window_stride")
     with (folder / ACCESS_FILE).open("a") as file:
         file.write('{"time": "yesterday"}\n')
     with pytest.raises(BadInput, match=r"test_access\.jsonl"):
@@ -54,42 +59,3 @@ def test_a_report_on_dev_or_without_scores_opens_nothing(tmp_path):
     fates = {(cell, seed): "failed" for cell in range(5) for seed in (1, 2, 3)}
     write_report(write_sweep(tmp_path / "lost", num_queries=20, fates=fates))
     assert list(tmp_path.glob(f"*/{ACCESS_FILE}")) == []
-
-
-def test_the_command_that_looked_is_kept_without_its_secrets(tmp_path):
-    folder = write_sweep(tmp_path, num_queries=20)
-    assert main([str(folder)]) == 0
-    assert lines(folder)[0]["command"].endswith(f" report {folder}")
-    write_sweep(folder, num_queries=20, seeds=(1, 2))
-    write_report(folder, "x --tracking-uri postgresql://me:geheim@host/mlflow")
-    assert "geheim" not in (folder / ACCESS_FILE).read_text()
-
-
-def test_the_page_says_how_often_and_since_when_and_the_results_do_not(tmp_path):
-    folder = write_sweep(tmp_path, num_queries=20, seeds=(1, 2))
-    report = write_report(folder).folder
-    [line] = lines(folder)
-    line["time"] = "2026-03-04T05:06:07+00:00"
-    (folder / ACCESS_FILE).write_text(json.dumps(line) + "\n")
-    results = (report / "results.json").read_bytes()
-    write_report(folder)
-    assert "sets of trials" not in (report / "index.html").read_text()
-    assert (report / "results.json").read_bytes() == results
-    assert b"2026-03-04" not in results and b"sets of trials" not in results
-    write_sweep(folder, num_queries=20, seeds=(1, 2, 3))
-    write_report(folder)
-    twice = "2 different sets of trials were read, first on 2026-03-04 05:06 UTC"
-    assert twice in (report / "index.html").read_text()
-
-
-def test_a_cut_last_line_counts_as_none_and_goes_with_the_next_access(tmp_path, capsys):
-    folder = write_sweep(tmp_path, num_queries=20, seeds=(1, 2))
-    write_report(folder)
-    [line] = lines(folder)
-    with (folder / ACCESS_FILE).open("a") as file:
-        file.write('{"time": "2026-03-')
-    write_report(folder)
-    assert f"{ACCESS_FILE}: its last line is cut" in capsys.readouterr().err
-    write_sweep(tmp_path, num_queries=20, seeds=(1, 2, 3))
-    write_report(folder)
-    assert lines(folder)[0] == line and len(lines(folder)) == 2

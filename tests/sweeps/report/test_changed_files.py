@@ -11,8 +11,11 @@ import pytest
 
 from rank_core.files import file_sha256
 from sweeps.__main__ import main
-from sweeps.store.sweep_file import find_sweep, read_sweep_file
+from sweeps.report.interpolation import with_interpolated
+from sweeps.report.load import load_sweep
+from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
+from tests.sweeps.report.test_load import redescribe
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 KEPT = [f"qrels/{split}.qrels" for split in ("dev", "test")]
@@ -24,13 +27,9 @@ TRIAL = f"{CELLS[0][0]}-seed{SEEDS[0]}"
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished sweep whose files have their hashes, and its report."""
     folder = write_ranked_sweep(tmp_path_factory.mktemp("finished") / "woods")
-    redescribed(folder, files={name: file_sha256(folder / name) for name in KEPT})
+    redescribe(folder, files={name: file_sha256(folder / name) for name in KEPT})
     assert main(["report", str(folder)]) == 0
     return folder
-
-
-def redescribed(folder: Path, **facts: Any) -> None:
-    replace(read_sweep_file(folder), **facts).write(find_sweep(str(folder)))
 
 
 @pytest.fixture
@@ -92,45 +91,46 @@ def test_an_edited_description_is_named_by_all_who_read_it(folder, refused, old,
         assert f"{folder / 'sweep.json'} was changed after the sweep's command wrote it" in message
 
 
+def interpolated(folder: Path) -> list[dict[str, Any]]:
+    """The values of the rows with the first stage."""
+    sweep = with_interpolated(load_sweep(folder))
+    tables = [sweep.first_stage_scores, *(row.scores for row in sweep.interpolated)]
+    return [table.to_dict("list") for table in tables]
+
+
 @pytest.mark.parametrize("name", ["first_stage", f"{TRIAL}.min-max"])
-def test_a_cache_with_a_flipped_bit_is_made_again(folder, refused, name):
+def test_a_cache_with_a_flipped_bit_is_made_again(folder, name):
     path = folder / "interpolated" / f"{name}.parquet"
-    results = folder / "report" / "results.json"
-    whole, before = path.read_bytes(), results.read_bytes()
-    assert refused("report", folder) == "" and path.read_bytes() == whole, "read, not made"
-    rng = random.Random(7)
-    for bit in rng.sample(range(8 * len(whole)), 12):
+    whole, before = path.read_bytes(), interpolated(folder)
+    assert path.read_bytes() == whole, "read, not made"
+    for bit in random.Random(7).sample(range(8 * len(whole)), 12):
         content = bytearray(whole)
         content[bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
-        assert refused("report", folder) == "" and results.read_bytes() == before, bit
+        assert interpolated(folder) == before, bit
 
 
-def as_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
+REPLACE = {
+    "a folder": lambda path: path.mkdir(),
+    "a loop": lambda path: path.symlink_to(path.name),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+}
 
 
-def as_loop(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
-
-
-def as_dangling(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("nowhere")
-
-
-@pytest.mark.parametrize("replaced", [as_folder, as_loop, as_dangling])
 @pytest.mark.parametrize(
-    "name",
+    ("name", "kind"),
     [
-        *("sweep.json", "test_access.jsonl", "qrels/test.qrels", "first_stage/test.run.gz"),
-        *(f"trials/{TRIAL}/{name}" for name in ("per_query.parquet", "test.run.gz")),
+        *(("sweep.json", kind) for kind in REPLACE),
+        ("test_access.jsonl", "a folder"),
+        ("qrels/test.qrels", "a link to nothing"),
+        ("first_stage/test.run.gz", "a loop"),
+        (f"trials/{TRIAL}/per_query.parquet", "a loop"),
+        (f"trials/{TRIAL}/test.run.gz", "a folder"),
     ],
 )
-def test_what_is_no_file_is_named(folder, refused, name, replaced):
-    replaced(folder / name)
+def test_what_is_no_file_is_named(folder, refused, name, kind):
+    (folder / name).unlink()
+    REPLACE[kind](folder / name)
     shown = name.removeprefix("trials/")
     for words in (["report"], ["bundle", "--to", folder.parent / "x.zip"]):
         assert f"{folder}" in (message := refused(words[0], folder, *words[1:]))
@@ -140,9 +140,9 @@ def test_what_is_no_file_is_named(folder, refused, name, replaced):
 def test_no_escape_sequence_of_a_name_reaches_the_terminal(folder, capsys):
     file = read_sweep_file(folder)
     cells = (replace(file.cells[0], label="Red\x1b[31m \u202eBlue\x9b0m"), *file.cells[1:])
-    redescribed(folder, cells=cells, question="Which?\x1b]0;owned\x07")
+    redescribe(folder, cells=cells, question="Which?\x1b]0;owned\x07")
     capsys.readouterr()
-    for words in (["report"], ["design", "--delta", ".01"]):
-        assert main([words[0], str(folder), *words[1:]]) == 0
+    for command in ("report", "status"):
+        assert main([command, str(folder)]) == 0
     out, err = capsys.readouterr()
     assert "Red\\x1b[31m" in out and not set(out + err) & {"\x1b", "\x07", "\x9b", "\u202e"}

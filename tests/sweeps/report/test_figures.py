@@ -64,9 +64,14 @@ def test_learning_curves_name_all_of_few_cells_and_a_few_of_many(tmp_path: Path)
     assert sum(text.startswith("MaxP") for text in texts) == 1
 
 
-def test_the_front_holds_what_no_cheaper_cell_beats(tmp_path: Path) -> None:
-    analysis = _analysis(tmp_path, effect=0.3)
-    shown = pareto_plot(analysis)
+@pytest.fixture(scope="module")
+def clear(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """Five cells with a clear effect."""
+    return _analysis(tmp_path_factory.mktemp("clear"), effect=0.3)
+
+
+def test_the_front_holds_what_no_cheaper_cell_beats(clear: Analysis, tmp_path: Path) -> None:
+    analysis, shown = clear, pareto_plot(clear)
     assert {"encoder tokens per document", "nDCG@10 on test"} <= set(_texts(shown))
     assert shown is not None and "Bars: interval" in shown.caption
     front = shown.figure.axes[0].lines[0]
@@ -74,22 +79,31 @@ def test_the_front_holds_what_no_cheaper_cell_beats(tmp_path: Path) -> None:
     assert list(front.get_ydata()) == [means[0], max(means[1:4]), means[4]]
     wide = pareto_plot(_analysis(tmp_path / "wide", effect=0.9, seed_deviation=0.5))
     assert wide is not None and wide.figure.axes[0].get_ylim()[1] <= 1.1
-
-
-def test_without_tokens_the_cost_is_seconds_and_without_both_there_is_no_front(
-    tmp_path: Path,
-) -> None:
-    sweep = load_sweep(write_sweep(tmp_path, num_queries=40))
-    cells = [replace(cell, encoder_tokens_per_document=None) for cell in sweep.cells]
-    sweep = replace(sweep, cells=tuple(cells))
+    # Without tokens the cost is seconds, and without both there is no front.
+    cells = [replace(cell, encoder_tokens_per_document=None) for cell in analysis.sweep.cells]
+    sweep = replace(analysis.sweep, cells=tuple(cells))
     assert "evaluation of one run (seconds)" in _texts(pareto_plot(analyse(sweep)))
     bare = replace(sweep, trials=sweep.trials.drop(columns="eval_seconds"))
     assert pareto_plot(analyse(bare)) is None
 
 
-def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Path) -> None:
-    analysis = _analysis(tmp_path, effect=0.3)
-    shown = query_bars(analysis)
+def test_figures_follow_the_page_into_the_dark_and_tell_the_value_of_a_mark(
+    clear: Analysis,
+) -> None:
+    shown = {one.name: one.inline for one in figures(clear, assess(clear).factors)}
+    for text in shown.values():
+        assert "var(--ink, #222222)" in text and "fill: #ffffff" not in text
+        assert "hint: " not in text
+    row, best = clear.rows[0], clear.best
+    seed, value = next(iter(row.seed_means["nDCG@10"].items()))
+    assert f"<title>{row.label}, seed {seed}: {value:.4f}</title>" in shown["strip"]
+    assert best and f": {best.delta:+.3f}, p " in shown["forest"]
+    cost = clear.cells[0].cell.encoder_tokens_per_document
+    assert f"{cost:,.4g} encoder tokens per document</title>" in shown["pareto"]
+
+
+def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(clear: Analysis) -> None:
+    analysis, shown = clear, query_bars(clear)
     best = analysis.best
     assert best is not None
     words = f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse"
@@ -102,27 +116,6 @@ def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Pat
     (bars, _) = shown.figure.axes[0].collections
     edges = bars.get_datalim(shown.figure.axes[0].transData)
     assert (edges.x0, edges.x1) == (0, len(delta)), "whole bars at both ends"
-
-
-def test_a_figure_fits_a_telephone_and_follows_the_page_into_the_dark(tmp_path: Path) -> None:
-    for shown in figures(analysis := _analysis(tmp_path, kinds=EIGHTEEN), assess(analysis).factors):
-        text = shown.inline
-        width = float(re.findall(r"width: (\d+)px; min-width: (\d+)px", text)[0][0])
-        assert width <= 560, shown.heading  # at 370 pixels the letters have 8 of their 12.5
-        assert "var(--ink, #222222)" in text and "fill: #ffffff" not in text
-
-
-def test_a_mark_tells_its_value_under_the_pointer(tmp_path: Path) -> None:
-    analysis = _analysis(tmp_path, effect=0.3)
-    row, best = analysis.rows[0], analysis.best
-    assert best is not None
-    cost = analysis.cells[0].cell.encoder_tokens_per_document
-    shown = {one.name: one.inline for one in figures(analysis, [])}
-    seed, value = next(iter(row.seed_means["nDCG@10"].items()))
-    assert f"<title>{row.label}, seed {seed}: {value:.4f}</title>" in shown["strip"]
-    assert f": {best.delta:+.3f}, p " in shown["forest"]
-    assert f"{cost:,.4g} encoder tokens per document</title>" in shown["pareto"]
-    assert not any("hint: " in svg for svg in shown.values())
 
 
 def test_where_nothing_varies_nothing_warns(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.report.load import load_sweep
-from sweeps.store.driver import Driver, process_start
-from sweeps.store.records import COSTS, Attempt, own_digest, sealed
-from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
+from sweeps.store.driver import Driver
+from sweeps.store.records import COSTS, Attempt, sealed
+from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file
 
 FIVE = [
     ("FirstP", 64, 64),
@@ -27,6 +27,11 @@ FIVE = [
     ("MaxP", 128, 128),
     ("MaxP", 128, 64),
 ]
+NAMES = [
+    f"{group.lower()}-w{window}-s{stride}-{position:012x}"
+    for position, (group, window, stride) in enumerate(FIVE)
+]
+"""The cells of `FIVE`."""
 EIGHTEEN = [
     ("FirstP", 150, 150),
     *[
@@ -81,7 +86,7 @@ def write_sweep(
     records = find_sweep(str(folder))
     SweepFile(**described | {"trials": tuple(names)} | changes).write(records)
     if "running" in fates.values():
-        driver = Driver(socket.gethostname(), os.getpid(), "driver", process_start(os.getpid()))
+        driver = Driver(socket.gethostname(), os.getpid(), "driver")
         records.write_file("driver.json", json.dumps(asdict(driver)).encode())
     return folder
 
@@ -139,11 +144,9 @@ def write_values(folder: Path, table: pd.DataFrame) -> None:
         sealed(file.parent)
 
 
-def redescribe(folder: Path, described: Mapping[str, Any]) -> None:
-    """Another description of a sweep, with the checksum of a command."""
-    content = {name: value for name, value in described.items() if name != "checksum"}
-    content["checksum"] = own_digest(content)
-    (folder / "sweep.json").write_text(json.dumps(content))
+def redescribe(folder: Path, **facts: Any) -> None:
+    """Other facts of a sweep, described as by a command."""
+    replace(read_sweep_file(folder), **facts).write(find_sweep(str(folder)))
 
 
 def _cell(name: str, group: str, window: int, stride: int) -> Cell:
@@ -227,7 +230,7 @@ def _curve(trial: str, seed: int, status: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [({"measures": ("nDCG@10", "AP")}, "AP on test"), ({"split": "dl19"}, "'dl19'")],
+    [({"measures": ("nDCG@10", "AP")}, "AP on test"), ({"split": "dl19"}, "on dl19")],
 )
 def test_values_that_the_sweep_lacks_are_named(
     tmp_path: Path, changes: dict[str, Any], named: str

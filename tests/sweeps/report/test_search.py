@@ -12,12 +12,7 @@ from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
 from sweeps.report.terminal import terminal_text
-from tests.sweeps.report.test_load import FIVE, write_sweep
-
-NAMES = [
-    f"{group.lower()}-w{window}-s{stride}-{position:012x}"
-    for position, (group, window, stride) in enumerate(FIVE)
-]
+from tests.sweeps.report.test_load import NAMES, write_sweep
 
 
 def standing(position: int, seeds: int, left: int | None, **verdict: Any) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""A model in MLflow's registry: signature, example, code of its own, champion of a confirmation."""
+"""A sweep and its confirmation from end to end: the same two cells, seeds nobody has seen; and its
+model in MLflow's registry: signature, example, code of its own, champion of a confirmation."""
 
 import json
 import os
@@ -12,7 +13,7 @@ from rank_core.export.reranker import Reranker
 from sweeps.__main__ import main
 from sweeps.commands import export
 from sweeps.tracking.client import connect
-from tests.e2e.conftest import confirmed, run_local
+from tests.e2e.conftest import confirmed, run_local, trials_of, values_of
 
 __all__ = ["confirmed", "run_local"]
 
@@ -41,6 +42,32 @@ def storage(confirmed):
 @pytest.fixture(scope="module")
 def client(storage):
     return connect(f"sqlite:///{storage / 'mlflow.db'}")
+
+
+def test_winner_and_baseline_are_trained_again_with_fresh_seeds(confirmed):
+    first, folder = (
+        confirmed.storage / name / "woods" for name in ("window_stride", "window_stride-confirm")
+    )
+    shortlist = json.loads((folder / "sweep.json").read_text())["confirms"]
+    trials = trials_of(folder)
+    assert set(trials["seed"]) == {5, 6} and set(trials["status"]) == {"done"}
+    cells = {shortlist["winner"]["cell"], shortlist["baseline"]["cell"]}
+    assert set(trials["cell"]) == cells and len(trials) == 4
+    assert cells <= set(trials_of(first)["cell"])
+    dev = values_of(first).query("split == 'dev' and measure == 'nDCG@10'")
+    means = dev.groupby("cell")["value"].mean().drop(shortlist["baseline"]["cell"])
+    assert shortlist["dev_mean"] == pytest.approx(means.max())
+    assert means[shortlist["winner"]["cell"]] == means.max()
+    for cell in cells:
+        ours, theirs = (
+            json.loads((confirmed.storage / f"trials/{cell}-seed{seed}/config.json").read_text())
+            for seed in (5, 3)
+        )
+        assert ours | {"seed": 3} == theirs
+    assert "before any run below was started" in " ".join(confirmed.text.split())
+    assert "before any run below was started" in (folder / "report" / "index.html").read_text()
+    [access] = (folder / "test_access.jsonl").read_text().splitlines()
+    assert json.loads(access)["seeds"] == [5, 6] and "--confirm" in json.loads(access)["command"]
 
 
 @pytest.mark.long
@@ -91,27 +118,28 @@ def gains(monkeypatch, delta, *, p=0.001, first_stage):
     monkeypatch.setattr(export, "analyse", analyse)
 
 
-NO_CHAMPIONS = {
-    "a loss": ({"delta": -0.1, "first_stage": 0.0}, "it is not significantly better than FirstP"),
-    "noise": ({"delta": 0.1, "p": 0.2, "first_stage": 0.0}, "it is not significantly better than"),
-    "below BM25": ({"delta": 0.1, "first_stage": 1.0}, "it is below BM25 by 0."),
-}
+NO_CHAMPIONS = (
+    ({"delta": -0.1, "first_stage": 0.0}, "it is not significantly better than FirstP"),
+    ({"delta": 0.1, "p": 0.2, "first_stage": 0.0}, "it is not significantly better than"),
+    ({"delta": 0.1, "first_stage": 1.0}, "it is below BM25 by 0."),
+)
 
 
-@pytest.mark.parametrize("case", NO_CHAMPIONS)
 def test_what_is_not_better_than_baseline_and_first_stage_is_no_champion(
-    case, storage, client, monkeypatch, capsys
+    storage, client, monkeypatch, capsys
 ):
-    given, why = NO_CHAMPIONS[case]
+    confirmed = storage / "window_stride-confirm" / "woods"
+    words = ["export", str(confirmed), "--register", "worse"]
+    for given, why in NO_CHAMPIONS:
+        with monkeypatch.context() as patch:
+            gains(patch, **given)
+            assert main(words) == 0
+        assert f"because {why}" in capsys.readouterr().out
+        assert client.get_registered_model("worse").aliases == {}
     gains(monkeypatch, **given)
-    confirmed, name = storage / "window_stride-confirm" / "woods", case.replace(" ", "-")
-    words = ["export", str(confirmed), "--register", name]
-    assert main(words) == 0
-    assert f"because {why}" in capsys.readouterr().out
-    assert client.get_registered_model(name).aliases == {}
     assert main([*words, "--force"]) == 0
     assert "alias champion, by --force although" in capsys.readouterr().out
-    assert {*client.get_registered_model(name).aliases} == {"champion"}
+    assert {*client.get_registered_model("worse").aliases} == {"champion"}
 
 
 def test_a_registry_that_does_not_answer_is_named_without_its_password(storage, capsys):

@@ -124,13 +124,12 @@ def test_of_two_runs_of_a_trial_the_oldest_counts(sweep, send, uri):
     assert runs_in(uri)["FirstP 48 #1"].info.run_id == run.info.run_id
 
 
-def test_numbers_that_are_not_finite_become_tags_once(sweep, send):
+def test_numbers_that_are_not_finite_are_left_out(sweep, send):
     """A step of fp16 whose gradients overflow is no divergence."""
     points = [report(step, 3, loss=1.0, gradient_norm=float("inf")) for step in (1, 2, 3)]
     sweep.publish(sweep.begin(), reports=points)
     run = send(1)["FirstP 48 #1"]
     assert "train/gradient_norm" not in run.data.metrics and run.data.metrics["train/loss"] == 1
-    assert run.data.tags["nonfinite.train/gradient_norm"] == "inf at step 1"
     assert "diverged" not in run.data.tags
 
 

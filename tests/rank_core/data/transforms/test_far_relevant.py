@@ -74,10 +74,7 @@ def made(passages):
     return FarRelevant(**SMALL)(passages)
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_every_document_has_one_relevant_passage_and_it_starts_past_the_limit(
-    passages, as_published
-):
+def test_every_document_has_one_relevant_passage_and_it_starts_past_the_limit(passages):
     settings = FarRelevant(**SMALL)
     made = settings(passages)
     relevant = {

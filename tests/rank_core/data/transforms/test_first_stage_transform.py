@@ -98,12 +98,10 @@ def test_all_settings_and_the_source_name_the_result(collection):
     ("settings", "message"),
     [
         ("by=bm52", "bm25"),
-        ("k1=-1", "k1 >= 0"),
         ("b=1.5", "b <= 1"),
         ("k1=much", "k1 of first-stage must be a number"),
         ("fb_terms=20", "fb_terms=20 of first-stage has no effect with by=bm25, only with"),
         ("by=rm3,fb_docs=0", "fb_docs >= 1"),
-        ("by=rm3,original_weight=2", "0 <= original_weight <= 1"),
         ("by=given,k1=2", "k1=2.0 of first-stage has no effect with by=given"),
         ("by=given,tune=RR", "tune=RR of first-stage has no effect with by=given"),
         ("tune=RR,b=.9", "b=0.9 of first-stage has no effect with tune=RR"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,9 @@ from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_tex
 from sweeps.commands.compare.runs import compare_runs
 from sweeps.plan.command_line import run_command
 from sweeps.plan.terminal import shortened
+from sweeps.store.sweep_file import read_sweep_file
+from tests.sweeps.commands.compare.test_command import NUM_DOCUMENTS, write
 from tests.sweeps.report.test_load import FIVE, redescribe, write_sweep
-
-NUM_DOCUMENTS = 12
-
-
-def write(path: Path, score_QD: np.ndarray) -> None:
-    path.write_text(
-        "".join(
-            f"q{q} Q0 d{d} 1 {score_QD[q, d]:.4f} tag\n"
-            for q in range(len(score_QD))
-            for d in range(score_QD.shape[1])
-        )
-    )
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +130,6 @@ def test_many_collections_are_shown_in_blocks(years: Path) -> None:
     assert all(shortened(name, 13) in text for name in names)
 
 
-def test_no_set_has_the_name_of_the_mean(years: Path) -> None:
-    with pytest.raises(BadInput, match="called mean"):
-        of_years(years, ("y19", "mean"), folder=lambda name: "y20")
-
-
 @pytest.fixture
 def sweeps(tmp_path: Path) -> list[str]:
     """Sweeps of two configurations on two collections; on the second a run is lost."""
@@ -160,10 +146,9 @@ def sweeps(tmp_path: Path) -> list[str]:
 
 def untrained(folder: str) -> None:
     """The sweep, whose trials rank with the model as it is."""
-    content = json.loads(Path(folder, "sweep.json").read_text())
-    for cell in content["cells"]:
-        cell["config"] = {"training.num_epochs": 0}
-    redescribe(Path(folder), content)
+    cells = read_sweep_file(Path(folder)).cells
+    untaught = {"training.num_epochs": 0}
+    redescribe(Path(folder), cells=tuple(replace(cell, config=untaught) for cell in cells))
 
 
 def test_sweeps_on_several_collections_have_separate_runs(sweeps: list[str]) -> None:
@@ -224,6 +209,8 @@ def test_query_sets_need_names_files_and_runs_of_their_own(years: Path, tmp_path
     systems = systems_of([str(years / "y20" / f"{one}.1.run") for one in ("maxp", "sump")])
     with pytest.raises(BadInput, match="y19 and y20 both judge q0"):
         compare_runs(systems, sets)
+    with pytest.raises(BadInput, match="called mean"):
+        of_years(years, ("y19", "mean"), folder=lambda name: "y20")
     for name, count in (("y19", 3), ("y20", 2)):
         (tmp_path / name).mkdir()
         for number in range(count):

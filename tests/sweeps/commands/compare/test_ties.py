@@ -84,12 +84,3 @@ def test_the_rule_changes_values_and_is_named(files):
     assert (ours.sweep.scores["value"] != theirs.sweep.scores["value"]).any()
     for found, rule in ((ours, "doc_id"), (theirs, "trec_eval")):
         assert f"Ties: {TIES[rule]} ({found.tied:,} tied scores)." in notes(found.analysis)
-
-
-def test_the_rank_of_a_file_decides_nothing(tmp_path, files):
-    before = compared(files, "doc_id").sweep.scores
-    for name in STEPS:
-        fields = [line.split() for line in files[name].read_text().splitlines()]
-        write_lines(files[name], [" ".join([*one[:3], "1", *one[4:]]) for one in fields])
-    after = compared(files, "doc_id").sweep.scores
-    assert before["value"].tolist() == after["value"].tolist()

@@ -131,6 +131,7 @@ def test_trials_share_one_gpu_of_several(monkeypatch):
     assert one_gpu() == {"CUDA_VISIBLE_DEVICES": "2"}
 
 
+@pytest.mark.slow
 def test_speed_is_that_of_clipped_steps_with_dropout(tmp_path):
     backbone, settings = random_bert(tmp_path, 2, 64, 4, 256), {"model.dropout": 0.1}
     some = parts("parade-attn", backbone, torch.device("cpu"), settings)
