@@ -329,28 +329,7 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     yield "checked", f"SHA-256 of {len(files_of(folder))} files"
     for file, stated, own in wrong_sums(folder):
         yield "wrong", f"{file}: SHA-256: states {stated}, is {own}"
-    yield from _verify(folder / SWEEP, about, qrels)
-
-
-def manifest(folder: Path) -> Manifest:
-    """The provenance of an unpacked bundle."""
-    content = json.loads((folder / MANIFEST).read_bytes())
-    if content["format"] != FORMAT:
-        raise BadInput(f"{MANIFEST} has format {content['format']}, of another ranksweep")
-    return Manifest(**content)
-
-
-def joined_judgments(names: Sequence[str], fields: Fields | None = None) -> Qrels:
-    """The judgments of files or `ir:ID`, put together."""
-    judgments: Qrels = {}
-    for name in names:
-        for query_id, grades in named_qrels(name, fields).items():
-            judgments.setdefault(query_id, {}).update(grades)
-    return judgments
-
-
-def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, str]]:
-    """Compare each layer with the layer below it, the report with recomputed values."""
+    folder /= SWEEP
     sweep, records = read_sweep_file(folder), find_sweep(str(folder))
     if outside := [cell.cell for cell in sweep.cells if Path(cell.cell).name != cell.cell]:
         raise BadInput(f"a cell's name must be plain, got {shown(outside[0])}")
@@ -394,6 +373,23 @@ def _verify(folder: Path, about: Manifest, qrels: Qrels) -> Iterator[tuple[str, 
         content = path.read_bytes() if path.is_file() else b""
         if difference := first_difference(name, content.decode(), report[name].decode()):
             yield "wrong", f"{SWEEP}/report/{name}: {difference}"
+
+
+def manifest(folder: Path) -> Manifest:
+    """The provenance of an unpacked bundle."""
+    content = json.loads((folder / MANIFEST).read_bytes())
+    if content["format"] != FORMAT:
+        raise BadInput(f"{MANIFEST} has format {content['format']}, of another ranksweep")
+    return Manifest(**content)
+
+
+def joined_judgments(names: Sequence[str], fields: Fields | None = None) -> Qrels:
+    """The judgments of files or `ir:ID`, put together."""
+    judgments: Qrels = {}
+    for name in names:
+        for query_id, grades in named_qrels(name, fields).items():
+            judgments.setdefault(query_id, {}).update(grades)
+    return judgments
 
 
 def finished_trials(sweep: SweepFile, records: Records) -> list[str]:

@@ -44,10 +44,8 @@ from sweeps.store.trial_status import USED, TrialStatus
 SEEDS = (3, 4, 5, 8, 10, 20)
 ASSURANCE = 0.8
 FORMATS = (".png", ".svg")
-_SHARES = (1 / 4, 1 / 2, 1, 2, 4)
-"""Of the comparison's queries: the columns of the power table."""
-_PARTS = (1, 2, 4)
-"""The shares of the queries that a design may score."""
+_SHARES = (1 / 4, 1 / 2, 1, 2, 4)  # of the comparison's queries: columns of the power table
+_PARTS = (1, 2, 4)  # a design scores so many parts of the queries
 _SAMPLE = "evaluation.max_test_queries"
 _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
 

@@ -323,7 +323,7 @@ def _prepare(plan: Plan, options: Options) -> None:
         for config in dict.fromkeys(replace(config, seed=0) for config in configs):
             prepare(config)
     else:
-        from sweeps.ray_engine.prepare import prepare_cluster
+        from sweeps.ray_engine.cluster import prepare_cluster
 
         prepare_cluster(configs, options.code)
     say(f"prepared    {plan.base.collection} for {plan.base.model.backbone} in {cache_root()}")

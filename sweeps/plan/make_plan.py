@@ -39,10 +39,6 @@ FEW = {
     "evaluation.max_dev_queries": 12,
     "evaluation.max_test_queries": 12,
 }
-TWO_STEPS = {"training.max_steps": 2}
-TWO_EPOCHS = {"training.epoch_steps": 1, "training.num_epochs": 2}
-"""Two steps, with a validation between them."""
-POINTS = 2
 
 
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
@@ -61,7 +57,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     space = search_space(grid.points, experiment, options)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
-        enough = max(POINTS, search.kind.fewest_configs)
+        enough = max(2, search.kind.fewest_configs)
         count, tested = search.num_configs or len(points), base.evaluation
         few = min(count, enough)
         reduced = (
@@ -155,7 +151,9 @@ def _smoke_settings(options: Options) -> dict[str, Any]:
     """The settings of a smoke test, with which a trial takes two steps."""
     if not options.smoke_test:
         return {}
-    return FEW | (TWO_EPOCHS if options.search.kind.stops else TWO_STEPS)
+    if options.search.kind.stops:  # with a validation between them
+        return FEW | {"training.epoch_steps": 1, "training.num_epochs": 2}
+    return FEW | {"training.max_steps": 2}
 
 
 def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:

@@ -26,8 +26,7 @@ from sweeps.plan.terminal import numbered
 
 SAMPLE = 2000  # documents read to measure a model's own chunks
 BACKWARD = 2.0  # a backward pass costs about two forward passes
-FEW_STEPS = 10
-"""Optimizer steps below which a trial hardly changes its model."""
+FEW_STEPS = 10  # optimizer steps below which a trial hardly changes its model
 
 
 @dataclass(frozen=True)

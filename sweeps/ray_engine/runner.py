@@ -33,9 +33,9 @@ from sweeps.ray_engine.cluster import (
     check_shared,
     connect,
     disconnect,
+    prepare_nodes,
     trial_resources,
 )
-from sweeps.ray_engine.prepare import prepare_nodes
 from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
 from sweeps.ray_engine.trial_process import DEV, EPOCHS, run_in_train, run_in_tune
 from sweeps.store.failures import first_line

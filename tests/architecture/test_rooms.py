@@ -57,7 +57,7 @@ LATE = {
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
-    ("sweeps.driver.sweep", "sweeps.ray_engine.prepare"): "brings in Ray",
+    ("sweeps.driver.sweep", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
     ("sweeps.forecast.forecast", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",

@@ -36,18 +36,15 @@ from sweeps.store.sweep_file import ROPE, Cell
 MEASURES = ("nDCG@10", "RR@10")
 """Default measures of runs."""
 COUNTS = ("Num", "num_")  # the names of measures that are no share, such as NumRet, begin so
-_MOST_MEASURES, _TAKEN = 6, 4
-"""Of tables with more measures than the first number, so many are shown."""
+_MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
 TIES = {
     "doc_id": TIE_POLICY,
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
 """{rule for equal scores of a run: its description}."""
-MEAN = "mean"
-"""The name of the mean over several query sets."""
-GIVEN = "as in the given values"
-"""The unknown tie policy of per-query values."""
+MEAN = "mean"  # the name of the mean over several query sets
+GIVEN = "as in the given values"  # the unknown tie policy of per-query values
 
 RunSource: TypeAlias = Source | TrainingRun | Mapping[str, Source]
 """One training run, or several of one system: on all query sets, or {query set: source}."""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from rank_core.data.named_files import PREFIX, named_run
+from rank_core.data.ir_collections import PREFIX
+from rank_core.data.named_files import named_run
 from rank_core.data.trec import open_content, read_lines, read_run
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Qrels, Run
