@@ -10,14 +10,14 @@ import signal
 import sys
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from tests.chaos.victims import Machines, Server
 from tests.e2e.conftest import trials_of, values_of
-from tests.e2e.test_kill import busy_trial
 
 KILLS = int(os.environ.get("RANKSWEEP_KILLS", "5"))
 SEED = int(os.environ.get("RANKSWEEP_CHAOS_SEED", random.randrange(10**6)))
@@ -36,6 +36,16 @@ WORDS = (
 PAUSE = (1.0, 6.0)  # seconds between kills
 VICTIMS = ("trial", "trial", "driver", "raylet", "mlflow")
 MAX_COMMANDS = 4 * KILLS + 10
+
+
+def busy_trial(pids: list[int]) -> int | None:
+    """A process that computes a trial now, by the title that Ray gives it."""
+    for pid in pids:
+        with suppress(OSError):  # it ended while we looked
+            title = Path(f"/proc/{pid}/cmdline").read_text()
+            if title.startswith("ray::") and ".train" in title:
+                return pid
+    return None
 
 
 class Chaos:
