@@ -88,14 +88,16 @@ def declaration(analysis: Analysis) -> str:
 
 def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     sweep, names = analysis.sweep, declarable(analysis)
-    single = [system.label for system in analysis.single if system.cell.cell not in names]
-    if names and sweep.command and not single:
+    single = [system.label for system in analysis.single]
+    trained = [system.label for system in analysis.single if system.cell.cell not in names]
+    if names and sweep.command and not trained:
         flags = [word for name in names for word in ("--deterministic", name)]
         why = f"{names_text(names)} without training has no other runs, and the result holds for"
         return NextStep(f"{why} new training runs too.", changed(sweep.command, add=flags))
     if single:
         return NextStep(
-            f"To hold for the methods, name several training runs of {names_text(single)} as "
+            f"To hold for the methods, name several training runs of "
+            f"{names_text(trained or single)} as "
             "NAME=run1,run2,run3, or declare a system without training: --deterministic NAME, "
             "deterministic= in Python."
         )

@@ -17,8 +17,7 @@ import pytest
 from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.errors import BadInput
 from sweeps.__main__ import main
-from sweeps.commands.bundle import SUMS, qrels_mode, unpack, write_zip
-from sweeps.commands.verify import first_difference
+from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, write_zip
 from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
