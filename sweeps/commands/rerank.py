@@ -126,8 +126,8 @@ def rerank_run(job: RerankJob) -> None:
     """Reranks the missing shards of a job, and writes the run."""
     number = open_job(job)
     shards = [shard for shard in range(number) if not job.part(shard).exists()]
-    depth = job.depth or _reranker(job.folder).config.evaluation.depth
-    if longer := sum(len(ranked) > depth for ranked in _run(job.run).values()):
+    depth = job.depth or job.model.config.evaluation.depth
+    if longer := sum(len(ranked) > depth for ranked in job.first_stage.values()):
         say(f"depth       the first {depth} candidates of {longer} longer queries (--depth N)")
     if num_done := number - len(shards):
         say(f"resumed     {numbered(num_done, 'shard')} of {number} are done already")
