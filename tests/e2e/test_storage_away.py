@@ -1,7 +1,10 @@
 """The storage may go away for a while: driver and trials wait, and nothing is lost or doubled."""
 
 import os
+import shutil
+import subprocess
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -10,6 +13,7 @@ from sweeps.store.driver import FILE
 from tests.e2e.conftest import trials_of
 
 AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "2"))
+UNMOUNTED_SECONDS = 40
 STEPS, TRIALS = 10, 6
 WORDS = (
     f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=5 "
@@ -107,15 +111,39 @@ def test_a_storage_that_stays_away_ends_the_command_which_resumes(
     assert_recorded_once(storage, trials=TRIALS, steps=STEPS)
 
 
+@pytest.fixture
+def mounted(tmp_path):
+    """A disk and its mount point."""
+    if os.geteuid() or not shutil.which("mount"):
+        pytest.skip("mounting needs root")
+    disk, point = tmp_path / "disk", tmp_path / "point"
+    disk.mkdir()
+    point.mkdir()
+    if subprocess.run(["mount", "--bind", disk, point], capture_output=True).returncode:
+        pytest.skip("this machine does not let root mount")
+    yield disk, point
+    subprocess.run(["umount", "-l", point], check=True)
+
+
+@pytest.mark.chaos
 @pytest.mark.long
-@pytest.mark.ray
-def test_trials_on_ray_wait_as_well(start_sweep, assert_recorded_once, tmp_path):
-    share = Share(tmp_path)
-    with start_sweep(share.path / "results", *WORDS) as sweep:
-        sweep.wait_for("[2/6]")
-        share.go_away(an_empty_folder, seconds=5 * AWAY_SECONDS)
-        assert sweep.end() == 0
-    assert not any(written_below(tmp_path / "an_empty_folder"))
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_an_unmounted_storage_is_waited_for(start_sweep, mounted, assert_recorded_once, engine):
+    disk, point = mounted
+    with start_sweep(point / "results", *WORDS, "--engine", engine) as sweep:
+        while "[2/6]" not in log_of(disk):
+            assert sweep.process.poll() is None, log_of(disk)
+            time.sleep(0.05)
+        subprocess.run(["umount", "-l", point], check=True)
+        time.sleep(UNMOUNTED_SECONDS)
+        below = written_below(point)
+        subprocess.run(["mount", "--bind", disk, point], check=True)
+        assert sweep.end() == 0, sweep.text
+    assert not below
     assert "trying again" in sweep.text and " is back" in sweep.text
     assert_each_ran_once(sweep)
     assert_recorded_once(sweep.storage, trials=TRIALS, steps=STEPS)
+
+
+def log_of(disk):
+    return "".join(file.read_text() for file in disk.glob("results-*.log"))
