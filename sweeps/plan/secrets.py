@@ -4,6 +4,7 @@ whose name ends in token, key, secret or password, also of this process's enviro
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from rank_core.errors import BadInput
@@ -30,7 +31,7 @@ _PASSWORD = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s@]+)@[^\s@/]", re.
 def redact_text(text: str) -> str:
     """The text without passwords of URLs, without assignments such as `--hf-token x`, and without
     the secrets in this process's environment."""
-    for value in _secrets_of_environment():
+    for value in _secrets_of(tuple(os.environ.items())):
         text = text.replace(value, REDACTED)
     text = _ADDRESS.sub(rf"\1{REDACTED}@", text)
     return _ASSIGNMENT.sub(rf"\1{REDACTED}", text)
@@ -52,11 +53,12 @@ def _without_secrets(value: Any) -> Any:
     return [_without_secrets(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _secrets_of_environment() -> list[str]:
+@lru_cache(maxsize=1)
+def _secrets_of(environment: tuple[tuple[str, str], ...]) -> list[str]:
     """Secrets and passwords within URLs, the longest first so that no part remains; short ones
     would match ordinary words, and paths are no secrets."""
-    values = {value for name, value in os.environ.items() if _NAME.search(name)}
-    values |= set(_PASSWORD.findall("\n".join(os.environ.values())))
+    values = {value for name, value in environment if _NAME.search(name)}
+    values |= {secret for _, value in environment for secret in _PASSWORD.findall(value)}
     long = [value for value in values if len(value) >= _SHORTEST and not os.path.exists(value)]
     return sorted(long, key=len, reverse=True)
 
