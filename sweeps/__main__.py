@@ -16,7 +16,7 @@ COMMANDS = {
     "derive": ("derive:main", "DIR", "aggregate kept chunk scores in other ways"),
     "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
     "bundle": ("bundle:main", "DIR", "write a sweep and all its values as one file (--to)"),
-    "verify": ("verify:main", "FILE.zip", "recompute every number of a bundle from its runs"),
+    "verify": ("bundle:verify", "FILE.zip", "recompute every number of a bundle from its runs"),
     "board": ("board.command:main", "FOLDER", "write a page of tied ranks over verified bundles"),
     "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),

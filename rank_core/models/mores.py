@@ -90,17 +90,6 @@ class InteractionBlock(nn.Module):
         self.norm.load_state_dict(layer.output.LayerNorm.state_dict())
 
 
-def interaction_blocks(encoder: nn.Module, kind: str, number: int, dropout: float) -> nn.ModuleList:
-    """`number` blocks of an encoder's sizes: copies of its last layers if it is a BERT, else
-    random."""
-    body: Any = encoder
-    blocks = [InteractionBlock(body.config, dropout) for _ in range(number)]
-    if kind in SAME_LAYERS:
-        for block, layer in zip(blocks, body.encoder.layer[-number:], strict=True):
-            block.copy(layer)
-    return nn.ModuleList(blocks)
-
-
 NUM_BLOCKS = 2
 
 
@@ -124,7 +113,12 @@ class Mores(Ranker):
         super().__init__(encoder, backbone, settings)
         num_layers = int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
         number = max(1, min(NUM_BLOCKS, num_layers // 2))
-        self.aggregator = interaction_blocks(encoder, backbone.kind, number, settings.dropout)
+        body: Any = encoder
+        blocks = [InteractionBlock(body.config, settings.dropout) for _ in range(number)]
+        if backbone.kind in SAME_LAYERS:
+            for block, layer in zip(blocks, body.encoder.layer[-number:], strict=True):
+                block.copy(layer)
+        self.aggregator = nn.ModuleList(blocks)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B of documents, each a query row followed by chunk rows."""

@@ -47,9 +47,7 @@ class Ranker(nn.Module):
     takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model
     max_chunks: ClassVar[int | None] = None  # maximum per document; None: no limit
     max_query: ClassVar[int | None] = None  # maximum number of query tokens; None: no limit
-    # Number of chunks per document that receive a gradient, those with the highest scores; 0: all.
-    # May be set per instance.
-    chunks_that_learn: int = 0
+    chunks_that_learn: int = 0  # the best ones of a document, which receive a gradient; 0: all
     most_tokens: int = 0  # of a scoring batch that the GPU's memory holds; 0: not exceeded yet
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
     options: ClassVar[tuple[str, ...]] = ()  # optional settings of `Model` that it uses

@@ -14,7 +14,7 @@ comparisons at once (Bonferroni where it says Holm).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,7 +87,13 @@ def correlations(
     covariance_KK = np.atleast_2d(np.cov(delta_KQ)) / delta_KQ.shape[1]
     errors_K = np.array([getattr(test, f"se_{scope}") for test in tests])
     if scope == "both" and not paired_seeds:
-        parts = _seed_parts(pairs, tests)
+        parts: dict[str, float] = {}  # {cell: the variance that its seeds add to a difference}
+        for (system, base), test in zip(pairs, tests, strict=True):
+            for cell, V_s, V_e in (
+                (system, test.variance_seeds_a, test.variance_error_a),
+                (base, test.variance_seeds_b, test.variance_error_b),
+            ):
+                parts[cell] = 0.0 if math.isnan(V_s) else max(V_s - V_e, 0.0)
         cells = list(parts)
         signs_KC = np.array(
             [[(cell == system) - (cell == base) for cell in cells] for system, base in pairs], float
@@ -104,14 +110,3 @@ def scaled(covariance_KK: Floats, errors_K: Floats) -> Floats:
         R_KK = np.nan_to_num(covariance_KK * factor_K[:, None] * factor_K).clip(-1, 1)
     np.fill_diagonal(R_KK, known_K.astype(np.float64))
     return R_KK
-
-
-def _seed_parts(pairs: Sequence[Pair], tests: Sequence[ScopeTest]) -> Mapping[str, float]:
-    """{cell: the variance that its seeds add to a difference}."""
-    parts: dict[str, float] = {}
-    for (system, base), test in zip(pairs, tests, strict=True):
-        own = max(test.variance_seeds_a - test.variance_error_a, 0.0)
-        of_base = max(test.variance_seeds_b - test.variance_error_b, 0.0)
-        parts[system] = 0.0 if math.isnan(own) else own
-        parts[base] = 0.0 if math.isnan(of_base) else of_base
-    return parts

@@ -208,13 +208,11 @@ Trial = tuple[str, int]
 
 @dataclass(frozen=True)
 class Judged:
-    """One configuration in one interim analysis; `gap`, `se` and `p` as in `InterimAnalysis`.
+    """One configuration in one interim analysis; `gap` and `p` as in `InterimAnalysis`.
     `twin` names an earlier configuration with the same values."""
 
     configuration: str
-    mean: float
     gap: float
-    se: float
     p: float
     leaves: bool
     twin: str | None
@@ -309,18 +307,17 @@ def survivors(
     live = twin_of.count(None)
     level = level_of(num_configurations, live, num_seeds, s, alpha=alpha)
     same_1L = np.array([[twin is not None for twin in twin_of]])
-    mean_LS = score_LSQ.mean(axis=2)
-    live_1L = np.ones((1, len(names)), dtype=np.bool_)
+    live_1L, mean_1Ls = np.ones_like(same_1L), score_LSQ.mean(axis=2)[None]
     analysis = interim_analysis(
-        mean_LS[None], live_1L, num_seeds=num_seeds, delta=delta, same_BK=same_1L
+        mean_1Ls, live_1L, num_seeds=num_seeds, delta=delta, same_BK=same_1L
     )
-    columns = (mean_LS.mean(axis=1), analysis.gap_BK[0], analysis.se_BK[0], analysis.p_BK[0])
+    columns = names, analysis.gap_BK[0], analysis.p_BK[0], twin_of
     judged = tuple(
-        Judged(name, float(mean), float(gap), float(se), float(p), bool(p < level), twin)
-        for name, twin, mean, gap, se, p in zip(names, twin_of, *columns, strict=True)
+        Judged(name, float(gap), float(p), bool(p < level), twin)
+        for name, gap, p, twin in zip(*columns, strict=True)
     )
-    leader = names[int(analysis.leader_B[0])]
-    return Verdict(s, num_seeds, leader, level, float(analysis.df_B[0]), judged)
+    leader, df = names[int(analysis.leader_B[0])], float(analysis.df_B[0])
+    return Verdict(s, num_seeds, leader, level, df, judged)
 
 
 def race_so_far(

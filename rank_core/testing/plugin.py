@@ -18,14 +18,20 @@ class Contract:
 
     def __init__(self, name: str) -> None:
         self.name, self.count, self.broken = name, 0, 0
+        self.meanings: dict[str, str] = {}  # of the laws, by their ids
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """Parametrises the laws by the model."""
         if "name" in metafunc.fixturenames:
             metafunc.parametrize("name", [self.name], scope="module")
 
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Reads what a law means."""
+        meaning = getattr(item, "function", item).__doc__ or ""
+        self.meanings[item.nodeid] = " ".join(meaning.split())
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Prints what a law found: one line, and for a broken law the error and its place."""
+        """Prints what a law found: one line, and for a broken law its meaning and the error."""
         if report.when != "call" and report.passed:
             return
         law = report.location[2].partition("[")[0].removeprefix("test_").replace("_", " ")
@@ -34,7 +40,8 @@ class Contract:
         longrepr: Any = report.longrepr
         if report.failed:
             crash = longrepr.reprcrash
-            print(f"broken   {law}\n         {crash.path}:{crash.lineno}")
+            print(f"broken   {law}\n         {self.meanings[report.nodeid]}")
+            print(f"         {crash.path}:{crash.lineno}")
             lines = [line for line in crash.message.splitlines() if line.strip()]
             print("\n".join(f"         {line}" for line in lines[:4]))
         elif report.skipped:

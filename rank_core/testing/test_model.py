@@ -110,7 +110,8 @@ def known() -> KnownExceptions:
 def test_a_score_does_not_depend_on_the_neighbours_in_the_batch(
     subject: Subject, known: KnownExceptions
 ) -> None:
-    """Neither padding nor the order of the documents affects a score."""
+    """Neither padding nor the order of the documents affects a score: the masks of a batch say what
+    is padding."""
     assert_each_document_is_scored_alone(
         subject.model, subject.pairs(), list(subject.documents), spread=known.spread
     )

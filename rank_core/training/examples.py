@@ -243,20 +243,15 @@ def training_groups(
             chosen = rng.integers(len(query.positives))
             candidates = query.negatives[min(epoch, len(query.negatives) - 1)]
             negatives = _draw(candidates, num_negatives, rng)
-            yield _group(query, int(chosen), negatives, passes)
+            positive, teacher = query.positives[int(chosen)], None
+            if query.teacher is not None:
+                teacher = tuple(query.teacher[doc_id] for doc_id in (positive, *negatives))
+            grade = query.grades[int(chosen)]
+            yield TrainingGroup(
+                query.query_id, query.query, positive, grade, negatives, passes, teacher
+            )
             drawn += 1
         passes, skipped = passes + 1, 0
-
-
-def _group(
-    query: TrainingQuery, chosen: int, negatives: tuple[str, ...], passes: int
-) -> TrainingGroup:
-    positive, teacher = query.positives[chosen], None
-    if query.teacher is not None:
-        teacher = tuple(query.teacher[doc_id] for doc_id in (positive, *negatives))
-    return TrainingGroup(
-        query.query_id, query.query, positive, query.grades[chosen], negatives, passes, teacher
-    )
 
 
 def _draw(names: Sequence[str], size: int, rng: np.random.Generator) -> tuple[str, ...]:

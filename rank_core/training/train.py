@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -150,7 +149,7 @@ def train(
         norm = _update(state, parameters, sums, training)
         rate = float(state.optimizer.param_groups[0]["lr"])
         state.step, state.tokens = step + 1, step_of.tokens
-        steps.append(_Step(step + 1, time.time(), loss, rate, norm))
+        steps.append((step + 1, time.time(), loss, rate, norm))
         validate = (step + 1) % validate_every == 0 or step + 1 == num_steps
         pauses = world_size == 1 and pause(step + 1)
         if validate or pauses or len(steps) == RECORD_EVERY:
@@ -187,28 +186,16 @@ def _update(
     return norm
 
 
-class _Step(NamedTuple):
-    """A `CurvePoint` with loss (of this worker) and norm still on the device."""
-
-    step: int
-    seconds: float
-    loss: Tensor
-    learning_rate: float
-    gradient_norm: Tensor
+_Step = tuple[int, float, Tensor, float, Tensor]
+"""A `CurvePoint` with loss (of this worker) and norm still on the device."""
 
 
 def _curve(steps: list[_Step], batch_size: int) -> tuple[CurvePoint, ...]:
     """The steps as numbers, losses summed over workers; raises `Diverged` for non-finite ones."""
-    sums = distributed.sum_numbers([float(step.loss) for step in steps])
+    sums = distributed.sum_numbers([float(loss) for _, _, loss, _, _ in steps])
     curve = tuple(
-        CurvePoint(
-            step.step,
-            step.seconds,
-            total / batch_size,
-            step.learning_rate,
-            float(step.gradient_norm),
-        )
-        for step, total in zip(steps, sums, strict=True)
+        CurvePoint(step, seconds, total / batch_size, rate, float(norm))
+        for (step, seconds, _, rate, norm), total in zip(steps, sums, strict=True)
     )
     for point in curve:
         if not (abs(point.loss) < float("inf")):

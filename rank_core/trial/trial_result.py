@@ -97,7 +97,14 @@ def write_trial(
         notes = {f"fold{fold}": model.notes[name] for fold, model in enumerate(models, start=1)}
         write_json(workdir / name, notes if config.evaluation.folds else models[0].notes[name])
     if config.evaluation.folds:
-        _fold_table(models).to_parquet(workdir / "folds.parquet", index=False)
+        by_fold = [
+            model.tables[split].assign(fold=fold, split=split, best_step=model.best_step)
+            for fold, model in enumerate(models, start=1)
+            for split in SPLITS
+        ]
+        columns = ["fold", "split", "query_id", "measure", "value", "best_step"]
+        folds = pd.concat(by_fold, ignore_index=True)[columns]
+        folds.to_parquet(workdir / "folds.parquet", index=False)
     write_json(workdir / "result.json", asdict(result))
 
 
@@ -114,16 +121,3 @@ def _table(models: Sequence[ModelResult], split: str) -> "pd.DataFrame":
 
     table = pd.concat([model.tables[split] for model in models])
     return table.sort_values(["measure", "query_id"], ignore_index=True)
-
-
-def _fold_table(models: Sequence[ModelResult]) -> "pd.DataFrame":
-    """The frame `fold, split, query_id, measure, value, best_step`; folds count from 1."""
-    import pandas as pd
-
-    values = [
-        model.tables[split].assign(fold=fold, split=split, best_step=model.best_step)
-        for fold, model in enumerate(models, start=1)
-        for split in SPLITS
-    ]
-    columns = ["fold", "split", "query_id", "measure", "value", "best_step"]
-    return pd.concat(values, ignore_index=True)[columns]

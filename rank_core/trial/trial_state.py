@@ -67,7 +67,14 @@ class TrialState:
             content, shared, own["model"], best = model.state()
         workers = distributed.gather(own)
         if distributed.world()[0] == 0:
-            content["facts"] = _facts(self._identity, self.progress, self.models, shared, workers)
+            facts: dict[str, Any] = {
+                "identity": self._identity,
+                "progress": [asdict(news) for news in self.progress],
+                "models": [_shared(result) for result in self.models],
+                "workers": workers,
+            }
+            # As JSON, which can be read without executing code.
+            content["facts"] = json.dumps(facts | ({"model": shared} if shared else {}))
             self._checkpoints.save(content, (len(self.models), step), best=best)
 
     def _restore(self, checkpoints: Checkpoints) -> None:
@@ -128,23 +135,6 @@ def _unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
     )
     names = [name for name in old | new if old.get(name) != new.get(name)]
     return "; ".join(f"{name} was {old.get(name)}, now {new.get(name)}" for name in names)
-
-
-def _facts(
-    identity: dict[str, Any],
-    progress: Sequence[Progress],
-    models: Sequence[ModelResult],
-    model: dict[str, Any] | None,
-    workers: list[dict[str, Any]],
-) -> str:
-    """The facts as JSON, which can be read without executing code."""
-    facts: dict[str, Any] = {
-        "identity": identity,
-        "progress": [asdict(news) for news in progress],
-        "models": [_shared(result) for result in models],
-        "workers": workers,
-    }
-    return json.dumps(facts | ({"model": model} if model else {}))
 
 
 def _shared(result: ModelResult) -> dict[str, Any]:

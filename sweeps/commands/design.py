@@ -44,20 +44,10 @@ from sweeps.store.trial_status import USED, TrialStatus
 SEEDS = (3, 4, 5, 8, 10, 20)
 ASSURANCE = 0.8
 FORMATS = (".png", ".svg")
-_SHARES = (1 / 4, 1 / 2, 1, 2, 4)
-"""Of the comparison's queries: the columns of the power table."""
-_PARTS = (1, 2, 4)
-"""The shares of the queries that a design may score."""
+_SHARES = (1 / 4, 1 / 2, 1, 2, 4)  # of the comparison's queries: columns of the power table
+_PARTS = (1, 2, 4)  # a design scores so many parts of the queries
 _SAMPLE = "evaluation.max_test_queries"
 _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
-
-
-NUMBERS = {
-    "gpu-hours": "budget (core-hours without a GPU): the best designs for it",
-    "seconds-per-seed": "of a device, to train one seed",
-    "seconds-per-query": "of a device, to score a test query",
-}
-"""{flag with a number: its help}."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +131,10 @@ def _parser() -> Parser:
     add("--measure", metavar="MEASURE", help="default: the pilot's primary, or first, one")
     add("--qrels", action="append", default=[], metavar="FILE", help="judgments of runs")
     add("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
-    for name, text in NUMBERS.items():
-        add(f"--{name}", type=float, help=text, metavar="X")
+    hours = "budget (core-hours without a GPU): the best designs for it"
+    add("--gpu-hours", type=float, metavar="X", help=hours)
+    add("--seconds-per-seed", type=float, metavar="X", help="of a device, to train one seed")
+    add("--seconds-per-query", type=float, metavar="X", help="of a device, to score a test query")
     add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
     return parser
 
@@ -301,10 +293,7 @@ def design_text(planned: DesignPlan) -> str:
     """The plan as text: what it rests on, the counts, one table, and the design to run."""
     lines = [line for text in _origin(planned) for line in wrapped(text)]
     lines += ["", *_goal_lines(planned), ""]
-    if planned.costs is None:
-        lines += _power_table(planned)
-    else:
-        lines += [*_design_table(planned, planned.costs), "", *_recommendation(planned)]
+    lines += _design_table(planned, planned.costs) if planned.costs else _power_table(planned)
     return "\n".join([*lines, ""])
 
 
@@ -394,61 +383,53 @@ def _power_table(planned: DesignPlan) -> list[str]:
 
 
 def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
-    """The designs within the budget."""
-    goal = planned.goal
+    """The designs within the budget, and the command of the recommended one."""
+    goal, best = planned.goal, planned.recommended
     words = (
         f"Designs to find {goal.delta:g} with {100 * goal.power:g}% power for {planned.budget:g} "
         f"{costs.unit}-hours. A seed takes {costs.training:,.4g} {costs.unit}-seconds of training "
         f"and {costs.query:.3g} for each test query, {costs.source}."
     )
     if not planned.designs:
-        return wrapped(f"{words} Three seeds exceed it.")
+        return [*wrapped(f"{words} Three seeds exceed it."), ""]
+    detectable = [
+        planned_detectable(
+            planned.variances,
+            num_seeds=design.num_seeds,
+            num_queries=design.num_queries,
+            alpha=goal.alpha,
+            power=goal.power,
+            family_size=design.num_configurations - 1,
+        )
+        for design in planned.designs
+    ]
     rows = [
         (
-            f"{design.num_configurations}{' *' if design == planned.recommended else ''}",
+            f"{design.num_configurations}{' *' if design == best else ''}",
             f"{design.num_seeds:,}",
             f"{design.num_queries:,}",
             f"{design.cost:,.3g}",
             f"{100 * design.power:.0f}%",
-            f"{_detectable(planned, design):.4f}",
+            f"{difference:.4f}",
         )
-        for design in planned.designs
+        for design, difference in zip(planned.designs, detectable, strict=True)
     ]
     heading = ("configurations", "seeds", "queries", f"{costs.unit}-hours", "power", "detectable")
     shared = "Each configuration but one is compared with the baseline; all share alpha."
-    return [*wrapped(words), *terminal_lines(table(heading, rows)), *wrapped(shared)]
-
-
-def _recommendation(planned: DesignPlan) -> list[str]:
-    """The design with most configurations that reaches the goal, and its command."""
-    best = planned.recommended
-    if best is None and planned.designs:
-        least = min(_detectable(planned, design) for design in planned.designs)
-        return wrapped(
-            f"None of them reaches {100 * planned.goal.power:g}% power: on at most "
-            f"{planned.available:,} queries they detect differences of {least:.4f} at best."
-        )
+    lines = [*wrapped(words), *terminal_lines(table(heading, rows)), *wrapped(shared), ""]
     if best is None:
-        return []
-    words = (
+        return lines + wrapped(
+            f"None of them reaches {100 * goal.power:g}% power: on at most {planned.available:,} "
+            f"queries they detect differences of {min(detectable):.4f} at best."
+        )
+    lines += wrapped(
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
         f"{best.num_queries:,} queries:"
     )
-    lines = [*wrapped(words), command := command_of(planned, best)]
+    lines.append(command := command_of(planned, best))
     if planned.pilot.command and "--confirm" not in shlex.split(command):
         lines += wrapped("It reuses finished trials of the pilot with the same settings and seeds.")
     return lines
-
-
-def _detectable(planned: DesignPlan, design: Design) -> float:
-    return planned_detectable(
-        planned.variances,
-        num_seeds=design.num_seeds,
-        num_queries=design.num_queries,
-        alpha=planned.goal.alpha,
-        power=planned.goal.power,
-        family_size=design.num_configurations - 1,
-    )
 
 
 def _costs(sweep: Sweep, given: argparse.Namespace) -> Costs | None:

@@ -29,7 +29,7 @@ from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.interpolation import MixtureInputs, trial_table, why_not, with_interpolated
 from sweeps.report.load import Serving, Sweep, load_sweep
-from sweeps.report.model_card import CardFacts, model_card
+from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
 from sweeps.report.summary import left_after
 from sweeps.store.kept_weights import is_trained
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
@@ -37,7 +37,6 @@ from sweeps.store.sweep_file import opened, read_sweep_file
 from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
 from sweeps.tracking.registered_model import Registered, register_model
 
-INTERPOLATION = "interpolation.json"  # the weights that Birch chose on dev
 WINNER = "winner"
 
 
@@ -99,8 +98,9 @@ def main(argv: Sequence[str]) -> int:
                 seed = "" if analysis.sweep.serving else f"seed {chosen.seed}, "
                 say(f"exported    {about['label']}, {seed}{chosen.why}: {folder}")
             if beside := beside_first_stage(analysis, about["label"]):
-                smoke = "; a smoke test, which decides nothing" * analysis.sweep.smoke_test
-                say(f"measured    {beside} ({_means(analysis, about['label'])}){smoke}")
+                say(f"measured    {beside} ({_means(analysis, about['label'])})")
+            if analysis.sweep.smoke_test:
+                say(f"warning     not for use: {SMOKE_TEST}")
             if given.register:
                 say(_register(records, analysis, chosen, folder, about, given, uri))
     return 0
@@ -234,13 +234,12 @@ def _config(records: Records, name: str) -> TrialConfig:
 
 def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
     """The error where a model has kept no weights, with the command that keeps them."""
-    keep = "best" if seed is None else "all"
+    keep, of_seed = ("best", "") if seed is None else ("all", f" of seed {seed}")
     command = re.sub(r" training\.keep_weights=\S+", "", sweep.command) or "its sweep"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
-        f"{sweep.label(cell)} must have kept its weights"
-        f"{'' if seed is None else f' of seed {seed}'}, {weights}. Run the trial again, for them "
-        f"alone: {command} training.keep_weights={keep}"
+        f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again, "
+        f"for them alone: {command} training.keep_weights={keep}"
     )
 
 
@@ -250,11 +249,14 @@ def _write(
     """Write the folder and return the origin of the model as stated in it."""
     sweep, config = analysis.sweep, _config(records, chosen.name)
     run, weights = records.trial_folder(chosen.name), None
+    result = records.result(chosen.name)
     if sweep.serving:
         config = TrialConfig().override(sweep.serving.of[chosen.cell][1])
     else:
-        weights = _kept_weights(records, chosen.name, run)
-    facts = records.result(chosen.name).facts
+        storage = (records.origin or records).storage
+        weights = storage.fetch(f"{TRIALS}/{chosen.name}/{WEIGHTS}", run)
+        if file_sha256(weights) != result.files.get(WEIGHTS, {}).get("sha256"):
+            raise DamagedTrial(chosen.name, WEIGHTS, CHANGED)
     label = sweep.label(chosen.cell)
     label = f"{label} +{chosen.mix.first_stage}" if chosen.mix else label
     beside = beside_first_stage(analysis, label)
@@ -270,20 +272,19 @@ def _write(
         "chosen": chosen.why,
         "primary": sweep.primary,
         "dev": chosen.dev,
-        "test": dict(chosen.test) or facts["test"],
+        "test": dict(chosen.test) or result.facts["test"],
         "confirms": {
             k: v for k, v in (sweep.confirms or {}).items() if isinstance(v, str | int | float)
         },
         "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
         "backbone": dict(sweep.backbone),
-        "versions": facts["versions"],
+        "versions": result.facts["versions"],
         "command": sweep.command,
     }
     backbone = resolve_backbone(config.model.backbone)
     plain = is_cross_encoder(config, backbone) and chosen.mix is None
-    own = license_of(backbone)
-    card = CardFacts(config, about, plain, command, chosen.mix, own)
-    noted = run / INTERPOLATION
+    card = CardFacts(config, about, plain, command, chosen.mix, license_of(backbone))
+    noted = run / "interpolation.json"  # the weights that Birch chose on dev
     write_model(
         folder,
         config,
@@ -318,15 +319,6 @@ def _measured(analysis: Analysis, label: str) -> Mapping[str, Any]:
         "level": 1 - sweep.alpha,
         "over": over,
     }
-
-
-def _kept_weights(records: Records, name: str, run: Path) -> Path:
-    """The weights that a trial kept. Raises `DamagedTrial` for changed ones."""
-    weights = (records.origin or records).storage.fetch(f"{TRIALS}/{name}/{WEIGHTS}", run)
-    known = records.result(name).files.get(WEIGHTS, {})
-    if file_sha256(weights) != known.get("sha256"):
-        raise DamagedTrial(name, WEIGHTS, CHANGED)
-    return weights
 
 
 def _register(

@@ -18,6 +18,7 @@ from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import wrapped
 
 KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+LIST = "list of texts"
 EMBEDDED = "embedded: built on this machine without a download"
 SECTIONS = {
     "": "Of a trial as a whole",
@@ -40,7 +41,8 @@ def settings(argv: Sequence[str]) -> int:
     rows = []
     for setting in declared_settings():
         also = f" (Hugging Face: {', '.join(setting.aliases)})" if setting.aliases else ""
-        rows.append((setting.name, f"{_kind(setting)}, {_default(setting)}. {setting.text}{also}"))
+        kind = KINDS.get(setting.kind, LIST)
+        rows.append((setting.name, f"{kind}, {_default(setting)}. {setting.text}{also}"))
     return _show(arguments, rows)
 
 
@@ -115,14 +117,11 @@ def settings_page() -> str:
         for setting in declared_settings():
             if setting.name.rpartition(".")[0] == section:
                 aliases = ", ".join(f"`{name}`" for name in setting.aliases)
-                facts = _kind(setting), _default(setting), aliases, setting.text
+                kind = KINDS.get(setting.kind, LIST)
+                facts = kind, _default(setting), aliases, setting.text
                 cells = (text.replace("|", r"\|") for text in (f"`{setting.name}`", *facts))
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
-
-
-def _kind(setting: Setting) -> str:
-    return KINDS.get(setting.kind, "list of texts")
 
 
 def _default(setting: Setting) -> str:

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pandas as pd
 from scipy import stats
 
 from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput
-from rank_core.evaluate import check_measures, per_query, untied
+from rank_core.evaluate import check_measures, per_query
 from rank_core.records import Qrels, Run
-from sweeps.commands.compare.runs import MEASURES
+from sweeps.commands.compare.runs import MEASURES, ranks_as_scores
 from sweeps.commands.compare.sources import measure_key, training_runs
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.terminal import columns, say
@@ -37,12 +36,14 @@ def main(argv: Sequence[str]) -> int:
     measures = [measure_key(name) for name in given.measures]
     check_measures(measures, [qrels])
     notes = list(_notes(run, qrels))
-    in_order = {
-        query_id: untied(dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))))
-        for query_id, scores in run.items()
-    }
-    values = per_query(qrels, in_order, measures)
-    lines = [f"{given.run}: {len(qrels)} judged queries", "", *_table(values, measures), *notes]
+    values = per_query(qrels, ranks_as_scores(run), measures)
+    rows = [["measure", "mean", "95% interval"]]
+    for measure in measures:
+        own = values.loc[values["measure"] == measure, "value"]
+        half = stats.t.ppf(0.975, len(own) - 1) * own.std() / len(own) ** 0.5
+        ends = f"[{own.mean() - half:.4f}, {own.mean() + half:.4f}]" if len(own) > 1 else "—"
+        rows.append([measure, f"{own.mean():.4f}", ends])
+    lines = [f"{given.run}: {len(qrels)} judged queries", "", *columns(rows, "lrr"), *notes]
     say("\n".join(lines))
     if file is not None:
         values.to_csv(file, index=False)
@@ -68,13 +69,3 @@ def _notes(run: Run, qrels: Qrels) -> Iterator[str]:
         yield f"Judged queries without a result, counted as 0: {missing}."
     if extra := len(run.keys() - qrels.keys()):
         yield f"Ranked queries without a judgment, excluded: {extra}."
-
-
-def _table(values: pd.DataFrame, measures: Sequence[str]) -> list[str]:
-    rows = [["measure", "mean", "95% interval"]]
-    for measure in measures:
-        own = values.loc[values["measure"] == measure, "value"]
-        half = stats.t.ppf(0.975, len(own) - 1) * own.std() / len(own) ** 0.5
-        ends = f"[{own.mean() - half:.4f}, {own.mean() + half:.4f}]" if len(own) > 1 else "—"
-        rows.append([measure, f"{own.mean():.4f}", ends])
-    return columns(rows, "lrr")

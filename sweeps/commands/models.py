@@ -43,8 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def profile_text(stated: Profile) -> str:
-    """A profile for the terminal: its settings beside their reference, those of single models,
-    reproduced faults, deviations, settings of other runs."""
+    """A profile for the terminal: settings beside their reference, faults, deviations."""
     head = ("setting", "value", "reference")
     parts = [wrapped(stated.source)]
     if stated.settings:
@@ -89,21 +88,21 @@ def models_page() -> str:
         sections.setdefault(model_class(name).family, []).append(name)
     parts = [TEXTS["introduction"]]
     for family, names in sections.items():
-        parts += [f"## {family[0].upper()}{family[1:]}", _page_table(names), *_page_texts(names)]
+        lines = ["| model | in tables | paper | settings of its own |", "|---|---|---|---|"]
+        for name in names:
+            kind = model_class(name)
+            options = ", ".join(f"`model.{option}`" for option in kind.options)
+            lines.append(f"| `{name}` | {kind.label} | {kind.paper} | {options} |")
+        parts += [f"## {family[0].upper()}{family[1:]}", "\n".join(lines), *_page_texts(names)]
     parts.append(TEXTS["beyond_profiles"])
-    parts += [_differences(name, profile) for name, profile in PROFILES.items() if profile.settings]
+    for name, stated in PROFILES.items():
+        if stated.settings:
+            items = [*stated.not_the_same, *(f"By hand: {text}" for text in stated.by_hand)]
+            lines = [f"**{name}** ({stated.source}):", "", *(f"* {text}" for text in items)]
+            parts.append("\n".join(lines))
     parts += [TEXTS["not_built"], "## Papers"]
     parts.append("\n".join(f"* {paper}: {title}." for paper, title in PAPERS.items()))
     return "\n\n".join(parts) + "\n"
-
-
-def _page_table(names: list[str]) -> str:
-    lines = ["| model | in tables | paper | settings of its own |", "|---|---|---|---|"]
-    for name in names:
-        kind = model_class(name)
-        options = ", ".join(f"`model.{option}`" for option in kind.options)
-        lines.append(f"| `{name}` | {kind.label} | {kind.paper} | {options} |")
-    return "\n".join(lines)
 
 
 def _page_texts(names: list[str]) -> Iterator[str]:
@@ -128,8 +127,3 @@ def _modules(name: str) -> list[str]:
     modules = dict.fromkeys(base.__module__ for base in model_class(name).__mro__)
     models = [module for module in modules if module.startswith("rank_core.models.")]
     return [module for module in models if module != Ranker.__module__]
-
-
-def _differences(name: str, profile: Profile) -> str:
-    sentences = [*profile.not_the_same, *(f"By hand: {text}" for text in profile.by_hand)]
-    return "\n".join([f"**{name}** ({profile.source}):", "", *(f"* {text}" for text in sentences)])

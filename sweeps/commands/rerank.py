@@ -1,15 +1,88 @@
-"""`ranksweep rerank FOLDER`: a first stage's run in the order of an exported model."""
+"""`ranksweep rerank FOLDER`: a first stage's run in the order of an exported model.
 
+Each shard of queries is a file, written atomically, so that a killed command resumes; the last step
+merges them."""
+
+import json
 import os
 import re
-from collections.abc import Sequence
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from rank_core.data.named_files import absolute
-from rank_core.errors import BadInput
-from sweeps.engine.rerank import RerankJob, rerank_run
+import torch
+
+from rank_core.data.load import load_collection
+from rank_core.data.named_files import absolute, named_digest, named_queries, named_run
+from rank_core.data.readers import parse_fields
+from rank_core.data.transforms.expression import base_of, folder_and_fields
+from rank_core.data.trec import read_run, write_run
+from rank_core.encoders.backbones import EXPORT_FILE
+from rank_core.errors import BadInput, shown
+from rank_core.export.folder import read_settings
+from rank_core.export.reranker import Reranker
+from rank_core.files import atomic_write, file_sha256
+from rank_core.machine import begin_on_device
+from rank_core.records import Run
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.options import named_collection
+from sweeps.plan.terminal import about, numbered, say
+
+TAG = "ranksweep"
+LINE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RerankJob:
+    """A reranking job, which reads its inputs once."""
+
+    folder: str  # of the exported model
+    collection: str
+    run: str
+    out: str
+    queries: str  # a file of queries; empty: the collection's
+    depth: int  # of each query; 0: the trial's
+    shard_queries: int
+    threads: int
+
+    @property
+    def parts(self) -> Path:
+        """The folder of the shards until they are merged."""
+        return Path(f"{self.out}.parts")
+
+    def part(self, number: int) -> Path:
+        """The file of a shard."""
+        return self.parts / f"shard-{number:06}.run.gz"
+
+    def queries_of(self, shard: int) -> list[str]:
+        """The ids of a shard's queries."""
+        return [*self.first_stage][shard * self.shard_queries : (shard + 1) * self.shard_queries]
+
+    @cached_property
+    def first_stage(self) -> Run:
+        """The run to rerank."""
+        return dict(named_run(self.run))
+
+    @cached_property
+    def model(self) -> Reranker:
+        """The exported model."""
+        return Reranker.load(self.folder)
+
+    @cached_property
+    def texts(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The texts of queries (of all splits, or of a file) and of documents."""
+        collection = load_collection(self.collection)
+        if self.queries:
+            _, fields = folder_and_fields(base_of(self.collection))
+            renamed = parse_fields(fields) if fields else None
+            return named_queries(self.queries, renamed), collection.documents
+        texts: dict[str, str] = {}
+        for split in collection.splits.values():
+            texts |= split.queries
+        return texts, collection.documents
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,15 +107,106 @@ def main(argv: Sequence[str]) -> int:
         if re.match(r"\w+:/", name or ""):
             raise BadInput(f"--{flag} must be a file on this machine, got {name}; copy it first")
     check_writable("the folder of --out", Path(given.out).parent)
-    job = RerankJob(
-        folder=os.path.abspath(given.folder),
-        collection=str(named_collection(given.collection, given.fields)),
-        run=absolute(given.run),
-        out=os.path.abspath(given.out),
-        queries=absolute(given.queries) if given.queries else "",
-        depth=given.depth,
-        shard_queries=given.shard_queries,
-        threads=given.cpus_per_worker,
+    rerank_run(
+        RerankJob(
+            folder=os.path.abspath(given.folder),
+            collection=str(named_collection(given.collection, given.fields)),
+            run=absolute(given.run),
+            out=os.path.abspath(given.out),
+            queries=absolute(given.queries) if given.queries else "",
+            depth=given.depth,
+            shard_queries=given.shard_queries,
+            threads=given.cpus_per_worker,
+        )
     )
-    rerank_run(job)
     return 0
+
+
+def rerank_run(job: RerankJob) -> None:
+    """Reranks the missing shards of a job, and writes the run."""
+    number = open_job(job)
+    shards = [shard for shard in range(number) if not job.part(shard).exists()]
+    depth = job.depth or job.model.config.evaluation.depth
+    if longer := sum(len(ranked) > depth for ranked in job.first_stage.values()):
+        say(f"depth       the first {depth} candidates of {longer} longer queries (--depth N)")
+    if num_done := number - len(shards):
+        say(f"resumed     {numbered(num_done, 'shard')} of {number} are done already")
+    start = last_line = time.monotonic()
+    for count, shard in enumerate(shards, start=1):
+        rerank_shard(job, shard)
+        now = time.monotonic()
+        if now - last_line > LINE_SECONDS:
+            last_line = now
+            seconds_left = (now - start) / count * (len(shards) - count)
+            say(f"[{num_done + count}/{number}] shards  (about {about(seconds_left)} left)")
+    put_together(job, number)
+
+
+def open_job(job: RerankJob) -> int:
+    """Make or reopen the folder of a job, and return the number of its shards.
+
+    Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
+    folder belongs to another job.
+    """
+    read_settings(job.folder)
+    if Path(job.out).exists():
+        raise BadInput(f"--out must be a new file, {job.out} exists")
+    run, (queries, documents) = job.first_stage, job.texts
+    if not run:
+        raise BadInput(f"--run must rank documents, {job.run} is empty")
+    if lost := next((query_id for query_id in run if query_id not in queries), None):
+        raise BadInput(f"query {shown(lost)} of --run has no text; --queries FILE has others")
+    if lost := next((d for ranked in run.values() for d in ranked if d not in documents), None):
+        raise BadInput(f"document {shown(lost)} of --run has no text in --collection")
+    facts, file = json.dumps(_facts(job), indent=1), job.parts / "job.json"
+    if any(job.parts.glob("shard-*")) and (not file.exists() or file.read_text() != facts):
+        raise BadInput(
+            f"{job.parts} holds the shards of another command (model, data, --depth or shard size "
+            "differ); remove it or name another --out"
+        )
+    job.parts.mkdir(parents=True, exist_ok=True)
+    with atomic_write(file) as unfinished:
+        unfinished.write_text(facts)
+    return -(-len(run) // job.shard_queries)
+
+
+def rerank_shard(job: RerankJob, shard: int) -> None:
+    """Reranks one shard and writes its file."""
+    torch.set_num_threads(max(1, job.threads))
+    begin_on_device(1.0)
+    some = {query_id: job.first_stage[query_id] for query_id in job.queries_of(shard)}
+    reranked = job.model.rerank(some, *job.texts, depth=job.depth or None)
+    write_run(job.part(shard), reranked, tag=TAG)
+
+
+def put_together(job: RerankJob, number: int) -> None:
+    """Writes the merged run atomically and removes the shards."""
+    whole: Run = {}
+    for shard in range(number):
+        part = read_run(job.part(shard))
+        if part.keys() != set(job.queries_of(shard)):
+            raise BadInput(
+                f"{job.part(shard)} must rank the queries of its shard; remove it, and the same "
+                "command writes it again"
+            )
+        whole |= part
+    write_run(Path(job.out), whole, tag=TAG)
+    shutil.rmtree(job.parts)
+    say(f"reranked    {len(whole)} queries: {job.out}")
+
+
+def _facts(job: RerankJob) -> dict[str, object]:
+    """The facts that commands must share for a common run."""
+
+    def digest(path: Path) -> str:
+        return file_sha256(path)[:16]
+
+    queries = job.queries and (named_digest(job.queries, "queries") or digest(Path(job.queries)))
+    return {
+        "depth": job.depth,
+        "shard_queries": job.shard_queries,
+        "model": digest(Path(job.folder) / EXPORT_FILE),  # has the hashes of all others
+        "collection": load_collection(job.collection).content_hash,
+        "run": named_digest(job.run, "scoreddocs") or digest(Path(job.run)),
+        "queries": queries,
+    }

@@ -1,6 +1,7 @@
 """`ranksweep run`: a sweep by its name, or the user's own from a file."""
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -12,11 +13,14 @@ from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
 from sweeps.driver.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
-from sweeps.plan.options import Preset
+from sweeps.plan.options import Preset, parse
 from sweeps.plan.reference import PREFIX, TWIN, reference_file, references
 from sweeps.plan.terminal import wrapped
 from sweeps.plan.toml_sweep import read_toml_sweep
 from sweeps.plan.twin import twin
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
+from sweeps.store.sweep_file import sweep_on
 
 USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 
@@ -47,9 +51,31 @@ def main(argv: Sequence[str]) -> int:
     words: dict[str, Any] = {"doc": doc, "prog": f"ranksweep run {name}", "preset": preset}
     if sum(word.partition("=")[0] == "--collection" for word in rest) < 2:
         return run_experiment(experiment, rest, **words)
-    from sweeps.commands.several import run_on_each
+    return _run_on_each(experiment, rest, words)
 
-    return run_on_each(experiment, rest, run_experiment, **words)
+
+def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, Any]) -> int:
+    """The exit code of the first sweep that does not end well, or of their joint table. All
+    collections are loaded before any trial starts; `words` are those of `run_experiment`."""
+    from rank_core.data.load import load_collection
+    from sweeps.commands.compare.command import main as compare
+
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--collection", action="append")
+    given, rest = parser.parse_known_args(argv)
+    if twice := [name for name in given.collection if given.collection.count(name) > 1]:
+        raise BadInput(f"--collection names a collection once, got {twice[0]!r} twice")
+    own = [[*rest, "--collection", name] for name in given.collection]
+    preset = words["preset"]
+    options = [parse(one, prog=words["prog"], description="", preset=preset) for one in own]
+    loaded = [load_collection(one.collection or "") for one in options]
+    for one in own:
+        if code := run_experiment(experiment, one, **words):
+            return code
+    if options[0].dry_run or options[0].prepare:
+        return 0
+    sweeps = Records(Storage(options[0].storage), experiment.name)
+    return compare([sweep_on(sweeps, collection).uri for collection in loaded])
 
 
 def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | ModuleType:
@@ -65,7 +91,10 @@ def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | Module
             preset = replace(preset, flags={**preset.flags, **flags})
         _see_modules_beside(path)
         return experiment, experiment.question, preset
-    module = _of_file(path) if path.suffix == ".py" else _of_ours(name)
+    if path.suffix != ".py" and name not in ours():
+        names = unknown("sweep", name, ours())
+        raise BadInput(f"{names}; or a file: my_sweep.toml, my_sweep.py")
+    module = _of_file(path) if path.suffix == ".py" else import_module(f"sweeps.{name}")
     if not hasattr(module, "EXPERIMENT"):
         return module
     file = str(path) if path.suffix == ".py" else ""
@@ -76,12 +105,6 @@ def ours() -> list[str]:
     """The names of the package's sweeps."""
     files = Path(__file__).parents[1].glob("[!_]*.py")
     return sorted(path.stem for path in files)
-
-
-def _of_ours(name: str) -> ModuleType:
-    if name not in ours():
-        raise BadInput(f"{unknown('sweep', name, ours())}; or a file: my_sweep.toml, my_sweep.py")
-    return import_module(f"sweeps.{name}")
 
 
 def _of_file(path: Path) -> ModuleType:

@@ -11,14 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.forecast.forecast import (
-    Calibration,
-    Forecast,
-    TrialEstimate,
-    calibrate,
-    forecast,
-    real_seconds,
-)
+from sweeps.forecast.forecast import Forecast, TrialEstimate, calibrate, forecast, real_seconds
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import say
@@ -38,7 +31,7 @@ def limit_to_budget(
         return {}
     say("measuring the cost of a trial on this device")
     known = forecast(search.plan, options)
-    own = [states[trial.name] for trial in search.wanted if trial.name in states]
+    own = [states[trial.name] for trial in search.decision.wanted if trial.name in states]
     spent = sum(state.seconds for state in own)
     limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))
     limit.require_first_block()
@@ -46,12 +39,11 @@ def limit_to_budget(
 
 
 def note_held_back(search: Search) -> str:
-    """Removes held back trials from `sweep.json`, so that the report is complete; returns their
-    number and the reason, "" if there are none."""
+    """Removes held back trials from `sweep.json`; returns their number and the reason, or ""."""
     if not search.limit.held_back:
         return ""
     ahead = {trial.name for trial in search.unstarted}
-    started = {trial.name for trial in search.wanted if trial.name not in ahead}
+    started = {trial.name for trial in search.decision.wanted if trial.name not in ahead}
     most = "" if search.decision.final or search.plan.search.kind.proposes else "up to "
     planned = search.plan.max_trials
     stopped = (
@@ -113,8 +105,7 @@ class BudgetLimit(Limit):
         return not self.held_back
 
     def _reason(self, block: Block) -> str:
-        """The reason why a block would exceed the budget, by the upper end of its estimate; "" if
-        it fits."""
+        """Why a block would exceed the budget, by the upper end of its estimate; "" if it fits."""
         waiting = [trial for trial in self.search.unstarted if trial.name in self.admitted]
         new = [trial for trial in block.trials if trial.name not in self.admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
@@ -126,19 +117,13 @@ class BudgetLimit(Limit):
         ]
         begun = sum(now - start for _, start in self._running.values())
         used = self._used + begun + sum(remaining) + sum(high[: len(waiting)])
-        hours = (used + sum(high[len(waiting) :])) * self.known.units / 3600
-        if hours > self.hours:
-            return self._over_budget(block.what, estimates[len(waiting) :], trust, used)
-        return ""
-
-    def _over_budget(
-        self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration, used: float
-    ) -> str:
-        seconds = sum(estimate.seconds for estimate in estimates)
-        _, middle, high = (s * self.known.units / 3600 for s in trust.interval(seconds))
+        if (used + sum(high[len(waiting) :])) * self.known.units / 3600 <= self.hours:
+            return ""
+        seconds = sum(estimate.seconds for estimate in estimates[len(waiting) :])
+        _, middle, most = (s * self.known.units / 3600 for s in trust.interval(seconds))
         left = self.hours - used * self.known.units / 3600
         return (
-            f"{what} need about {middle:.3g} {self.known.unit}-hours (up to {high:.3g}), and "
+            f"{block.what} need about {middle:.3g} {self.known.unit}-hours (up to {most:.3g}), and "
             f"{max(0.0, left):.3g} of {self.hours:.3g} are left"
         )
 

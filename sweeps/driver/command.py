@@ -8,7 +8,7 @@ from sweeps.engine import EngineLost
 from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS
-from sweeps.plan.options import Options, Preset, parse
+from sweeps.plan.options import Preset, parse
 from sweeps.plan.secrets import refuse_secrets
 from sweeps.plan.terminal import print_error, visible
 
@@ -54,22 +54,17 @@ def launch(
     prog: str = "",
     preset: Preset | None = None,
 ) -> "Outcome":
-    """The outcome of a sweep's command line. Raises `BadInput`, and `EngineLost` where the engine
-    or the storage is gone for good."""
+    """The outcome of a sweep's command line. Raises `BadInput` and `EngineLost`."""
     logged = logging.StreamHandler()
     logged.setFormatter(_Lines())
     logging.basicConfig(handlers=[logged], level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # the first run takes minutes
     program = prog or f"{experiment.name}.py"
     options = parse(argv, prog=program, description=doc or "", preset=preset)
-    _check_no_secrets(options)
+    flags = ("collection", "backbone", "model", "init_from", "storage")
+    texts = {FLAGS[name].flag: getattr(options, name) or "" for name in flags}
+    refuse_secrets(texts | {k: str(v) for k, v in (options.settings | options.grids).items()})
     from sweeps.driver.sweep import run_sweep
 
     heed_interrupts()
     return run_sweep(experiment, options, list(argv))
-
-
-def _check_no_secrets(options: Options) -> None:
-    flags = ("collection", "backbone", "model", "init_from", "storage")
-    texts = {FLAGS[name].flag: getattr(options, name) or "" for name in flags}
-    refuse_secrets(texts | {k: str(v) for k, v in (options.settings | options.grids).items()})

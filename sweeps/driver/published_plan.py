@@ -6,7 +6,7 @@ rate that `tests.benchmarks.modelled_mfu` gives for 65,536 tokens a call.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +37,6 @@ SCORING, TRAINING = 0.44, 0.41  # shares of it
 SPECIAL = 3  # tokens of a row beside query and text
 
 
-@dataclass(frozen=True)
-class _Cell:
-    label: str
-    trials: int
-    chunks: int
-    tokens: float  # of a trial
-    seconds: float
-
-
 def published_plan(experiment: Experiment, options: Options) -> str | None:
     """The plan as text; None where the collection is prepared or has no published size."""
     reference = experiment.reference or Reference()
@@ -60,18 +51,31 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
     encoders = {config.model.backbone: None for config in configs}
     if not set(encoders) <= set(reference.encoders):
         return None
-    cells = []
+    rows = [("to run", "trials", "chunks", "tokens", "a trial", "H100-hours")]
+    costs = []
     for config in configs:
         own = config.override(suited_to_model(experiment.profile, config))
         label = experiment.label_of(own)
         label += f" {Path(own.model.backbone).name}" if len(encoders) > 1 else ""
-        encoder = reference.encoders[own.model.backbone]
-        cells.append(_cell(label, own, size, encoder, len(options.seeds)))
+        label = shortened(label, terminal_columns() - 50)
+        chunks, tokens, seconds = _cost(own, size, reference.encoders[own.model.backbone])
+        trials = len(options.seeds) if own.training.num_epochs else 1
+        costs.append((trials, trials * tokens, trials * seconds))
+        numbers = count(trials * tokens), clock(seconds), f"{trials * seconds / 3600:.3g}"
+        rows.append((label, str(trials), str(chunks), *numbers))
+    trials, tokens, seconds = (sum(numbers) for numbers in zip(*costs, strict=True))
     head = [experiment.question, "", *_head(reference, base, list(encoders), size), ""]
-    return "\n".join([*map(wrapped, head), *_table(cells)])
+    end = (
+        f"at most     {seconds / 3600:.3g} H100-hours, {count(tokens)} encoder tokens, "
+        f"{numbered(trials, 'trial')}; documents and queries are counted at the lengths at which "
+        f"they are cut, and hours modelled at {SCORING:.0%} of an H100's bf16 rate in scoring and "
+        f"{TRAINING:.0%} in training. Once --prepare has the data, --dry-run counts and measures"
+    )
+    return "\n".join([*map(wrapped, head), *columns(rows, "lrrrrr"), "", wrapped(end)])
 
 
-def _cell(label: str, config: TrialConfig, size: Size, encoder: Encoder, num_seeds: int) -> _Cell:
+def _cost(config: TrialConfig, size: Size, encoder: Encoder) -> tuple[int, float, float]:
+    """The chunks of a document, and the tokens and seconds of a trial."""
     cut, kind = config.chunking, model_class(config.model.name)
     one = issubclass(kind, Ranker) and kind.first_chunk_only
     longest = np.array([cut.max_document_tokens])
@@ -83,8 +87,7 @@ def _cell(label: str, config: TrialConfig, size: Size, encoder: Encoder, num_see
     row = min(cut.window, cut.max_document_tokens) + beside
     each = 2 * encoder.parameters + 4 * encoder.layers * encoder.width * row
     work = documents * (1 + BACKWARD) / TRAINING + scored / SCORING
-    trials = num_seeds if config.training.num_epochs else 1
-    return _Cell(label, trials, chunks, (documents + scored) * pair, work * pair * each / H100)
+    return chunks, (documents + scored) * pair, work * pair * each / H100
 
 
 def _pairs(config: TrialConfig, size: Size) -> tuple[int, int]:
@@ -123,26 +126,3 @@ def _head(
             cell = ", ".join(str(setting) for setting in own.settings.values())
             differs = f"; not comparable: {own.differs}" if own.differs else ""
             yield f"published   {cell}: {own.measure} {values_text(own)} ({own.source}){differs}"
-
-
-def _table(cells: list[_Cell]) -> list[str]:
-    rows = [("to run", "trials", "chunks", "tokens", "a trial", "H100-hours")]
-    for cell in cells:
-        tokens, hours = cell.trials * cell.tokens, cell.trials * cell.seconds / 3600
-        label = shortened(cell.label, terminal_columns() - 50)
-        numbers = count(tokens), clock(cell.seconds), f"{hours:.3g}"
-        rows.append((label, str(cell.trials), str(cell.chunks), *numbers))
-    trials = sum(cell.trials for cell in cells)
-    tokens = sum(cell.trials * cell.tokens for cell in cells)
-    hours = sum(cell.trials * cell.seconds for cell in cells) / 3600
-    return [
-        *columns(rows, "lrrrrr"),
-        "",
-        wrapped(
-            f"at most     {hours:.3g} H100-hours, {count(tokens)} encoder tokens, "
-            f"{numbered(trials, 'trial')}; documents and queries are counted at the lengths at "
-            f"which they are cut, and hours modelled at {SCORING:.0%} of an H100's bf16 rate in "
-            f"scoring and {TRAINING:.0%} in training. Once --prepare has the data, --dry-run "
-            "counts and measures"
-        ),
-    ]

@@ -147,7 +147,7 @@ def _drive(
     reported."""
     known = Known(plan, records, options)
     search = make_search(plan, known.status, records)
-    known.look(search.plan)
+    known.read(trial.name for trial in search.plan.trials())
     search.begin()
     budget = limit_to_budget(search, options, known.states)
     _print_plan(search, known)
@@ -247,17 +247,14 @@ class Known:
         quota = int(options.weights_gib * GIBIBYTE)
         self.weights = KeptWeights(records, plan.base.evaluation.measures[0], quota)
         self._stops = plan.search.kind.stops
-        self.look(plan)
+        self.read(trial.name for trial in plan.trials())
         self._again = self._lacking(plan, options)
         if self._again:  # until then their values stay
             count = numbered(len(self._again), "finished trial")
             say(f"rerun {count} without a file that this command needs")
 
-    def look(self, plan: Plan) -> None:
-        """Reads the trials of a plan that are not known yet."""
-        self._read(trial.name for trial in plan.trials())
-
-    def _read(self, names: Iterable[str]) -> None:
+    def read(self, names: Iterable[str]) -> None:
+        """Reads the trials that are not known yet."""
         states = self.records.states(name for name in names if name not in self.states)
         for name, state in states.items():
             if damage := self.records.damage(state, thorough=True):
@@ -268,7 +265,7 @@ class Known:
 
     def status(self, trial: Trial) -> str | None:
         """The status of a trial that has ended for good, by whatever command; else None."""
-        self._read([trial.name])
+        self.read([trial.name])
         status = self.states[trial.name].status
         stopped = status is TrialStatus.STOPPED and self._stops
         return status if (status.over or stopped) and trial.name not in self._again else None
@@ -326,7 +323,7 @@ def _prepare(plan: Plan, options: Options) -> None:
         for config in dict.fromkeys(replace(config, seed=0) for config in configs):
             prepare(config)
     else:
-        from sweeps.ray_engine.prepare import prepare_cluster
+        from sweeps.ray_engine.cluster import prepare_cluster
 
         prepare_cluster(configs, options.code)
     say(f"prepared    {plan.base.collection} for {plan.base.model.backbone} in {cache_root()}")
@@ -338,30 +335,21 @@ def _results(plan: Plan, records: Records) -> Report | None:
     finished = [state for state in states.values() if state.status.used]
     if not finished:
         return None
-    _note_versions(records, finished)
-    say(_padding_text(finished))
-    copy = local_copy(records, read_sweep_file(records))
-    report = write_report(copy.folder, uri=records.uri, collection=plan.inputs.collection)
-    send(copy, "report", INTERPOLATED, ACCESS_FILE)
-    return report
-
-
-def _padding_text(finished: Iterable[State]) -> str:
-    most = {
-        kind: max(state.facts[f"{prefix}padding_share"] for state in finished)
-        for kind, prefix in (("evaluation", ""), ("training", "training_"))
-    }
-    shares = ", ".join(f"{100 * share:.1f}% in {kind}" for kind, share in most.items())
-    return f"padding     at most {shares}, of a trial's tokens"
-
-
-def _note_versions(records: Records, finished: Iterable[State]) -> None:
     kinds: dict[str, dict[str, None]] = {}
     for state in finished:
         for name, version in state.facts["versions"].items():
             kinds.setdefault(name, {})[version] = None
-    versions = {name: ", ".join(several) for name, several in kinds.items()}
-    update_sweep_file(records, versions=versions)
+    update_sweep_file(records, versions={name: ", ".join(kinds[name]) for name in kinds})
+    evaluation, training = (
+        100 * max(state.facts[share] for state in finished)
+        for share in ("padding_share", "training_padding_share")
+    )
+    shares = f"{evaluation:.1f}% in evaluation, {training:.1f}% in training"
+    say(f"padding     at most {shares}, of a trial's tokens")
+    copy = local_copy(records, read_sweep_file(records))
+    report = write_report(copy.folder, uri=records.uri, collection=plan.inputs.collection)
+    send(copy, "report", INTERPOLATED, ACCESS_FILE)
+    return report
 
 
 def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options) -> None:

@@ -28,9 +28,8 @@ def run_trials(drive: Drive, options: Options) -> None:
         while trial := drive.search.next():
             drive.screen.launched(trial)
             task = trial_task(trial, drive.records, options)
-            again = True
-            while again:
-                again = _attempt(trial, task, drive, failures)
+            while _attempt(trial, task, drive, failures):
+                pass
 
 
 def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) -> bool:

@@ -152,7 +152,8 @@ class Screen:
 
     def lines(self, width: int, height: int) -> list[str]:
         """The live table, with the number of trials by state and the time left below."""
-        shown = {trial.name: trial for trial in (*self.search.wanted, *self.trials.values())}
+        wanted = self.search.decision.wanted
+        shown = {trial.name: trial for trial in (*wanted, *self.trials.values())}
         trials = [self._now(trial) for trial in shown.values()]
         labels = {trial.cell.cell: trial.cell.label for trial in shown.values()}
         total = f"{numbered(len(trials), 'trial')}: {counts_text(trials)}{self._remaining()}"

@@ -118,8 +118,13 @@ def compute(task: TrialTask) -> Iterator[Report]:
     begin_on_device(task.gpu_share)
     _check_own_code(task)
     rank, _ = distributed.world()
-    records = Records(Storage(task.storage, opened=True), task.sweep)
-    checkpoints = _checkpoints(task, records)
+    storage = Storage(task.storage, opened=True)
+    records = Records(storage, task.sweep)
+    checkpoints = None
+    if task.cadence.minutes:
+        wait = partial(storage.retried, what="checkpoints cannot be listed")
+        folder = records.checkpoint_folder(task.name)
+        checkpoints = Checkpoints(folder, task.cadence, wait=wait, require=storage.require)
     reports = _Reports(task.name, records)
     workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
     try:
@@ -176,11 +181,3 @@ def _check_own_code(task: TrialTask) -> None:
             f"{', '.join(own)}: in this process the code, or the data it reads, is not what the "
             "sweep was planned with: a file was edited, or this node has another version installed"
         )
-
-
-def _checkpoints(task: TrialTask, records: Records) -> Checkpoints | None:
-    if not task.cadence.minutes:
-        return None
-    storage, folder = records.storage, records.checkpoint_folder(task.name)
-    wait = partial(storage.retried, what="checkpoints cannot be listed")
-    return Checkpoints(folder, task.cadence, wait=wait, require=storage.require)

@@ -67,9 +67,12 @@ class Experiment:
         if self.label:
             return self.label(config)
         settings = config.settings()
-        names = [name for name in self.swept if name not in NAMED_ANYWAY]
-        values = [f"{_short(name)} {_text(settings[name])}" for name in names]
-        return ", ".join([model_and_windows(config), *values])
+        parts = [model_and_windows(config)]
+        for name in self.swept:
+            if name not in NAMED_ANYWAY:  # `head 1e-5` of training.head_learning_rate
+                short = name.rpartition(".")[2].removesuffix("_learning_rate")
+                parts.append(f"{short} {_text(settings[name])}")
+        return ", ".join(parts)
 
 
 def _text(value: Any) -> str:
@@ -79,11 +82,6 @@ def _text(value: Any) -> str:
         digits, _, power = f"{value:e}".partition("e")
         return f"{float(digits):g}e{int(power)}"  # 1e-5
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _short(name: str) -> str:
-    """`head` of `training.head_learning_rate`."""
-    return name.rpartition(".")[2].removesuffix("_learning_rate")
 
 
 def suited(config: TrialConfig, backbone: Backbone) -> Settings:
@@ -101,15 +99,11 @@ def suited(config: TrialConfig, backbone: Backbone) -> Settings:
         _windows(chunking.max_document_tokens, chunking.max_document_tokens),
         _windows(longest_start, longest_start) | {"chunking.max_document_tokens": longest_start},
     )
-    return next((choice for choice in choices if _accepted(config, choice, backbone)), {})
-
-
-def _accepted(config: TrialConfig, choice: Settings, backbone: Backbone) -> bool:
-    try:
-        check_model(config.override(choice), backbone)
-    except BadInput:
-        return False
-    return True
+    for choice in choices:
+        with suppress(BadInput):
+            check_model(config.override(choice), backbone)
+            return choice
+    return {}
 
 
 def _windows(window: int, stride: int) -> dict[str, int]:

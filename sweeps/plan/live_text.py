@@ -31,7 +31,14 @@ class LiveText:
         text.highlight_regex(_LOST, "red")
         text.highlight_regex(_RUNNING, "green")
         if self._live is None:
-            self._live = self._started()
+            self._live = Live(
+                console=_Console(file=sys.stdout, highlight=False, markup=False, emoji=False),
+                auto_refresh=False,
+                redirect_stderr=sys.stderr.isatty(),
+                vertical_overflow="crop",
+            )
+            self._live.start()
+            _log_to_stderr()
         self._live.update(text, refresh=True)
 
     def close(self, *, keep: bool = True) -> None:
@@ -41,17 +48,6 @@ class LiveText:
             self._live.stop()
             _log_to_stderr()
             self._live = None
-
-    def _started(self) -> Live:
-        live = Live(
-            console=_Console(file=sys.stdout, highlight=False, markup=False, emoji=False),
-            auto_refresh=False,
-            redirect_stderr=sys.stderr.isatty(),
-            vertical_overflow="crop",
-        )
-        live.start()
-        _log_to_stderr()
-        return live
 
 
 class _Console(Console):

@@ -39,10 +39,6 @@ FEW = {
     "evaluation.max_dev_queries": 12,
     "evaluation.max_test_queries": 12,
 }
-TWO_STEPS = {"training.max_steps": 2}
-TWO_EPOCHS = {"training.epoch_steps": 1, "training.num_epochs": 2}
-"""Two steps, with a validation between them."""
-POINTS = 2
 
 
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
@@ -61,7 +57,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     space = search_space(grid.points, experiment, options)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
-        enough = max(POINTS, search.kind.fewest_configs)
+        enough = max(2, search.kind.fewest_configs)
         count, tested = search.num_configs or len(points), base.evaluation
         few = min(count, enough)
         reduced = (
@@ -132,7 +128,14 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
     grids |= options.grids
     if not grids and not any(name in point for point in points for name in options.ranges):
         return Space(tuple(points), options.ranges)
-    common, names, axes = _common(points, experiment, options), [], []
+    # Settings, such as windows, that are equal in all points and neither swept nor the user's.
+    common = {
+        name: value
+        for name, value in points[0].items()
+        if name not in (*experiment.swept, *options.settings)
+        and all(point.get(name) == value for point in points)
+    }
+    names, axes = [], []
     for name in experiment.swept:
         if name not in options.ranges:
             own = list(dict.fromkeys(point[name] for point in points if name in point))
@@ -144,22 +147,13 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
     return Space(tuple({**common, **point} for point in product), options.ranges)
 
 
-def _common(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Settings:
-    """The settings, such as windows, that are equal in all points and neither swept nor the
-    user's."""
-    return {
-        name: value
-        for name, value in points[0].items()
-        if name not in (*experiment.swept, *options.settings)
-        and all(point.get(name) == value for point in points)
-    }
-
-
 def _smoke_settings(options: Options) -> dict[str, Any]:
     """The settings of a smoke test, with which a trial takes two steps."""
     if not options.smoke_test:
         return {}
-    return FEW | (TWO_EPOCHS if options.search.kind.stops else TWO_STEPS)
+    if options.search.kind.stops:  # with a validation between them
+        return FEW | {"training.epoch_steps": 1, "training.num_epochs": 2}
+    return FEW | {"training.max_steps": 2}
 
 
 def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
@@ -208,15 +202,12 @@ def _new_cell(
     experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], point: Settings
 ) -> PlannedCell | Removed:
     """The point as a cell, or the reason to exclude it."""
-    name = _name(point)
     try:
         cell = _cell(experiment, base, point)
     except BadInput as error:
-        return Removed(name, str(error))
+        return Removed(_name(point), str(error))
     twin = next((other for other in cells if _equivalent(cell, other)), None)
-    if twin:
-        return Removed(name, f"has the same chunks as {twin.label}")
-    return cell
+    return Removed(_name(point), f"has the same chunks as {twin.label}") if twin else cell
 
 
 def _name(point: Settings) -> str:
@@ -232,16 +223,15 @@ def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
     ours, theirs = cell.config, other.config
     chunking = replace(theirs.chunking, max_query_tokens=ours.chunking.max_query_tokens)
     model = replace(ours.model, name=theirs.model.name)
-    if replace(ours, chunking=chunking, model=model) != theirs:
+    alike = replace(ours, chunking=chunking, model=model) == theirs
+    if not alike or cell.chunks.signature != other.chunks.signature:
         return False
-    if cell.chunks.signature != other.chunks.signature:
-        return False
-    if ours.model.name == theirs.model.name:
-        return True
-    models = (model_class(cell.config.model.name), model_class(other.config.model.name))
-    return cell.chunks.max_chunks == 1 and all(
-        issubclass(model, Ranker) and model.one_chunk_is_firstp and ranks_by_score_alone(model)
-        for model in models
+    return ours.model.name == theirs.model.name or (
+        cell.chunks.max_chunks == 1
+        and all(
+            issubclass(kind, Ranker) and kind.one_chunk_is_firstp and ranks_by_score_alone(kind)
+            for kind in (model_class(ours.model.name), model_class(theirs.model.name))
+        )
     )
 
 
@@ -257,14 +247,12 @@ def _distinct_labels(cells: list[PlannedCell]) -> list[PlannedCell]:
 
 
 def _existing(search: SearchSettings, space: Space) -> SearchSettings:
-    if search.num_configs is None or search.num_configs <= space.size:
+    size, number = space.size, search.num_configs
+    if number is None or number <= size:
         return search
-    size = int(space.size)
-    print(
-        f"note: only {size} configurations exist, got --num-configs {search.num_configs}",
-        file=sys.stderr,
-    )
-    return replace(search, num_configs=size)
+    note = f"note: only {size} configurations exist, got --num-configs {number}"
+    print(note, file=sys.stderr)
+    return replace(search, num_configs=int(size))
 
 
 def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:

@@ -69,8 +69,7 @@ class Plan:
     reduced: str = ""  # the size of a smoke test
 
     def trials(self) -> Iterator[Trial]:
-        """The trials seed by seed: a sweep that ends early has about as many seeds of every
-        cell."""
+        """The trials seed by seed, so that cells of a sweep that ends early have equal seeds."""
         for seed in self.seeds:
             for cell in self.cells:
                 if seed == self.seeds[0] or not cell.deterministic:
@@ -86,7 +85,5 @@ class Plan:
         """The number of trials; of a search that proposes configurations, its limit."""
         if not self.search.kind.proposes:
             return self.num_trials
-        proposed = self.search.num_configs or 0
-        return sum(1 for trial in self.trials() if trial.cell is self.cells[0]) + proposed * len(
-            self.seeds
-        )
+        of_baseline = sum(trial.cell is self.cells[0] for trial in self.trials())
+        return of_baseline + (self.search.num_configs or 0) * len(self.seeds)

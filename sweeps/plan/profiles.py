@@ -31,22 +31,6 @@ class Profile:
     by_hand: tuple[str, ...] = ()  # settings of its other runs
 
 
-def _read() -> dict[str, Profile]:
-    """The profiles of `profiles.toml`, by name."""
-    tables = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8"))
-    return {
-        name: Profile(
-            source=table["source"],
-            settings=_stated(tables[table.get("like", name)].get("settings", {})),
-            of_models={model: _stated(own) for model, own in table.get("of_models", {}).items()},
-            quirks={model: tuple(names) for model, names in table.get("quirks", {}).items()},
-            not_the_same=tuple(table.get("not_the_same", ())),
-            by_hand=tuple(table.get("by_hand", ())),
-        )
-        for name, table in tables.items()
-    }
-
-
 def _stated(table: Mapping[str, list[Any]]) -> Stated:
     return {
         name: (tuple(value) if isinstance(value, list) else value, words)
@@ -54,7 +38,18 @@ def _stated(table: Mapping[str, list[Any]]) -> Stated:
     }
 
 
-PROFILES = _read()
+_TABLES = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8"))
+PROFILES = {
+    name: Profile(
+        source=table["source"],
+        settings=_stated(_TABLES[table.get("like", name)].get("settings", {})),
+        of_models={model: _stated(own) for model, own in table.get("of_models", {}).items()},
+        quirks={model: tuple(names) for model, names in table.get("quirks", {}).items()},
+        not_the_same=tuple(table.get("not_the_same", ())),
+        by_hand=tuple(table.get("by_hand", ())),
+    )
+    for name, table in _TABLES.items()
+}
 
 
 def profile(name: str) -> Profile:

@@ -1,5 +1,4 @@
-"""The searches by name, and their settings. A new search is a file in `sweeps/search` and a line in
-`SEARCHES`."""
+"""The searches by name, and their settings."""
 
 import math
 from collections.abc import Mapping
@@ -34,10 +33,6 @@ SEARCHES: dict[str, Kind] = {
     "asha": Kind("sweeps.search.asha:AshaSearch", takes=("eta", "min_epochs"), stops=True,
                  fewest_configs=2),
 }  # fmt: skip
-FOR_ALL = ("name", "num_configs", "seed")
-"""Settings of every search; those of one are in `takes`."""
-ETA = 3
-"""One in so many configurations passes a rung of ASHA, as in the paper."""
 AT_ONCE = 4
 """Proposed configurations that run at a time, if that fills the slots: a proposal ignores running
 ones."""
@@ -54,7 +49,7 @@ class SearchSettings:
     num_configs: int | None = None
     seed: int = 1
     delta: float = 0.0
-    eta: int = ETA
+    eta: int = 3  # as in the paper
     min_epochs: int = 1
     at_once: int = AT_ONCE
 
@@ -70,15 +65,14 @@ class SearchSettings:
 
 
 def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -> SearchSettings:
-    """The settings of a command line, None where not given. Raises `BadInput` where they contradict
-    each other."""
+    """The settings of a command line, None where not given. Raises `BadInput`."""
     own = {key: value for key, value in given.items() if value is not None}
     name = own.get("name", "grid")
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
     kind, number = SEARCHES[name], own.get("num_configs")
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
-    if foreign := [key for key in own if key not in (*FOR_ALL, *kind.takes)]:
+    if foreign := [key for key in own if key not in ("name", "num_configs", "seed", *kind.takes)]:
         owner = next(other for other, row in SEARCHES.items() if foreign[0] in row.takes)
         flag = f"--{owner}-{foreign[0].replace('_', '-')}"
         raise BadInput(f"{flag} needs --search {owner}, got --search {name}")

@@ -26,8 +26,7 @@ from sweeps.plan.terminal import numbered
 
 SAMPLE = 2000  # documents read to measure a model's own chunks
 BACKWARD = 2.0  # a backward pass costs about two forward passes
-FEW_STEPS = 10
-"""Optimizer steps below which a trial hardly changes its model."""
+FEW_STEPS = 10  # optimizer steps below which a trial hardly changes its model
 
 
 @dataclass(frozen=True)
@@ -129,8 +128,11 @@ class Tokens(NamedTuple):
 
 def planned_tokens(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> Tokens:
     """The tokens, from the settings, the candidate lists and the mean document."""
-    parts = [_pairs(config, part) for part in parts_of(config, inputs)]
-    groups, documents = (sum(numbers) for numbers in zip(*parts, strict=True))
+    groups = documents = 0
+    for part in parts_of(config, inputs):
+        dev, test = (_num_candidates(part, name, config.evaluation) for name in ("dev", "test"))
+        own = num_pairs(config, len(training_queries(part, config)), dev, test)
+        groups, documents = groups + own[0], documents + own[1]
     read = config.training.share_read(chunks.chunks_per_document)
     trained = groups * (1 + config.training.negatives) * read
     return Tokens(trained * chunks.tokens_per_document, documents * chunks.tokens_per_document)
@@ -160,16 +162,8 @@ def few_steps(config: TrialConfig, inputs: Inputs) -> tuple[str, str]:
     return f"{numbered(steps, 'step')} per trial ({how})", remedy
 
 
-def _pairs(config: TrialConfig, inputs: Inputs) -> tuple[int, int]:
-    """The training groups and the scored documents of a model."""
-    num_train = len(training_queries(inputs, config))
-    dev, test = (_num_candidates(inputs, name, config.evaluation) for name in ("dev", "test"))
-    return num_pairs(config, num_train, dev, test)
-
-
 def num_pairs(config: TrialConfig, num_train: int, dev: int, test: int) -> tuple[int, int]:
-    """The training groups and the scored documents of a model, from the number of its training
-    queries and of the candidates of dev and test."""
+    """A model's training groups and scored documents, by its queries and candidates."""
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     last = not ranks_by_score_alone(model_class(config.model.name))  # dev is scored once more

@@ -108,7 +108,8 @@ def rsv_curve(
         error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(mean_QN))
     half_N = NORMAL_95 * error_N
     columns = (edges[:-1], edges[1:], mean_N, mean_N - half_N, mean_N + half_N)
-    return [RsvPoint(*point, len(mean_QN)) for point in np.transpose(columns).tolist()]
+    points = np.transpose(columns).tolist()
+    return [RsvPoint._make([*point, len(mean_QN)]) for point in points]
 
 
 class Bm25Chunks:

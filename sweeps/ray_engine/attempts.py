@@ -60,19 +60,14 @@ class Attempts:
         """The trial that Tune starts next, if a slot is free; those that run again come first."""
         if len(self.live) >= self.slots:
             return None
-        trial = self._due() or self.drive.search.next()
+        due = next((item for item in self._again if item[0] <= time.monotonic()), None)
+        if due:
+            self._again.remove(due)
+        trial = due[1] if due else self.drive.search.next()
         if trial:
             self.live[tune_id] = _Attempt(trial)
             self.drive.screen.launched(trial)
         return trial
-
-    def _due(self) -> Trial | None:
-        """The next trial that runs again now."""
-        for item in self._again:
-            if item[0] <= time.monotonic():
-                self._again.remove(item)
-                return item[1]
-        return None
 
     def check(self) -> None:
         """Check the nodes. Raises `NoNode` if no living node can run a trial: on this machine at
@@ -106,8 +101,7 @@ class Attempts:
         self.drive.started(attempt.trial)
 
     def reported(self, tune_id: str, report: Report, *, stopped: bool = False) -> None:
-        """The progress of a trial, with which ASHA may have `stopped` it, or its end as reported by
-        its process."""
+        """The progress of a trial, with which ASHA may have `stopped` it, or its end."""
         attempt = self.live[tune_id]
         if attempt.settled:  # a group of workers that failed after its end
             return
@@ -185,8 +179,7 @@ class Attempts:
 
 
 def _place(actor: str) -> tuple[str, str]:
-    """The host of an actor's process and its node, of which a host may have several; "" where
-    neither is known."""
+    """The host of an actor's process, and host and node for messages; "" if unknown."""
     node, _ = node_of(actor)
     host = hosts().get(node, "") if node else ""
     return host, f"{host} ({node[:8]})" if node else ""

@@ -1,5 +1,4 @@
-"""The Ray cluster of a sweep: its nodes, the resources of a trial, and the check that it can
-run."""
+"""The Ray cluster of a sweep: its nodes, their inputs, and the resources of a trial."""
 
 import json
 import logging
@@ -7,16 +6,20 @@ import os
 import signal
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.trial import prepare
 from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
 from sweeps.plan.terminal import duration, numbered, print_error, say
 from sweeps.store.failures import first_line
@@ -24,6 +27,7 @@ from sweeps.store.failures import first_line
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
 START_SECONDS, WARN_SECONDS = 200, 50
+LINE_SECONDS = 30.0  # between lines about the nodes that still prepare
 NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
@@ -153,8 +157,7 @@ def trial_resources(options: Options) -> Resources:
 
 
 def capacity(resource: str) -> float:
-    """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
-    have no worker before a trial requests one."""
+    """The amount that the cluster has, or can reach by its autoscaler."""
     path = BOOTSTRAP.expanduser()
     config = json.loads(path.read_text()) if path.exists() else {}
     head = config.get("head_node_type")
@@ -173,13 +176,15 @@ def check_shared(folder: Path) -> None:
         return
     probe = folder / f".shared-{uuid.uuid4().hex[:8]}"
     probe.write_text("seen")
-    answers = {}
+    answers, blind = {}, []
     try:
         for node in nodes:
             there = {f"node:{node['NodeManagerAddress']}": 0.001}
-            task = ray.remote(num_cpus=0, resources=there)(_exists).remote(str(probe))
+            task = ray.remote(num_cpus=0, resources=there)(os.path.exists).remote(str(probe))
             answers[task] = node["NodeManagerHostname"]
-        blind = [host for task, host in answers.items() if not _answer(task)]
+        for task, host in answers.items():
+            with suppress(ray.exceptions.RayError):  # the trials of a dying node run on others
+                blind += [] if ray.get(task, timeout=60) else [host]
     finally:
         probe.unlink()
     if blind:
@@ -187,18 +192,6 @@ def check_shared(folder: Path) -> None:
             "--storage must be seen by every node (a shared folder or a URI such as s3://), but "
             f"{folder} is not the same folder on {', '.join(blind)}"
         )
-
-
-def _answer(answer: Any) -> bool:
-    """The answer of a node; True for a dying one, whose trials will run on others."""
-    try:
-        return bool(ray.get(answer, timeout=60))
-    except ray.exceptions.RayError:
-        return True
-
-
-def _exists(path: str) -> bool:
-    return os.path.exists(path)
 
 
 def slots_of_cluster(options: Options) -> int:
@@ -249,3 +242,54 @@ def node_of(actor_id: str) -> tuple[str, bool]:
 
     actor = actors(actor_id) if actor_id else {}
     return actor.get("Address", {}).get("NodeID") or "", actor.get("State") == "ALIVE"
+
+
+def prepare_cluster(configs: Sequence[TrialConfig], code: Sequence[str]) -> None:
+    """Prepares the configurations' inputs on every node of the cluster."""
+    try:
+        connect(num_workers=1, code=code)
+        prepare_nodes(configs)
+    finally:
+        disconnect()
+
+
+def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
+    """Prepares the configurations on all nodes of the connected cluster, a task for each node.
+    Nodes with a shared cache folder prepare everything once.
+
+    Raises `BadInput` for inputs that a node cannot read. A node that dies causes no error: its
+    trials run on others.
+    """
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    # Seeds share their inputs.
+    settings = [config.settings() for config in dict.fromkeys(replace(c, seed=0) for c in configs)]
+    if len(nodes) < 2:
+        _prepare_all(settings)
+        return
+    say(f"preparing   inputs on {numbered(len(nodes), 'node')}")
+    start, waiting = time.monotonic(), dict[Any, str]()
+    for node in nodes:
+        where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        task: Any = ray.remote(_prepare_all)
+        task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+        waiting[task.remote(settings)] = node["NodeManagerHostname"]
+    while waiting:
+        ready = ray.wait(list(waiting), num_returns=1, timeout=LINE_SECONDS)[0]
+        if not ready:
+            hosts = ", ".join(sorted(waiting.values()))
+            say(f"preparing   for {duration(time.monotonic() - start)}, still on {hosts}")
+        for task in ready:
+            host = waiting.pop(task)
+            try:
+                ray.get(task)
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, BadInput):
+                    raise BadInput(f"{host}: {error.cause}") from None
+                raise
+            except ray.exceptions.RayError:
+                say(f"{host}: lost while it prepared its inputs")
+
+
+def _prepare_all(settings: Sequence[dict[str, Any]]) -> None:
+    for values in settings:
+        prepare(TrialConfig().override(values))

@@ -33,9 +33,9 @@ from sweeps.ray_engine.cluster import (
     check_shared,
     connect,
     disconnect,
+    prepare_nodes,
     trial_resources,
 )
-from sweeps.ray_engine.prepare import prepare_nodes
 from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
 from sweeps.ray_engine.trial_process import DEV, EPOCHS, run_in_train, run_in_tune
 from sweeps.store.failures import first_line
@@ -52,8 +52,7 @@ RESTARTS = 1  # of Ray on this machine, likewise
 
 
 def run_trials(drive: Drive, options: Options) -> None:
-    """Runs the trials of a sweep until it is over, on the cluster or on this machine. Raises
-    `BadInput` if a trial cannot run there."""
+    """Runs the trials of a sweep on the cluster. Raises `BadInput` if they cannot run there."""
     path = drive.records.folder / RAY_LOG
     path.parent.mkdir(parents=True, exist_ok=True)
     begins = "joining the Ray cluster" if cluster_address() else "starting Ray"
@@ -166,8 +165,7 @@ class Turn:
 
 
 def _until_lost(work: Callable[[], Any], turn: Turn) -> str:
-    """Runs `work` in a thread to its end, and raises its error. Where Ray dies, gives it up and
-    returns the reason."""
+    """Runs `work` in a thread; raises its error, and returns the reason where Ray dies."""
     errors: list[BaseException] = []
 
     def run() -> None:

@@ -36,8 +36,7 @@ class GroupFailed(RuntimeError):
 
 
 def timed(config: TrialConfig, resources: Resources) -> Timed:
-    """Trains and validates on `resources.num_workers` workers; every epoch after the first is a
-    repeat. Raises `GroupFailed` where a worker fails."""
+    """Trains and validates on workers, epochs as repeats. Raises `GroupFailed`."""
     work = {"config": config, "resources": resources}
     try:
         timings: Timed = run_group(_worker, work, resources, f"scaling-{resources.num_workers}")

@@ -328,10 +328,11 @@ def _sentence(
     score = _KINDS[best.heading][1]
     if not alone:
         score = f"{best.alpha:g} x {score} + {1 - (best.alpha or 0):g} x {sweep.first_stage_name}"
+    corrected = f" (p corrected over these {len(gains)})" * (len(gains) > 1)
     return (
         f"Serve windows of {chunking.window} tokens with stride {chunking.stride} and score a "
         f"document by {score}: {sweep.primary} {measured['mean']:.{digits}f} "
-        f"({sweep.count_text(measured['queries'])}), {', '.join(gains)}. It reads "
+        f"({sweep.count_text(measured['queries'])}), {', '.join(gains)}{corrected}. It reads "
         f"{best.tokens:,.0f} encoder tokens and takes {best.seconds:.2g} s per query (cutting at "
         f"{longest}: {cut.tokens:,.0f}, {cut.seconds:.2g} s)."
     )

@@ -109,23 +109,17 @@ def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
         shares = [judged_share(run, qrels, depth) for run in lists]
         return [ranks(run, queries, places) for run in lists], _mean(shares)
 
+    def means(pairs: Sequence[tuple[Ranks, Ranks]]) -> tuple[float, float]:
+        tops = _mean(np.nanmean(top_overlap(*pair, TOP)) for pair in pairs)
+        return _mean(np.nanmean(rank_biased_overlap(*pair)) for pair in pairs), tops
+
     base, base_judged = read(sweep.baseline)
     rows = []
     for cell in files:
         is_base = cell == sweep.baseline
         own, judged = (base, base_judged) if is_base else read(cell)
         seeds, between = list(combinations(own, 2)), list(product(own, [] if is_base else base))
-        rows.append(
-            Agreement(
-                cell=cell,
-                num_runs=len(own),
-                rbo_seeds=_mean(np.nanmean(rank_biased_overlap(*pair)) for pair in seeds),
-                top_seeds=_mean(np.nanmean(top_overlap(*pair, TOP)) for pair in seeds),
-                rbo_baseline=_mean(np.nanmean(rank_biased_overlap(*pair)) for pair in between),
-                top_baseline=_mean(np.nanmean(top_overlap(*pair, TOP)) for pair in between),
-                judged=judged,
-            )
-        )
+        rows.append(Agreement(cell, len(own), *means(seeds), *means(between), judged))
     return rows
 
 

@@ -10,17 +10,11 @@ from typing import Any
 import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
-from rank_core.stats.compare import (
-    ByLetter,
-    Comparison,
-    Slot,
-    compare_with,
-    scope_test_of,
-)
+from rank_core.stats.compare import ByLetter, Comparison, Slot, compare_with, scope_test_of
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
-from sweeps.report.load import Interpolated, Sweep
+from sweeps.report.load import Sweep
 from sweeps.report.summary import CellSummary, left_after, summarize
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
@@ -107,14 +101,19 @@ class Analysis:
         return [pair for pair in self.primary if math.isnan(pair.p_both)]
 
     @property
+    def single(self) -> list[CellSummary]:
+        """The trained cells with one run."""
+        trained = [s for s in self.cells if s.cell.cell not in self.sweep.deterministic]
+        return [system for system in trained if system.num_used == 1]
+
+    @property
     def deterministic(self) -> list[str]:
         """The rows without seeds."""
         return [*self.sweep.deterministic, *[FIRST_STAGE] * bool(self.first_stage)]
 
 
 def analyse(sweep: Sweep) -> Analysis:
-    """The comparisons of all that finished and was not eliminated; none without a finished
-    baseline."""
+    """The comparisons of all that finished and was not eliminated; none without a baseline."""
     cells = summarize(sweep)
     scored = _scored(sweep, cells)
     matrices = _matrices(sweep, scored)
@@ -122,16 +121,23 @@ def analyse(sweep: Sweep) -> Analysis:
     means = _means(sweep, matrices)
     paired = _is_paired(sweep, [*matrices.values(), *means.values()])
     by_measure = _compare_all(sweep, matrices, means, slots, paired=paired) if slots else {}
-    by_slot = [
+    first, *further = (
         [pair for compared in by_measure.values() for pair in compared[mark]]
-        for mark in ascii_lowercase[: len(slots)]
-    ]
-    first = by_slot[0] if by_slot else []
+        for mark in ascii_lowercase[: max(1, len(slots))]
+    )
     whole, added_rows = _with_derived(sweep, scored)
     every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
     with_rows = _compare_derived(whole, every, slots, added_rows) if first and added_rows else {}
-    derived = [_interpolated_summary(system, cells) for system in sweep.interpolated]
-    first_stage = _first_stage_summary(sweep)
+    of = {system.cell.cell: system for system in cells}
+    derived = [
+        _derived(row.scores, Cell(row.cell, row.label, own.cell.group), sweep.measures, own.fates)
+        for row in sweep.interpolated
+        for own in [of[row.of]]
+    ]
+    first_stage = None
+    if len(sweep.first_stage_scores):
+        cell = Cell(FIRST_STAGE, sweep.first_stage_name, sweep.first_stage_name)
+        first_stage = _derived(sweep.first_stage_scores, cell, sweep.measures, {})
     for measure, (added, against) in with_rows.items():
         by_measure[measure]["a"] += added
         by_measure[measure][ascii_lowercase[len(slots)]] = against
@@ -140,7 +146,7 @@ def analyse(sweep: Sweep) -> Analysis:
         cells=cells,
         slots=(*slots, *[FIRST_STAGE] * bool(first_stage)) if first else (),
         comparisons=first,
-        further=[pair for compared in by_slot[1:] for pair in compared],
+        further=[*chain.from_iterable(further)],
         tests={
             (pair.measure, pair.system): scope_test_of(
                 (means if pair.measure in means else matrices)[pair.measure],
@@ -175,7 +181,7 @@ def _compare_all(
     """{measure: its comparisons}; of several collections with those of the means."""
     if not means:
         return {
-            measure: _compare(sweep, matrix, slots, paired=paired)
+            measure: compare_with(matrix, **_options(sweep, matrix, slots, paired=paired))
             for measure, matrix in matrices.items()
         }
     by_measure: dict[str, ByLetter] = {}
@@ -185,10 +191,6 @@ def _compare_all(
         found, by_measure[mean] = compare_collections(own, means[mean], **options)
         by_measure |= dict(zip(columns, found, strict=True))
     return by_measure
-
-
-def _compare(sweep: Sweep, matrix: ScoreMatrix, slots: Sequence[Slot], *, paired: bool) -> ByLetter:
-    return compare_with(matrix, **_options(sweep, matrix, slots, paired=paired))
 
 
 def _options(
@@ -205,9 +207,8 @@ def _options(
 
 def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
     """True if seeds are declared as paired, and all trained cells have the same ones."""
-    fixed = sweep.deterministic
     return sweep.paired_seeds and all(
-        len({own for cell, own in matrix.seeds.items() if cell not in fixed}) == 1
+        len({own for cell, own in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
         for matrix in matrices
     )
 
@@ -285,8 +286,8 @@ def _compare_derived(
     by_measure = {}
     for measure, matrix in matrices.items():
         paired = _is_paired(whole, [matrix])
-        first_stage = [FIRST_STAGE] * (FIRST_STAGE in names)
-        compared = _compare(whole, matrix, [*slots[:1], *first_stage], paired=paired)
+        both = [*slots[:1], *[FIRST_STAGE] * (FIRST_STAGE in names)]
+        compared = compare_with(matrix, **_options(whole, matrix, both, paired=paired))
         added = [pair for pair in compared["a"] if pair.system in names]
         against = compared.get("b", [])
         by_measure[measure] = one_p(added, against), one_p(against, added)
@@ -313,43 +314,27 @@ def one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
     """The comparisons, that of the first stage and the baseline, which is in both families, with
     the larger p of the two: one pair has one p."""
     twins = {frozenset((pair.system, pair.baseline)): pair for pair in others}
-    both = ((pair, twins.get(frozenset((pair.system, pair.baseline)), pair)) for pair in own)
     return [
         replace(
             pair,
             p_both_adjusted=max(pair.p_both_adjusted, twin.p_both_adjusted),
             p_queries_adjusted=max(pair.p_queries_adjusted, twin.p_queries_adjusted),
         )
-        for pair, twin in both
+        for pair in own
+        for twin in [twins.get(frozenset((pair.system, pair.baseline)), pair)]
     ]
 
 
-def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
-    """The first stage as a system without seeds; None where it has no row."""
-    if sweep.first_stage_scores.empty:
-        return None
-    means = sweep.first_stage_scores.groupby("measure", observed=True)["value"].mean()
-    name = sweep.first_stage_name
-    return CellSummary(
-        cell=Cell(FIRST_STAGE, name, name),
-        seed_means={measure: {sweep.seeds[0]: float(means[measure])} for measure in sweep.measures},
-        fates={},
-        derived=True,
-    )
-
-
-def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -> CellSummary:
-    of = next(system for system in cells if system.cell.cell == derived.of)
-    means: dict[str, dict[int, float]] = {measure: {} for measure in of.seed_means}
-    grouped = derived.scores.groupby(["measure", "seed"], observed=True)["value"].mean()
+def _derived(
+    scores: pd.DataFrame, cell: Cell, measures: Sequence[str], fates: Mapping[int, str]
+) -> CellSummary:
+    """A row that is no cell, of those of its `fates` that have scores."""
+    means: dict[str, dict[int, float]] = {measure: {} for measure in measures}
+    grouped = scores.groupby(["measure", "seed"], observed=True)["value"].mean()
     for (measure, seed), value in grouped.items():
         means[str(measure)][int(seed)] = float(value)
-    return CellSummary(
-        cell=Cell(derived.cell, derived.label, of.cell.group),
-        seed_means=means,
-        fates={seed: fate for seed, fate in of.fates.items() if fate in USED},
-        derived=True,
-    )
+    used = {seed: fate for seed, fate in fates.items() if fate in USED}
+    return CellSummary(cell, means, used, derived=True)
 
 
 def _rows(
@@ -377,11 +362,7 @@ def _rows(
             }
             for measure, slots in by_measure.items()
         }
-        return replace(
-            row,
-            is_baseline=name == sweep.baseline,
-            same_as=same.get(name, ""),
-            tests=tests,
-        )
+        is_base = name == sweep.baseline
+        return replace(row, is_baseline=is_base, same_as=same.get(name, ""), tests=tests)
 
     return [tested(row) for row in sorted(systems, key=lambda row: groups.index(row.cell.group))]

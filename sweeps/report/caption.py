@@ -9,6 +9,7 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
+from sweeps.plan.terminal import numbered
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import (
     ONE_RUN_WORDS,
@@ -107,7 +108,14 @@ def notes(analysis: Analysis) -> list[str]:
     tied = int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None
     counted = "" if tied is None else f" ({tied:,} tied scores)"
     sentences.append(f"Ties: {sweep.tie_policy}{counted}.")
-    if not sweep.third_party:
+    if sweep.serving:
+        trial_of = {cell: trial for cell, (trial, _) in sweep.serving.of.items()}
+        lost = {trial_of[c.cell.cell] for c in cells if c.seeds("collapsed")}
+        sentences.append(
+            f"{numbered(len(set(trial_of.values())), 'trial')} scored chunks for "
+            f"{numbered(len(cells), 'system')}; {len(lost)} collapsed."
+        )
+    elif not sweep.third_party:
         collapsed, failed = (
             sum(len(cell.seeds(*fates)) for cell in cells) for fates in (["collapsed"], LOST)
         )

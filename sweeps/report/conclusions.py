@@ -40,7 +40,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         " ".join(filter(None, chosen)),
         certainty(analysis),
         unjudged_sentence(analysis),
-        search_sentence(analysis.sweep),
+        WORDS.get(str(analysis.sweep.search.get("name")), lambda sweep: "")(analysis.sweep),
         _fates(analysis),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -128,10 +128,7 @@ def certainty(analysis: Analysis) -> str:
     if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."
     elif all(math.isnan(c.p_both) for c in compared):
-        fixed = sweep.deterministic
-        single = [
-            c.cell.label for c in analysis.cells if c.num_used == 1 and c.cell.cell not in fixed
-        ]
+        single = [system.label for system in analysis.single]
         whose = "per system" if len(single) == len(analysis.cells) else f"of {names_text(single)}"
         scope = (
             f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
@@ -177,13 +174,12 @@ def _verdict(
         extreme = "smallest loss" if highest.delta < 0 else "largest gain"
         return (
             f"No system is significantly different from {where}. The {extreme} is "
-            f"{_named_gain(analysis, highest)}."
+            f"{_named(analysis, [highest])}."
         )
     better = sorted((c for c in significant if c.delta > 0), key=lambda c: -c.delta)
     worse = sorted((c for c in significant if c.delta < 0), key=lambda c: c.delta)
-    (first, word), (second, other) = (better, "better"), (worse, "worse")
-    if not better:
-        (first, word), (second, other) = (second, other), (first, word)
+    sides = [(better, "better"), (worse, "worse")]
+    (first, word), (second, other) = sides if better else sides[::-1]
     number = f"{len(first)} of {count} systems {_is(first)}"
     if len(first) == count:
         number = "Both systems are" if count == 2 else f"All {count} systems are"
@@ -199,11 +195,8 @@ def _is(compared: Sequence[Comparison]) -> str:
 
 
 def _named(analysis: Analysis, compared: Sequence[Comparison]) -> str:
-    return names_text([_named_gain(analysis, c) for c in compared], most=2)
-
-
-def _named_gain(analysis: Analysis, comparison: Comparison) -> str:
-    return f"{analysis.sweep.label(comparison.system)} by {_gain(analysis, comparison)}"
+    label = analysis.sweep.label
+    return names_text([f"{label(c.system)} by {_gain(analysis, c)}" for c in compared], most=2)
 
 
 def _gain(analysis: Analysis, comparison: Comparison) -> str:
@@ -313,12 +306,6 @@ def below_first_stage(analysis: Analysis) -> str:
     )
 
 
-def search_sentence(sweep: Sweep) -> str:
-    """The decisions of the search; "" for the whole grid."""
-    words = WORDS.get(str(sweep.search.get("name")))
-    return words(sweep) if words else ""
-
-
 def _proposals(sweep: Sweep) -> str:
     search = sweep.search
     chosen = f"{search['proposed']} of at most {search['num_configs']}"
@@ -363,4 +350,4 @@ def _asha(sweep: Sweep) -> str:
 
 
 WORDS = {"tpe": _proposals, "gp": _proposals, "race": _race, "asha": _asha}
-"""{entry of `SEARCHES`: the sentence of its report}; the others have none."""
+"""{entry of `SEARCHES`: the decisions of the search in a sentence}; the others have none."""

@@ -67,8 +67,8 @@ class Interpolated:
 SERVING = "serving"
 """The name of the sweep whose rows are aggregations."""
 _AS_WRITTEN = (
-    "split measures primary deterministic paired_seeds swept collection backbone first_stage "
-    "versions command directory search stopped interpolate published"
+    "split measures primary deterministic alpha rope paired_seeds swept seeds collection backbone "
+    "first_stage versions command directory search stopped interpolate published"
 ).split()
 """The fields of a sweep that `sweep.json` has under the same name."""
 
@@ -211,10 +211,7 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         name=file.sweep,
         question=f"{file.question} (smoke test)" if file.is_smoke_test else file.question,
         slots=(file.baseline, own) if own else (file.baseline,),
-        alpha=float(file.alpha),
         correction=file.correction or correction_of(len(file.cells) - 1),
-        rope=float(file.rope),
-        seeds=file.seeds or tuple(sorted(int(seed) for seed in set(trials["seed"]))),
         cells=tuple(
             replace(cell, config={}, label=label if labels.count(label) == 1 else named)
             for cell, label in zip(file.cells, labels, strict=True)

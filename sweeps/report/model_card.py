@@ -15,6 +15,8 @@ from sweeps.report.notation import interval_text, signed
 from sweeps.report.results import paper_table
 from sweeps.report.table import markdown
 
+SMOKE_TEST = "its sweep was a smoke test, of few queries, candidates and steps"
+
 
 @dataclass(frozen=True)
 class CardFacts:
@@ -36,6 +38,7 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         f"# {about['label']}, from the sweep {sweep.name} over {about['collection']['name']}",
         _description(facts),
         f"{about['description']}." if about.get("description") else "",
+        f"**Not for use: {SMOKE_TEST}.**" if sweep.smoke_test else "",
         "## Use",
         _usage(facts),
         "## Tested",
@@ -83,13 +86,14 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
 def _description(facts: CardFacts) -> str:
     config, mix = facts.config, facts.first_stage
     kind, cut = model_class(config.model.name), config.chunking
-    windows = "" if kind.first_chunk_only else f" with stride {cut.stride}"
-    most = f", at most {cut.max_chunks} of them" if cut.max_chunks else ""
+    chunks = 1 if kind.first_chunk_only else cut.max_chunks
+    most = cut.window + (chunks - 1) * cut.stride if chunks else cut.max_document_tokens
+    windows = "" if chunks == 1 else f", in windows of {cut.window} tokens with stride {cut.stride}"
     text = (
         f"{kind.label} ({kind.paper}) over {facts.about['backbone']['name']}. It reranks documents "
         f"for a query. It reads up to {cut.max_query_tokens} query tokens and the first "
-        f"{cut.max_document_tokens:,} tokens of a document (title, line break, text), in "
-        f"windows of {cut.window} tokens{windows}{most}."
+        f"{min(most, cut.max_document_tokens):,} tokens of a document (title, line break, text)"
+        f"{windows}."
     )
     if mix is None:
         return text
@@ -104,7 +108,7 @@ def _usage(facts: CardFacts) -> str:
     call = "reranker.rank(query, [text_1, text_2])   # [Ranked(doc_id=1, score=...), ...]"
     if facts.config.model.name == "birch" or facts.first_stage:
         call = "reranker.rerank(run, queries, documents)   # run has the first stage's scores"
-    lines = ["```python", "import rank_core", "", 'reranker = rank_core.Reranker.load("FOLDER")']
+    lines = ["```python", "import ranksweep", "", 'reranker = ranksweep.Reranker.load("FOLDER")']
     text = "\n".join([*lines, call, "```"])
     cut = facts.config.chunking
     if not facts.is_cross_encoder:

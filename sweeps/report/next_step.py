@@ -74,9 +74,8 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
 
 def declarable(analysis: Analysis) -> list[str]:
     """The systems of a third party with one run whose names say that they are not trained."""
-    fixed = analysis.sweep.deterministic
-    single = [s.cell.cell for s in analysis.cells if s.num_used == 1 and s.cell.cell not in fixed]
-    return [name for name in single if analysis.sweep.third_party and _UNTRAINED.search(name)]
+    names = [system.cell.cell for system in analysis.single if analysis.sweep.third_party]
+    return [name for name in names if _UNTRAINED.search(name)]
 
 
 def declaration(analysis: Analysis) -> str:
@@ -89,15 +88,16 @@ def declaration(analysis: Analysis) -> str:
 
 def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     sweep, names = analysis.sweep, declarable(analysis)
-    if names and sweep.command:
+    single = [system.label for system in analysis.single]
+    trained = [system.label for system in analysis.single if system.cell.cell not in names]
+    if names and sweep.command and not trained:
         flags = [word for name in names for word in ("--deterministic", name)]
         why = f"{names_text(names)} without training has no other runs, and the result holds for"
         return NextStep(f"{why} new training runs too.", changed(sweep.command, add=flags))
-    fixed = sweep.deterministic
-    single = [s.cell.label for s in analysis.cells if s.num_used == 1 and s.cell.cell not in fixed]
     if single:
         return NextStep(
-            f"To hold for the methods, name several training runs of {names_text(single)} as "
+            f"To hold for the methods, name several training runs of "
+            f"{names_text(trained or single)} as "
             "NAME=run1,run2,run3, or declare a system without training: --deterministic NAME, "
             "deterministic= in Python."
         )

@@ -1,7 +1,6 @@
 """The notation of numbers: rounding happens here and nowhere earlier."""
 
 import math
-from collections.abc import Callable
 
 from rank_core.stats.compare import Comparison
 from rank_core.stats.scopes import LEAST_SEEDS
@@ -65,22 +64,17 @@ _WIDEST = 2.0  # an interval wider than any measure: of two queries or two seeds
 _TOO_WIDE = "too wide"
 
 
-def interval_text(comparison: Comparison, digits: int = 3) -> str:
-    """The interval of a difference in a sentence; with one seed that of the queries alone."""
-    return _interval(comparison, "{} to {}", signed, digits)
+_PLACES = {
+    "text": ("{} to {}", signed),
+    "terminal": ("[{}, {}]", short_signed),
+    "paper": ("[{}, {}]", number),
+}
 
 
-def short_interval(comparison: Comparison, digits: int = 3) -> str:
-    """Both ends for a terminal."""
-    return _interval(comparison, "[{}, {}]", short_signed, digits)
-
-
-def bracketed(comparison: Comparison, digits: int = 3) -> str:
-    """Both ends for the table of a paper."""
-    return _interval(comparison, "[{}, {}]", number, digits)
-
-
-def _interval(pair: Comparison, form: str, drawn: Callable[[float, int], str], digits: int) -> str:
+def interval_text(pair: Comparison, digits: int = 3, place: str = "text") -> str:
+    """The interval of a difference for a sentence, the table of a terminal or that of a paper; with
+    one seed that of the queries alone."""
+    form, drawn = _PLACES[place]
     single = math.isnan(pair.ci_low)
     ends = (pair.ci_queries_low, pair.ci_queries_high) if single else (pair.ci_low, pair.ci_high)
     if math.isnan(ends[0]):

@@ -21,7 +21,7 @@ from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import Comparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
-from sweeps.report.notation import bracketed, decisive_p, level_text, number, signed
+from sweeps.report.notation import decisive_p, interval_text, level_text, number, signed
 from sweeps.report.published import beside
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
@@ -112,7 +112,7 @@ def results_table(
 
     def difference(row: CellSummary) -> str:
         if pair := row.test(first):
-            return f"{signed(pair.delta, digits)} {bracketed(pair, digits)}"
+            return f"{signed(pair.delta, digits)} {interval_text(pair, digits, 'paper')}"
         return f"= {row.same_as}" if row.same_as else ""
 
     def seeds(row: CellSummary) -> TableCell:

@@ -19,9 +19,9 @@ from sweeps.report.notation import (
     both_p,
     decisive_p,
     has_two_runs,
+    interval_text,
     level_text,
     p_text,
-    short_interval,
     short_signed,
 )
 from sweeps.report.results import Column, Scores, drawn
@@ -94,7 +94,7 @@ def measure_table(
     def seeds(row: CellSummary) -> str:
         return str(row.num_used) if sweep.third_party else row.seeds_text
 
-    interval = of_test(lambda test: short_interval(test, sweep.digits))
+    interval = of_test(lambda test: interval_text(test, sweep.digits, "terminal"))
     ps = [Column("p", of_test(decisive_p))]
     if not others and before is None:
         by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))

@@ -163,7 +163,6 @@ def unjudged_sentence(analysis: Analysis) -> str:
     if found is None or not found.of:
         return ""
     sweep = analysis.sweep
-
     several = len({pair.baseline for pair in found.of}) > 1
 
     def verdict(kind: str, lost: Sequence[Comparison], count: int) -> str:

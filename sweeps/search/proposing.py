@@ -212,8 +212,7 @@ class ProposingSearch(Search):
 
 
 def _identity(plan: Plan) -> str:
-    """A hash (six hex digits) of the search, the space, and the settings and contents that all
-    cells share."""
+    """A hash of the search, its space, and the settings and contents that all cells share."""
     shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
 
@@ -227,7 +226,15 @@ def propose(
     distributions = _distributions(space)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study = optuna.create_study(direction="maximize", sampler=_sampler(name, seed))
+        # Settings interact: the effect of a stride depends on its window.
+        sampler: optuna.samplers.BaseSampler = (
+            optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
+            if name == "gp"
+            else optuna.samplers.TPESampler(
+                seed=seed, n_startup_trials=AT_RANDOM, multivariate=True, constant_liar=True
+            )
+        )
+        study = optuna.create_study(direction="maximize", sampler=sampler)
         for values, value, ended in seen:
             study.add_trial(_study_trial(values, value, ended, distributions))
         while True:
@@ -235,8 +242,7 @@ def propose(
 
 
 def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[str, Seen]]) -> None:
-    """The proposals with their labels as a study called `name`, in a file that optuna-dashboard and
-    optuna's plots open (`JournalFileBackend`)."""
+    """The proposals as a study called `name`, in a file that optuna-dashboard opens."""
     distributions = _distributions(space)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -246,16 +252,6 @@ def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[s
             trial = _study_trial(values, value, ended, distributions)
             trial.set_user_attr("label", label)
             study.add_trial(trial)
-
-
-def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    if name == "gp":
-        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
-    assert name == "tpe", name
-    # Settings interact: the effect of a stride depends on its window.
-    return optuna.samplers.TPESampler(
-        seed=seed, n_startup_trials=AT_RANDOM, multivariate=True, constant_liar=True
-    )
 
 
 def _study_trial(

@@ -8,7 +8,7 @@ remaining seeds, so that the table compares equal seeds.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rank_core.stats.racing import FIRST_ANALYSIS, Race, Verdict, race_so_far
+from rank_core.stats.racing import FIRST_ANALYSIS, Race, race_so_far
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import say
@@ -66,8 +66,7 @@ class RaceSearch(Search):
         return self._values[trial.name]
 
     def decide(self) -> Decision:
-        """A block beyond the complete ones; all seeds for the configurations that remain at the
-        end."""
+        """A block beyond the complete ones; at the end, all seeds of what remains."""
         race = self.race()
         last = {
             standing.configuration: len(self.plan.seeds)
@@ -91,15 +90,12 @@ class RaceSearch(Search):
         verdicts = self.race().verdicts
         self._announced = len(verdicts)
         for verdict in verdicts[announced:]:
-            say(self._words(verdict))
-
-    def _words(self, verdict: Verdict) -> str:
-        eliminated = [self.competitors[name].label for name in verdict.leaves]
-        leader = self.competitors[verdict.leader].label
-        return (
-            f"race: after {verdict.num_seeds} of {verdict.planned_seeds} seeds {leader} leads on "
-            f"dev, eliminated: {', '.join(eliminated) or 'none'}; {len(verdict.stays)} remain"
-        )
+            eliminated = ", ".join(self.competitors[name].label for name in verdict.leaves)
+            leader = self.competitors[verdict.leader].label
+            say(
+                f"race: after {verdict.num_seeds} of {verdict.planned_seeds} seeds {leader} leads "
+                f"on dev, eliminated: {eliminated or 'none'}; {len(verdict.stays)} remain"
+            )
 
     def described(self) -> Mapping[str, Any]:
         """The verdicts, and the seeds and reasons of eliminations."""

@@ -40,7 +40,7 @@ class Block:
     """Trials that are only useful together: under a budget all of them begin, or none."""
 
     trials: tuple[Trial, ...]
-    what: str  # for messages
+    what: str
 
 
 class Limit:
@@ -76,11 +76,8 @@ class Search(ABC):
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
         """Lines for the plan on a terminal."""
-        search, known = plan.search, len(plan.cells) - 1
-        if search.num_configs:
-            yield f"search      {search.name} of {known} configurations drawn from {source(plan)}"
-        else:
-            yield f"search      {search.name} of {known} configurations"
+        drawn = f" drawn from {source(plan)}" if plan.search.num_configs else ""
+        yield f"search      {plan.search.name} of {len(plan.cells) - 1} configurations{drawn}"
 
     @abstractmethod
     def decide(self) -> Decision:
@@ -116,11 +113,6 @@ class Search(ABC):
         limit = self.limit
         return tuple(t for t in self.unstarted if not limit.held_back or t.name in limit.admitted)
 
-    @property
-    def wanted(self) -> tuple[Trial, ...]:
-        """All trials so far, including ended ones."""
-        return self.decision.wanted
-
     def next(self) -> Trial | None:
         """The trial to launch now; None: none at this moment. Called several times a second, and
         after every end of a trial, until `over`. Waiting costs warm processes, so it is any trial
@@ -145,21 +137,18 @@ class Search(ABC):
         return not self.ahead if self.limit.held_back else self.complete
 
     def block(self, trial: Trial) -> Block | None:
-        """The trials that start together with a trial ahead: all of its seed, so that cells get
-        equally many seeds. None: not decided yet."""
+        """The trials that start together with a trial ahead: all of its seed. None: not decided."""
         trials = tuple(ahead for ahead in self.unstarted if ahead.seed == trial.seed)
         return Block(trials, f"{numbered(len(trials), 'trial')} with seed {trial.seed}")
 
     def begun(self) -> Mapping[str, Any]:
-        """The changes of `sweep.json` if no further trial starts, with which the report of the
-        finished ones is complete."""
+        """The changes of `sweep.json` if no further trial starts, so that a report is complete."""
         begun = {trial.seed for trial in self.decision.wanted}
         begun -= {trial.seed for trial in self.unstarted}
         return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
 
     def ended(self, trial: Trial, status: str) -> None:
-        """A trial has ended for good: done or collapsed (its result is in the storage), stopped by
-        ASHA, failed or diverged. Decides again."""
+        """A trial has ended for good; a result is in the storage. Decides again."""
         self.limit.ended(trial, status)
         self._status[trial.name] = status
         self.decision = self.decide()
@@ -168,13 +157,9 @@ class Search(ABC):
     def describe(self) -> None:
         """Write the decisions so far to `sweep.json`, for `status` and the report."""
         planned = read_sweep_file(self.records).trials
-        trials = dict.fromkeys((*planned, *(trial.name for trial in self.plan.trials())))
-        update_sweep_file(
-            self.records,
-            **described_cells(self.plan),
-            search=dict(self.described()),
-            trials=tuple(trials),
-        )
+        trials = tuple(dict.fromkeys((*planned, *(trial.name for trial in self.plan.trials()))))
+        facts = described_cells(self.plan)
+        update_sweep_file(self.records, **facts, search=dict(self.described()), trials=trials)
 
 
 class Listed(Search):

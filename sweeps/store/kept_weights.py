@@ -52,9 +52,15 @@ class KeptWeights:
     def take_in(self, states: Iterable[State]) -> None:
         """Records finished trials."""
         for state in states:
-            if state.status.used:
-                with suppress(DamagedTrial):
-                    self._add(state)
+            if not state.status.used or self.measure not in state.dev:
+                continue
+            with suppress(DamagedTrial):
+                weights = self.records.result(state.name).files.get(WEIGHTS, {})
+                model = _Model(state.dev[self.measure], weights.get("bytes"))
+                self._models.setdefault(state.cell, {})[state.seed] = model
+                if weights and WEIGHTS in state.files:
+                    settings = json.loads(self.records.read(state.name, "config.json"))
+                    self._here[state.name] = settings["training.keep_weights"] == "best"
 
     def finished(self, name: str) -> None:
         """Records a trial that has ended now, and removes weights that need not be kept."""
@@ -104,16 +110,6 @@ class KeptWeights:
                 break
             kept.add(name)
         return kept
-
-    def _add(self, state: State) -> None:
-        if self.measure not in state.dev:
-            return
-        weights = self.records.result(state.name).files.get(WEIGHTS, {})
-        model = _Model(state.dev[self.measure], weights.get("bytes"))
-        self._models.setdefault(state.cell, {})[state.seed] = model
-        if weights and WEIGHTS in state.files:
-            settings = json.loads(self.records.read(state.name, "config.json"))
-            self._here[state.name] = settings["training.keep_weights"] == "best"
 
 
 def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> set[str]:

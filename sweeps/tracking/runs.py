@@ -160,7 +160,9 @@ class Runs:
         return attempts and sent.status == run_status(state) != "RUNNING"
 
     def _create(self, name: str, shown: str, begun: int | None = None) -> _Sent:
-        tags = {KEY: f"{self._key}{name}", "mlflow.user": _user()}
+        # As in MLflow's clients.
+        user = os.environ.get("MLFLOW_TRACKING_USERNAME") or user_name()
+        tags = {KEY: f"{self._key}{name}", "mlflow.user": user}
         run = self.client.create_run(self.experiment_id, begun, tags, run_name=shown)
         self._sent[name] = _Sent(run.info.run_id)
         return self._sent[name]
@@ -282,8 +284,3 @@ def datasets(sweep: SweepFile, cell: Cell) -> list["DatasetInput"]:
         for split, n in about.get("num_queries", {}).items()
         if trained or split != "train"
     ]
-
-
-def _user() -> str:
-    """The user's name at the server, as in MLflow's clients, or on this machine."""
-    return os.environ.get("MLFLOW_TRACKING_USERNAME") or user_name()

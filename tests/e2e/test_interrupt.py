@@ -73,17 +73,11 @@ def test_an_interrupted_sweep_says_so_and_resumes(
 
 @pytest.mark.ray
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "number, engine",
-    [
-        (signal.SIGINT, "ray"),
-        (signal.SIGTERM, "local"),
-    ],
-)
-def test_ctrl_c_and_sigterm_end_a_command_with_130(
-    start_sweep, status_of, heeded_interrupts, tmp_path, number, engine
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_a_command_on_ray_with_130(
+    start_sweep, status_of, heeded_interrupts, tmp_path, number
 ):
-    with start_sweep(tmp_path / "results", *WORDS, "--engine", engine) as sweep:
+    with start_sweep(tmp_path / "results", *WORDS) as sweep:
         sweep.wait_for("[1/6]")
         while not begun(sweep):
             assert sweep.process.poll() is None, sweep.text

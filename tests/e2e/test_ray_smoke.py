@@ -65,16 +65,3 @@ def test_the_same_command_again_launches_nothing_and_needs_no_ray(ray_smoke, run
     assert "torch" in modules
     assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
     assert {path: path.stat().st_mtime_ns for path in copy.glob("trials/*/*")} == before
-
-
-@pytest.mark.long
-def test_asha_stops_trials_without_a_result_and_the_others_run_all_seeds(run_sweep, tmp_path):
-    words = ("--smoke-test", "--search", "asha", "--asha-eta", "2", "--tracking-uri", "none")
-    sweep = run_sweep(tmp_path / "results", *words)
-    trials = trials_of(sweep.folder)
-    assert set(trials["status"]) <= {"done", "stopped"}
-    seeds = trials[trials["status"] == "done"].groupby("cell")["seed"].nunique()
-    assert set(seeds) == {2} and len(seeds) >= 2  # the baseline and the best
-    for row in trials[trials["status"] == "stopped"].itertuples():
-        result = sweep.storage / "trials" / f"{row.cell}-seed1" / "result.json"
-        assert row.seed == 1 and not result.exists()

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from rank_core.records import Qrels
 from sweeps.commands.board.pages import SYSTEMS, site
 from sweeps.commands.board.submissions import FAILED, submissions
-from sweeps.commands.verify import MISMATCH, joined_judgments
+from sweeps.commands.bundle import MISMATCH, joined_judgments
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.terminal import say
 from sweeps.report.build import write_files
@@ -41,7 +40,12 @@ def main(argv: Sequence[str]) -> int:
     if not given.folder.is_dir():
         raise BadInput(f"FOLDER must be a folder of bundles, got {given.folder}")
     check_writable("--out", given.out)
-    judgments = _judgments(given.qrels)
+    judgments = {}
+    for text in given.qrels:
+        name, _, files = text.partition("=")
+        if not name or not files:
+            raise BadInput(f"--qrels must be COLLECTION=FILE,..., got {text!r}")
+        judgments[name] = joined_judgments(files.split(","))
     found = []
     for bundle in submissions(given.folder, judgments):
         reason = f": {bundle.reason}" if bundle.reason else ""
@@ -57,14 +61,3 @@ def main(argv: Sequence[str]) -> int:
             path.unlink()
     say(f"Page: {given.out / 'index.html'}")
     return MISMATCH if any(bundle.state == FAILED for bundle in found) else 0
-
-
-def _judgments(arguments: Sequence[str]) -> dict[str, Qrels]:
-    """{collection: its judgments} from `COLLECTION=FILE,...`."""
-    named = {}
-    for text in arguments:
-        name, _, files = text.partition("=")
-        if not name or not files:
-            raise BadInput(f"--qrels must be COLLECTION=FILE,..., got {text!r}")
-        named[name] = joined_judgments(files.split(","))
-    return named

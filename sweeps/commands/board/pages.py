@@ -96,8 +96,7 @@ class JointTable:
 
     def named(self, keys: Iterable[str]) -> list[BoardEntry]:
         """The systems of these names."""
-        by_key = {entry.key: entry for entry in self.entries}
-        return [by_key[key] for key in keys]
+        return list(map({entry.key: entry for entry in self.entries}.__getitem__, keys))
 
 
 def without_copies(entries: Iterable[BoardEntry], measure: str) -> list[BoardEntry]:
@@ -140,14 +139,13 @@ def site(bundles: Sequence[Submission], link: str) -> dict[str, bytes]:
 
 def _index(bundles: Sequence[Submission], board: Sequence[JointTable], link: str) -> str:
     states = Counter(bundle.state for bundle in bundles)
-    facts = [f"{count} {state}" for state, count in states.items()]
     sections = [part for joint in board for part in _sections(joint, board, link)]
     return render(
         "board.html",
         title="Which systems cannot be told apart?",
         answer=_answer(board),
         notes=[*map(_leaders, board), *[RULE] * bool(board)],
-        facts=[numbered(len(bundles), "bundle"), *facts],
+        facts=[numbered(len(bundles), "bundle"), *(f"{states[name]} {name}" for name in states)],
         sections=[*sections, Section("Bundles", tables=[_bundles(bundles, link)])],
     )
 
@@ -221,22 +219,21 @@ def _row(entry: BoardEntry, measure: str, ranks: Ranks, group: str, link: str) -
     K = len(ranks.intervals)
     low, high = ranks.intervals.get(entry.key, (0, 0))
     bar = (round(100 * (low - 1) / K, 2), round(100 * (high - low + 1) / K, 2)) if low else ()
-    seconds = system.seconds
     return table_row(
         TableCell(system.label, link=entry.page),
         _rank(ranks, entry.key),
         TableCell("", bar=bar),
         _mean(system, measure),
         MISSING if system.deterministic else str(len(system.seeds)),
-        MISSING if math.isnan(seconds) else duration(seconds),
+        MISSING if math.isnan(system.seconds) else duration(system.seconds),
         TableCell(entry.bundle.name, link=_link(link, entry.bundle)),
         group=group,
     )
 
 
 def _rank(ranks: Ranks, key: str) -> str:
-    low, high = ranks.intervals.get(key, (0, 0))
-    return MISSING if not low else str(low) if low == high else f"{low}–{high}"
+    low, high = ranks.intervals.get(key, (MISSING, MISSING))
+    return str(low) if low == high else f"{low}–{high}"
 
 
 def _mean(system: BoardSystem, measure: str) -> TableCell:

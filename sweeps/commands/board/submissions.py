@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 from rank_core.errors import BadInput
 from rank_core.files import file_sha256
 from rank_core.records import Qrels
-from sweeps.commands.bundle import SWEEP, Manifest, put_qrels, read_judgments
-from sweeps.commands.verify import check_unpacked, finished_trials, manifest, unpacked
+from sweeps.commands.bundle import (
+    SWEEP,
+    check_unpacked,
+    finished_trials,
+    manifest,
+    put_qrels,
+    read_judgments,
+    unpacked,
+)
 from sweeps.report.analysis import all_rows
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import Sweep, load_sweep
@@ -78,22 +85,19 @@ def submissions(folder: Path, qrels: Mapping[str, Qrels]) -> Iterator[Submission
         digest = file_sha256(path)
         if digest in first:
             yield Submission(name, digest, FAILED, f"a copy of {first[digest]}")
-        else:
-            first[digest] = name
-            yield submission(path, name, digest, qrels)
-
-
-def submission(path: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -> Submission:
-    """The bundle after its verification."""
-    try:
-        with unpacked(path) as folder:
-            return _checked(folder, name, digest, qrels)
-    except Exception as error:  # a hostile file must not take the page from the others
-        text = str(error) if isinstance(error, BadInput) else repr(error)
-        return Submission(name, digest, FAILED, text.replace(str(path), "the file"))
+            continue
+        first[digest] = name
+        try:
+            with unpacked(path) as content:
+                bundle = _checked(content, name, digest, qrels)
+        except Exception as error:  # a hostile file must not take the page from the others
+            text = str(error) if isinstance(error, BadInput) else repr(error)
+            bundle = Submission(name, digest, FAILED, text.replace(str(path), "the file"))
+        yield bundle
 
 
 def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -> Submission:
+    """The bundle after its verification."""
     about, file = manifest(folder), read_sweep_file(folder / SWEEP)
     given = qrels.get(str(file.collection.get("name")), {})
     checks = tuple(check_unpacked(folder, given))
@@ -104,12 +108,7 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     if not given and file.split not in read_judgments(folder / SWEEP):
         reason = "it has the hash of its judgments alone, which --qrels names"
         return Submission(name, digest, UNVERIFIED, reason, checks)
-    return _submission(folder / SWEEP, name, digest, about, file, checks)
-
-
-def _submission(
-    folder: Path, name: str, digest: str, about: Manifest, file: SweepFile, checks: Facts
-) -> Submission:
+    folder /= SWEEP
     records = find_sweep(str(folder))
     values = read_scores(records, finished_trials(file, records))
     sweep, matrices = all_rows(with_interpolated(load_sweep(folder, values)))

@@ -11,13 +11,7 @@ from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
-from sweeps.commands.compare.output import (
-    SYNTAX,
-    all_pairs,
-    comparison_text,
-    pairs_text,
-    write_files,
-)
+from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
 from sweeps.commands.compare.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.plan.command_line import Parser, check_writable
@@ -144,7 +138,8 @@ def systems_of(
                 named += [(own or _name(source), runs) for own, runs in held.items()]
         for name, runs in named:
             if name in systems and not _collections(systems[name]).isdisjoint(_collections(runs)):
-                raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
+                syntax = "give several runs of a system as NAME=run1,run2,run3"
+                raise BadInput(f"a system must be named once, got {name!r} twice: {syntax}")
             systems[name] = (*systems.get(name, ()), *runs)
     return systems
 

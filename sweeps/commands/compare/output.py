@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
 
 import pandas as pd
 
@@ -20,7 +19,7 @@ from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
 from sweeps.report.conclusions import conclusions, paired_t_test
-from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
+from sweeps.report.notation import both_p, interval_text, level_text, p_text, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import paper_table
@@ -34,7 +33,6 @@ from sweeps.report.terminal import (
 )
 from sweeps.store.records import SCORES
 
-SYNTAX = "give several runs of a system as NAME=run1,run2,run3"
 _LABEL, _PAIR_LABEL = 18, 15
 PAIR_COLUMNS = (
     "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both "
@@ -55,10 +53,12 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     analysis, sweep = comparison.analysis, comparison.sweep
     sets = comparison.query_sets
     where = (sets[0].where if len(sets) == 1 else "") or sweep.split
+    lettered = map(" ".join, zip(ascii_lowercase, map(str, sweep.slots), strict=False))
+    baselines = f"baselines {', '.join(lettered)}"  # a firstp, b bm25
     lines = wrapped(
         f"{len(comparison.seeds)} systems, {len(comparison.runs)} runs, "
         f"{sum(len(query_set.qrels) for query_set in sets)} queries of {where}; "
-        f"{_baseline_words(comparison)}."
+        f"{baselines if len(sweep.slots) > 1 else f'baseline {sweep.baseline}'}."
     )
     if compact:
         lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
@@ -115,7 +115,7 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
                 shortened(comparison.system, _PAIR_LABEL),
                 shortened(comparison.baseline, _PAIR_LABEL),
                 short_signed(comparison.delta, analysis.sweep.digits),
-                short_interval(comparison, analysis.sweep.digits),
+                interval_text(comparison, analysis.sweep.digits, "terminal"),
                 p_text(pair.p_tukey),
                 both_p(comparison),
             )
@@ -146,72 +146,49 @@ def write_files(
     from sweeps.report.build import write_files as write_all
 
     remarks = _reservations(comparison)
-    values = io.BytesIO()
-    _values(comparison).to_parquet(values, index=False)
-    more = _origins(comparison) | {
-        "notes": [*notes(comparison.analysis), *remarks],
-        "pairs": [dataclasses.asdict(pair) for pair in pairs],
-    }
+    systems: dict[str, dict[int, dict[str, str]]] = {}
+    for run in comparison.runs:
+        places = {query_set: part.where for query_set, part in run.on.items()}
+        systems.setdefault(run.system, {})[run.seed] = places
+    judged = [one for one in comparison.query_sets if one.where]
     files = report_files(
         comparison.analysis,
         queries=moved_queries(comparison.analysis),
-        more=more,
+        more={
+            "systems": systems,
+            "qrels": {
+                one.name: {"file": one.where, "num_queries": len(one.qrels)} for one in judged
+            },
+            "tied_scores": comparison.tied,
+            "notes": [*notes(comparison.analysis), *remarks],
+            "pairs": [dataclasses.asdict(pair) for pair in pairs],
+        },
         label="tab:comparison",
         remarks=remarks,
         compact=compact,
     )
+    values = io.BytesIO()
+    _values(comparison).to_parquet(values, index=False)
     files[SCORES] = values.getvalue()
     if pairs:
-        files["pairs.csv"] = _pairs_csv(pairs).encode()
+        rows = [vars(pair.comparison) | {"p_queries_tukey": pair.p_tukey} for pair in pairs]
+        lines = ([row[name] for name in PAIR_COLUMNS] for row in rows)
+        files["pairs.csv"] = csv_text(PAIR_COLUMNS, lines).encode()
     write_all(folder, files)
     for name in {QUERY_PAGE, "pairs.csv"} - files.keys():
         (folder / name).unlink(missing_ok=True)  # of an earlier comparison
 
 
-def _origins(comparison: RunComparison) -> dict[str, Any]:
-    """The sources of the numbers."""
-    systems: dict[str, dict[int, dict[str, str]]] = {}
-    for run in comparison.runs:
-        places = {query_set: part.where for query_set, part in run.on.items()}
-        systems.setdefault(run.system, {})[run.seed] = places
-    return {
-        "systems": systems,
-        "qrels": {
-            one.name: {"file": one.where, "num_queries": len(one.qrels)}
-            for one in comparison.query_sets
-            if one.where
-        },
-        "tied_scores": comparison.tied,
-    }
-
-
 def _values(comparison: RunComparison) -> pd.DataFrame:
-    """The table of all values, the primary measure first; a source of another comparison or of a
-    design."""
+    """The table of all values, the primary measure first; a source of other comparisons."""
     scores = comparison.sweep.scores.rename(columns={"cell": "system"})
     order = {measure: at for at, measure in enumerate(comparison.sweep.measures)}
     scores = scores.sort_values("measure", key=lambda own: own.map(order), kind="stable")
     return scores[["system", "seed", "query_id", "measure", "value"]]
 
 
-def _pairs_csv(pairs: Sequence[TestedPair]) -> str:
-    rows = [
-        dataclasses.asdict(pair.comparison) | {"p_queries_tukey": pair.p_tukey} for pair in pairs
-    ]
-    return csv_text(PAIR_COLUMNS, ([row[name] for name in PAIR_COLUMNS] for row in rows))
-
-
-def _baseline_words(comparison: RunComparison) -> str:
-    """`baseline firstp`, or `baselines a firstp, b bm25`."""
-    named = [str(name) for name in comparison.sweep.slots]
-    if len(named) == 1:
-        return f"baseline {named[0]}"
-    return "baselines " + ", ".join(map(" ".join, zip(ascii_lowercase, named, strict=False)))
-
-
 def _reservations(comparison: RunComparison) -> list[str]:
-    """The bias of the paired t-test and of the best gain, and equivalence, where the runs show
-    them."""
+    """The bias of the paired t-test and of the best gain, where the runs show them."""
     fixed = comparison.sweep.deterministic
     trained = [own for name, own in comparison.seeds.items() if name not in fixed]
     if not trained or any(len(own) == 1 for own in trained):

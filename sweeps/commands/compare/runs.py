@@ -36,18 +36,15 @@ from sweeps.store.sweep_file import ROPE, Cell
 MEASURES = ("nDCG@10", "RR@10")
 """Default measures of runs."""
 COUNTS = ("Num", "num_")  # the names of measures that are no share, such as NumRet, begin so
-_MOST_MEASURES, _TAKEN = 6, 4
-"""Of tables with more measures than the first number, so many are shown."""
+_MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
 TIES = {
     "doc_id": TIE_POLICY,
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
 """{rule for equal scores of a run: its description}."""
-MEAN = "mean"
-"""The name of the mean over several query sets."""
-GIVEN = "as in the given values"
-"""The unknown tie policy of per-query values."""
+MEAN = "mean"  # the name of the mean over several query sets
+GIVEN = "as in the given values"  # the unknown tie policy of per-query values
 
 RunSource: TypeAlias = Source | TrainingRun | Mapping[str, Source]
 """One training run, or several of one system: on all query sets, or {query set: source}."""
@@ -147,7 +144,7 @@ def compare_runs(
     sweep = Sweep(
         folder=Path(),
         name="comparison",
-        question=_question(names, baselines[0]),
+        question=f"{_asked(names, baselines[0])} than {baselines[0]}?",
         slots=baselines,
         deterministic=fixed,
         alpha=alpha,
@@ -171,35 +168,35 @@ def compare_runs(
 def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> dict[str, Any]:
     """What a sweep has of its query sets: columns, collections, judgments and ranked lists."""
     facts: dict[str, Any] = {"collections": {one.name: (*one.columns.values(),) for one in sets}}
-    columns = (*sets[0].columns.values(),)
+    columns, split = (*sets[0].columns.values(),), sets[0].name or "the given values"
     if len(sets) > 1:
+        split = ", ".join(f"{one.name} ({len(one.qrels)})" for one in sets)
         facts["means"] = means = {
             f"{MEAN} {key}": tuple(one.columns[key] for one in sets) for key in sets[0].columns
         }
         columns = tuple(name for mean, own in means.items() for name in (mean, *own))
     elif sets[0].where:
         facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
-    return facts | {"measures": columns, "primary": columns[0], "split": _split(sets)}
+    return facts | {"measures": columns, "primary": columns[0], "split": split}
 
 
 def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list[SystemRun]]:
-    """{system: its runs}, those of sweeps by seed where a system is given on several collections,
-    of which a seed may lack some."""
+    """{system: its runs}; of sweeps on several collections by seed, which may lack some."""
     by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
     if len(by_system) < 2:
         raise BadInput(
             f"a comparison needs two systems or more, got {', '.join(systems) or 'none'}"
         )
-
-    def collections(own: Sequence[SystemRun]) -> set[str]:
-        return {part.collection for run in own for part in run.on.values()} - {""}
-
-    if all(len(collections(own)) < 2 for own in by_system.values()):
+    parts = {
+        system: [part for run in own for part in run.on.values()]
+        for system, own in by_system.items()
+    }
+    if all(len({part.collection for part in own} - {""}) < 2 for own in parts.values()):
         return by_system
     merged: dict[str, list[SystemRun]] = {}
-    for system, own in by_system.items():
+    for system, of_system in parts.items():
         seeds: dict[int, dict[str, TrainingRun]] = {}
-        for part in (part for run in own for part in run.on.values()):
+        for part in of_system:
             if not part.collection or part.seed is None:
                 raise BadInput(
                     f"{part.where} is of no sweep; where sweeps are on several collections, all "
@@ -257,6 +254,11 @@ def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
             raise unknown(kind, name, known)
 
 
+def _asked(names: Sequence[str], baseline: str) -> str:
+    others = [name for name in names if name != baseline]
+    return f"Is {others[0]} better" if len(others) == 1 else "Which systems are better"
+
+
 def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListReader]:
     """{(system, seed): its ranked lists}, of runs on a single query set, read again."""
 
@@ -269,14 +271,6 @@ def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListRe
         for run in runs
         if "" in run.on and run.on[""].ranking is not None
     }
-
-
-def _question(names: Sequence[str], baseline: str) -> str:
-    """The title of the page."""
-    others = [name for name in names if name != baseline]
-    if len(others) == 1:
-        return f"Is {others[0]} better than {baseline}?"
-    return f"Which systems are better than {baseline}?"
 
 
 def _check_separate(systems: Systems) -> None:
@@ -359,22 +353,19 @@ def _is_qrels(qrels: Mapping[str, object]) -> bool:
 
 def _own_queries(runs: Sequence[SystemRun]) -> list[QuerySet]:
     """The queries of values without judgments, treated as judged, of every query set."""
-    names = dict.fromkeys(name for run in runs for name in run.on)
-    return [_queries_of([run.on[name] for run in runs if name in run.on], name) for name in names]
-
-
-def _queries_of(parts: Sequence[TrainingRun], name: str) -> QuerySet:
-    queries = {}
-    for part in parts:
+    queries: dict[str, dict[str, set[str]]] = {}  # {query set: {run: its queries}}
+    for name, part in (item for run in runs for item in run.on.items()):
         if part.values is None:
             raise BadInput(
                 f"{part.where} is a run and needs judgments: --qrels FILE, qrels= in Python"
             )
-        queries[part.where] = set(part.values["query_id"])
-        first = next(iter(queries))
-        if not queries[part.where] & queries[first]:
+        own = queries.setdefault(name, {})
+        own[part.where] = set(part.values["query_id"])
+        first = next(iter(own))
+        if not own[part.where] & own[first]:
             raise BadInput(f"{first} and {part.where} share no query id")
-    return QuerySet(name, {query_id: {} for query_id in sorted(set().union(*queries.values()))})
+    every = {name: sorted(set().union(*own.values())) for name, own in queries.items()}
+    return [QuerySet(name, {query_id: {} for query_id in ids}) for name, ids in every.items()]
 
 
 def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
@@ -386,10 +377,10 @@ def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
     shared = [
         name
         for name in tables[0].measures
-        if all(name in part.measures for part in tables) and not name.startswith(COUNTS)
+        if all(name in part.measures for part in tables)
+        and not name.startswith(COUNTS)
+        and (len(tables) == len(parts) or parsed(name) is not None)  # there are runs as well
     ]
-    if len(tables) < len(parts):  # there are runs as well
-        shared = [name for name in shared if parsed(name) is not None]
     if not shared:
         listed = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in tables[:2])
         raise BadInput(f"all tables need a measure in common, found {listed}")
@@ -438,13 +429,6 @@ def _with_columns(sets: Sequence[QuerySet], measures: Sequence[str]) -> list[Que
     ]
 
 
-def _split(sets: Sequence[QuerySet]) -> str:
-    """The query sets with their sizes."""
-    if len(sets) == 1:
-        return sets[0].name or "the given values"
-    return ", ".join(f"{one.name} ({len(one.qrels)})" for one in sets)
-
-
 def _measured(
     runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
@@ -469,7 +453,7 @@ def _measured(
                 else:
                     kept = _ranked(part.where, ranking, one)
                     tied += _num_tied(kept, ties)
-                    table = per_query(one.qrels, _strict(kept, ties), list(one.columns))
+                    table = per_query(one.qrels, ranks_as_scores(kept, ties), list(one.columns))
                 measure = table["measure"].map(one.columns)
                 tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
             queries = set(ranking or () if part.values is None else part.values["query_id"])
@@ -481,12 +465,14 @@ def _measured(
     count = sum(len(run.on) for run in runs)
     notes = [f"{f'all {count} runs' if len(own) == count else names_text(own)}: {note}"
              for note, own in lost.items()]  # fmt: skip
-    for missing, of_set, one in _unanswered(answered, sets):  # most often those of another split
-        notes.append(
-            f"No run has {missing} of the {len(one.qrels)} judged queries{of_set}: the zeros "
-            "shrink all differences. If these queries are of another split, name the judgments of "
-            "this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
-        )
+    for one in sets:
+        if missing := len(one.qrels.keys() - answered):  # most often those of another split
+            of_set = f" of {one.name}" if len(sets) > 1 else ""
+            notes.append(
+                f"No run has {missing} of the {len(one.qrels)} judged queries{of_set}: the zeros "
+                "shrink all differences. If these queries are of another split, name the judgments "
+                "of this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
+            )
     scores = pd.concat(tables, ignore_index=True).assign(split="judged")
     return scores, pd.DataFrame(trials), notes
 
@@ -546,13 +532,13 @@ def _check_differs(
     `score_matrix` where chance cannot explain them."""
     is_file = ranking is None and Path(part.where).is_file()
     content = file_sha256(Path(part.where)) if is_file else ranking
-    for place, other in seen:
-        if content is not None and content == other:
-            raise BadInput(
-                f"the runs of a system must differ, but {part.where} has the content of {place}"
-            )
-    if content is not None:
-        seen.append((part.where, content))
+    if content is None:
+        return
+    if place := next((place for place, other in seen if content == other), ""):
+        raise BadInput(
+            f"the runs of a system must differ, but {part.where} has the content of {place}"
+        )
+    seen.append((part.where, content))
 
 
 def _ranked(where: str, run: Run, judged: QuerySet) -> Run:
@@ -567,7 +553,7 @@ def _ranked(where: str, run: Run, judged: QuerySet) -> Run:
     return ranked
 
 
-def _strict(ranked: Run, ties: str) -> Run:
+def ranks_as_scores(ranked: Run, ties: str = "doc_id") -> Run:
     """The run with ranks for scores: evaluation tools break ties in different ways."""
     return {
         query_id: {doc_id: float(-rank) for rank, doc_id in enumerate(_ordered(scores, ties))}
@@ -592,19 +578,12 @@ def _num_tied(ranked: Run, ties: str) -> int:
     )
 
 
-def _unanswered(
-    answered: set[str], sets: Sequence[QuerySet]
-) -> Iterator[tuple[int, str, QuerySet]]:
-    """(number of judged queries without a result, words for their set, their set)."""
-    for one in sets:
-        if missing := len(one.qrels.keys() - answered):
-            yield missing, f" of {one.name}" if len(sets) > 1 else "", one
-
-
 def _lost(answered: set[str], sets: Sequence[QuerySet]) -> Iterator[str]:
     """The notes on queries of a run that were counted as 0, per set, or excluded."""
-    for missing, of_set, _ in _unanswered(answered, sets):
-        yield f"{missing} judged {_queries(missing)}{of_set} without a result, counted as 0."
+    for one in sets:
+        if missing := len(one.qrels.keys() - answered):
+            of_set = f" of {one.name}" if len(sets) > 1 else ""
+            yield f"{missing} judged {_queries(missing)}{of_set} without a result, counted as 0."
     if extra := len(answered.difference(*(query_set.qrels for query_set in sets))):
         yield f"{extra} ranked {_queries(extra)} without a judgment, excluded."
 

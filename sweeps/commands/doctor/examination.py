@@ -4,7 +4,7 @@ gets what every sweep needs: the collection and its tokens."""
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,7 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
 
 
 def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
-    """The findings on a collection as a configuration reads it; inputs that a sweep would refuse
-    are an error with the sweep's message."""
+    """The findings on a collection; what a sweep would refuse is an error with its message."""
     try:
         what = f"{config.collection} and its tokens for {config.model.backbone}"
         print(visible(f"... reading {what}"), file=sys.stderr, flush=True)
@@ -77,7 +76,15 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         if not windows_given:  # a sweep's default for this backbone
             config = config.override(suited(config, inputs.backbone))
         yield from _sizes(inputs)
-        yield from _cut_queries(inputs, config.chunking.max_query_tokens)
+        limit = config.chunking.max_query_tokens
+        cut, number = cut_queries(inputs, limit)
+        if cut:
+            yield Finding(
+                "warning" if cut > number / 20 else "note",
+                f"{cut:,} of {number:,} queries have more than {limit} tokens",
+                "the model does not read their ends",
+                "raise chunking.max_query_tokens",
+            )
         for name, split in collection.splits.items():
             yield recall(name, split, config.evaluation)
         yield from shared_queries(collection)
@@ -111,18 +118,6 @@ def _sizes(inputs: Inputs) -> Iterator[Finding]:
             )
 
 
-def _cut_queries(inputs: Inputs, limit: int) -> Iterator[Finding]:
-    """Queries with more than `limit` tokens."""
-    cut, number = cut_queries(inputs, limit)
-    if cut:
-        yield Finding(
-            "warning" if cut > number / 20 else "note",
-            f"{cut:,} of {number:,} queries have more than {limit} tokens",
-            "the model does not read their ends",
-            "raise chunking.max_query_tokens",
-        )
-
-
 def recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
     """The finding on the candidates of a split."""
     recall = found_share(split, evaluation.depth)
@@ -139,8 +134,7 @@ def recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
 
 
 def found_share(split: Split, depth: int) -> float:
-    """Share of a query's relevant documents that are among its first `depth` candidates, averaged
-    over the queries that have any."""
+    """Mean share of a query's relevant documents among its first `depth` candidates."""
     shares = []
     for query_id in split.queries:
         relevant = {d for d, grade in split.qrels.get(query_id, {}).items() if grade > 0}
@@ -153,7 +147,12 @@ def found_share(split: Split, depth: int) -> float:
 def shared_queries(collection: Collection) -> Iterator[Finding]:
     """The findings on dev queries that are in train, and test queries that are in either: texts
     that are equal except in case and white space. Such a query measures nothing."""
-    texts = {name: _plain(split.queries) for name, split in collection.splits.items()}
+    texts = {
+        name: {
+            query_id: " ".join(text.casefold().split()) for query_id, text in own.queries.items()
+        }
+        for name, own in collection.splits.items()
+    }
     for name, earlier in _EARLIER:
         theirs = set(texts.get(earlier, {}).values())
         if same := [query_id for query_id, text in texts.get(name, {}).items() if text in theirs]:
@@ -164,10 +163,6 @@ def shared_queries(collection: Collection) -> Iterator[Finding]:
                 "a model may have learned their answers",
                 f"remove them from {earlier}",
             )
-
-
-def _plain(queries: Mapping[str, str]) -> dict[str, str]:
-    return {query_id: " ".join(text.casefold().split()) for query_id, text in queries.items()}
 
 
 def coverage(config: TrialConfig, inputs: Inputs) -> Finding:

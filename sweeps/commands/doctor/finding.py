@@ -42,10 +42,8 @@ def print_finding(finding: Finding) -> None:
 def verdict(findings: Iterable[Finding]) -> str:
     """The last line: the number of findings of each level."""
     levels = [finding.level for finding in findings]
-    counts = [
-        numbered(levels.count(level), level) for level in reversed(LEVELS[1:]) if level in levels
-    ]
-    return ", ".join(counts) if counts else "no problem found"
+    found = [level for level in ("error", "warning", "note") if level in levels]
+    return ", ".join(numbered(levels.count(level), level) for level in found) or "no problem found"
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

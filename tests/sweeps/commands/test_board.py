@@ -20,7 +20,7 @@ from sweeps.commands.bundle import SUMS, unpack, write_zip
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 from tests.sweeps.report.test_load import redescribe
 
-pytestmark = pytest.mark.usefixtures("no_figures_here")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_figures_here")]
 EVIL = '<script>alert("x")</script>'
 
 
@@ -127,10 +127,7 @@ def test_bundles_of_the_same_judgments_share_one_test(bundles):
     assert all(low >= 5 for key, (low, _) in ranks.intervals.items() if key not in good)
     fixed = [entry.key for entry in joined.entries if entry.system.deterministic]
     assert ranks == rank_intervals(matrix, deterministic=[c for c in fixed if c in matrix.cells])
-
-
-def test_a_first_stage_stands_once_where_bundles_have_other_measures(bundles):
-    [joined] = [joint for joint in joint_tables(bundles) if len(joint.bundles) == 2]
+    # The first stage stands once where bundles have other measures, too.
     first, second = joined.bundles
     fewer = [replace(s, scores={"nDCG@10": s.scores["nDCG@10"]}) for s in second.systems]
     joint = replace(joined, bundles=(first, replace(second, systems=fewer)))

@@ -17,8 +17,7 @@ import pytest
 from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.errors import BadInput
 from sweeps.__main__ import main
-from sweeps.commands.bundle import SUMS, qrels_mode, unpack, write_zip
-from sweeps.commands.verify import first_difference
+from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, write_zip
 from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
@@ -123,6 +122,15 @@ def one_judgment(folder: Path) -> None:
     write_qrels(path, read_qrels(path) | {"test-3": {"d0": 1}})
 
 
+def file_outside(folder: Path) -> None:
+    """A trial's result names a file that is none of its own."""
+    path = folder / f"sweep/trials/{FIRSTP}-seed1/result.json"
+    result = json.loads(path.read_text())
+    del result["checksum"]
+    result["files"]["../../../../../etc/hostname"] = {"bytes": 5, "sha256": 64 * "0"}
+    path.write_text(json.dumps(result | {"checksum": own_digest(result)}))
+
+
 REPORT = "sweep/report/"
 CHANGES: dict[str, list[tuple[Change, str]]] = {
     "report": [
@@ -138,6 +146,7 @@ CHANGES: dict[str, list[tuple[Change, str]]] = {
         (one_value, f"{FIRSTP}-seed1/per_query.parquet"),
         (one_judgment, f"{FIRSTP}-seed2/per_query.parquet: test, query test-3"),
     ],
+    "a file": [(file_outside, "etc/hostname does not exist")],
     "settings": [
         (
             replaced(f"sweep/trials/{FIRSTP}-seed2/config.json", "firstp", "maxp"),
@@ -211,17 +220,6 @@ def test_labels_of_other_trials_are_found(finished, tmp_path, capsys):
     assert len(found) == 2 and all(
         map(str.__contains__, found, [f"{FIRSTP} is FirstP 40", f"{MAXP} is MaxP"])
     ), found
-
-
-def test_a_result_names_no_file_outside_of_its_trial(bundle, tmp_path, capsys):
-    folder = unpacked(bundle, tmp_path / "a")
-    path = folder / f"sweep/trials/{FIRSTP}-seed1/result.json"
-    result = json.loads(path.read_text())
-    del result["checksum"]
-    result["files"]["../../../../../etc/hostname"] = {"bytes": 5, "sha256": 64 * "0"}
-    path.write_text(json.dumps(result | {"checksum": own_digest(result)}))
-    assert verified(folder) == 3
-    assert "etc/hostname does not exist" in capsys.readouterr().out
 
 
 def test_the_report_of_another_version_is_not_compared(bundle, tmp_path, capsys):

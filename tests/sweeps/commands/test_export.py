@@ -12,7 +12,7 @@ from rank_core.evaluate import mean_values, per_query
 from rank_core.export.reranker import Reranker
 from rank_core.ranking.interpolation import mixture
 from sweeps.__main__ import main
-from sweeps.engine import rerank as shards
+from sweeps.commands import rerank as shards
 from tests.e2e.conftest import run_local
 
 __all__ = ["run_local"]

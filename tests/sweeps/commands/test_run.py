@@ -10,7 +10,6 @@ import pytest
 from rank_core.records import Collection
 from sweeps.__main__ import main
 from sweeps.commands import run as run_command
-from sweeps.commands import several
 from sweeps.plan.command_line import program, typed_command
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -47,9 +46,10 @@ def test_a_sweep_is_one_of_ours_a_toml_file_or_a_python_file(ran, monkeypatch):
 
 def test_several_collections_are_run_one_after_another_then_compared(ran, monkeypatch, capsys):
     compared = []
-    monkeypatch.setattr(several, "compare", lambda words: compared.append(words) or 0)
+    compare = "sweeps.commands.compare.command.main"
+    monkeypatch.setattr(compare, lambda words: compared.append(words) or 0)
     loaded = lambda name: Collection(name, name, {}, {})  # noqa: E731
-    monkeypatch.setattr(several, "load_collection", loaded)
+    monkeypatch.setattr("rank_core.data.load.load_collection", loaded)
     both = ["--collection", "one", "--collection=two"]
     assert main(["run", "serving", *both, "--storage", "memory://", "--seeds", "1"]) == 0
     common = ["--storage", "memory://", "--seeds", "1", "--collection"]

@@ -147,14 +147,16 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content):
         read_toml_sweep(tmp_path / "own.toml")
 
 
-@pytest.mark.slow
-def test_sweeps_and_files_share_one_backbone_that_is_shipped(tmp_path, own_cache):
+def test_sweeps_and_files_share_one_backbone_that_is_shipped(
+    tmp_path, own_cache, collection_folder
+):
     (tmp_path / "own.toml").write_text(
         'name = "own"\nquestion = "?"\nbaseline = { model.name = "firstp" }\n'
         "[grid]\nchunking.window = [48]\nchunking.stride = [24]\n"
     )
     for experiment in (EXPERIMENT, read_toml_sweep(tmp_path / "own.toml")[0]):
-        plan = make_plan(experiment, parse(["--smoke-test"], prog="", description=""))
+        words = ["--smoke-test", "--collection", str(collection_folder)]
+        plan = make_plan(experiment, parse(words, prog="", description=""))
         assert plan.inputs.backbone.name == "tiny-docs"
     made = [path for path in own_cache.rglob("*") if path.suffix == ".safetensors"]
     assert made == [], "a plan trains nothing"

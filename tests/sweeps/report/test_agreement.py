@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +20,27 @@ from sweeps.report.query_page import moved_queries
 from tests.sweeps.report.ranked_sweep import as_remote, write_ranked_sweep
 from tests.sweeps.report.test_load import FIVE, write_sweep
 
-Lists = Mapping[tuple[str, int], Mapping[str, str]]
-"""{(cell, seed): {query_id: documents, a letter each}}"""
 HOSTILE = "<script>alert(1)</script>"
-
-
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 
-def write_runs(folder: Path, list_of: Callable[[int, int, str], str]) -> Path:
-    """The sweep with a run of each trial; `list_of` a cell's position, its seed and a query."""
+def made(tmp_path: Path, list_of: Callable[[int, int, str], str], **changes: Any) -> Analysis:
+    """Two systems with two seeds over four queries, each trial with a run: `list_of` a cell's
+    position, its seed and a query is its documents, a letter each."""
+    changes = {"kinds": FIVE[:2], "seeds": (1, 2), "num_queries": 4} | changes
+    folder = write_sweep(tmp_path, **changes)
     sweep = load_sweep(folder)
     for place, cell in enumerate(sweep.cells):
         for seed in sweep.seeds:
-            trial = folder / "trials" / f"{cell.cell}-seed{seed}"
             run = {
                 query_id: {f"d{doc}": -1.0 * rank for rank, doc in enumerate(docs)}
                 for query_id in sorted(set(sweep.scores["query_id"]))
                 if (docs := list_of(place, seed, query_id))
             }
-            write_run(trial / "test.run.gz", run, "made")
-    return folder
-
-
-def made(tmp_path: Path, list_of: Callable[[int, int, str], str], **changes: Any) -> Analysis:
-    """Two systems with two seeds over four queries, with these lists."""
-    changes = {"kinds": FIVE[:2], "seeds": (1, 2), "num_queries": 4} | changes
-    folder = write_runs(write_sweep(tmp_path, **changes), list_of)
+            write_run(folder / "trials" / f"{cell.cell}-seed{seed}" / "test.run.gz", run, "made")
+    (folder / "qrels").mkdir()
     write_qrels(folder / "qrels" / "test.qrels", {"q0": {"da": 1, "dx": 0}, "q1": {}})
     return analyse(load_sweep(folder))
-
-
-@pytest.fixture(autouse=True)
-def _qrels_folder(tmp_path: Path) -> None:
-    (tmp_path / "qrels").mkdir()
 
 
 def found(analysis: Analysis) -> list[Agreement]:

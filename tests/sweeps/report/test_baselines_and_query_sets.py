@@ -42,19 +42,14 @@ def test_an_own_baseline_that_never_finished_is_left_out(tmp_path: Path) -> None
     assert "baseline" in report.text
 
 
-def pooled_sweep(folder: Path) -> Path:
-    write_sweep(folder, num_queries=60)
-    table = read_values(folder)
+def test_query_sets_are_counted_and_shown_beside_the_mean_over_all_queries(tmp_path: Path) -> None:
+    table = read_values(write_sweep(tmp_path, num_queries=60))
     number = {name: at for at, name in enumerate(sorted(table["query_id"].unique()))}
     table["query_id"] = [
         f"{'dl19' if number[name] < 20 else 'dl20'}/{name}" for name in table["query_id"]
     ]
-    write_values(folder, table)
-    return folder
-
-
-def test_query_sets_are_counted_and_shown_beside_the_mean_over_all_queries(tmp_path: Path) -> None:
-    report = write_report(pooled_sweep(tmp_path)).folder
+    write_values(tmp_path, table)
+    report = write_report(tmp_path).folder
     analysis = analyse(load_sweep(tmp_path))
     assert query_sets(analysis.sweep) == {"dl19": 20, "dl20": 40}
     for one in analysis.cells:

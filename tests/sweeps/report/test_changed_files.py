@@ -54,12 +54,6 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
     return message
 
 
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-
-
 @pytest.mark.parametrize("name", KEPT)
 def test_changed_judgments_and_candidates_are_named(folder, refused, name):
     path = folder / name
@@ -83,7 +77,9 @@ def test_changed_judgments_and_candidates_are_named(folder, refused, name):
     ],
 )
 def test_an_edited_description_is_named_by_all_who_read_it(folder, refused, old, new):
-    edit(folder / "sweep.json", old, new)
+    text = (folder / "sweep.json").read_text()
+    assert old in text
+    (folder / "sweep.json").write_text(text.replace(old, new, 1))
     commands = ["report"], ["derive"], ["status"], ["design", "--delta", ".01"]
     more = ["bundle", "--to", folder.parent / "x.zip"], ["export", "--to", folder.parent / "x"]
     for words in (*commands, *more):

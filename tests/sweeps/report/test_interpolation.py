@@ -1,6 +1,7 @@
 """Rows interpolated with the first stage: chosen on dev, stored once, marked wherever shown."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,14 @@ from rank_core.data.trec import read_qrels, read_run, write_qrels, write_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import per_query, query_values
 from rank_core.ranking.interpolation import choose_alpha, mixture
-from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.report.caption import caption, notes
-from sweeps.report.interpolation import interpolate_cells, with_interpolated
+from sweeps.report.interpolation import (
+    first_stage_scores,
+    interpolate_cells,
+    with_interpolated,
+)
 from sweeps.report.load import load_sweep
 from sweeps.report.results import page_table, paper_table, shared_results
 from sweeps.report.table import markdown
@@ -26,13 +31,19 @@ FIRSTP, MAXP = (cell for cell, _, _ in CELLS)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_ranked_sweep(tmp_path_factory.mktemp("finished") / "woods")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only to be copied: the others store derived rows."""
+    return write_ranked_sweep(tmp_path_factory.mktemp("written") / "woods")
+
+
+@pytest.fixture(scope="module")
+def finished(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(written, tmp_path_factory.mktemp("finished") / "woods")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_ranked_sweep(tmp_path / "woods")
+def folder(written: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written, tmp_path / "woods")
 
 
 def test_values_and_alphas_are_those_of_the_runs_on_disk(finished: Path) -> None:
@@ -125,10 +136,11 @@ def test_what_is_stored_is_read_again_until_its_files_change(
     candidates = folder / "first_stage/test.run.gz"
     interpolate_cells(load_sweep(folder), [FIRSTP, MAXP])
     assert damaged.read_bytes() == stored[damaged], "the same input gives the same bytes"
-    run = read_run(candidates)
+    run, before = read_run(candidates), first_stage_scores(load_sweep(folder))
     write_run(candidates, {q: {d: -s for d, s in docs.items()} for q, docs in run.items()}, "x")
     [changed] = interpolate_cells(load_sweep(folder), [MAXP])
     assert not changed.scores.equals(first[1].scores)
+    assert not first_stage_scores(load_sweep(folder)).equals(before)
     assert not list(folder.rglob("*.unfinished"))
 
 
@@ -269,11 +281,7 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
     assert described["identical_to"] == (weak.of if alpha else "first_stage")
     shown = f"= {same}"
     assert shown in table_text(analysis) and shown in markdown(paper_table(analysis))
-    assert any(shown in cells for cells in _page_cells(analysis))
-
-
-def _page_cells(analysis: Analysis) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in page_table(analysis).rows]
+    assert shown in {cell.text for row in page_table(analysis).rows for cell in row.cells}
 
 
 def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ BIAS, Y2022 = "Boytsov et al., positional bias", "Boytsov et al. 2022"
 
 
 def robust04(folder: Path, backbone: str = "bert-base-uncased", **changes: Any) -> Path:
-    """A sweep of MaxP windows on Robust04's titles."""
-    folder.mkdir(exist_ok=True)
-    return write_sweep(
+    """A sweep of MaxP windows on Robust04's titles; for RR@10, which no paper prints, nDCG@20."""
+    write_sweep(
         folder,
         kinds=[("FirstP", 477, 477), ("MaxP", 150, 100), ("MaxP", 75, 50)],
         num_queries=20,
@@ -27,23 +26,19 @@ def robust04(folder: Path, backbone: str = "bert-base-uncased", **changes: Any) 
         measures=["nDCG@10", "nDCG@20"],
         **changes,
     )
-
-
-pytestmark = pytest.mark.usefixtures("no_figures")
-
-
-def _as_ndcg20(folder: Path) -> Path:
-    """The made-up sweep has RR@10, which no paper prints."""
     table = read_values(folder)
     table["measure"] = table["measure"].replace("RR@10", "nDCG@20")
     write_values(folder, table)
     return folder
 
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+
 def test_a_system_is_matched_by_collection_measure_model_encoder_and_windows(
     tmp_path: Path,
 ) -> None:
-    sweep = load_sweep(_as_ndcg20(robust04(tmp_path)))
+    sweep = load_sweep(robust04(tmp_path))
     first, sliding, other = (one.cell for one in sweep.cells)
     found = published(sweep)
     assert found[first] == {
@@ -56,14 +51,13 @@ def test_a_system_is_matched_by_collection_measure_model_encoder_and_windows(
     }
     assert f".488 ({Y2022}, Table 4)" in found[sliding]["nDCG@20"]
     assert found[other] == {"nDCG@20": [".4767 (Zhang, Yates and Lin 2021, Table 2)"]}
-    (tmp_path / "x").mkdir()
-    assert published(load_sweep(_as_ndcg20(robust04(tmp_path / "x", backbone="tiny")))) == {}
+    assert published(load_sweep(robust04(tmp_path / "x", backbone="tiny"))) == {}
 
 
 def test_the_report_shows_them_beside_ours_where_asked_and_tests_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = _as_ndcg20(robust04(tmp_path))
+    folder = robust04(tmp_path)
     main([str(folder), "--out", str(tmp_path / "plain")])
     main([str(folder), "--published", "--out", str(tmp_path / "theirs")])
     assert "Published, FirstP: nDCG@20 .475 (Boytsov et al. 2022, Table 4);" in " ".join(
@@ -89,7 +83,7 @@ def test_values_of_a_reference_stand_beside_ours_with_our_interval(
         row | {"values": [0.5], "collection": "other"},
         row | {"values": [0.5], "settings": {"model.backbone": "other"}},
     ]
-    folder = _as_ndcg20(robust04(tmp_path, published=rows))
+    folder = robust04(tmp_path, published=rows)
     main([str(folder)])
     text = " ".join(capsys.readouterr().out.split())
     scores = load_sweep(folder).scores

@@ -59,11 +59,6 @@ def _results(report: Report) -> Any:
     return json.loads((report.folder / "results.json").read_text(), parse_constant=refuse)
 
 
-def _section(page: str, heading: str) -> str:
-    """The part of the page below one heading."""
-    return page.split(f"<h2>{heading}</h2>")[1].split("<h2>")[0]
-
-
 def test_the_comparisons_are_those_of_the_statistics_unrounded(healthy: Report) -> None:
     lines = list(csv.DictReader((healthy.folder / "comparisons.csv").open()))
     scores = read_values(healthy.folder.parent)
@@ -210,7 +205,7 @@ def test_few_seeds_are_said_to_be_few(
 
 
 def test_the_heat_map_is_drawn_of_a_crossed_grid_alone(healthy: Report, tmp_path: Path) -> None:
-    heat = _section(_page(healthy), "Window and stride")
+    heat = _page(healthy).split("<h2>Window and stride</h2>")[1].split("<h2>")[0]
     drawn = re.findall(r"<!-- (.*?) -->", heat)
     assert "stride (tokens)" in drawn and "window" in drawn and "FirstP" not in drawn
     assert re.search(r"Factors: window p .*, stride p .*, any difference p", heat)
