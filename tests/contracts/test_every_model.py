@@ -67,13 +67,14 @@ OF_TRAINED_STATES = ("test_a_gradient_reaches", "test_the_fast_path")
 
 
 def pytest_generate_tests(metafunc):
-    """The laws that were imported above run on every model, and those of states on these."""
+    """The laws that were imported above run on every model, and some, which are slow, on states."""
     if "subject" in metafunc.fixturenames:
         law = metafunc.function.__name__
         states = STATES if law.startswith(OF_STATES + OF_TRAINED_STATES) else []
         if law.startswith(OF_TRAINED_STATES):
             states = [state for state in states if "student" not in state]
-        metafunc.parametrize("name", [*sorted(MODELS), *states], scope="module")
+        slow = [pytest.param(state, marks=pytest.mark.slow) for state in states]
+        metafunc.parametrize("name", [*sorted(MODELS), *slow], scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,9 @@ def test_msmarco_documents_have_titles_official_candidates_and_judged_test_queri
     assert list(collection.splits) == ["train", "dev", "test"]
     assert list(collection.splits["train"].queries) == ["100", "101"]
     assert collection.splits["dev"].qrels["201"] == {"D0": 2, "D1": 1, "D2": 0}
+    # A relevant document that is missing is measured and not trained on.
+    assert collection.splits["train"].qrels["100"] == {"D0": 2, "D1": 1, "D2": 0}
+    assert collection.splits["dev"].qrels["200"] == {"D0": 2, "D1": 1, "D2": 0, "D999": 1}
     test = collection.splits["test"]
     assert list(test.queries) == ["915593", "915594"]
     assert list(test.candidates) == list(test.queries)

@@ -21,6 +21,7 @@ from tests.contracts.small_backbones import make_backbone
 
 # The small qwen2 has a token per character: these texts are longer than a row.
 PLAIN = sorted(k for k, row in TYPES.items() if row.loader == "AutoModel" and k != "qwen2")
+QUICK = ("bert", "modernbert", "qwen3", "roberta")  # positions, segments and poolings of all
 QUERY = "w1 w5 w9"
 TEXTS = [" ".join(f"w{(i * j) % 46}" for j in range(1, 4 + 5 * i)) for i in range(1, 6)]
 
@@ -57,7 +58,9 @@ def by_the_documented_files(folder, query, texts):
     return scores
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize(
+    "kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in PLAIN]
+)
 def test_the_modules_of_the_folder_give_the_scores_of_the_reranker(kind, tmp_path):
     folder, config = written(kind, "firstp", tmp_path)
     ranked = dict(Reranker.load(folder).rank(QUERY, TEXTS))
