@@ -26,13 +26,8 @@ from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.terminal import numbered, say, shortened
 from sweeps.report.aggregations import system_label
 from sweeps.report.load import Sweep, load_sweep
-from sweeps.report.notation import (
-    TWO_RUNS_WORDS,
-    decisive_p,
-    has_two_runs,
-    short_signed,
-)
-from sweeps.report.table import Table, TableCell, csv_text, markdown, table, terminal_lines, wrapped
+from sweeps.report.notation import TWO_RUNS_WORDS, decisive_p, has_two_runs, short_signed
+from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines, wrapped
 from sweeps.store.sweep_file import find_sweep, opened, send
 from sweeps.store.trial_status import USED
 
@@ -195,13 +190,12 @@ def derived_table(derived: Derived, num_measures: int | None = None) -> Table:
     measures = [sweep.primary, *others][:num_measures]
     rows = []
     for cell, name, label in derived.rows:
-        kind = TableCell("trained") if name == cell.cell else TableCell(MARK, face="tied")
+        kind = "trained" if name == cell.cell else MARK
         shown = shortened(label if name == cell.cell else f"  {label}", _LABEL)
         mean, *means = (f"{derived.means[name, measure]:.3f}" for measure in measures)
         test = derived.comparisons.get((name, sweep.primary))
         tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
-        line: list[str | TableCell] = [shown, kind, mean, *tested, *means]
-        rows.append(line)
+        rows.append([shown, kind, mean, *tested, *means])
     heading = ["system", "", sweep.primary, "diff", "p", *measures[1:]]
     return table(heading, rows, "ll".ljust(len(heading), "r"), caption=_caption(derived))
 

@@ -24,13 +24,7 @@ from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import paper_table
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
-from sweeps.report.terminal import (
-    collections_lines,
-    legend,
-    measure_table,
-    next_lines,
-    p_columns,
-)
+from sweeps.report.terminal import collections_lines, legend, measure_table, next_lines, p_columns
 from sweeps.store.records import SCORES
 
 _LABEL, _PAIR_LABEL = 18, 15
