@@ -87,6 +87,12 @@ def test_the_contents_of_collection_and_backbone_name_another_cell():
     assert all(len(name) == 12 and int(name, 16) >= 0 for name in three)
 
 
+def test_the_name_of_a_cell_outlives_settings_that_are_added():
+    """The name changes with `NUMERICS_VERSION` or an old default alone, or finished trials would be
+    trained again."""
+    assert fingerprint(TrialConfig()) == "c46dba4a432c"
+
+
 def test_a_new_version_of_a_models_numbers_renames_its_cells_alone(monkeypatch):
     configs = [TrialConfig(model=Model(name)) for name in ("cedr-pacrr", "cedr-knrm")]
     before = [fingerprint(config) for config in configs]
