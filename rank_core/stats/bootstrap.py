@@ -166,7 +166,10 @@ def rank_stability(
     order = sorted(matrix.cells, key=lambda cell: -means[cell].mean())
     places = -np.arange(len(order))
     drawn_KD = np.stack([rng.choice(means[cell], draws) for cell in order])
-    tau_D = np.array([stats.kendalltau(places, drawn_K).statistic for drawn_K in drawn_KD.T])
+    # Of few runs, most draws are alike.
+    distinct_KU, draw_D = np.unique(drawn_KD, axis=1, return_inverse=True)
+    tau_U = np.array([stats.kendalltau(places, drawn_K).statistic for drawn_K in distinct_KU.T])
+    tau_D = tau_U[draw_D.ravel()]
     tau_D = tau_D[~np.isnan(tau_D)]  # without draws in which all are equal
     low, high = np.quantile(tau_D, [0.025, 0.975]) if len(tau_D) else (np.nan, np.nan)
     replicated_KB = np.stack([replicated_means(matrix, cell, weights) for cell in order])
