@@ -74,6 +74,13 @@ def unknown(
     return BadInput(f"unknown {kind} {shown(name)}{hint}{words}; {everything} {len(choices)}")
 
 
+def not_installed(packages: str, extra: str) -> BadInput:
+    """The error for packages of an extra of ranksweep, which no package index has yet."""
+    return BadInput(
+        f"{packages} is not installed; in a checkout of ranksweep: pip install '.[{extra}]'"
+    )
+
+
 def nearest(name: str, known: Iterable[str], number: int = 5, cutoff: float = 0.0) -> list[str]:
     """The known names most similar to `name`; `window` is similar to `chunking.window`."""
     choices = list(known)

@@ -2,7 +2,7 @@
 
     bm25 >> pt.text.get_text(index) >> ranksweep.pt.Reranker("FOLDER")
 
-`pip install 'ranksweep[pyterrier]'` brings PyTerrier, which starts no Java for this.
+In a checkout `pip install '.[pyterrier]'` brings PyTerrier, which starts no Java for this.
 """
 
 from pathlib import Path

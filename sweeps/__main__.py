@@ -28,7 +28,7 @@ COMMANDS = {
     "collections": ("lists:collections", "", "list collections"),
     "sweeps": ("lists:sweep_files", "", "list sweeps with their questions"),
     "measures": ("lists:measures", "", "list measures and how they are written"),
-    "models": ("models:main", "", "list ranking models, or the settings of a paper (--profile)"),
+    "models": ("models:main", "", "list ranking models, or a paper's settings (--profile)"),
     "split": ("split:main", "", "divide judged queries into train, dev and test, or folds"),
     "cluster-files": ("cluster_files:main", "DIR", "write files for Ray, Slurm and Kubernetes"),
     "doctor": ("doctor.command:main", "", "check environment and collection before a sweep"),
@@ -71,7 +71,7 @@ def _version() -> str:
 
 def usage() -> str:
     """The help text: a line for each command."""
-    lines = [f"  {f'{name} {takes}':<18}{does}" for name, (_, takes, does) in COMMANDS.items()]
+    lines = [f"  {f'{name} {takes}':<20}{does}" for name, (_, takes, does) in COMMANDS.items()]
     commands = "\n".join(lines)
     return f"""usage: ranksweep COMMAND ...
 

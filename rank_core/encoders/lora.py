@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, not_installed
 
 ADAPTER = ".lora_"
 """A part of the names of an adapter's parameters."""
@@ -23,9 +23,7 @@ def has_adapters(encoder: nn.Module) -> bool:
 def require_peft() -> None:
     """Raises `BadInput` where peft is not installed."""
     if find_spec("peft") is None:
-        raise BadInput(
-            "training.lora_rank needs the package peft: pip install 'ranksweep[lora]' brings it"
-        )
+        raise not_installed("peft, which training.lora_rank needs,", "lora")
 
 
 def add_adapters(

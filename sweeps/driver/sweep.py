@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rank_core.cache import cache_root
@@ -17,6 +18,7 @@ from sweeps.engine.drive import Drive
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
+from sweeps.plan.command_line import check_writable
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.make_plan import make_plan, own_code
@@ -118,6 +120,8 @@ def _check_storage(records: Records, options: Options) -> None:
             "--storage must be where every process of a trial can write; memory:// is the memory "
             "of one process. Give a folder, a URI such as s3://bucket/path, or --engine local"
         )
+    if records.storage.is_local and not options.dry_run:
+        check_writable("--storage", Path(records.storage.root))
     records.storage.answered(lambda: records.storage.folders(records.sweep))
 
 

@@ -14,7 +14,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from errno import EDQUOT, EIO, ENOSPC
+from errno import EDQUOT, EIO, ENOENT, ENOSPC, ENOTDIR
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, NoReturn
 
-from rank_core.errors import BadInput, nearest, shown
+from rank_core.errors import BadInput, nearest, not_installed, shown
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
@@ -127,7 +127,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     except ModuleNotFoundError as error:
         if error.name not in SWEEP_EXTRA:
             raise
-        print_error(f"{error.name} is not installed: pip install 'ranksweep[sweep]'")
+        print_error(str(not_installed(error.name, "sweep")))
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
@@ -163,9 +163,9 @@ def check_writable(name: str, folder: Path) -> None:
         with TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        raise BadInput(
-            f"{name} must be a writable folder, got {folder}: {error.strerror}"
-        ) from None
+        known = {ENOTDIR: "a file is there, not a folder", ENOENT: "it cannot be created"}
+        why = known.get(error.errno or 0, error.strerror)
+        raise BadInput(f"{name} must be a writable folder, got {folder}: {why}") from None
 
 
 class _Once(argparse.Action):

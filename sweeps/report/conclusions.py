@@ -172,8 +172,11 @@ def _verdict(
     if not significant:
         highest = max(compared, key=lambda c: c.delta)
         extreme = "smallest loss" if highest.delta < 0 else "largest gain"
+        no, alone = "No", ""
+        if analysis.interpolated:  # their rows may gain more
+            no, alone = "Without interpolation no", " without it"
         return (
-            f"No system is significantly different from {where}. The {extreme} is "
+            f"{no} system is significantly different from {where}. The {extreme}{alone} is "
             f"{_named(analysis, [highest])}."
         )
     better = sorted((c for c in significant if c.delta > 0), key=lambda c: -c.delta)

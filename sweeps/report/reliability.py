@@ -33,6 +33,7 @@ POWER = 0.8
 """The power at which a difference is called detectable."""
 _ALIKE = 0.05
 """Below this p of Bartlett's test the systems vary unequally over seeds."""
+_SHOWN = 0.0005  # the smallest SD that is not printed as 0.000
 
 
 @dataclass(frozen=True)
@@ -215,8 +216,9 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
         f"Beyond the noise of {parts.num_queries} queries, seeds differ in mean {primary} by an SD "
         f"of {parts.seed.sd:.3f} ({interval}, pooled over systems)"
     )
-    if judged.homogeneity_p is not None and judged.homogeneity_p < _ALIKE:
-        words += f", unequally (Bartlett p {relation(judged.homogeneity_p)}): look at every seed"
+    p, seeds = judged.homogeneity_p, analysis.matrices[primary].seeds.values()
+    if p is not None and p < _ALIKE and parts.seed.sd >= _SHOWN and 2 not in map(len, seeds):
+        words += f", unequally (Bartlett p {relation(p)}): look at every seed"
     if judged.limits:
         ordered = sorted(judged.limits, key=lambda limit: limit.detectable)
         middle = ordered[(len(ordered) - 1) // 2]

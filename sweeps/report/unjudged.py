@@ -1,5 +1,5 @@
-"""Whether verdicts survive the documents that nobody judged: the comparisons on the primary measure
-again on condensed lists, without these documents, and in the worst case.
+"""Whether differences survive the documents that nobody judged: the comparisons on the primary
+measure again on condensed lists, without these documents, and in the worst case.
 
 The condensed list of a run has only its judged documents (Sakai 2007). In the worst case the
 unjudged documents among the first k of the better system are irrelevant, and those of the worse one
@@ -26,6 +26,8 @@ from sweeps.store.sweep_file import FIRST_STAGE
 
 _DEEPEST = 20
 """The largest cutoff of a measure with bounds, whose work grows with its square."""
+_FEW = 0.5
+"""Where a smaller share of the first documents can be judged, judgments decide the worst case."""
 _CONDENSED, _HIGHEST = "\ncondensed", "\nhighest"  # after the name of a system; "": as measured
 
 
@@ -158,23 +160,12 @@ def judged_documents(found: Unjudged) -> dict[str, float]:
 
 
 def unjudged_sentence(analysis: Analysis) -> str:
-    """The share of judged documents, its ceiling, and the verdicts that hold without the others."""
+    """The share of judged documents, its ceiling, and which differences that the table marks as
+    significant, with lower-case letters only in a table of single runs, hold without the others."""
     found = analysis.unjudged
     if found is None or not found.of:
         return ""
     sweep = analysis.sweep
-    several = len({pair.baseline for pair in found.of}) > 1
-
-    def verdict(kind: str, lost: Sequence[Comparison], count: int) -> str:
-        if not lost or len(lost) == count:
-            if count == 1:
-                return "the verdict does not hold" if lost else "the verdict holds"
-            every = "both" if count == 2 else f"all {count}"
-            return f"none of {count} {kind} holds" if lost else f"{every} {kind} hold"
-        against = [f" against {sweep.label(pair.baseline)}" * several for pair in lost]
-        names = [f"{sweep.label(c.system)}{end}" for c, end in zip(lost, against, strict=True)]
-        return f"{count - len(lost)} of {count} {kind} hold, not {names_text(names)}"
-
     text = f"{percent(found.judged)} of the first {found.depth} documents are judged"
     if found.judged_at_most < 1:
         text += (
@@ -182,16 +173,31 @@ def unjudged_sentence(analysis: Analysis) -> str:
             f"{percent(found.judged_at_most)} can be"
         )
     text += "."
+    single = all(math.isnan(pair.p_both) for pair in found.of)
+    marked = {c: r for c, r in found.of.items() if r.letter and (single or r.letter[0].isupper())}
+    if not marked:
+        return text
+    several = len({pair.baseline for pair in found.of}) > 1
+
+    def kept(lost: Sequence[Comparison]) -> str:
+        count, held = len(marked), len(marked) - len(lost)
+        what, hold = f"significant differences in {sweep.primary}", "hold" if held > 1 else "holds"
+        if count == 1:
+            return f"the table's significant difference {'does not hold' if lost else 'holds'}"
+        if held in (0, count):
+            return f"{'all' if held else 'none'} of the table's {count} {what} {hold}"
+        against = [f" against {sweep.label(pair.baseline)}" * several for pair in lost]
+        names = [f"{sweep.label(c.system)}{end}" for c, end in zip(lost, against, strict=True)]
+        return f"{held} of the table's {count} {what} {hold}, not {names_text(names)}"
+
     if found.grades_differ:
-        changed = [pair for pair, own in found.of.items() if own.condensed_letter != own.letter]
-        held = verdict("verdicts", changed, len(found.of))
-        text += f" On condensed lists, without unjudged documents, {held}."
+        changed = [pair for pair, own in marked.items() if own.condensed_letter != own.letter]
+        text += f" On condensed lists, without unjudged documents, {kept(changed)}."
     else:
         text += " Condensed lists cannot compare: no query has judged documents of two grades."
-    bounded = {
-        c: own for c, own in found.of.items() if own.letter and not math.isnan(own.bound_low)
-    }
-    if bounded:
-        lost = [pair for pair, own in bounded.items() if own.bound_letter != own.letter]
-        text += f" In the worst case {verdict('significant differences', lost, len(bounded))}."
+    if not any(math.isnan(own.bound_low) for own in marked.values()):
+        lost = [pair for pair, own in marked.items() if own.bound_letter != own.letter]
+        few = "; with so few judgments this tells of them, not of the systems"
+        few *= bool(lost) and found.judged_at_most < _FEW
+        text += f" In the worst case {kept(lost)}{few}."
     return text

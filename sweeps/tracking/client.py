@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from rank_core.cache import cache_root
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, not_installed
 from sweeps.plan.command_line import check_writable
 from sweeps.plan.secrets import redact_text
 from sweeps.store.records import Records
@@ -59,7 +59,7 @@ def check_tracking_uri(uri: str) -> None:
         raise BadInput(f"the tracking URI must be one of {_CHOICES}; got {redact_text(uri)!r}")
     scheme, _, driver = uri.partition("://")[0].partition("+")
     if scheme == "postgresql" and not find_spec(driver or "psycopg"):  # SQLAlchemy's choice
-        raise BadInput(f"{driver or 'psycopg'} is missing: pip install 'ranksweep[tracking]'")
+        raise not_installed(driver or "psycopg", "tracking")
 
 
 def check_database(uri: str) -> None:

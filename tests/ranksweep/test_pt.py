@@ -8,7 +8,7 @@ from rank_core.export.folder import write_model
 from rank_core.export.reranker import Reranker
 from rank_core.models.build import build_model
 
-pt = pytest.importorskip("pyterrier", reason="pip install 'ranksweep[pyterrier]' brings it")
+pt = pytest.importorskip("pyterrier", reason="pip install '.[pyterrier]' brings it")
 
 TEXTS = {"d1": "amber birch", "d2": "cedar heron meadow", "d3": "slate thorn", "d4": "amber"}
 

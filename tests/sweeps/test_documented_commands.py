@@ -35,6 +35,7 @@ NOT_OURS = {
     "kubectl": "a Kubernetes cluster; tests/cluster/test_cluster_files.py reads what it applies",
     "python3.11": "makes the environment that the tests run in",
     "rsync": "copies files",
+    "sed": "part of a file",
     "ssh": "a tunnel to another machine",
     "ssh-keygen": "makes a key",
 }

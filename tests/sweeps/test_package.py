@@ -90,7 +90,7 @@ def test_a_command_that_trains_says_what_to_install(words, missing):
     done = light(*words)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
-        f"error: {missing} is not installed: pip install 'ranksweep[sweep]'"
+        f"error: {missing} is not installed; in a checkout of ranksweep: pip install '.[sweep]'"
     )
 
 

@@ -169,15 +169,20 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Finding:
     """The finding on the text that a configuration reads: its window, stride, limits and model."""
     chunking = config.chunking
     statistics = chunk_statistics(config, inputs)
-    longer = float((inputs.tokens.lengths() > chunking.max_document_tokens).mean())
+    lengths, limit = inputs.tokens.lengths(), chunking.max_document_tokens
+    longer = float((lengths > limit).mean())
+    most, longest = map(int, np.quantile(lengths, (0.95, 1), method="higher"))
+    enough = f"{longest} reads all of them whole"
+    if limit < most < longest:
+        enough = f"{most} reads 95% of them whole, {longest} all"
     name = (
         f"{config.model.name}, window {chunking.window}, stride {chunking.stride}, "
-        f"max_document_tokens {chunking.max_document_tokens}"
+        f"max_document_tokens {limit}"
     )
     return Finding(
         "ok" if statistics.coverage == 1 else "note",
         f"{name}: {statistics.chunks_per_document:.1f} chunks per document (most "
         f"{statistics.max_chunks}), {1 - statistics.coverage:.1%} of all tokens are never seen",
         f"{longer:.1%} of documents are longer than max_document_tokens" if longer else "",
-        "raise chunking.max_document_tokens to read more of them" if longer else "",
+        f"chunking.max_document_tokens={enough}" if longer else "",
     )

@@ -15,6 +15,7 @@ from rank_core.ranking.interpolation import choose_alpha, mixture
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.report.caption import caption, notes
+from sweeps.report.conclusions import answer
 from sweeps.report.interpolation import (
     first_stage_scores,
     interpolate_cells,
@@ -217,6 +218,18 @@ def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path)
     compared = pd.read_csv(report.folder / "comparisons.csv").set_index(["measure", "system"])
     own = compared.loc[(MEASURES[0], mixed["system"])].set_index("baseline")["p_both_adjusted"]
     assert own["first_stage"] == pytest.approx(mixed["p_both_adjusted"]) and len(own) == 2
+
+
+def test_the_largest_gain_is_said_to_be_without_the_interpolated_rows(tmp_path: Path) -> None:
+    cells = (*CELLS, ("maxp-w20-s20-2", "MaxP 20", "maxp"))
+    sweep = load_sweep(write_ranked_sweep(tmp_path / "woods", cells=cells, strengths=(1, 1, 1)))
+    for found, start in (
+        (sweep, "No"),
+        (with_interpolated(sweep, "all"), "Without interpolation no"),
+    ):
+        said = answer(analyse(found))
+        assert said.startswith(f"{start} system is significantly different from FirstP 40")
+        assert (" without it is " in said) == bool(found.interpolated)
 
 
 def test_a_first_stage_that_is_a_system_of_the_sweep_has_no_second_row(tmp_path: Path) -> None:

@@ -130,6 +130,23 @@ def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> No
     assert not re.search(r"\bnan\b", found.page)
 
 
+@pytest.mark.parametrize(
+    ("seeds", "lost", "is_told"),
+    [((1, 2, 3), 0.9, True), ((1, 2), 0.9, False), ((1, 2, 3), 1e-4, False)],
+)
+def test_unequal_seed_variances_are_told_of_three_runs_and_an_sd_that_is_seen(
+    seeds: tuple[int, ...], lost: float, is_told: bool, tmp_path: Path
+) -> None:
+    values = read_values(write_sweep(tmp_path, seeds=seeds, num_queries=40))
+    of_one = values.groupby(["cell", "split", "measure", "query_id"])["value"].transform("first")
+    of_one += 1e-6 * values["seed"]  # equal runs are refused
+    is_lower = (values["cell"] == values["cell"].min()) & (values["seed"] == 1)
+    write_values(tmp_path, values.assign(value=of_one.where(~is_lower, of_one * (1 - lost))))
+    found = told(tmp_path)
+    assert found.results["reliability"]["homogeneity_p"] < 0.05
+    assert "seeds differ in mean" in found.said and ("Bartlett" in found.said) is is_told
+
+
 def test_the_best_of_many_equals_is_corrected_for_the_choice_and_screening_for_its_share(
     tmp_path: Path,
 ) -> None:

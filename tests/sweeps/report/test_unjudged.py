@@ -1,8 +1,9 @@
-"""Verdicts without unjudged documents: on condensed lists, in the worst case, by the main rule."""
+"""Differences without unjudged documents: on condensed lists, in the worst case, by one rule."""
 
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,14 @@ def test_condensed_lists_are_tested_as_runs_without_unjudged_documents_are(folde
     assert own.condensed_delta == pytest.approx(theirs.delta) and theirs.delta != pair.delta
     assert own.condensed_p == pytest.approx(theirs.p_both_adjusted)
     assert (own.letter, own.condensed_letter) == ("A", "A")
-    assert "the verdict holds. In the worst case the verdict holds." in unjudged_sentence(found)
+    text = unjudged_sentence(found)
+    assert text.count("the table's significant difference holds") == 2 and "few" not in text
+    lower = replace(own, letter="a", condensed_letter="a", bound_letter="a")
+    weaker = replace(found, unjudged=replace(found.unjudged, of={pair: lower}))
+    assert unjudged_sentence(weaker).endswith("are judged."), "not significant with seeds"
+    alone = replace(pair, p_both=math.nan)
+    single = replace(found, unjudged=replace(found.unjudged, of={alone: lower}))
+    assert unjudged_sentence(single) == text, "the letter of one run"
 
 
 def test_no_judgment_leads_beyond_the_bounds(folder: Path) -> None:
@@ -84,7 +92,7 @@ def test_the_ceiling_of_judged_documents_by_hand(folder: Path) -> None:
     text = unjudged_sentence(found)
     assert "at 1.0 judged documents per query at most 20% can be" in text
     assert "no query has judged documents of two grades" in text
-    assert text.endswith("In the worst case the verdict does not hold.")
+    assert "In the worst case the table's significant difference does not hold; with" in text
 
 
 def test_every_row_is_tested_in_the_family_of_the_report(folder: Path) -> None:

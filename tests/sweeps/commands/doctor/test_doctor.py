@@ -151,4 +151,7 @@ def test_text_behind_the_limit_is_a_note_and_all_read_is_fine(small_trial, backb
     inputs = load_inputs(small_trial.collection, small_trial.model.backbone)
     cut = small_trial.override({"chunking.max_document_tokens": 6})
     whole = small_trial.override({"chunking.max_document_tokens": 10_000})
-    assert [coverage(one, inputs).level for one in (cut, whole)] == ["note", "ok"]
+    short, read = (coverage(one, inputs) for one in (cut, whole))
+    assert (short.level, read.level, read.remedy) == ("note", "ok", "")
+    assert short.remedy.startswith("chunking.max_document_tokens=")
+    assert f"{inputs.tokens.lengths().max()} " in short.remedy
