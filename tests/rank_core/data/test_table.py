@@ -1,10 +1,13 @@
 """The one store on disk: every look-up gives the value of its id or a KeyError, in any process or
 thread, whatever the values are."""
 
-import multiprocessing
+import inspect
 import pickle
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +24,8 @@ from rank_core.data.store import (
     write_split,
 )
 from rank_core.errors import BadInput
+
+ROOT = Path(__file__).parents[3]
 
 HARD_IDS = ["a", "a\0", "\0", "", "A", "ä", "a\u0308", "文書", "\ud83d", "😀", "x" * 70_000]
 HARD_IDS += [" a", "a b"]
@@ -120,14 +125,30 @@ def wrong_look_ups(stored, seed):
     return wrong
 
 
+FORKS = f"""
+import multiprocessing, sys
+from pathlib import Path
+import numpy as np
+from rank_core.data.store import DocumentStore
+
+{inspect.getsource(wrong_look_ups)}
+
+stored = DocumentStore(Path(sys.argv[1]))
+assert stored["doc-1"] == "text 1"  # opened before the fork
+with multiprocessing.get_context("fork").Pool(4) as pool:
+    print(pool.starmap(wrong_look_ups, [(stored, seed) for seed in range(4)]))
+"""
+"""In a process without the threads of tests, whose locks a fork would inherit."""
+
+
 def test_look_ups_of_forks_and_threads_are_right_in_a_folder_that_moved(tmp_path):
     pairs = [(f"doc-{n * 7919 % 5003}", f"text {n * 7919 % 5003}") for n in range(5003)]
     (tmp_path / "new").mkdir()
     write_document_store(tmp_path / "new", pairs, source="numbered")
     stored = DocumentStore((tmp_path / "new").rename(tmp_path / "moved"))
-    assert stored["doc-1"] == "text 1"  # opened before the fork
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        assert pool.starmap(wrong_look_ups, [(stored, seed) for seed in range(4)]) == [0] * 4
+    forks = [sys.executable, "-c", FORKS, stored.folder]
+    done = subprocess.run(forks, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[0, 0, 0, 0]\n", done.stderr
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda seed: wrong_look_ups(stored, seed), range(8))) == [0] * 8
 
