@@ -16,7 +16,6 @@ from rank_core.errors import BadInput, not_installed
 from sweeps.plan.command_line import check_writable
 from sweeps.plan.secrets import redact_text
 from sweeps.store.records import Records
-from sweeps.tracking.trial_run import shown_name
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -41,6 +40,12 @@ CLIENT_ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
+
+
+def shown_name(experiment: str) -> str:
+    """The name of an experiment on MLflow's pages, which cut its end: without the identity of its
+    storage. After a slash they show the last part alone."""
+    return re.sub(r"-[0-9a-f]{6}$", "", experiment)
 
 
 def default_tracking_uri(records: Records) -> str:

@@ -20,9 +20,9 @@ from sweeps.tracking.client import (
     connect,
     find_experiment,
     is_server,
+    shown_name,
     sqlite_file,
 )
-from sweeps.tracking.trial_run import shown_name
 from sweeps.tracking.view import links
 
 SERVER_ENVIRONMENT = {

@@ -49,12 +49,6 @@ def experiment_id(prefix: str, sweep: str, identity: str) -> str:
     return "/".join(filter(None, (prefix, f"{sweep.replace('/', '-')}-{identity}")))
 
 
-def shown_name(experiment: str) -> str:
-    """The name of an experiment on MLflow's pages, which cut its end: without the identity of its
-    storage. After a slash they show the last part alone."""
-    return re.sub(r"-[0-9a-f]{6}$", "", experiment)
-
-
 def metric_name(measure: str) -> str:
     """The metric name of a measure: `recall_100_rel2` of `R(rel=2)@100`. Different measures have
     different names: text values and unusual signs are escaped with `:`."""

@@ -65,7 +65,8 @@ def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     card = (exported / "README.md").read_text()
     for words in (about["collection"]["content_hash"], about["trial"], about["sweep"], "nDCG@10"):
         assert words in card
-    assert "32 query tokens" in card and "windows of" in card
+    assert "32 query tokens" in card and "tokens of a document" in card
+    assert ("Not for use" in card) == ("--smoke-test" in about["command"])
     assert "| FirstP" in card and "ranksweep export" in card and "Reranker.load" in card
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
 
@@ -140,9 +141,12 @@ def job(exported, collection_folder, tmp_path):
     return [*map(str, words), "--shard-queries", "3"], run, out
 
 
-def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder):
+def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder, capsys):
     words, run, out = job
     assert main(words) == 0
+    depth = json.loads((exported / "ranker.json").read_text())["settings"]["evaluation.depth"]
+    longer = sum(len(ranked) > depth for ranked in read_run(run).values())
+    assert (f"the first {depth} candidates of {longer}" in capsys.readouterr().out) == (longer > 0)
     collection = load_collection(str(collection_folder))
     queries = collection.splits["test"].queries
     expected = Reranker.load(exported).rerank(read_run(run), queries, collection.documents)

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.tracking.client import check_tracking_uri
-from sweeps.tracking.trial_run import experiment_id, metric_name, run_name, shown_name
+from sweeps.tracking.client import check_tracking_uri, shown_name
+from sweeps.tracking.trial_run import experiment_id, metric_name, run_name
 
 MEASURES = """
 nDCG nDCG@10 nDCG@100 nDCG(dcg='exp-log2')@10 nDCG(dcg='log2')@10 nDCG(judged_only=True)@10
