@@ -1,6 +1,7 @@
 """The contract tests of one model, as `ranksweep check` runs them."""
 
 import os
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class Contract:
         longrepr: Any = report.longrepr
         if report.failed:
             crash = longrepr.reprcrash
-            print(f"broken   {law}\n         {self.meanings[report.nodeid]}")
+            print(f"broken   {law}")
+            print(textwrap.indent(textwrap.fill(self.meanings[report.nodeid], 70), " " * 9))
             print(f"         {crash.path}:{crash.lineno}")
             lines = [line for line in crash.message.splitlines() if line.strip()]
             print("\n".join(f"         {line}" for line in lines[:4]))
