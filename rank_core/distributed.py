@@ -22,7 +22,8 @@ def world() -> tuple[int, int]:
 
 
 def dealt(sizes: Sequence[int], num_workers: int) -> list[list[int]]:
-    """Each worker's items, the largest first, to the worker that has least (Graham 1969)."""
+    """The items of each worker, in order: the largest first, each to the worker that has least so
+    far (Graham 1969). Items of one size are dealt in turn."""
     items: list[list[int]] = [[] for _ in range(num_workers)]
     least = [(0, worker) for worker in range(num_workers)]
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -33,10 +34,14 @@ def dealt(sizes: Sequence[int], num_workers: int) -> list[list[int]]:
 
 
 class GradientSums:
-    """The sum of the workers' gradients, overlapped with the last backward pass of a step: bucket
-    by bucket, in the same order on every worker, each once its gradients are complete.
-    `DistributedDataParallel` and FSDP average, hook into `forward` and need a pass on every worker,
-    but a worker may have no pair."""
+    """The sum of the workers' gradients, overlapped with the last backward pass of a step.
+
+    The loss is a sum over pairs, so the sum over workers is the gradient of the global batch. It is
+    computed bucket by bucket, in the same order on every worker: a bucket's sum starts once its
+    gradients are complete and the sums before it have started. `DistributedDataParallel` and FSDP
+    do not fit: they hook into `forward`, average, and need a pass on every worker, but a worker may
+    have no pair.
+    """
 
     def __init__(self, parameters: Iterable[nn.Parameter], bucket_bytes: int = 25 * 2**20) -> None:
         self._buckets = _buckets(parameters, bucket_bytes) if world()[1] > 1 else []
@@ -54,7 +59,8 @@ class GradientSums:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def cancel(self) -> None:
-        """Discards the sums after a failed pass; `finish` repeats those that have started."""
+        """Discards the sums; call it after a failed pass. Sums that have started need every worker:
+        `finish` waits for them and computes them again."""
         self._drop_hooks()
         self._repeat = bool(self._begun)
 

@@ -53,8 +53,9 @@ def _shortened(text: str) -> str:
 def unknown(
     kind: str, name: str, known: Iterable[str], aliases: Mapping[str, Sequence[str]] | None = None
 ) -> BadInput:
-    """The error for an unknown name, with the nearest known ones. `aliases` maps names in other
-    tools to the names here. Of a long list it names the command that lists all."""
+    """The error for a name that is not known, with the nearest known name first. `aliases` maps
+    names in other tools to the names here. A long list is cut to the nearest names and the command
+    that lists all."""
     known = list(known)
     choices = sorted(known)
     leaf = _plain(name.rpartition(".")[2])
@@ -82,7 +83,8 @@ def not_installed(packages: str, extra: str) -> BadInput:
 
 
 def nearest(name: str, known: Iterable[str], number: int = 5, cutoff: float = 0.0) -> list[str]:
-    """The known names most similar to `name`; `window` is similar to `chunking.window`."""
+    """The known names most similar to `name`, ignoring case. The part after the last point also
+    counts as a name: `window` is similar to `chunking.window`."""
     choices = list(known)
     spelled = {_plain(choice.rpartition(".")[2]): choice for choice in reversed(choices)}
     spelled |= {_plain(choice): choice for choice in choices}

@@ -116,9 +116,12 @@ def condensed(qrels: Qrels, run: Run) -> Run:
 
 def highest_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     """{judged query: the highest value of a measure with a cutoff k} that judgments of the unjudged
-    documents among the first k of `run` could still give: as irrelevant, or with the highest grade
-    of `qrels`, also in the ideal ranking. As more relevant ones can lower nDCG, the highest for the
-    first 0, 1, 2, ... of them."""
+    documents among the first k of `run`, given best first, could still give.
+
+    A document would be irrelevant, or have the highest grade of `qrels`, in the ranking and in the
+    ideal one alike. More relevant documents can lower nDCG: the value is the highest one for the
+    first 0, 1, 2, ... of them relevant.
+    """
     depth = parse_measure(name).params["cutoff"]
     top = max(grade for judged in qrels.values() for grade in judged.values())
     supposed: Qrels = {}
@@ -193,7 +196,8 @@ def refused_measure(name: str, reason: str) -> BadInput:
 
 
 def _unknown_measure(name: str, reason: str) -> BadInput:
-    """The error for an unknown name, with a suggestion: nDCG@10 for `ndcg_cut_10` or `NDGC@10`."""
+    """The error for an unknown name, with a suggestion: nDCG@10 for trec_eval's `ndcg_cut_10`, for
+    `ndcg@10` and for `NDGC@10`."""
     import ir_measures
 
     word, at, cutoff = name.replace("_cut_", "@").replace("mrr", "rr").partition("@")
@@ -217,8 +221,11 @@ _GRADES = frozenset({0, 1, 2})
 
 
 def check_measures(names: Sequence[str], judged: Iterable[Qrels] = ()) -> None:
-    """Raises `BadInput` for duplicates and measures that `per_query` could not compute, also for
-    the grades of `judged` (ERR: at most 4)."""
+    """Raises `BadInput` for measures that `per_query` could not compute, and for duplicates.
+
+    The grades of the toy run include those of `judged`, because some tools accept only certain
+    grades (ERR: at most 4).
+    """
     parsed: dict[Any, str] = {}
     for name in names:
         measure = load("measure", name) if is_reference(name) else parse_measure(name)

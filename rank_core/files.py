@@ -31,7 +31,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder, which becomes `folder`, a new or empty one, when the block ends."""
+    """Yields an empty folder beside `folder`, a new or empty one. When the block ends, it becomes
+    `folder`; when the block fails, it is removed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.unfinished")
     unfinished.mkdir()
@@ -49,7 +50,8 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a file; raises `BadInput` for none, and the storage's errors."""
+    """The content of a file. A `BadInput` names one that is none; errors of the storage are passed
+    on."""
     try:
         return path.read_bytes()
     except OSError as error:

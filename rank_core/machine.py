@@ -19,7 +19,8 @@ from rank_core.errors import OUT_OF_MEMORY
 
 
 def trial_device() -> torch.device:
-    """The current GPU of this process, else the CPU; GPUs are hidden where none is reserved."""
+    """The current GPU of this process, else the CPU. GPUs are hidden from processes for which none
+    is reserved."""
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
@@ -78,8 +79,12 @@ def cpu_facts() -> dict[str, str]:
 
 
 def make_deterministic(strict: bool) -> None:
-    """Makes repeats of a trial in this process bit-equal: always on a CPU; on a GPU, where it is
-    slower, only if `strict`, which makes an operation without a deterministic form an error."""
+    """Makes repeats of a trial in this process bit-equal: always on a CPU; on a GPU only if
+    `strict`, which makes an operation without a deterministic form an error.
+
+    Deterministic kernels are slower on a GPU, above all those of attention. Convolutions in fp32
+    are computed in fp32 there, as are matrix products.
+    """
     torch.backends.cudnn.allow_tf32 = False  # torch's default: 19 bits
     # Filling would cost 4 to 7% of a CPU trial's time.
     flags: Any = torch.utils.deterministic
@@ -94,7 +99,8 @@ def make_deterministic(strict: bool) -> None:
 
 @contextlib.contextmanager
 def settings_restored(threads: int = 0) -> Iterator[None]:
-    """Computes on `threads` (0: as before), and restores what trials set for their process."""
+    """Computes on so many threads (0: as before), and restores torch's threads and determinism,
+    which trials set for their process."""
     before, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(threads or before)
     try:
@@ -112,8 +118,11 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def release_memory() -> None:
-    """Returns the memory of the last trial to the system and, on a GPU, to other processes. Without
-    it, fragments of the heap grow a reused process by some hundred megabytes per trial."""
+    """Returns the memory of the last trial to the system and, on a GPU, to other processes.
+
+    Batches of varying shapes fragment the heap: without this, a reused process grows by some
+    hundred megabytes per trial, and trials report each other's memory.
+    """
     gc.collect()
     _freeze_libraries()
     if torch.cuda.is_available():
@@ -124,7 +133,8 @@ def release_memory() -> None:
 
 @lru_cache(maxsize=1)
 def _freeze_libraries() -> None:
-    """Excludes imported libraries from garbage collection, which would take most of a start."""
+    """Excludes imported libraries from garbage collection; scanning them would take most of the
+    time before the first step of a further trial."""
     gc.freeze()
 
 
@@ -172,8 +182,11 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterator[T], device: torch.device) -> Iterator[T]:
-    """The items, none of which may be None. For a GPU, a thread makes the next one while the
-    current one is in use. No thread remains when the consumer stops early."""
+    """The items, none of which may be None. For a GPU, a thread makes the next item while the
+    current one is in use; for a CPU, which is busy anyway, items are made on demand.
+
+    Errors in making an item are raised. No thread remains when the consumer stops early.
+    """
     if device.type != "cuda":
         yield from items
         return

@@ -41,7 +41,8 @@ def announced(kind: str) -> Mapping[str, str]:
 
 
 def path_of(kind: str, name: str, registry: Mapping[str, str]) -> str:
-    """`module:attribute` of a registered name, entry point or reference; else raises `BadInput`."""
+    """`module:attribute` of a name in the registry, of an entry point, or of a reference. Raises
+    `BadInput` for any other name."""
     if name in registry:
         return registry[name]
     if is_reference(name):
@@ -53,7 +54,8 @@ def path_of(kind: str, name: str, registry: Mapping[str, str]) -> str:
 
 
 def portable(kind: str, name: str, registry: Mapping[str, str]) -> str:
-    """The name under which every process finds the same object: ours, or a reference."""
+    """The name under which every process finds the same object: a name of this package, or a
+    reference. Entries added to a registry at run time exist in one process only."""
     path = path_of(kind, name, registry)
     return name if _is_ours(path) else path
 
@@ -94,7 +96,8 @@ def import_own(module: str, what: str) -> ModuleType:
 
 @contextmanager
 def guarded(what: str) -> Iterator[None]:
-    """A block that calls a user's code: what it raises becomes a `BadInput` with its line."""
+    """A block that calls a user's code: what it raises, also by `sys.exit`, becomes a `BadInput`
+    with the last line of theirs."""
     try:
         yield
     except BadInput:
@@ -132,8 +135,9 @@ def write_source(path: str, folder: Path) -> None:
 
 
 def travelling(paths: Iterable[str]) -> tuple[str, ...]:
-    """The files and folders to ship to other machines: modules and whole packages of the user's own
-    sources. Installed packages are not shipped; every machine needs them installed."""
+    """The files and folders to ship to other machines: single modules and whole packages with the
+    sources of `module:attribute` paths and of the user modules that they import. Installed packages
+    are not shipped; every machine needs them installed."""
     places = set()
     for path in paths:
         for name, file in _sources(path.partition(":")[0]).items():

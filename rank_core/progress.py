@@ -16,8 +16,11 @@ def reported(
     total: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """The items, with a progress line, rewritten at a terminal, every half minute elsewhere; short
-    steps print nothing. `total` is their number where they have no length."""
+    """The items, with a progress line: rewritten in place at a terminal, a new line every half
+    minute elsewhere. Steps shorter than that print nothing.
+
+    `total` is their number where they have no length.
+    """
     if total is None and isinstance(items, Sized):
         total = len(items)
     at_terminal = sys.stderr.isatty()

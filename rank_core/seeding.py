@@ -1,5 +1,8 @@
-"""Independent random streams derived from one seed, by name: pure functions of (seed, names), so
-that a resumed trial needs no saved state, and drawing more from one stream never shifts another."""
+"""Independent random streams derived from one seed, by name.
+
+A stream is a pure function of (seed, names): a resumed trial needs no saved generator state, and
+drawing more from one stream never shifts another.
+"""
 
 import hashlib
 from typing import TYPE_CHECKING

@@ -37,7 +37,8 @@ class Best(NamedTuple):
 
 class Checkpoints:
     """The checkpoint of a trial in `uri`, its own folder. `wait` retries listing on unreliable
-    storage; `require` raises while the storage is unavailable."""
+    storage: a trial that finds no checkpoint starts again. `require` raises while the storage is
+    unavailable."""
 
     def __init__(
         self,
@@ -66,8 +67,12 @@ class Checkpoints:
     def save(
         self, content: Content, position: tuple[int, int], *, best: Best | None = None
     ) -> None:
-        """Writes the content in place of the last one; `position` is (finished models, steps of the
-        current model). What does not fit or cannot be written is skipped with a warning."""
+        """Writes the content in place of the last one. `position` is (finished models, steps of the
+        current model).
+
+        A checkpoint that does not fit or cannot be written is skipped with a warning, without
+        ending the trial. A kill leaves the previous one.
+        """
         before = self.clock()
         name = f"{FILE}.best-{position[0]:03}-{best.step:09}" if best else ""
         try:
@@ -78,7 +83,8 @@ class Checkpoints:
         self._cost = self._since - before
 
     def load(self) -> Content | None:
-        """The last checkpoint's content on the CPU, the best weights as `best`; None if broken."""
+        """The content of the last checkpoint with tensors on the CPU, and the best weights' as
+        `best`; None if there is none, or a broken one."""
         if FILE not in self._wait(self._names):
             return None
         try:

@@ -1,5 +1,8 @@
 """The weights that a finished trial kept in its folder, and the trials of another cell to start
-from. Torch is imported only when weights are read or written."""
+from: each trial starts from the one with its own seed.
+
+Torch is imported only when weights are read or written.
+"""
 
 import json
 import re
@@ -14,9 +17,12 @@ SEED = re.compile(r"(.*)-seed(\d+)")  # a trial's name
 
 
 def cell_trials(init_from: str) -> dict[int, Path]:
-    """{seed: folder} of the trials of the cell named by `training.init_from`, `trials/<cell>`
-    without `-seed<n>`; empty if it names a trial or a file. Raises `BadInput` for a folder of
-    another cell."""
+    """{seed: folder} of the trials of the cell named by `training.init_from`, in the form
+    `trials/<cell>` without `-seed<n>`; empty if it names a trial or a file.
+
+    A chained trial is identified by the cell's name, so each folder must have a trial of that cell;
+    raises `BadInput` otherwise.
+    """
     cell = Path(init_from)
     if not init_from or cell.exists():
         return {}
@@ -67,7 +73,8 @@ BASE = "base"
 
 
 def save_weights(folder: Path, weights: Mapping[str, "Tensor"], base: str = "") -> None:
-    """Writes `weights.safetensors`; `base` is the content hash of the adapters' encoder."""
+    """Writes `weights.safetensors` to a folder, atomically; `base` is the content hash of the
+    encoder that adapters are for."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,8 +101,12 @@ def load_weights(
     model: "nn.Module", path: Path, own: "Mapping[str, Tensor] | None" = None
 ) -> tuple[str, ...]:
     """Copies the weights in `path` into the model; returns the names of those copied. `own` are the
-    wanted ones. Raises `BadInput` for another encoder. Heads and aggregators of another name or
-    shape keep their random weights, as a chain may change the model."""
+    model's weights that are wanted, all by default.
+
+    The encoder must be the same: raises `BadInput` unless all of its parameters are there with the
+    same shapes. Heads and aggregators are copied if name and shape agree; otherwise they keep their
+    random initialisation, as a chain may change the model (CEDR from a fine-tuned BERT).
+    """
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file

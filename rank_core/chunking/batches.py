@@ -110,7 +110,8 @@ class PairEncoder:
         return spans[:1] if self.first_chunk_only else spans
 
     def num_tokens(self, query: NDArray[np.int32], doc_id: str) -> int:
-        """About the encoder tokens of a document's rows, by its length and windows alone."""
+        """Encoder tokens of a document's rows, by its length and windows alone: an estimate for
+        readers that cut otherwise, by which work is divided before anything is read."""
         spans = self.spans_of(doc_id, len(self.document(doc_id)))
         return sum(end - start + len(query) + NUM_SPECIAL for start, end in spans)
 
@@ -160,9 +161,12 @@ def tokenize_queries(
 def token_budget_batches(
     lengths: Sequence[int], batch_tokens: int, *, call_tokens: int = 0
 ) -> Iterator[list[int]]:
-    """Batches of item indices, longest first, of at most `batch_tokens` tokens with padding and at
-    least one item. A batch ends early before a much shorter item if the padding would cost more
-    than another call, that of `call_tokens` tokens."""
+    """Batches of item indices, items of similar length together, longest first.
+
+    A batch has at most `batch_tokens` tokens including padding, and at least one item. It ends
+    early before a much shorter item if the padding would cost more than another call, whose
+    overhead is that of `call_tokens` tokens.
+    """
     order = _longest_first(lengths)
     start = 0
     while start < len(order):
@@ -180,7 +184,8 @@ SIMILAR = 0.9  # of the longest item's length: long enough to share its batch
 
 
 def unpadded_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Batches of item indices, longest first, of at most `batch_tokens` tokens, or one item."""
+    """Batches of item indices, longest first, of at most `batch_tokens` tokens without padding and
+    at least one item."""
     batch: list[int] = []
     used = 0
     for i in _longest_first(lengths):

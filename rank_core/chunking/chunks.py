@@ -36,9 +36,11 @@ def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
 
 
 def document_spans(doc_id: str, num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
-    """The spans that a model reads of a document, after truncation and overflow:
-    `first-last-sampled` keeps the first chunk, the last, and a sample of the others by the document
-    alone (Zhang, Yates & Lin 2021)."""
+    """The spans that a model reads of a document, after truncation and the overflow policy.
+
+    `first-last-sampled` keeps the first chunk, the last chunk and a sample of the others, in
+    document order (Zhang, Yates & Lin 2021). The sample depends only on the document.
+    """
     num_tokens = min(num_tokens, chunking.max_document_tokens)
     spans = chunk_spans(num_tokens, chunking.window, chunking.stride)
     limit = chunking.max_chunks
@@ -77,7 +79,8 @@ def span_counts(lengths: NDArray[np.int64], chunking: Chunking) -> SpanCounts:
 
 
 def _mean_overlap(whole: NDArray[np.int64], chunking: Chunking) -> NDArray[np.float64]:
-    """The expected tokens that adjacent chunks share, over all samples of `max_chunks` chunks."""
+    """The expected number of tokens shared by adjacent chunks over the samples of `max_chunks`
+    chunks that `document_spans` may draw."""
     window, stride, limit = chunking.window, chunking.stride, chunking.max_chunks
     if limit == 2:
         return np.maximum(window - (whole - 1) * stride, 0).astype(np.float64)
@@ -112,7 +115,8 @@ def mark_costs(tokenizer: Any) -> NDArray[np.int8]:
 
 
 def block_spans(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> tuple[Span, ...]:
-    """The cheapest blocks that cover `tokens`; of equally cheap ones, the shortest last block."""
+    """The cheapest blocks that cover `tokens`; empty for no tokens. Among equally cheap
+    segmentations, the one with the shortest last block wins, then the one before it."""
     if not len(tokens):
         return ()
     ends, costs = _possible_ends(tokens, cost_V)
@@ -134,7 +138,8 @@ def block_spans(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> tuple[Sp
 def _possible_ends(
     tokens: NDArray[np.int32], cost_V: NDArray[np.int8]
 ) -> tuple[list[int], list[int]]:
-    """The possible ends of blocks, at most a block apart by forced cuts, and their costs."""
+    """The possible ends of blocks and their costs: the start, after each mark, the document's end,
+    and forced cuts, so that adjacent ends are at most a block apart."""
     cost_T = cost_V[tokens]
     marks = np.flatnonzero(cost_T != NO_MARK)
     places = [(int(mark) + 1, int(cost_T[mark])) for mark in marks]

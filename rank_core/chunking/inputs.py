@@ -66,7 +66,8 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
 
 
 def cell_of(config: TrialConfig, inputs: Inputs) -> str:
-    """The cell's name: model, window, stride, and a fingerprint also of a user's sources."""
+    """The cell's name: model, window, stride and the fingerprint of all else, including the source
+    of a user's model, loss and measures."""
     model, settings = config.model.name, config.settings()
     sources = {
         setting: f"{settings[setting]} {'+'.join(map(source_hash, names))}"

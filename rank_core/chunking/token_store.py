@@ -19,7 +19,8 @@ STORE_VERSION = 3
 
 
 class TokenStore(Stored[NDArray[np.int32]]):
-    """{doc_id: int32 token ids without special tokens}, read-only and in the collection's order."""
+    """{doc_id: int32 token ids of the whole document, without special tokens}, read-only and in the
+    collection's order."""
 
     def value(self, row: int) -> NDArray[np.int32]:
         """The tokens of a row."""
@@ -37,7 +38,8 @@ class TokenStore(Stored[NDArray[np.int32]]):
 def open_token_store(
     documents: Mapping[str, str], *, content_hash: str, tokenizer: Any, what: str = "documents"
 ) -> TokenStore:
-    """The token store of `documents`, built on first use; `content_hash` names their contents."""
+    """The token store of `documents`, built on first use; `content_hash` names their contents.
+    Tokenisation uses all cores."""
     text = json.dumps([STORE_VERSION, content_hash, tokenizer_hash(tokenizer)])
     # The smallest type that holds every id of the vocabulary, whose ids may have gaps.
     largest = max(tokenizer.get_vocab().values(), default=0)

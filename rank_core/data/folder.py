@@ -1,11 +1,13 @@
-"""Collections read from a folder, in our layout or BEIR's (docs/data.md), once per machine, cached
-and memory-mapped.
+"""Collections read from a folder, in our layout or BEIR's.
 
 Ours: `docs.jsonl` has {doc_id, text, title (optional)}; each of `train`, `dev` and `test` has
 `queries.tsv`, `qrels.trec` and optionally a first stage, `*.run[.gz]`; without it, candidates come
 from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
 `qrels/{train,dev,test}.tsv`, not all of them required. In both `train.jsonl` of {query, pos, neg},
-as well as `dev` and `test`, may stand in place of a split.
+as well as `dev` and `test`, may stand in place of a split. Other file formats are possible
+(`rank_core.data.readers`; docs/data.md). Everything is read once per machine, cached and
+memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
+`positional_bias.py` (see `spans`).
 """
 
 import functools
@@ -192,7 +194,8 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
 
 
 def _find_files(folder: Path) -> _Files:
-    """The collection's files; raises one `BadInput` with everything that is missing."""
+    """The paths of the collection's files; raises one `BadInput` with everything that is
+    missing."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder; {LAYOUT}")
     missing: list[str] = []

@@ -24,7 +24,8 @@ def huston_croft() -> dict[str, set[str]]:
 
 
 def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
-    """Five folds of equal size of our own: query n, in numeric order, is in fold n mod 5."""
+    """Five folds of equal size: query n, in numeric order, is in fold n mod 5. These folds are our
+    own, for collections without published ones."""
     ordered = sorted(query_ids, key=lambda name: (len(name), name))
     return {f"fold{k + 1}": set(ordered[k::NUM_FOLDS]) for k in range(NUM_FOLDS)}
 
@@ -64,7 +65,8 @@ def query_share(text: str, salt: str = SALT) -> float:
 def divided(
     queries: Mapping[str, str], shares: Mapping[str, float], salt: str = SALT
 ) -> dict[str, list[str]]:
-    """{part: query_ids}, about as large as `shares` say. Raises `BadInput` for an empty part."""
+    """{part: query_ids}, with sizes approximately proportional to `shares`. Raises `BadInput` for
+    an empty part."""
     names, total = list(shares), sum(shares.values())
     parts: dict[str, list[str]] = {name: [] for name in names}
     for query_id, text in queries.items():

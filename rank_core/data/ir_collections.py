@@ -1,10 +1,13 @@
 """Collections of ir_datasets: converted once to our store, then opened from the cache.
 
-ir_datasets downloads what is missing, and says on standard error where a file that it cannot
-download comes from and where to put it; files that it has read are taken as unchanged. Queries
-without text or relevant documents are excluded, because measures are undefined for them. Candidates
-are from the user's run file, else from the dataset's ranked list, else from BM25 over all
-documents.
+Everything is read by the public interface of ir_datasets, which downloads what is missing, and says
+on standard error where a file that it cannot download comes from and where to put it.
+
+`<cache>/collections/<name>-<key>/` has the queries, judgments and candidates of each split. The key
+covers the recipe and the version of ir_datasets; files that it has read are taken as unchanged.
+Queries without text or relevant documents are excluded, because measures are undefined for them.
+Candidates are from the user's run file, else from the dataset's ranked list, else from BM25 over
+all documents.
 """
 
 import contextlib
@@ -86,7 +89,8 @@ class IrSource:
             yield from ((document.doc_id, _text(document)) for document in dataset.docs_iter())
 
     def some_documents(self, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """(doc_id, text) of the wanted documents; of web pages only their archives are read."""
+        """(doc_id, text) of the wanted documents that exist, in source order. Web pages are in
+        archives named by their ids, so only those archives are read."""
         names = set(wanted)
         with self._reading("docs") as dataset:
             pages = self._pages(dataset, sorted(names)) if self.is_web else dataset.docs_iter()
@@ -128,7 +132,8 @@ class IrSource:
         return qrels
 
     def candidates(self, depth: int) -> Run | None:
-        """The top `depth` documents of each query; None if unordered, as MS MARCO's passages."""
+        """The top `depth` scored documents of each query; None if they have no order, as MS MARCO's
+        thousand passages per query."""
         run: Run = {}
         with self._reading("scoreddocs") as dataset:
             for scored in dataset.scoreddocs_iter():
@@ -151,7 +156,8 @@ class IrSource:
 
     @contextlib.contextmanager
     def _reading(self, entity: str) -> Iterator[Any]:
-        """The dataset, for one process at a time: ir_datasets fills its stores while it reads."""
+        """The dataset, for one process at a time, because ir_datasets fills its own stores while it
+        reads; errors name the dataset."""
         self.require(entity)
         cache_root().mkdir(parents=True, exist_ok=True)
         with FileLock(cache_root() / "ir_datasets.lock"):

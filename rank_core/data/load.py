@@ -1,6 +1,8 @@
-"""Collections by name, folder, ir_datasets id, or a user's function `module:function`. A new one
-needs an entry in `rank_core.data.named`, or a file in `rank_core.data.made` and a line in
-`COLLECTIONS`."""
+"""Collections by name, folder, ir_datasets id, or a user's function.
+
+A new collection from ir_datasets needs an entry in `rank_core.data.named`, any other a file in
+`rank_core.data.made` and a line in `COLLECTIONS`. A user's own is named `module:function`.
+"""
 
 import hashlib
 import json
@@ -95,7 +97,8 @@ def is_prepared(name: str) -> bool:
 
 
 def portable_collection(name: str) -> str:
-    """The name or expression under which every process finds the same collection."""
+    """The name or expression under which every process finds the same collection: entry points
+    become `module:function` and `module:Class`."""
     parse_collection_expression(name)
     base = name.partition("|")[0].strip()
     own = {} if base in COLLECTIONS or os.path.isdir(base) else announced("collection")
@@ -104,9 +107,12 @@ def portable_collection(name: str) -> str:
 
 @lru_cache(maxsize=4)
 def load_own(path: str) -> Collection:
-    """The collection returned by the function at `module:function`. Splits without candidates get
-    BM25's; an empty `content_hash` is computed, a given one must identify all contents. Raises
-    `BadInput` for anything that a trial could not read."""
+    """The collection returned by the function at `module:function`, called without arguments.
+
+    Splits without candidates get BM25's. An empty `content_hash` is computed from all texts,
+    judgments and candidates; a given one must identify them as well. Raises `BadInput` for anything
+    that a trial could not read.
+    """
     function: Callable[[], Any] = load("collection", path)
     what = f"collection {path}"
     if not callable(function):

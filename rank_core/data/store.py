@@ -1,10 +1,11 @@
 """The one store on disk: a table whose rows have an id each and values of different lengths.
 
 A column is two files: `NAME.DTYPE` has the values of all rows, one after the other, and
-`NAME.offsets` where each row begins. The ids are a column as well, beside the sorted hashes of all
-ids and their rows. Files are memory-mapped: opening takes milliseconds, and all processes of a
-machine share the pages. Texts, tokens, judgments and candidates are such tables: those of 300,000
-training queries take 4 GB per process as Python dictionaries, and 0.4 GB per machine here.
+`NAME.offsets` where each row begins. The ids are a column as well; beside it are the hashes of all
+ids in ascending order, and their rows. Files are memory-mapped: opening takes milliseconds and no
+memory per row, and all processes of a machine share the pages. A table never changes once written.
+Texts, tokens, judgments and candidates are such tables: those of 300,000 training queries take 4 GB
+per process as Python dictionaries, and 0.4 GB per machine here.
 """
 
 import hashlib
@@ -156,7 +157,8 @@ class TableWriter:
 
 
 class Stored(Mapping[str, Value]):
-    """{id: value} of a table, read on access, in the order of its rows; pickled as its folder."""
+    """{id: value} of a table, read on access, in the order of its rows. It is pickled as its
+    folder, and opened at the first look-up in each process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -319,7 +321,8 @@ def stored_documents(
     source: str,
     repeated: Callable[[str], object] | None = None,
 ) -> DocumentStore:
-    """The store of a source in the state `key`, built once; equal documents share a store."""
+    """The store of a source in the state that `key` identifies, built on first use. Sources with
+    equal documents share a store."""
 
     def build(folder: Path) -> None:
         new = folder / "new"
@@ -421,7 +424,8 @@ def write_split(
     run: Iterable[tuple[str, Mapping[str, float]]],
     documents: DocumentStore,
 ) -> None:
-    """Writes a split to a new folder; every candidate must be one of the documents."""
+    """Writes a split to a new folder; a query missing from `run` has no candidates. Every candidate
+    must be one of the documents. Memory use is 12 bytes per candidate."""
     candidates = {query_id: ranked_rows(scored, documents) for query_id, scored in run}
     none = ranked_rows({}, documents)
     folder.mkdir(parents=True)

@@ -1,5 +1,8 @@
-"""Readers and writers of queries, qrels and runs as UTF-8 text files, gzipped if the name ends in
-`.gz`. Errors give file and line. Writes are atomic, and equal content gives equal bytes."""
+"""Readers and writers of queries, qrels and runs as text files.
+
+Files are UTF-8, gzipped if the name ends in `.gz`. Errors give file and line. Writes are atomic,
+and equal content gives equal bytes.
+"""
 
 import codecs
 import gzip
@@ -44,7 +47,8 @@ def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def gathered_queries(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """{query_id: text}; raises `BadInput` for empty ones and duplicates."""
+    """{query_id: text} of (place, query_id, text); raises `BadInput` for empty ones and
+    duplicates."""
     queries: dict[str, str] = {}
     for place, query_id, text in rows:
         require_identifier(place, "query_id", query_id)
@@ -154,8 +158,11 @@ def _ranked_lines(path: Path) -> Iterator[_RankedLine]:
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
-    """Writes a run in rank order, with scores that are read back exactly; ranks keep the order of
-    ties. A query without documents has no line."""
+    """Writes a run in rank order, with scores that are read back exactly.
+
+    Tied documents keep their order through the ranks. A query without documents has no line in this
+    format and is missing when read back.
+    """
     _require_identifiers(path, "tag", [tag])
     _require_identifiers(path, "query_id", run)
     lines = []

@@ -117,7 +117,8 @@ class AlibiEncoder(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Self-attention and a gated feed-forward layer, with Jina's names of parameters."""
+    """Self-attention and a gated feed-forward layer, with parameters named as in Jina's
+    checkpoints."""
 
     def __init__(self, config: AlibiConfig, dropout: float) -> None:
         super().__init__()
@@ -188,7 +189,8 @@ def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncode
 
 
 def rename(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A checkpoint's weights under Jina's names, MosaicBERT's joint projection (3H x H) split."""
+    """A checkpoint's weights under the names of Jina's encoder, with MosaicBERT's joint projection
+    Wqkv (3H x H) split."""
     named: dict[str, Tensor] = {}
     for name, weight in weights.items():
         short = name.removeprefix("bert.")

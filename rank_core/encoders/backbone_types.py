@@ -21,7 +21,8 @@ MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
 
 
 class RowLayout(NamedTuple):
-    """The tokens before the query, between query and text, and behind it; none is empty."""
+    """The tokens of a row before the query, between query and text, and behind the text; none is
+    empty."""
 
     prefix: tuple[int, ...]
     middle: tuple[int, ...]
@@ -55,7 +56,8 @@ class Backbone:
         return self.own_layout or RowLayout((self.cls_id,), (self.sep_id,), (self.sep_id,))
 
     def row_pooling(self, asked: str) -> str:
-        """`model.pool`, or the encoder's own if empty; raises `BadInput` for unknown ones."""
+        """The row pooling `asked` by `model.pool`, the encoder's own if empty; raises `BadInput`
+        for unknown ones."""
         pooling = asked or self.pooling
         if pooling not in POOLINGS:
             raise unknown("model.pool", pooling, POOLINGS)
@@ -164,8 +166,9 @@ def max_input_tokens(kind: BackboneType, config: Any) -> int:
 
 
 def marks_of(name: str, kind: BackboneType, tokenizer: Any) -> tuple[int, int, int]:
-    """(first, after the query and at the end, padding): the special token ids of a row. For
-    decoders, bos (or eos) starts a row, and eos ends its parts and pads without a padding token."""
+    """The special token ids of every row of the backbone `name`: first, after the query and at the
+    end, padding. For decoders, which have neither [CLS] nor [SEP], bos (or eos) starts a row, and
+    eos ends its parts and pads if there is no padding token."""
     ids = [[tokenizer.cls_token_id], [tokenizer.sep_token_id], [tokenizer.pad_token_id]]
     if kind.marks == "bos-eos":
         ids[0].append(tokenizer.bos_token_id)

@@ -149,7 +149,8 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def tokenizer_hash(backbone: Backbone) -> str:
-    """The identity of what decides which tokens a text is, not of how rows are made of them."""
+    """The identity of a tokenizer: of what decides which tokens a text is, not of how rows are made
+    of them."""
     whole = json.loads(load_tokenizer(backbone.folder).backend_tokenizer.to_str())
     parts = {name: whole.get(name) for name in ("normalizer", "pre_tokenizer", "model")}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -210,7 +211,8 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
 
 
 def num_parameters(folder: Path) -> int:
-    """The weights in a checkpoint's safetensors files, by their headers; 0 for pickled ones."""
+    """The number of weights in a checkpoint's safetensors files, by their headers; 0 for pickled
+    weights."""
     number = 0
     for path in folder.glob("*.safetensors"):
         with safe_open(path, "pt") as file:

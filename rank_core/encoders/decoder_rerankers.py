@@ -78,7 +78,8 @@ class LogitScore(NamedTuple):
 
 
 def logit_score(name: str, folder: Path, tokenizer: Any) -> LogitScore | None:
-    """The score of a decoder by its files or its name; None for no known reranker."""
+    """The score of a decoder by its files or its name; None for a decoder that is no known
+    reranker."""
     modules = folder / "modules.json"
     if modules.exists():
         for module in json.loads(modules.read_text(encoding="utf-8")):

@@ -1,7 +1,9 @@
-"""The rows of a batch as one flat row of tokens without padding, and attention within its rows.
+"""The rows of a batch as one flat row of tokens, concatenated without padding, and attention within
+its rows: tokens attend only to their own row.
 
 On a GPU torch's flash kernel for rows of unequal length is used directly, because
-`torch.nn.attention.varlen` has no dropout. On a CPU it is computed row by row, for tests.
+`torch.nn.attention.varlen` has no dropout. On a CPU it is computed row by row, slowly, for tests of
+layout, positions and gradients.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +32,8 @@ Tensors = TypeVar("Tensors")
 
 
 def on(device: torch.device, parts: Tensors) -> Tensors:
-    """A tensor, or a (nested) named tuple of them, on a device; to a GPU without blocking."""
+    """A tensor of the host, or a named tuple with its tensors, also those of tuples in it, on a
+    device; copied to a GPU without blocking."""
     if device.type == "cpu":
         return parts
     on_gpu = device.type == "cuda"
@@ -197,8 +200,9 @@ AttentionFunction = Callable[..., tuple[Tensor, None]]
 
 
 def or_flat(padded: AttentionFunction) -> AttentionFunction:
-    """`flat_attention` for flat rows, `padded` for others: one function, so that recomputation
-    under checkpointing uses the same path."""
+    """The attention function that uses `flat_attention` for flat rows and `padded` for others. A
+    single function makes recomputation under checkpointing use the same path.
+    """
 
     def attention(module: nn.Module, *args: Any, **extra: Any) -> tuple[Tensor, None]:
         function = flat_attention if "cu_seq_lens_q" in extra else padded

@@ -1,6 +1,9 @@
 """LoRA adapters (Hu et al. 2022) of an encoder's linear layers, by `peft`: the encoder is frozen,
-and two thin matrices per layer are trained beside the weights. Paths that read weights themselves
-are not used with them. An export merges them."""
+and two thin matrices per layer are trained in its place.
+
+Adapters stay beside the weights while they are trained and scored, so paths that read weights
+themselves are not used with them. An export merges them.
+"""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -29,8 +32,9 @@ def require_peft() -> None:
 def add_adapters(
     encoder: nn.Module, rank: int, *, alpha: float, dropout: float, targets: Sequence[str]
 ) -> None:
-    """Freezes an encoder and adds adapters of scale alpha / rank, which change nothing before the
-    first step. `targets` are last parts of layers' names; raises `BadInput` for absent ones."""
+    """Freezes an encoder and adds adapters of a rank and scale alpha / rank, which change nothing
+    before the first step. `targets` are the last parts of layers' names, all by default; raises
+    `BadInput` for those that the encoder does not have."""
     require_peft()
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -52,7 +56,8 @@ def add_adapters(
 
 
 def thin_base(encoder: nn.Module, products: torch.dtype | None) -> None:
-    """Keeps frozen weights in the type of their products, to which autocast would round them."""
+    """Keeps the frozen weights of adapted layers in the type of their products: autocast would
+    round them to it in every pass."""
     if products is None or not has_adapters(encoder):
         return
     from peft.tuners.tuners_utils import BaseTunerLayer

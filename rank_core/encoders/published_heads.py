@@ -29,7 +29,8 @@ OTHER_TASKS = re.compile("entail|contradict|neutral|positive|negative|duplicate"
 
 
 class PublishedHead(nn.Module):
-    """score_X1 of row vectors x_XH: pooler, activation, classifier and dropout of a checkpoint."""
+    """score_X1 of row vectors x_XH: pooler, activation and classifier of a checkpoint, with the
+    dropout that they have there."""
 
     def __init__(self, kind: str, model: Any) -> None:
         super().__init__()
@@ -99,7 +100,8 @@ def decoder_score(backbone: Backbone) -> LogitScore | None:
 
 
 def sequence_classifier(backbone: Backbone, dropout: float) -> Any:
-    """The whole checkpoint, in fp32; raises `BadInput` if it lacks weights of its head."""
+    """The whole checkpoint as transformers' `ForSequenceClassification`, in fp32. Raises `BadInput`
+    if it lacks weights of its head."""
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     for attribute in (*backbone_type(backbone.name, config).dropouts, *_HEAD_DROPOUTS):
         if hasattr(config, attribute):
@@ -130,7 +132,8 @@ def load_head(backbone: Backbone, dropout: float) -> PublishedHead:
 def save_classifier(
     backbone: Backbone, encoder: nn.Module, head: PublishedHead, folder: Path
 ) -> None:
-    """Writes one checkpoint that transformers and sentence-transformers' `CrossEncoder` read."""
+    """Writes encoder and head as one checkpoint that `AutoModelForSequenceClassification` and
+    sentence-transformers' `CrossEncoder` read."""
     model = sequence_classifier(backbone, 0.0)
     with torch.no_grad():
         model.base_model.load_state_dict(encoder.state_dict(), strict=False)

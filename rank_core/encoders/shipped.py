@@ -1,6 +1,9 @@
-"""The small backbone that comes with the package, so that no download is ever needed: `tiny-docs`
-has two layers of 96 dimensions, trained on docstrings of libraries
-(`python -m tests.benchmarks.tiny_docs`); `tiny-docs-untrained` has random weights."""
+"""The small backbone that comes with the package, so that no download is ever needed.
+
+`tiny-docs` has two layers of 96 dimensions and was trained on docstrings of libraries
+(`python -m tests.benchmarks.tiny_docs` makes it again); `tiny-docs-untrained` is the same encoder
+with random weights.
+"""
 
 import hashlib
 from pathlib import Path

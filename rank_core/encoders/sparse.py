@@ -1,7 +1,11 @@
 """Encoders with sparse attention, as in the papers: Longformer with global attention on the query,
-and BigBird whose output for a row depends only on that row. In transformers' BigBird, a short batch
-switches to full attention for good, the last, global block is that of the padded batch, and random
-blocks differ between training and evaluation."""
+and BigBird whose output for a row depends only on that row.
+
+In transformers' BigBird, one short batch switches to full attention for good; the last, global
+block is that of the padded batch; and random blocks are seeded in training, but all block 0 in
+evaluation. Here each row is padded to its own number of blocks, short rows alone use full
+attention, and evaluation uses the blocks of training.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -81,8 +85,9 @@ class RowwiseBigBird(BigBirdModel):
         lengths: Sequence[int] = (),
         **_: Any,
     ) -> BaseModelOutput:
-        """The encoder's output for rows padded at the end, with zeros at padding. Without
-        `lengths`, the tokens of each row, the host waits for the device's answer."""
+        """The encoder's output for rows padded at the end, with zeros at padding. Rows with the
+        same number of blocks are computed together. Without `lengths`, the tokens of each row, the
+        host waits for the device's answer."""
         self.pin()
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
@@ -112,7 +117,8 @@ class RowwiseBigBird(BigBirdModel):
         )
 
     def _groups(self, lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
-        """(number of blocks, rows); rows with full attention, whatever padding, are one group."""
+        """(number of blocks, rows). Rows with full attention share a group, because padding does
+        not change them."""
         groups: dict[int, list[int]] = {}
         blocks = [max(1, -(-length // self.config.block_size)) for length in lengths]
         few = 5 + 2 * self.config.num_random_blocks
@@ -140,7 +146,8 @@ class RowwiseBigBird(BigBirdModel):
 
 
 class _RowAttention(BigBirdBlockSparseAttention):
-    """Block-sparse attention with the same blocks in evaluation; full attention for short rows."""
+    """Block-sparse attention with the same blocks in training and evaluation, and full attention
+    for rows that the sparse pattern would cover."""
 
     def start(self, config: BigBirdConfig) -> None:
         """Sets the state other than parameters."""

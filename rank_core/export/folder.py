@@ -200,7 +200,8 @@ def _read_settings(folder: Path, *, trust_code: bool = False) -> tuple[TrialConf
 
 
 def _read_unchanged(folder: Path) -> dict[str, Any]:
-    """The content of `ranker.json`, itself and all files compared with their hashes."""
+    """The content of `ranker.json`, after a comparison of itself and all files with their
+    hashes."""
     require_model(folder)
     try:
         content = dict(json.loads((folder / FILE).read_text(encoding="utf-8")))
@@ -247,7 +248,8 @@ def _collection_name(collection: str) -> str:
 
 
 def _check_code(name: str, code: str, folder: Path) -> None:
-    """Raises `BadInput` if a class from outside is absent, or differs from the trained one."""
+    """Raises `BadInput` if a class from outside is absent, or differs from the trained one. Code in
+    the folder never runs unless it is trusted."""
     try:
         model_class(name)
         if source_hash(name) != code:
@@ -318,7 +320,8 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
 
 
 def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]:
-    """Copies the files of further encoders; returns {setting: its folder here}."""
+    """Copies the files of further encoders; returns {setting: its folder here}. Their trained
+    weights are in `ranker.safetensors`."""
     places = {}
     for name in FURTHER_ENCODERS:
         if not (encoder := getattr(config.model, name)):

@@ -178,7 +178,8 @@ def write_cross_encoder(
 
 
 def _tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
-    """The backbone's tokenizer with our layout of pairs, whatever separators its own has."""
+    """The backbone's tokenizer with our layout of pairs: other layouts double the separator between
+    query and text, or have none."""
     names = ["input_ids", *["token_type_ids"] * (backbone.num_segments > 1), "attention_mask"]
     tokenizer: Any = AutoTokenizer.from_pretrained(backbone.folder, model_input_names=names)
     first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])

@@ -1,7 +1,8 @@
-"""BM25 and RM3 in memory, exactly as in Lucene and Anserini, without Java: document lengths in one
-byte, single precision, which decides the order of nearly equal scores (BM25Similarity and
-SmallFloat of Lucene 9). RM3 is the mixture of a query and a relevance model of its top documents
-(Abdul-Jaleel et al., TREC 2004).
+"""BM25 and RM3 in memory, exactly as in Lucene and Anserini, without Java.
+
+Lucene encodes document lengths in one byte and computes in single precision, which decides the
+order of nearly equal scores. Source: BM25Similarity and SmallFloat of Lucene 9. RM3 is the mixture
+of a query and a relevance model of its top documents (Abdul-Jaleel et al., TREC 2004).
 """
 
 import math
@@ -30,8 +31,11 @@ B = 0.4
 
 @dataclass(frozen=True)
 class Rm3:
-    """Query expansion by a relevance model mixed with the query (Abdul-Jaleel et al., TREC 2004):
-    `fb_terms` terms from the top `fb_docs` documents."""
+    """Query expansion by a relevance model mixed with the query (Abdul-Jaleel et al., TREC 2004).
+
+    `fb_terms` terms from the top `fb_docs` documents; the original query has weight
+    `original_weight`.
+    """
 
     fb_terms: int = 10
     fb_docs: int = 10
@@ -92,9 +96,12 @@ def expanded(
     scores: Iterable[float],
     settings: Rm3,
 ) -> Weights:
-    """{term: weight} of a query's terms and of those from its top documents, both parts normalised
-    and mixed. Counts of documents are of terms that may expand a query. Where none does, the query
-    keeps its weight, so that its BM25 scores shrink (weight 0 would rank nothing)."""
+    """{term: weight} of a query's terms and of those from its top documents.
+
+    `query` and `documents` are term counts, for documents only of terms that may expand a query;
+    `scores` are the documents'. Both parts are normalised to sum 1 and mixed; the query's weight is
+    the same where no term expands it, so that its BM25 scores shrink (weight 0 would rank nothing).
+    """
     model: Weights = {}
     for counts, score in zip(documents, scores, strict=True):
         for term, share in _shares(_largest(counts, settings.fb_terms)).items():
@@ -247,7 +254,8 @@ class Bm25Index:
 
     @cached_property
     def _by_document(self) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
-        """(postings in document order, each document's first, terms, document frequencies)."""
+        """Positions of the postings in document order, each document's first, the terms, and their
+        document frequencies."""
         places_P = np.argsort(self._documents_P, kind="stable")
         starts = np.searchsorted(self._documents_P[places_P], np.arange(len(self._doc_ids) + 1))
         return places_P, starts, list(self._vocabulary), np.diff(self._starts)

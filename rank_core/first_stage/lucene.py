@@ -1,6 +1,8 @@
-"""BM25 and RM3 by Lucene itself: Anserini, the Java library in Pyserini, called directly (the extra
-`retrieval`). Pyserini's Python part is not imported: it takes seconds, and asks for a module that
-this Java lacks."""
+"""BM25 and RM3 by Lucene itself: Anserini, the Java library in Pyserini, called directly.
+
+It needs the extra `retrieval`, which includes Java. Pyserini's Python part is not imported: it
+takes seconds, and its start-up asks for a module that this Java lacks.
+"""
 
 import functools
 import hashlib
@@ -26,8 +28,11 @@ _INDEX_RECIPE = "contents, document vectors 1"
 
 
 class LuceneIndex:
-    """A Lucene index of the documents, built once per content and machine. Search in the process
-    that created it: the first search starts Java, and a fork after that cannot search."""
+    """A Lucene index of the documents, built once per content and machine.
+
+    The first search starts Java in the process. A process forked after that cannot search, so
+    search in the process that created the object.
+    """
 
     def __init__(self, documents: Mapping[str, str], *, threads: int = 1) -> None:
         _, anserini = _java()
@@ -45,9 +50,11 @@ class LuceneIndex:
         *,
         depth: int = DEPTH,
     ) -> Run:
-        """The top `depth` documents of each query; ties are broken by doc_id. Anserini rounds
-        scores to four decimals after ranking. Raises `BadInput` for depth < 1 and queries of more
-        than 1024 terms."""
+        """The top `depth` documents of each query; ties are broken by doc_id, also in the scores.
+
+        Anserini rounds scores to four decimals after ranking by the unrounded ones. Raises
+        `BadInput` for depth < 1 and for queries of more than 1024 terms.
+        """
         require_depth(depth)
         if self._empty:
             return {query_id: {} for query_id in queries}

@@ -58,7 +58,10 @@ def tune_bm25(
     depth: int = DEPTH,
 ) -> Tuning:
     """The point of `grid` with the highest mean `measure` over the judged queries, the earliest
-    among equals. Raises `BadInput` for an empty grid and no judged query."""
+    among equals. Raises `BadInput` for an empty grid and no judged query.
+
+    `retriever` is a `Bm25Index`, or a `LuceneIndex`, of the documents.
+    """
     check_measures([measure], [qrels])  # before the first search
     judged = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     if not judged or not grid:

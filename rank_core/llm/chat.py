@@ -1,6 +1,7 @@
 """A client for chat models over HTTP, and its protocols; a new one is an entry of `PROTOCOLS`.
+
 Requests are cached, rate-limited and retried; each answer is a line in a cost ledger. Neither cache
-nor ledger contains the API key.
+nor ledger contains the API key. There is no streaming, tool calling or concurrency.
 """
 
 import contextlib
@@ -49,7 +50,8 @@ class Ledger:
     path: Path
 
     def record(self, answer: Answer, *, repaired: bool, **labels: str | int) -> None:
-        """Writes the line of an answer, `labels` first; `repaired`: it had another form."""
+        """Writes the line of an answer, with `labels` first (query_id, start, end...); `repaired`
+        says that it was not in the form that was asked for."""
         numbers = asdict(answer)
         del numbers["text"]  # already in the cache
         with self.path.open("a", encoding="utf-8") as lines:
@@ -63,7 +65,8 @@ KEPT = {"text": str, "input_tokens": int, "output_tokens": int, "metered": bool}
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Answers by the SHA-256 of their request, a file each, which processes may share."""
+    """Answers by the SHA-256 of their request, a file each. Files are written atomically, so that
+    processes can share the folder."""
 
     folder: Path
 

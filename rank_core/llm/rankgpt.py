@@ -22,8 +22,12 @@ class Permutation(NamedTuple):
 
 
 def windows(num_documents: int, settings: Chat) -> list[tuple[int, int]]:
-    """(start, end) of each request, last window first: 100 documents give 9 of 20 with step 10. The
-    last one starts at the start of the list; a single document needs none."""
+    """(start, end) of each request, last window first; 100 documents give 9 windows of 20 with step
+    10.
+
+    The last request starts at the start of the list, so that every document is read. A list shorter
+    than a window is one window; a single document needs none.
+    """
     if num_documents < 2:
         return []
     steps = math.ceil(max(0, num_documents - settings.window) / settings.step)
@@ -57,9 +61,11 @@ def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
 
 
 def parse_permutation(answer: str | None, num_documents: int) -> Permutation:
-    """The order given by an answer of any form. Each group of digits is a 1-based number; repeated
-    and unknown ones are ignored, missing documents follow in their order (Sun et al.), and so is
-    reasoning between <think> marks."""
+    """The order given by an answer of any form.
+
+    Each group of digits is a 1-based number; repeated and unknown ones are ignored, and missing
+    documents follow in their order (Sun et al.). Reasoning between <think> marks is ignored.
+    """
     text = (answer or "").rpartition("</think>")[2].partition("<think>")[0]
     # Longer ones are invalid, and int() rejects thousands of digits.
     named = [int(digits) - 1 if len(digits) <= 9 else -1 for digits in re.findall(r"\d+", text)]
@@ -101,9 +107,12 @@ def rerank_with_llm(
     depth: int = 100,
     ledger: Ledger | None = None,
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """(query_id, {doc_id: score}) of each query, of its first `depth` candidates; scores are n for
-    the first of n documents down to 1. Raises `BadInput`, before the first request, for candidates
-    without a text."""
+    """(query_id, {doc_id: score}) of each query as soon as it is ranked.
+
+    The first `depth` candidates of a query are ranked; a query without candidates has an empty
+    list. Scores are ranks, n for the first of n documents down to 1. Raises `BadInput`, before the
+    first request, for candidates without a text.
+    """
     chosen = {query_id: list(candidates.get(query_id, ()))[:depth] for query_id in queries}
     # Checked before the first request costs money.
     for query_id, doc_ids in chosen.items():

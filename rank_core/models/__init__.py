@@ -86,7 +86,8 @@ def _is_model(value: object) -> bool:
 
 
 def check_model(config: TrialConfig, backbone: Backbone) -> None:
-    """Raises `BadInput` for settings that the model ignores, and too long windows."""
+    """Raises `BadInput` for settings that the model ignores and windows that exceed the
+    backbone."""
     model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
     own = config.settings()
     usual = TrialConfig().settings() | {"chunking.stride": chunking.window}

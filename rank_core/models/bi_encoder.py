@@ -124,7 +124,9 @@ class BiEncoder(Ranker):
         return normalize(at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.pooling)), dim=-1)
 
     def score(self, cls_H: Tensor) -> Tensor:
+        """The scaled cosine."""
         return self.head(cls_H).squeeze(-1)
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """The maximum over chunk scores."""
         return masked_max(self.score(x_BPH), mask_BP)

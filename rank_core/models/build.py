@@ -15,7 +15,8 @@ from rank_core.settings.config import TrialConfig
 
 
 def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> Ranker:
-    """The ranker on the CPU: pretrained encoder, other parameters drawn from `init_seed`."""
+    """The ranker of `config` on the CPU: pretrained encoder, other parameters drawn from
+    `init_seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
         encoder = load_encoder(backbone, config.model.dropout)

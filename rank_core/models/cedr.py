@@ -154,8 +154,11 @@ class NgramFilters(nn.Module):
 
 
 def strongest(strength_BQD: Tensor, mask_BQD: Tensor, k: int) -> Matches:
-    """The k largest strengths of each query token where the mask is true; among equals, up to the
-    rounding of a batch, the earlier."""
+    """The k largest strengths of each query token where the mask is true; among equals the earlier.
+
+    A repeated word has the same similarity everywhere up to rounding, which depends on the batch
+    and must not choose the position.
+    """
     left_BQD = strength_BQD.detach().masked_fill(~mask_BQD, -torch.inf)
     places, reals = [], []
     for _ in range(k):
@@ -202,6 +205,7 @@ class Cedr(TokenRanker):
         self.num_states = 1 + int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
     def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B from [CLS] and the similarities."""
         inputs, terms = batch.inputs, terms_of(batch)
         states = layer_states(self.encoder, inputs)
         cls_CH = row_vectors(states[-1], inputs.attention_mask_CL, self.pooling)
@@ -241,6 +245,7 @@ class CedrKnrm(Cedr):
             nn.init.uniform_(weight, -bound, bound)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
+        """score_B, the sum of both parts."""
         features_BSK = torch.stack([self.features(cos_BQD, terms) for cos_BQD in similarity], 1)
         score_B1: Tensor = self.head(cls_BH) + self.kernel_head(features_BSK.flatten(1))
         return score_B1.squeeze(1)
@@ -270,6 +275,7 @@ class CedrDrmm(Cedr):
         self.head = nn.Linear(self.NUM_HIDDEN, 1)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
+        """score_B, the sum of the network's values."""
         log_BQSN = torch.stack(
             [
                 torch.log(histogram(cos_BQD.detach(), terms.text_mask_BD, self.NUM_BINS) + 1e-5)
@@ -316,6 +322,7 @@ class CedrPacrr(Cedr):
         self.head = nn.Linear(self.NUM_HIDDEN, 1)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
+        """score_B of the network."""
         cos_BSQD = torch.stack(list(similarity), dim=1)
         mask_BQD = pair_mask(terms)
         strengths = [
@@ -348,6 +355,7 @@ class NeuralModel1(TokenRanker):
         self.head = nn.Linear(NUM_HIDDEN, 1)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B from the last layer's vectors of query and document tokens."""
         terms = terms_of(batch)
         hidden_CLH = at_least_fp32(self.hidden(batch.inputs))
         with torch.autocast(hidden_CLH.device.type, enabled=False):
@@ -366,7 +374,8 @@ class NeuralModel1(TokenRanker):
 
 
 def log_likelihood(translation_BQD: Tensor, terms: Terms) -> Tensor:
-    """score_B from translation probabilities; an empty document translates into nothing."""
+    """score_B from translation probabilities. Padding is excluded; an empty document translates
+    into nothing."""
     length_B = terms.text_mask_BD.sum(1).clamp_min(1)
     sum_BQ = translation_BQD.masked_fill(~terms.text_mask_BD[:, None], 0.0).sum(2)
     log_BQ = torch.log(EPSILON + sum_BQ / length_B[:, None])

@@ -171,6 +171,7 @@ class Idcm(Ranker):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects unknown stages and settings without effect."""
         stage_of(config.model)
 
     def train(self, mode: bool = True) -> "Idcm":
@@ -182,6 +183,7 @@ class Idcm(Ranker):
         return self
 
     def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B."""
         if self.stage == "student":
             if self.training:
                 loss, score_B = self._student_loss(batch)
@@ -227,7 +229,8 @@ class Idcm(Ranker):
         return pad_chunks(self.student(words, batch.inputs), batch.counts)
 
     def _student_loss(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:
-        """(loss of the student's order against BERT's, summed; score_B of all chunks)."""
+        """(the loss of the student's order of chunks against BERT's, summed over documents;
+        score_B of all chunks)."""
         with torch.no_grad():
             teacher_BP, mask_BP = pad_chunks(self.chunk_scores(batch.inputs), batch.counts)
             score_B = self.of_chunks(teacher_BP, mask_BP)

@@ -107,7 +107,8 @@ class KnownFrequencies(dict[str, NDArray[np.int32]]):
 def document_frequencies(
     tokens: Mapping[str, NDArray[np.int32]], pieces: WordPieces
 ) -> DocumentFrequencies:
-    """Document frequencies of all words, of a token store kept on disk under its folder's name."""
+    """Document frequencies of all words. For a token store they are kept on disk, under the name of
+    its folder, which identifies contents and tokenizer."""
     if isinstance(tokens, KnownFrequencies) and tokens.frequencies is not None:
         return tokens.frequencies
     if not isinstance(tokens, TokenStore):
@@ -259,7 +260,8 @@ def by_score(score_K: NDArray[np.float64]) -> list[int]:
 
 
 def by_chance(selector: str, num_blocks: int, query: NDArray[np.int32], doc_id: str) -> list[int]:
-    """The order of `random`, or of `first-last-sampled`, by query and document alone."""
+    """The order of `random`, or of `first-last-sampled`: first, last, then random. It depends only
+    on query and document."""
     rng = generator(0, "blocks", doc_id, np.asarray(query, np.int32).tobytes().hex())
     if selector == "random" or num_blocks < 3:
         return rng.permutation(num_blocks).tolist()
@@ -343,7 +345,8 @@ def passages_of(
 def _gather(
     inputs: EncoderInput, places: Sequence[NDArray[np.int64]], sources: list[int], pad_id: int
 ) -> EncoderInput:
-    """Rows of the tokens at `places` of the flat input; other facts are those of rows `sources`."""
+    """Rows of the tokens at `places` of the flat input; other facts come from the `sources`
+    rows."""
     place_CL = np.zeros((len(places), max(map(len, places))), dtype=np.int64)
     real_CL = np.zeros(place_CL.shape, dtype=bool)
     for row, place in enumerate(places):
@@ -466,6 +469,7 @@ class BlockReader(PairEncoder):
         return whole if self.selector in LEARNED else min(whole, self.passages(len(query)).budget)
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
+        """A batch; with what the model needs to select blocks, if it does."""
         batch = super().collate(documents)
         if self.selector not in LEARNED:
             return batch

@@ -66,6 +66,7 @@ class KeyBlocks(Ranker):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Reads documents as selected blocks, or as blocks to select from."""
         chunking, tokenizer = config.chunking, load_tokenizer(backbone.folder)
         return BlockReader(
             tokens,
@@ -80,6 +81,7 @@ class KeyBlocks(Ranker):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects unknown selectors, encoders that cannot read blocks, settings without effect."""
         selector = selector_of(config.model)
         if selector in LEARNED and len(backbone.layout.suffix) > 1:
             raise BadInput(
@@ -131,7 +133,8 @@ class KeyBlocks(Ranker):
         return [score for part in parts for score in part.tolist()]
 
     def _own_selector(self, backbone: Backbone, settings: Model) -> Ranker:
-        """A frozen ranker: a backbone with a ranking head of its own, or a copy of the model's."""
+        """A frozen ranker of blocks: a backbone trained on passage ranking with its own head, or a
+        copy of the model's encoder and head."""
         own = resolve_backbone(settings.selector_backbone) if settings.selector_backbone else None
         if own is None:
             selector = FirstP(copy.deepcopy(self.encoder), backbone, settings)
@@ -159,6 +162,7 @@ class KeyB(KeyBlocks):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects windows other than the encoder's, which the blocks fill."""
         super().check(config, backbone)
         chunking, limit = config.chunking, backbone.max_window(config.chunking.max_query_tokens)
         if not chunking.window == chunking.stride == limit:
@@ -169,6 +173,7 @@ class KeyB(KeyBlocks):
             )
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B of the only passage."""
         return self.score(first(x_BPH, mask_BP))
 
 
@@ -181,6 +186,7 @@ class KeyBParade(KeyBlocks, ParadeTransformer):
 
     @classmethod
     def num_passages(cls, settings: Model) -> int:
+        """The number of passages of the chunking's window."""
         number = settings.k or cls.NUM_PASSAGES
         if not 0 < number <= (cls.max_chunks or number):
             raise BadInput(

@@ -52,6 +52,7 @@ class FirstStageRun(ListRanker):
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
+        """The first stage's scores."""
         return ((query_id, self.best(candidates, query_id)) for query_id in queries)
 
 

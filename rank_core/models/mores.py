@@ -141,6 +141,7 @@ class Mores(Ranker):
 
 
 def of_chunks(x_CL: Tensor, counts: list[int]) -> Tensor:
-    """x_BT: the values of each document's chunk rows, joined and padded, without its query row."""
+    """x_BT: the values of each document's chunk rows, concatenated and padded with zeros. The first
+    row, the query's, is skipped."""
     x_BPL = pad_sequence(x_CL.split(counts), batch_first=True)
     return x_BPL[:, 1:].flatten(1, 2)

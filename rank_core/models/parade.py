@@ -116,8 +116,11 @@ def read_first(
     body: nn.Module, special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
 ) -> Tensor:
     """out_BH: the output at C, the first position, over [C, SEP, part, SEP, ..., part, SEP].
-    `special_SH` is C and SEP, C alone, or empty. Padding is moved to the end, so that positions do
-    not depend on the batch; `in_place` it is only masked."""
+    `special_SH` is C and SEP, C alone, or empty.
+
+    Padding is moved to the end, so that positions do not depend on the batch; with `in_place` it
+    stays where it is and is masked.
+    """
     x_BTH, mask_BT, segment_BT = pack(special_SH, parts, in_place=in_place)
     config: Any = body.config
     segments = getattr(config, "type_vocab_size", 0) > 1
@@ -137,7 +140,8 @@ def read_first(
 def pack(
     special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(x_BTH, mask_BT, segment_BT), padding at the end or `in_place`; C and SEP have segment 0."""
+    """(x_BTH, mask_BT, segment_BT) of the sequence, with padding at the end or `in_place`. C and
+    all SEP have segment 0."""
     num_rows = len(parts[0].x_BNH)
     c, sep = (
         Part(special.expand(num_rows, -1, -1), parts[0].mask_BN.new_ones(num_rows, len(special)), 0)
@@ -181,6 +185,7 @@ class ParadeAvg(Parade):
     label = "PARADE-Avg"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B of the mean vectors."""
         return self.score(poolings.masked_mean(cls_BPH, mask_BP))
 
 
@@ -190,6 +195,7 @@ class ParadeMax(Parade):
     label = "PARADE-Max"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B of the maxima."""
         return self.score(poolings.masked_max(cls_BPH, mask_BP))
 
 
@@ -211,6 +217,7 @@ class ParadeAttn(Parade):
         nn.init.trunc_normal_(self.attention, std=0.02)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B of the attention-weighted sum."""
         if isinstance(self.attention, nn.Linear):
             weight = poolings.masked_softmax(self.attention(cls_BPH), mask_BP)
         else:
@@ -252,6 +259,7 @@ class ParadeCnn(Parade):
         self.pair = nn.Linear(2 * hidden, hidden)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B after merging pairs down to one vector per document."""
         while cls_BPH.shape[1] > 1:
             if cls_BPH.shape[1] % 2:
                 cls_BPH = nn.functional.pad(cls_BPH, (0, 0, 0, 1))
@@ -288,6 +296,7 @@ class ParadeTransformer(Parade):
         self.special_2H = nn.Parameter(special_2H.detach().clone())
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B from the aggregator's output at C."""
         part = Part(cls_BPH, mask_BP, segment=1)
         return self.score(read_first(self.aggregator, self.special_2H, [part]))
 
@@ -311,7 +320,8 @@ class SecondEncoder(Parade):
     one_chunk_is_firstp = False
 
     def body(self, setting: str, settings: Model) -> nn.Module:
-        """The encoder that a setting names; else two random layers of the backbone's width."""
+        """The encoder that a setting of `Model` names; by default two random layers of the
+        backbone's width."""
         name = getattr(settings, setting)
         if name:
             backbone = vector_reader(f"model.{setting}", name)
@@ -326,7 +336,8 @@ class SecondEncoder(Parade):
 
     @classmethod
     def refuse_longer(cls, config: TrialConfig, setting: str, places: int, what: str) -> None:
-        """Raises `BadInput` if `places` exceed the positions of a setting's encoder."""
+        """Raises `BadInput` if sequences of `places` exceed the positions of a setting's
+        encoder."""
         name = getattr(config.model, setting)
         limit = RANDOM_POSITIONS
         if name:
@@ -363,6 +374,7 @@ class ParadePretrained(SecondEncoder):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects inputs that do not fit the aggregator's positions."""
         super().check(config, backbone)
         chunking = config.chunking
         places = 1 if SEQUENCE_2022 in config.model.quirks else cls.OTHER_PLACES
@@ -373,6 +385,7 @@ class ParadePretrained(SecondEncoder):
         cls.refuse_longer(config, "aggregator", places, what)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B from the aggregator's output at C."""
         part = Part(self.projection(cls_BPH), mask_BP, segment=1)
         if not self.as_in_2022:
             return self.score(read_first(self.aggregator, self.special_2H, [part]))
@@ -396,6 +409,7 @@ class ParadeWithQuery(ParadePretrained):
     OTHER_PLACES = 4  # C and three SEP
 
     def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B of a batch of documents."""
         inputs = batch.inputs
         hidden_CLH = self.hidden(inputs)
         cls_BPH, mask_BP = pad_chunks(
@@ -451,6 +465,7 @@ class LateInteraction(SecondEncoder):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects inputs that do not fit the positions of either encoder."""
         super().check(config, backbone)
         chunking = config.chunking
         places = 4 + 2 * NUM_SPECIAL + chunking.max_query_tokens + chunking.window
@@ -477,6 +492,7 @@ class LateInteraction(SecondEncoder):
         return self.aggregate(*pad_chunks(x_CH, [n - 1 for n in batch.counts]))
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B from the interaction's vectors, in fp32."""
         with torch.autocast(x_BPH.device.type, enabled=False):
             part = Part(self.chunk_projection(at_least_fp32(x_BPH)), mask_BP, segment=1)
             return self.score(read_first(self.aggregator, self.special_2H, [part]))

@@ -41,6 +41,7 @@ class ChunkScores(Ranker):
     pool_scores: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B, pooled from chunk scores."""
         return self.pool_scores(self.score(cls_BPH), mask_BP)
 
 
@@ -67,6 +68,7 @@ class LongP(FirstP):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects windows other than the whole document, and passage training."""
         super().check(config, backbone)
         if config.training.unit == "passage":
             raise BadInput(
@@ -101,6 +103,7 @@ class AddedScores(ChunkScores):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects probabilities where documents are trained, because losses need logits."""
         super().check(config, backbone)
         if config.model.chunk_scores not in ("", "probability"):
             raise unknown("model.chunk_scores", config.model.chunk_scores, ("probability",))
@@ -149,11 +152,13 @@ class KMaxAvgP(ChunkScores):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects a negative k."""
         super().check(config, backbone)
         if config.model.k < 0:
             raise BadInput(f"model.k >= 0 must hold, got model.k={config.model.k}")
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B, the mean of the k best chunk scores."""
         return poolings.masked_top_mean(self.score(cls_BPH), mask_BP, self.k)
 
 
@@ -169,6 +174,7 @@ class OneRandomChunk(PairEncoder):
         return [chunks[generator(self.seed, "randp", doc_id).integers(len(chunks))]]
 
     def num_tokens(self, query: NDArray[int32], doc_id: str) -> int:
+        """Those of a window, at most."""
         return min(super().num_tokens(query, doc_id), len(query) + self.chunking.window)
 
 
@@ -183,6 +189,7 @@ class RandP(ChunkScores):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Reads one chunk of each document, drawn from the trial's seed."""
         return OneRandomChunk(
             tokens, config.chunking, cls.first_chunk_only, backbone, seed=config.seed
         )
@@ -199,6 +206,7 @@ class Sentences(OwnCuts):
     end_ids: frozenset[int]
 
     def spans(self, document: NDArray[int32]) -> Sequence[Span]:
+        """The sentences of a document, in order."""
         return [
             Span(start + begin, start + end)
             for start, stop in self.sentences(document)
@@ -229,6 +237,7 @@ class Birch(ChunkScores):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Reads sentences instead of windows."""
         vocabulary: dict[str, int] = load_tokenizer(backbone.folder).get_vocab()
         marks = {start + mark for start in WORD_STARTS for mark in END_MARKS}
         return Sentences(
@@ -240,13 +249,17 @@ class Birch(ChunkScores):
         )
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """The weighted mean over the best sentences' scores."""
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
         weights = torch.tensor(self.WEIGHTS[: score_BK.shape[1]], dtype=score_BK.dtype)
         weight_K = on(score_BK.device, weights)
         return (score_BK * weight_K).sum(1) / (real_BK * weight_K).sum(1)
 
     def best(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """relevance_BK: sigmoid(score) of the best sentences, descending, padded with 0; the
-        published code uses the second of two logits."""
+        """relevance_BK: sigmoid(score) of the best sentences, in descending order, padded with 0.
+
+        It is the probability of relevance under a two-class head; the published code uses the
+        second logit itself.
+        """
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
         return torch.sigmoid(score_BK).masked_fill(~real_BK, 0.0)

@@ -45,7 +45,8 @@ def masked_mean(x: Tensor, mask_BP: Tensor) -> Tensor:
 
 
 def masked_top(x_BP: Tensor, mask_BP: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """(top_BK, real_BK): the k largest values over real chunks, descending; 0 for missing ones."""
+    """(top_BK, real_BK): the k largest values over real chunks in descending order; 0 where a
+    document has fewer than k."""
     most = min(k, x_BP.shape[1])
     top_BK = x_BP.masked_fill(~mask_BP, float("-inf")).topk(most, dim=1).values
     real_BK = torch.arange(most, device=x_BP.device) < mask_BP.sum(1, keepdim=True)

@@ -105,14 +105,17 @@ class QdsTransformer(Ranker):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Reads documents as one chunk with marked sentences."""
         costs = mark_costs(load_tokenizer(backbone.folder))
         return SentenceReader(tokens, config.chunking, cls.first_chunk_only, backbone, costs)
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Rejects unknown patterns."""
         pattern_of(config.model)
 
     def hidden(self, inputs: EncoderInput) -> Tensor:
+        """hidden_CLH of the encoder under the pattern."""
         extra: dict[str, Tensor] = {}
         if inputs.token_type_ids_CL is not None:
             extra["token_type_ids"] = inputs.token_type_ids_CL
@@ -146,6 +149,7 @@ class QdsTransformer(Ranker):
         return (seen_CLL & (inputs.attention_mask_CL == 1)[:, None]) | (distance_LL == 0)
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B of the only chunk."""
         x_BH = torch.tanh(self.pooler(first(x_BPH, mask_BP)))
         return self.score(torch.tanh(self.mlp(self.dropout(x_BH))))
 

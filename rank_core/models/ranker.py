@@ -143,7 +143,8 @@ class Ranker(nn.Module):
         return next(self.parameters()).device
 
     def learning_rate_groups(self) -> dict[str, list[nn.Parameter]]:
-        """{backbone, head, aggregator, interaction: parameters}, each in exactly one group."""
+        """{`backbone`, `head`, `aggregator`, `interaction`: parameters}; every trainable parameter
+        is in exactly one group."""
         roles = {"encoder": "backbone", "head": "head", "interaction": "interaction"}
         groups: dict[str, list[nn.Parameter]] = {
             role: [] for role in ("backbone", "head", "aggregator", "interaction")
@@ -153,7 +154,8 @@ class Ranker(nn.Module):
         return groups
 
     def learned_state(self) -> dict[str, Tensor]:
-        """{name: weight} of all that training may change; adapters alone of their encoder."""
+        """{name: weight} of all that training may change: all weights, but with adapters none of
+        the encoder's own."""
         state: dict[str, Tensor] = self.state_dict()
         if has_adapters(self.encoder):
             return {n: w for n, w in state.items() if ADAPTER in n or not n.startswith("encoder.")}
@@ -193,7 +195,8 @@ def uses_checkpoint_head(kind: type[Ranker], backbone: Backbone, asked: str) -> 
 
 
 def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """(x_BPH, mask_BP): chunk vectors by document, padded; `counts` are the documents' chunks."""
+    """(x_BPH, mask_BP): chunk vectors grouped by document and padded; `counts` are the documents'
+    chunks."""
     # One operation for all documents: the number of GPU kernels does not depend on theirs.
     real_BP = np.arange(max(counts)) < np.asarray(counts)[:, None]
     place_C = on(x_CH.device, torch.from_numpy(np.flatnonzero(real_BP)))

@@ -25,6 +25,7 @@ class OwnCuts(PairEncoder):
         return chunk_spans(len(document), self.chunking.window, self.chunking.stride)
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
+        """The chunks of a document, each with `query`; at least one."""
         document = self.document(doc_id)
         spans = self.spans(document)
         # Overflow is handled as for a document with one token per chunk.
@@ -49,6 +50,7 @@ class WholeDocuments(PairEncoder):
     """The first `max_document_tokens` tokens of a document as one chunk."""
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
+        """A single chunk."""
         return self.rows(query, [self.document(doc_id)])
 
 
@@ -62,9 +64,11 @@ class ApartPairs(PairEncoder):
     """
 
     def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
+        """The query's row, then the chunks' rows."""
         return [Chunk(NOTHING, text) for text in (query, *texts)]
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
+        """The rows of several documents as one batch."""
         batch = super().collate(documents)
         if batch.inputs.token_type_ids_CL is not None:
             batch.inputs.token_type_ids_CL[first_rows(batch.counts)] = 0

@@ -1,5 +1,9 @@
 """`chunk_scores.parquet`: the scores of all chunks in a trial's final runs, and the runs derived
-from them under other aggregations, equal to those of the same weights under the other settings."""
+from them under other aggregations.
+
+A derived run equals that of the same weights under the other settings. It is not the run of a model
+trained with those settings.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,9 +35,11 @@ CHUNK_SCORES = "chunk_scores.parquet"
 
 
 def write_chunk_scores(workdir: Path, scorer: Scorer, read: Mapping[str, KeptScores]) -> None:
-    """Writes, for each split, the scores that its run `read`, a row per query and chunk: split,
-    query_id, doc_id, chunk (from 0), start and end (in tokens), document_tokens (of the whole
-    document), score (fp32, a logit)."""
+    """Writes the file to `workdir`: for each split, the scores that its run `read`.
+
+    A row per query and chunk: split, query_id, doc_id, chunk (from 0), start and end (in tokens),
+    document_tokens (of the whole document), score (fp32, a logit).
+    """
     if distributed.world()[0] != 0:
         return
     import pyarrow as pa
@@ -105,7 +111,8 @@ class KeptChunks:
     score_C: Tensor  # fp32
 
     def scores(self, config: TrialConfig) -> tuple[Tensor, Tensor]:
-        """(score_NP, mask_NP) under `config`; raises `BadInput` for chunks that were not stored."""
+        """(score_NP, mask_NP) of the chunks under `config`; raises `BadInput` for chunks that were
+        not stored."""
         rows, missing = [], []
         most = 1 if _first_only(model_class(config.model.name)) else None
         documents = zip(self.doc_ids, self.tokens_D.tolist(), self.places_D, strict=True)

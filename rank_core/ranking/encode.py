@@ -109,8 +109,11 @@ def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], ho
 def _with_gradient(
     model: Ranker, pairs: PairEncoder, documents: Sequence[Document], how: How
 ) -> list[Document]:
-    """The best chunks of each document, as many as receive a gradient, in document order: encoded
-    twice, as two thirds of a training step are the backward pass."""
+    """The best chunks of each document, as many as receive a gradient, in document order.
+
+    A maximum passes its gradient to one chunk. The others need only a forward pass, and the best
+    chunk is encoded a second time; two thirds of a training step are the backward pass.
+    """
     num = model.chunks_that_learn
     long = [i for i, document in enumerate(documents) if len(document) > num]
     if not long:

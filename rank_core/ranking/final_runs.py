@@ -48,7 +48,8 @@ class Interpolation:
 
 
 def interpolated_runs(scorer: Scorer) -> FinalRuns:
-    """The interpolated dev and test runs; `interpolation.json` keeps the weights, tuned on dev."""
+    """The interpolated dev and test runs, with weights tuned on dev, which are kept in
+    `interpolation.json`."""
     model, evaluation = scorer.model, scorer.config.evaluation
     assert isinstance(model, Birch)
     splits = {name: scorer.inputs.collection.splits[name] for name in ("dev", "test")}

@@ -1,6 +1,9 @@
-"""Linear interpolation with the first stage: alpha x model + (1 - alpha) x first stage, both
-normalised per query over the documents that the model reranked, alpha chosen on dev. At alpha 1 the
-run is the model's own, bit for bit; at alpha 0 the order is the first stage's."""
+"""Linear interpolation with the first stage: alpha x model + (1 - alpha) x first stage.
+
+Both scores are normalised per query over the documents that the model reranked. Alpha is chosen on
+dev (`choose_alpha`). At alpha 1 the run is the model's own, bit for bit; at alpha 0 the documents
+are in the order of the first stage.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

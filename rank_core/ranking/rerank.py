@@ -32,9 +32,12 @@ def within_memory(
     model: Ranker,
     work: Work,
 ) -> tuple[T, int]:
-    """(`compute(documents, batch_tokens)`, the batch size used), with a smaller one if the GPU runs
-    out of memory, which later batches do not exceed. Raises `OutOfMemory` if the smallest input
-    does not fit. `work` counts successful passes only."""
+    """`compute(documents, batch_tokens)`, with a smaller batch if the GPU runs out of memory, and
+    the batch size used, which the model's later batches do not exceed.
+
+    Raises `OutOfMemory` if the smallest input, a chunk or a whole document, does not fit. `work`
+    counts successful passes only.
+    """
     batch_tokens = min(batch_tokens, model.most_tokens or batch_tokens)
     while True:
         before = replace(work)
@@ -79,8 +82,11 @@ def rerank(
     work: Work | None = None,
     kept: KeptScores | None = None,
 ) -> Run:
-    """The first `depth` candidates of each query, ranked by the model, with fp32 scores; ties are
-    broken by doc_id. For models that pool chunk scores, those are added to `kept`, by query."""
+    """The first `depth` candidates of each query, ranked by the model, with fp32 scores.
+
+    Ties are broken by doc_id; a query without candidates gets an empty list. For models that pool
+    chunk scores, those scores are added to `kept`, with an entry for every query.
+    """
     counted = Work() if work is None else work
 
     def score_block(

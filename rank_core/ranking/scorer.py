@@ -51,11 +51,13 @@ class Scorer:
         self.pairs = type(model).reader(config, inputs.backbone, inputs.tokens)
 
     def run(self, name: str, depth: int = 0) -> Run:
-        """The run over a split's queries, to `depth` (0: evaluation.depth), on every worker."""
+        """The model's run over a split's evaluated queries, to `depth` (0: evaluation.depth), the
+        same on every worker."""
         return self.whole(name, self.share(name, depth))
 
     def share(self, name: str, depth: int = 0) -> Share:
-        """This worker's part of a run; raises `Diverged` on all for a score not finite."""
+        """This worker's part of a run. Raises `Diverged` on every worker if any score is not
+        finite."""
         keeps = self.config.evaluation.keep_chunk_scores and name != "train"
         kept: KeptScores | None = {} if keeps else None
         candidates = self.inputs.collection.splits[name].candidates
@@ -80,7 +82,8 @@ class Scorer:
         return self.gathered(name, share.run)
 
     def means(self, name: str, share: Share) -> dict[str, float]:
-        """{measure: mean} on every worker, each of which measures its own share."""
+        """{measure: mean over the evaluated queries}, the same on every worker; each worker
+        measures its own share."""
         import pandas as pd
 
         tables = distributed.gather(self.table(name, share.run))

@@ -101,7 +101,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Chunking:
-    """The chunking of documents, in tokens of the backbone, without query and special tokens."""
+    """The chunking of documents. Sizes in tokens of the backbone, without query and special
+    tokens."""
 
     window: int = setting(150, "tokens of a chunk", hf="max_seq_length max_length model_max_length")
     stride: int = setting(

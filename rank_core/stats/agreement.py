@@ -17,8 +17,11 @@ PERSISTENCE = 0.9
 def ranks(
     lists: Mapping[str, Sequence[str]], queries: Sequence[str], places: Mapping[str, dict[str, int]]
 ) -> Ranks:
-    """The ranks of a run in the rows of `queries`; a query that it lacks has none. `places` is
-    {query_id: {doc_id: column}}, shared by the lists compared, to which new documents are added."""
+    """The ranks of a run in the rows of `queries`; a query that it lacks has none.
+
+    `places` is {query_id: {doc_id: column}}: lists that are compared share it, and new documents
+    are added to it.
+    """
     columns = [
         [places[query_id].setdefault(doc_id, len(places[query_id])) for doc_id in lists[query_id]]
         if query_id in lists

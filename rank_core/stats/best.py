@@ -66,8 +66,11 @@ def best_set(
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
 ) -> BestSet:
-    """The systems not distinguishable from the best at level alpha. Those with identical scores
-    share a verdict; one of two runs neither leaves nor beats another."""
+    """The systems not distinguishable from the best at level alpha.
+
+    Systems with identical scores enter once and share a verdict. A system of two runs neither
+    leaves nor beats another one, as it has no letter.
+    """
     check_probability("alpha", alpha)
     untested = tuple(
         cell for cell in matrix.cells if len(matrix.scores[cell]) == 1 and cell not in deterministic
@@ -244,9 +247,11 @@ def leaving_p(
     agree: Any,
     num_draws: int = 0,
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """(the p of a system by the one-sided p-values of its J rivals, the rival that decides). Only
-    where seed variances `agree` do the rivals' correlations count. Leading axes are tables of their
-    own."""
+    """(the p of a system by the one-sided p-values of its J rivals, the rival that decides).
+
+    `agree` is whether there are moderated p-values and the seed variances agree; only then the
+    correlations of the rivals count. Leading axes are systems or tables of their own.
+    """
     J = own_J.shape[-1]
     larger = np.fmax(own_J, moderated_J)
     by_both = larger.argmin(axis=-1)
@@ -272,7 +277,8 @@ def _at(p_J: Floats, place: NDArray[np.intp]) -> Floats:
 
 
 def _rivals(p: Floats, correlation_JJ: Floats, num_draws: int) -> Floats:
-    """The effective number of rivals at one-sided p-values, of those with a variance."""
+    """The effective number of rivals at one-sided p-values; in one system's family rivals without a
+    variance do not count."""
     if correlation_JJ.ndim == 2:
         counted = np.flatnonzero(np.diagonal(correlation_JJ) > 0)
         correlation_JJ = correlation_JJ[np.ix_(counted, counted)]

@@ -2,9 +2,12 @@
 best of many configurations, the stability of a ranking.
 
 Queries and the seeds of every cell are resampled independently (the pigeonhole bootstrap, Owen
-2007): the mean of a cell is w_S' Y_SQ w_Q. Tests of a difference do not use it, because few seeds
-make the resampled seed variance too small by (S - 1) / S. The gain of a winner is biased upwards,
-by its queries and by its seeds; the estimate here removes most of it.
+2007): the mean of a cell is w_S' Y_SQ w_Q, so a replicate costs two matrix products and no copy of
+the data. Tests of a difference do not use it, because few seeds make the resampled seed variance
+too small by (S - 1) / S.
+
+The gain of a winner is biased upwards, by its queries and by its seeds: fresh seeds and held-out
+queries remove the bias, the estimate here most of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +40,10 @@ def crossed_weights(
     num_replicates: int = NUM_REPLICATES,
     paired_seeds: bool = False,
 ) -> CrossedWeights:
-    """Weights for one matrix, also for other measures of its runs and queries. Paired seeds have
-    the same weights in all cells, except cells of one run."""
+    """Weights for one matrix; reuse them for another measure of the same runs and queries.
+
+    Paired seeds have the same weights in all cells, except cells of one run.
+    """
     if num_replicates < 1:
         raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
     if paired_seeds and len({tuple(own) for own in matrix.seeds.values() if len(own) > 1}) > 1:
@@ -86,10 +91,13 @@ def selected_gain(
     rng: np.random.Generator,
     num_replicates: int = NUM_REPLICATES,
 ) -> SelectedGain:
-    """The best cell's gain, corrected by repeating the choice (BBC over queries x seeds): every
-    replicate chooses on drawn queries and seeds and measures on the others (Tsamardinos 2018
-    resamples rows only, which keeps the bias of the seeds). Replicates that drew every seed are
-    excluded."""
+    """The best cell's gain, corrected by repeating the choice (BBC over queries x seeds).
+
+    Every replicate chooses on drawn queries and drawn seeds and measures the choice on the queries
+    and seeds that were not drawn (Tsamardinos 2018, who resamples rows only: that keeps the
+    bias of the seeds). Replicates that drew every seed of the chosen cell or of the baseline
+    are excluded.
+    """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     candidates = [cell for cell in matrix.cells if cell != baseline]
@@ -142,7 +150,8 @@ def _left_out(weight_BN: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RankStability:
-    """The ranking by means over seeds and queries, and its agreement with runs and resamples."""
+    """The ranking by means over seeds and queries, and its agreement with single runs and
+    resamples."""
 
     order: tuple[str, ...]  # cells by mean, best first
     tau: float  # Kendall's tau-b of rankings by one run of each cell with `order`, mean of draws

@@ -1,7 +1,9 @@
-"""Every cell of a matrix against a baseline, with all three scopes and one correction.
+"""Every cell of a matrix against a baseline, with all three scopes and one correction; several
+baselines in one table, the same for all rows, or one for every row.
 
-A slot is the baseline that a letter of a results table names: one cell for all, or for each system
-its own, such as FirstP with the same backbone. Its comparisons are one family of the correction.
+A slot is the baseline that a letter of a results table names. A fixed slot names one cell; a slot
+by row maps a system to its own baseline, such as FirstP with the same backbone. The comparisons of
+a slot share a letter and are one family of the correction.
 """
 
 import math
@@ -367,7 +369,8 @@ def compare_with(
     deterministic: Collection[str] = (),
     num_families: int = 1,
 ) -> ByLetter:
-    """The comparisons of every slot, in the order of the matrix; no cell with itself."""
+    """The comparisons of every slot, in the order of the matrix. A cell that is its own baseline is
+    excluded."""
     if not baselines:
         raise BadInput("at least one baseline must be given")
     for slot in baselines:
@@ -391,9 +394,12 @@ def compare_with(
 
 
 def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
-    """The slot's letter, with an arrow for a loss: upper case where the difference is significant
-    with queries and runs as random effects, lower case where it is with queries alone, or with too
-    few seeds; nothing for a NaN."""
+    """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
+
+    The letter is that of the slot: upper case where the difference is significant with queries and
+    training runs as random effects, lower case where it is with queries alone, or with too few
+    seeds.
+    """
     if comparison is None:
         return ""
     mark = ascii_lowercase[slot] if comparison.p_queries_adjusted < alpha else ""

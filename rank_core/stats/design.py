@@ -71,7 +71,8 @@ class Goal:
 
 @dataclass(frozen=True)
 class Design:
-    """The sizes of a sweep whose configurations are compared with one of them, the baseline."""
+    """The sizes of a sweep whose configurations are each compared with one of them, the
+    baseline."""
 
     num_configurations: int  # with the baseline
     num_seeds: int
@@ -104,7 +105,8 @@ def planned_variances(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The standard error of a planned comparison; critical differences of N simulated tests."""
+    """The standard error of a planned comparison, and the critical differences of its tests for
+    many simulated mean squares."""
 
     error: float
     critical_N: Floats
@@ -147,7 +149,8 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
 
 @lru_cache(maxsize=512)
 def _mean_squares(num_seeds: int, num_queries: int, sides: int) -> Floats:
-    """Draws of mean squares (queries, seeds and residual of each side), over expectations."""
+    """Draws of the mean squares of queries, of seeds and of the residual of each side, over their
+    expectations."""
     S, Q = float(num_seeds), float(num_queries)
     df = np.array([Q - 1, *[S - 1] * sides, *[(S - 1) * (Q - 1)] * sides])[:, None]
     return np.asarray(stats.chi2.ppf(_QUANTILES_5N[: len(df)], df) / df)
@@ -241,10 +244,13 @@ def best_design(
     query_cost: float,
     budget: float = math.inf,
 ) -> Design | None:
-    """The cheapest design within the budget that reaches the goal with all comparisons with the
-    baseline; else the cheapest whose power is within .02 of the best; None if the budget buys fewer
-    than three seeds, or if no budget would suffice. A design costs configurations x seeds x
-    (training_cost + queries x query_cost), with one of the numbers `queries`."""
+    """The cheapest design within the budget that reaches the goal, whose family is all comparisons
+    with the baseline. If none does, the cheapest whose power is within .02 of the best; None
+    if the budget buys fewer than three seeds, or if no budget would suffice.
+
+    `queries` are the numbers of test queries that may be used. A design costs
+    configurations x seeds x (training_cost + queries x query_cost), in units of the budget.
+    """
     K, family = num_configurations, replace(goal, family_size=num_configurations - 1)
 
     def power_on(num_queries: int) -> Callable[[int], float]:

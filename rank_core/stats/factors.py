@@ -23,8 +23,12 @@ ANY = "any difference"
 
 @dataclass(frozen=True)
 class FactorTest:
-    """A line of an analysis of variance over the cells of a grid, of `rank` contrasts. NaN if a
-    cell has one seed, or if the grid does not identify the effect (rank 0)."""
+    """A line of an analysis of variance over the cells of a grid.
+
+    `rank` is the number of contrasts; the degrees of freedom are smaller where the variances of the
+    contrasts differ. NaN if a cell has one seed, or if the grid does not identify the effect (rank
+    0).
+    """
 
     factor: str
     rank: int
@@ -38,8 +42,11 @@ def factor_tests(
     matrix: ScoreMatrix, *, levels: Mapping[str, Mapping[str, object]]
 ) -> list[FactorTest]:
     """The tests of every factor given the others, of their interaction, and of any difference.
-    `levels` maps each cell to {factor: level}; cells may be missing from the grid. What the other
-    factors determine has rank 0."""
+
+    `levels` maps each cell to {factor: level}; cells may be missing from the grid. A factor has
+    rank 0 if the other factors determine its levels, the interaction if the factors' sum
+    explains all cells.
+    """
     cells = list(levels)
     factors = list(next(iter(levels.values()), {}))
     if len(cells) < 2 or not factors:

@@ -58,7 +58,8 @@ class Family:
         return np.minimum(families * p_K, 1) if families > 1 else p_K
 
     def levels(self, alpha: float, correction: str) -> tuple[float, float]:
-        """The levels of both tests whose wider intervals cover all true differences at once."""
+        """The levels of the own and of the moderated test whose wider intervals cover all true
+        differences at once."""
         num = max(int((~np.isnan(self.own_K)).sum()), 1) * self.num_families
         moderated = not np.isnan(self.moderated_K).all()
         R_KK = self.correlation_KK
@@ -78,8 +79,10 @@ def correlations(
     scope: str = "both",
 ) -> Floats:
     """The correlations of the mean differences of all pairs, (K, K): the covariance of their
-    queries and the seed variance of the systems that two pairs share; of paired tests none, which
-    hardly ever makes a corrected p smaller. Rows of pairs without a variance are 0."""
+    queries and the seed variance of the systems that two pairs share. Seeds of paired tests count
+    as independent, which hardly ever makes a corrected p smaller. Rows of pairs without a variance
+    are 0.
+    """
     mean_Q = {
         cell: matrix.scores[cell].mean(axis=0) for cell in {c for pair in pairs for c in pair}
     }

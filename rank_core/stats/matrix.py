@@ -47,10 +47,12 @@ class ScoreMatrix:
 def score_matrix(
     per_query: pd.DataFrame, *, measure: str, cells: Sequence[str], may_agree: Collection[str] = ()
 ) -> ScoreMatrix:
-    """The values of `measure` as one (S, Q) matrix per cell, seeds and queries sorted. Raises
-    `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds of a
-    cell that agree on everything without being constant, except in `may_agree`, cells derived from
-    runs."""
+    """The values of `measure` as one (S, Q) matrix per cell, seeds and queries in sorted order.
+
+    Raises `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds
+    of a cell that agree on every query and every measure of the table without being constant,
+    except cells of `may_agree`, which are derived from different runs.
+    """
     matrices = score_matrices(per_query, measures=[measure], cells=cells, may_agree=may_agree)
     return matrices[measure]
 
@@ -150,8 +152,11 @@ def _seeds_by_queries(own: pd.DataFrame, cell: str, measure: str) -> pd.DataFram
 
 
 def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
-    """Refuse seeds with equal values on every measure: copies of a run would only shrink p. A
-    collapsed cell, constant, may have them, and any cell on few queries."""
+    """Refuse seeds with equal values on every measure: copies of a run would only shrink p.
+
+    RR@10 alone may agree by chance, and so may all measures on few queries, which are not checked.
+    Nor is a constant cell: a collapsed ranker gives 0 on every query with every seed.
+    """
     if own["query_id"].nunique() < QUERIES_THAT_PROVE:
         return
     rows = own.sort_values(["measure", "query_id"]).groupby("seed")["value"]

@@ -109,7 +109,8 @@ def _draws(K: int, num_draws: int) -> tuple[Floats, Floats]:
 
 
 def family_level(alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = True) -> float:
-    """The level of each comparison at which all together err with probability alpha."""
+    """The level of each comparison at which all together err with probability alpha: that of
+    simultaneous intervals."""
     R_KK = np.asarray(correlation_KK, dtype=np.float64)
     counted = np.flatnonzero(np.diagonal(R_KK) > 0)
     R_KK = R_KK[np.ix_(counted, counted)]

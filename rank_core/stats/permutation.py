@@ -1,8 +1,9 @@
-"""The randomised Tukey HSD: all pairs of systems by permutation within queries, scope `queries`.
+"""The randomised Tukey HSD: all pairs of systems by permutation within queries.
 
-Systems exchange their scores within a query, so the dependence of the comparisons is taken into
-account. A test over seeds needs more seeds than a sweep has: three against three cannot reach p <
-0.1. Permutations are drawn and summed over queries in pieces that fit a processor's cache.
+Its scope is `queries` only. Systems exchange their scores within a query, so queries are blocks and
+the dependence of the comparisons is taken into account. A test over seeds needs more seeds than a
+sweep has: three against three cannot reach p < 0.1. A large table is never permuted as a whole:
+every permutation is drawn and summed over queries in pieces that fit a processor's cache.
 """
 
 import os
@@ -75,7 +76,10 @@ def randomised_tukey(
 
 def permuted_sums(score_QK: Floats, *, rng: np.random.Generator, total: int) -> Iterator[Floats]:
     """Sums over queries of `total` permuted copies of the table, in blocks (B, K) of permutations.
-    A block has a seed of its own, so the number of threads changes no value."""
+
+    A block has a seed of its own, so the number of threads, that of the processors, changes no
+    value.
+    """
     if total < 1:
         raise BadInput(f"num_permutations >= 1 must hold, got {total}")
     threads = min(_processors(), _MOST_THREADS)
@@ -106,8 +110,12 @@ def _block(score_QK: Floats, *, num: int, seed: np.random.SeedSequence) -> Float
 
 
 def permuted(score_RK: Floats, rng: np.random.Generator, num: int) -> Floats:
-    """`num` copies (B, R, K), every row permuted on its own. Sorting keys with the system's number
-    in their lowest bits costs a third of `argsort`; 24 or more random bits hardly ever tie."""
+    """`num` copies (B, R, K), every row permuted on its own.
+
+    Sorting keys that carry the system's number in their lowest bits costs a third of `argsort`. The
+    random bits above it are 24 or more, so that hardly a row has two equal ones (which would keep
+    the order of the table).
+    """
     R, K = score_RK.shape
     kind: Any = np.uint32 if K <= 256 else np.uint64
     bits = (K - 1).bit_length()

@@ -1,28 +1,40 @@
 """Racing: configurations compete seed by seed and are eliminated once they are credibly worse.
 
-After every seed of all live configurations an interim analysis eliminates those that the whole grid
-is unlikely to name the winner. With probability 1 - alpha or more, for runs with equal variances,
-the winner is the grid's on the same dev queries, or at most an indifference `delta` behind it. The
-state is a pure function of the ended trials, in any order.
+Seeds are blocks: every live configuration runs one more seed, then an interim analysis follows. A
+configuration is eliminated if the whole grid is unlikely to name it the winner. With probability
+1 - alpha or more, for runs with equal variances, the winner is the one that all configurations with
+all seeds would have given on the same dev queries; with an indifference `delta` it may be one that
+the grid puts at most delta behind its own. Whether it is the better *method* needs queries it was
+not chosen on and fresh seeds. The state is a pure function of the ended trials, in any order.
 
-`interim_analysis`: the s seeds run so far are a random s of the S planned, so that the gap of the
-leader and k over s seeds differs from that over S by a variance of 2 sigma^2 (1/s - 1/S), whatever
-the true difference is. If k is the grid's winner, the latter is at most 0 (or delta), and
+The test of one interim analysis (`interim_analysis`) uses the run means, over the dev queries, of
+the live configurations, each with the same s seeds of the S planned. The seeds run so far are a
+random s of those S, so that
+
+    (leader - k over s seeds) - (leader - k over S seeds)  has variance  2 sigma^2 (1/s - 1/S)
+
+whatever the true difference is: the finite-population correction of sampling without replacement.
+If k is the grid's winner, the second bracket is at most 0 (or delta), and the statistic
 
     t_k = (leader's mean - k's mean) / sqrt(2 sigma^2 (1/s - 1/S))
 
 is at most the largest of L - 1 such differences of equals: one-sided Dunnett (1955) with
 correlation 1/2, the leader being any of the L - 1 rivals, as in Gupta's (1965) subset selection and
-Hsu's (1984) comparisons with the best. sigma^2 is the mean square of configuration x seed pooled
-over the live configurations, with (L - 1)(s - 1) degrees of freedom; a configuration whose own runs
-vary more (a collapse) has its own mean square, shrunk towards the pool.
+Hsu's (1984) comparisons with the best.
 
-`nominal_levels`: a spending function (Lan and DeMets, 1983) gives the probability A(t) that, by the
-share t of the analyses, the grid's winner is eliminated; A(1) = alpha. Simulated races of equal
-configurations turn it into one level per analysis. For two configurations a tie is the least
-favourable truth (Anderson, 1955); for more of them all equal is not: once the clearly worse ones
-are eliminated, two that tie are in a race of two. So an analysis has the smaller one of two levels
-(`level_of`): that of all configurations, and that of a race which only those still live had begun
+sigma^2 is the mean square of configuration x seed pooled over the live configurations, with
+(L - 1)(s - 1) degrees of freedom: seeds are blocks, so the effect of a seed that all configurations
+share cancels as it does in the difference. A configuration whose own runs vary more than the pool
+(a collapse) has its own mean square, shrunk towards the pool; never a smaller one than the pool's.
+
+The levels of all interim analyses (`nominal_levels`): a spending function (Lan and DeMets, 1983)
+gives the probability A(t) that, by the share t of the analyses, the configuration the whole grid
+would name is eliminated; A(1) = alpha. Simulated races of equal configurations turn it into one
+level per analysis. For two configurations a tie is the least favourable truth: the verdict is wrong
+if the grid's gap is in an interval around 0, which is most probable for a normal gap of mean 0
+(Anderson, 1955). For more of them all equal is not: once the clearly worse ones are eliminated, two
+that tie are in a race of two. So an analysis has the smaller one of two levels (`level_of`): that
+of all configurations, and that of a race which only those still live had started
 (`tests.benchmarks.racing`, section `ties`).
 """
 
@@ -57,9 +69,12 @@ _REACH = 1e4
 
 @dataclass(frozen=True)
 class InterimAnalysis:
-    """An interim analysis of B races of K configurations; eliminated ones have p = NaN. `gap` is to
-    the leader's mean, `se` its standard error about the gap of the whole grid, `df` the pool's, `p`
-    the probability of such a gap between equals; the leader's are 0 and 1."""
+    """An interim analysis of B races of K configurations; eliminated ones have p = NaN.
+
+    `gap` is the leader's mean minus the configuration's, `se` its standard error about the gap of
+    the whole grid, `df` the pool's degrees of freedom, `p` the probability of such a gap between
+    equals. The leader has gap 0 and p = 1.
+    """
 
     leader_B: NDArray[np.intp]
     gap_BK: Floats
@@ -76,9 +91,12 @@ def interim_analysis(
     delta: float = 0.0,
     same_BK: Bools | None = None,
 ) -> InterimAnalysis:
-    """Judge every live configuration after s complete seeds, 2 <= s < num_seeds; the first of equal
-    means leads. Those of `same_BK`, with the values of another one, are neither rivals nor evidence
-    on sigma. `delta` >= 0 is the difference that does not matter."""
+    """Judge every live configuration after s complete seeds of `num_seeds`, 2 <= s < num_seeds.
+
+    Among equal means the configuration that comes first leads. `same_BK` marks live configurations
+    with the values of another one: they are judged, but are neither rivals nor evidence on sigma.
+    `delta` >= 0, in units of the measure, is the difference that does not matter.
+    """
     s = mean_BKs.shape[2]
     counted_BK = live_BK if same_BK is None else live_BK & ~same_BK
     rounding_B1 = _ROUNDING * np.abs(np.where(live_BK[:, :, None], mean_BKs, 0)).max(axis=(1, 2))
@@ -118,8 +136,11 @@ def dunnett_p(t: Floats, *, rivals: int, df: int) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _log_tail(rivals: int, df: int) -> interpolate.CubicSpline:
-    """log P(max >= t) as a spline over asinh(t). Given the rival's own normal z and u = sqrt(chi2 /
-    df), the others are independent: P(max < t) = E[Phi(sqrt(2) t u + z)^rivals]."""
+    """log P(max >= t) as a spline over asinh(t); the integral is over the shared normal and chi.
+
+    Given the rival's own normal z and u = sqrt(chi2 / df), the others are independent:
+    P(max < t) = E[Phi(sqrt(2) t u + z)^rivals].
+    """
     x_T = np.linspace(0, np.arcsinh(_REACH), 120)
     node, weight = np.polynomial.legendre.leggauss(48)
     z_Z, weight_Z = 9 * node, 9 * weight * stats.norm.pdf(9 * node)
@@ -137,7 +158,8 @@ def _log_tail(rivals: int, df: int) -> interpolate.CubicSpline:
 
 
 def _variances(mean_BKs: Floats, counted_BK: Bools) -> Floats:
-    """sigma^2 of each configuration, (B, K): the pool's, or its own moderated one if larger."""
+    """sigma^2 of each configuration, (B, K): the pool's, or its own moderated one if larger. 0
+    where fewer than two configurations are live."""
     s = mean_BKs.shape[2]
     L_B1 = counted_BK.sum(axis=1, keepdims=True)
     seed_Bs = np.where(counted_BK[:, :, None], mean_BKs, 0).sum(axis=1) / L_B1
@@ -169,8 +191,11 @@ def spent(num_seeds: int, *, alpha: float) -> dict[int, float]:
 
 @lru_cache(maxsize=256)
 def nominal_levels(num_configurations: int, num_seeds: int, *, alpha: float) -> dict[int, float]:
-    """{seeds complete: nominal level}; a p below it eliminates. Simulated with a fixed stream; two
-    standard errors of the simulation are subtracted from the budget (.0022 of .05)."""
+    """{seeds complete: nominal level}; a configuration is eliminated if its p is below the level.
+
+    Simulated with a fixed random stream, so that the same race has the same levels everywhere. Two
+    standard errors of the simulation are subtracted from the budget (.0022 of .05).
+    """
     if num_configurations < 2:
         raise BadInput(f"a race needs 2 configurations or more, got {num_configurations}")
     budget = spent(num_seeds, alpha=alpha)
@@ -243,8 +268,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Standing:
-    """A line of the report of a race, `mean` over `num_seeds`: eliminated `left_after` seeds, or
-    None; one that `lost` a trial was eliminated for that, without a test."""
+    """A line of the report of a race: `left_after` seeds, or None if the configuration is live.
+
+    `mean` is over the `num_seeds` it was judged on; a live configuration has as many as the others.
+    One that `lost` a trial was eliminated for that, without a test.
+    """
 
     configuration: str
     mean: float
@@ -255,8 +283,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Race:
-    """The state of a race: seeds complete for all live configurations, trials to run next (none
-    once it is over), live configurations, best first, then eliminated ones, latest first."""
+    """The state of a race after its finished trials; see `race_so_far`.
+
+    `num_complete` seeds are complete for all live configurations. `pending` are the trials to run
+    next, in order; none once the race is over. `standings` lists the live configurations, best
+    first, then the eliminated ones, latest first.
+    """
 
     configurations: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -291,9 +323,12 @@ def survivors(
     alpha: float = 0.05,
     delta: float = 0.0,
 ) -> Verdict:
-    """Judge the live configurations, `scores[configuration]` being dev values (s, Q), s alike, in a
-    race that `num_configurations` started. The leader is never eliminated; the first of equals
-    leads."""
+    """Judge the live configurations, `scores[configuration]` being dev values (s, Q), s alike.
+
+    `num_configurations` started the race and `num_seeds` are planned; analyses follow 2 to
+    num_seeds - 1 seeds. The leader is never eliminated; of equal means the first leads.
+    `delta` >= 0 is the difference of the measure that does not matter.
+    """
     if not 0 <= delta < float("inf"):
         raise BadInput(f"delta >= 0 must hold, got delta={delta}")
     names, score_LSQ = tuple(scores), _stacked(scores)
@@ -329,8 +364,11 @@ def race_so_far(
     alpha: float = 0.05,
     delta: float = 0.0,
 ) -> Race:
-    """Replay a race from `finished`: per trial its dev values, queries in one order. Only complete
-    blocks are judged. A configuration that `lost` a trial is eliminated at that seed."""
+    """Replay a race from `finished`: per trial its dev values, one per query, queries in one order.
+
+    Only complete blocks are judged, not trials that finished before their block or after their
+    configuration was eliminated. A configuration that `lost` a trial is eliminated at that seed.
+    """
     spent(len(seeds), alpha=alpha)  # refuses a bad alpha early
     live, verdicts = tuple(configurations), list[Verdict]()
     runs = dict.fromkeys(configurations, 0)

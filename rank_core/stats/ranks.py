@@ -23,9 +23,13 @@ from rank_core.stats.scopes import LEAST_SEEDS
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of the systems with three runs or more and of deterministic ones, by their means;
-    `unranked` have fewer. Group 1 holds the systems that none is better than, group 2 those that
-    none is better than once group 1 is gone, and so on: no two of a group can be told apart."""
+    """The ranks of the systems with three runs or more and of deterministic ones.
+
+    `intervals[system]` has both ends, ordered by the means, highest first. Group 1 holds the
+    systems that none is better than, group 2 those that none is better than once group 1 is gone,
+    and so on: no two of a group can be told apart, and everyone of a further group is worse than
+    one of the group before. `unranked` are the systems of fewer runs.
+    """
 
     measure: str
     intervals: Mapping[str, tuple[int, int]]

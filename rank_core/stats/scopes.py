@@ -32,10 +32,14 @@ LARGEST_Z = 38.0  # beyond it a p-value is 0 in double precision
 @dataclass(frozen=True)
 class WelchDf:
     """Degrees of freedom of V = x_1 + x_2 + ..., where x_i is a multiple, maybe a negative one, of
-    a mean square with f_i degrees of freedom. With three seeds on one side and a stable system on
-    the other, Satterthwaite's single number, the first order of an expansion, rejects too often.
-    Welch's (1947) second order depends on the level of the test; here it is capped at
-    Satterthwaite's."""
+    a mean square with f_i degrees of freedom. Fields are numbers or arrays of one shape.
+
+    Satterthwaite's single number is the first order of an expansion. With three seeds on one side
+    and a stable system on the other it rejects too often: where the seed variance (two degrees of
+    freedom) is underestimated, so is its share of the variance. Welch's (1947) second order depends
+    on the level of the test; here it is capped at Satterthwaite's, so that its p-value is never the
+    smaller one.
+    """
 
     first: Any  # u = sum of (x_i / V)^2 / f_i: 1 / Satterthwaite's degrees of freedom
     square: Any  # a = sum of (x_i / V)^2 / f_i^2
@@ -103,8 +107,10 @@ ROUNDING = 16 * np.finfo(np.float64).eps
 
 @dataclass(frozen=True)
 class Inference:
-    """Standard errors, degrees of freedom and p-values of comparisons, elementwise; `df_both` is
-    that of a test at .05, `welch` has those of other levels."""
+    """Standard errors, degrees of freedom and p-values of one comparison, or of many, elementwise.
+
+    `df_both` is that of a test at .05; `welch` has those of other levels.
+    """
 
     se_queries: Any
     se_seeds: Any
@@ -144,8 +150,11 @@ def scope_test(
     query_strata: Strata = (),
     run_strata: tuple[Strata, Strata] = ((), ()),
 ) -> ScopeTest:
-    """Compare two systems measured on the same queries, each with its own seeds; S may differ. A
-    side declared deterministic has one run and adds nothing to V or the degrees of freedom."""
+    """Compare two systems measured on the same queries, each with its own seeds; S may differ.
+
+    A side declared deterministic (BM25: training again gives the same run) has one run and no seed
+    variance; it adds nothing to V or the degrees of freedom.
+    """
     score_A_SQ, score_B_SQ = _checked(score_A_SQ), _checked(score_B_SQ)
     if score_A_SQ.shape[1] != score_B_SQ.shape[1]:
         raise BadInput(
@@ -221,8 +230,11 @@ def variance_interval(test: ScopeTest, level: float = 0.95) -> tuple[float, floa
 
 
 def seed_variances(score_SQ: Floats, *, scale: float | None = None) -> tuple[float, float]:
-    """(V_s, V_e) of one system: var_s(seed means) / S, the residual's MSE / (Q S); NaN for one
-    seed. `scale` is the largest score, by default the system's, whose rounding is no variance."""
+    """V_s and V_e of one system: the variance of its mean over seeds, and the residual's share.
+
+    V_s = var_s(seed means) / S; V_e = MSE / (Q S). Both are NaN for one seed. `scale` is the
+    largest score (default: the system's), whose rounding is no variance.
+    """
     scale = float(np.abs(score_SQ).max()) if scale is None else scale
     S, Q = score_SQ.shape
     if S == 1:
@@ -243,10 +255,12 @@ def infer(
     num_seeds: tuple[Any, ...],
     num_queries: Any,
 ) -> Inference:
-    """The three scopes from the variance parts, one per trained system (one when paired); arguments
-    may broadcast. V = V_q + sum of max(V_s - V_e, 0), as V_q already contains the residual once.
-    The degrees of freedom keep a part truncated at 0: continuous where V_s crosses V_e, and
-    conservative."""
+    """The three scopes from the variance parts, one part per trained system (one when paired).
+
+    V = V_q + sum of max(V_s - V_e, 0): V_q already contains the residual once. The degrees of
+    freedom keep the terms of a part truncated at 0: they are continuous where V_s crosses V_e, and
+    conservative. A deterministic system has no part. Arguments may be arrays and broadcast.
+    """
     V_q, Q = np.asarray(variance_queries, dtype=np.float64), np.asarray(num_queries)
     parts = [
         (np.asarray(V_s), np.asarray(V_e), np.asarray(S) - 1.0)

@@ -29,10 +29,13 @@ _COUNTS = ("wins", "ties", "losses")
 def over_collections(
     matrices: Sequence[ScoreMatrix], *, measure: str, separate_runs: Collection[str] = ()
 ) -> ScoreMatrix:
-    """A matrix whose mean, V_q, V_s, V_e and covariances are those of the mean over collections:
-    deviations of queries, of separate runs and of the residual, scaled within their collection, on
-    the mean. Raises `BadInput` for a system that a collection lacks, and for other seeds there
-    unless runs are separate."""
+    """A matrix whose mean, V_q, V_s, V_e and covariances are those of the mean over collections.
+
+    Its values are linear in the scores of each collection: deviations of queries, of separate runs
+    and of the residual, scaled within their collection, on the mean. Its queries are numbered
+    within collections. Raises `BadInput` for a system that a collection lacks, and for other
+    seeds there unless runs are separate.
+    """
     cells = matrices[0].cells
     for cell in dict.fromkeys(cell for one in matrices for cell in one.cells):
         for one in matrices:
@@ -119,9 +122,12 @@ def compare_collections(
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
 ) -> tuple[list[ByLetter], ByLetter]:
-    """(the comparisons of each collection, those of their mean, which is `over_collections`). A
-    collection's p-values are corrected by its own, then by the number of collections (Bonferroni);
-    those of the mean are another family, with the sums of wins, ties and losses."""
+    """(the comparisons of each collection, those of their mean, which is `over_collections`).
+
+    The comparisons of all collections with a baseline are one family: each collection's p-values
+    are corrected by its own, then by the number of collections (Bonferroni). Those of the mean are
+    another family. Wins, ties and losses of the mean are the sums of the collections'.
+    """
     options: dict[str, Any] = {
         "baselines": baselines, "correction": correction, "alpha": alpha,
         "paired_seeds": paired_seeds, "deterministic": deterministic,

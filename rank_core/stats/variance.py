@@ -1,6 +1,9 @@
-"""The variance components of a sweep: mu_m + query + (query x system) + seed in system + residual.
-Each is a standard deviation in units of the measure, with a chi-square interval: of three seeds a
-factor of 0.5 to 6.3."""
+"""The variance components of a sweep: seeds, queries and the residual.
+
+A score is mu_m + query + (query x system) + seed in system + residual. Every component is a
+standard deviation in units of the measure, with a chi-square interval: of three seeds a factor of
+0.5 to 6.3.
+"""
 
 import math
 from dataclasses import dataclass
@@ -31,9 +34,11 @@ class Component:
 
 @dataclass(frozen=True)
 class SweepComponents:
-    """The components of one measure over the cells of a sweep: `seed` (sigma_S) between training
-    runs, `residual` (sigma_E) between them on one query, `difference` (sigma_D) between the true
-    per-query differences of two systems."""
+    """The components of one measure pooled over the cells of a sweep.
+
+    `seed` (sigma_S) is between training runs, `residual` (sigma_E) between training runs on one
+    query, `difference` (sigma_D) between the true per-query differences of two systems.
+    """
 
     measure: str
     baseline: str
@@ -54,10 +59,14 @@ def chi_square_factors(df: float, level: float = 0.95) -> tuple[float, float]:
 def sweep_components(
     matrix: ScoreMatrix, *, baseline: str, level: float = 0.95, paired_seeds: bool = False
 ) -> SweepComponents:
-    """The components pooled over all cells with two seeds or more, sigma_D over the comparisons
-    with `baseline`, which share their queries: its degrees of freedom are those of one. With
-    `paired_seeds` sigma_S and sigma_E are those of the differences of paired runs over sqrt(2),
-    with the degrees of freedom of one comparison, as all share the baseline's runs."""
+    """The components pooled over all cells with two seeds or more.
+
+    sigma_D is pooled over the comparisons with `baseline`; they share their queries, so its degrees
+    of freedom stay those of one comparison. With `paired_seeds` sigma_S and sigma_E are those of
+    the differences of paired runs over sqrt(2), equivalent to independent seeds with the same
+    variance of differences. All of them share the runs of the baseline, so their degrees of freedom
+    are those of one comparison, too.
+    """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     check_probability("level", level)
@@ -98,8 +107,11 @@ def sweep_components(
 
 
 def homogeneity(matrix: ScoreMatrix) -> float:
-    """Bartlett's p that all cells with two seeds or more have the same variance of their seed
-    means; 0 if some have none: those have collapsed or are deterministic."""
+    """Bartlett's p that all cells have the same variance of their seed means.
+
+    Cells with one seed are excluded. p = 0 if some cells have variance and others have none: those
+    have collapsed or are deterministic.
+    """
     seeded = [score_SQ for score_SQ in matrix.scores.values() if len(score_SQ) > 1]
     if len(seeded) < 2:
         raise BadInput(
@@ -116,8 +128,10 @@ def homogeneity(matrix: ScoreMatrix) -> float:
 def detectable_difference(
     test: ScopeTest, *, alpha: float = 0.05, power: float = 0.8, family_size: int = 1
 ) -> float:
-    """The smallest true difference that this comparison detects (scope `both`), at alpha /
-    family_size as in Bonferroni, Holm's condition for the smallest p."""
+    """The smallest true difference that this comparison detects with power `power` (scope `both`).
+
+    The family counts as in Bonferroni, alpha / family_size: Holm's condition for the smallest p.
+    """
     df = float(test.welch.at_level(alpha / family_size)) if test.se_both else test.df_both
     return test.se_both * detectable_effect(df, alpha=alpha / family_size, power=power)
 

@@ -59,7 +59,8 @@ def make_backbone(folder: Path) -> None:
 
 
 def config_of(state: str, backbone: Backbone, chunking: Chunking = CHUNKING) -> TrialConfig:
-    """The settings of a state, a model's name and settings of its own: `idcm stage=student`."""
+    """The settings of a model over a backbone. A state is its name, then settings of its own:
+    `idcm stage=student`."""
     name, *words = state.split()
     config = TrialConfig(model=Model(name, backbone=str(backbone.folder)), chunking=chunking)
     pairs = (f"model.{word}".split("=") for word in words)

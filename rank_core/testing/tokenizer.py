@@ -15,8 +15,12 @@ def train_tokenizer(
     texts: list[str], vocabulary: int, *, stems: bool = False
 ) -> PreTrainedTokenizerFast:
     """A lower-casing WordPiece tokenizer whose vocabulary is drawn from `texts`; with `stems` it
-    reads `closes`, `closed` and `closing` as the one word `clos`. The library's own trainer gives
-    another vocabulary in every process; ours is a function of the texts."""
+    reads `closes`, `closed` and `closing` as the one word `clos`.
+
+    The library's own trainer gives another vocabulary in every process (ties fall as its hash maps
+    happen to be ordered), which would give every machine another backbone; ours is a function of
+    the texts.
+    """
     tokenizer = Tokenizer(
         models.WordPiece(vocab={token: i for i, token in enumerate(SPECIAL)}, unk_token="[UNK]")
     )
@@ -51,7 +55,8 @@ def train_tokenizer(
 
 
 def _word_pieces(words: Counter[str], size: int) -> list[str]:
-    """Every character, alone and within a word, then frequent words, beginnings and endings."""
+    """Every character, alone and within a word, then the most frequent words, beginnings and
+    endings; a word counts in full, a part of it only if it does something for other words too."""
     pieces: Counter[str] = Counter()
     letters: set[str] = set()
     for word, count in words.items():

@@ -1,7 +1,10 @@
 """Training examples: a relevant document and hard negatives per query, drawn again in each epoch,
-and the chunks that are read of them. With `training.unit=passage` every passage inherits the label
-of its document and is scored alone (Dai & Callan 2019; Zhang, Yates & Lin 2021): the first one, and
-a sample of the others, each paired with the same passage of the negatives."""
+and the chunks that are read of them: all, a sample, or passages one by one.
+
+With `training.unit=passage` every passage inherits the label of its document and is scored alone
+(Dai & Callan 2019; Zhang, Yates & Lin 2021): the first one always, the others by sampling. Passage
+i of the relevant document is paired with passage i of the negatives, up to the end of the shortest.
+The aggregation of passages matters only in scoring."""
 
 import hashlib
 import json
@@ -74,7 +77,8 @@ class TrainingGroup:
 
 
 class TrainingQueries(Sequence[TrainingQuery]):
-    """The queries in a folder of `write_training_rows`, read on access; processes share them."""
+    """The queries in a folder of `write_training_rows`, read on access. All processes of a machine
+    share the pages, and opening takes constant time."""
 
     def __init__(
         self, folder: Path, tokens: TokenStore, queries: Mapping[str, NDArray[np.int32]], limit: int
@@ -110,7 +114,8 @@ class TrainingQueries(Sequence[TrainingQuery]):
 
 
 def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
-    """The training queries of a trial, by id; their rows are built once per machine."""
+    """The training queries of a trial, by id. Their rows are built once per machine for all trials
+    with the same collection and sampling settings."""
     collection, training = inputs.collection, config.training
     depth = training.depth or config.evaluation.depth
     hashes = content_hashes(config)
@@ -131,10 +136,13 @@ def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
 def write_training_rows(
     folder: Path, collection: Collection, tokens: TokenStore, depth: int, training: Training
 ) -> None:
-    """Writes, as rows of the token store, the queries that have a relevant document and, for every
-    epoch, a candidate that is not; with `training.labels=first-stage` the top candidate is
-    relevant. With a teacher, only documents that it has scored are used, and with a filter no
-    candidate that it scores above the limit. Raises `BadInput` if no query remains."""
+    """Writes the queries that have a relevant document and, for every epoch, a candidate that is
+    not relevant, as row numbers of the token store.
+
+    Relevant are documents judged relevant, or with `training.labels=first-stage` the top candidate,
+    whatever its judgment. With a teacher, only documents that it has scored are used, and with a
+    filter no candidate that it scores above the limit. Raises `BadInput` if no query remains.
+    """
     split = collection.splits["train"]
     lists = [dict(named_run(name)) for name in training.negatives_from] or [split.candidates]
     teacher = dict(named_run(training.teacher)) if training.teacher else None
@@ -185,8 +193,9 @@ class _Valued(NamedTuple):
 
 
 def _most(known: _Valued, positives: NDArray[Any], training: Training) -> float:
-    """The teacher's highest score for a negative, below its lowest for a relevant document by
-    `negatives_margin` and a share 1 - `negatives_share` of it (de Souza Moreira et al. 2024)."""
+    """The highest score of the teacher for a negative, below its lowest for a relevant document by
+    `negatives_margin` and by a share of 1 - `negatives_share` of it (de Souza Moreira et al.
+    2024)."""
     lowest = float(known.values[np.isin(known.rows, positives)].min(initial=np.inf))
     share = 1 - training.negatives_share if training.negatives_share else 0.0
     if not training.filters_negatives or lowest == np.inf:
@@ -231,9 +240,12 @@ def training_groups(
     first: int = 0,
 ) -> Iterator[TrainingGroup]:
     """An endless stream of groups, from group `first` on: pass after pass, each a new permutation
-    of the queries. A draw depends on (seed, pass, query_id), and repeats candidates if there are
-    too few. An epoch, by default a pass, is `epoch_groups` groups and may have its own
-    negatives."""
+    of the queries.
+
+    The draw for a query depends only on (seed, pass, query_id). A query with fewer candidates than
+    `num_negatives` repeats some. An epoch is `epoch_groups` groups, by default a pass, and may have
+    its own negatives.
+    """
     drawn = first
     passes, skipped = divmod(first, len(queries))
     while True:
@@ -274,7 +286,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingReader:
-    """Reads the chunks of a group's documents; draws depend on seed, pass, query_id, doc_id."""
+    """Reads the chunks of a group's documents for training. Draws depend only on the seed, the pass
+    over the queries, query_id and doc_id."""
 
     pairs: PairEncoder
     training: Training

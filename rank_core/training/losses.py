@@ -1,5 +1,8 @@
 """Training losses over groups: score_NG has a row per group, the relevant document's score first.
-Every loss is a sum over groups, so that the gradients of micro-batches and workers add up."""
+
+Every loss is a sum over groups, not a mean, so that the gradients of micro-batches and of workers
+add up to the gradient of the batch.
+"""
 
 import math
 from collections.abc import Callable
@@ -43,8 +46,11 @@ def ranknet(score_NG: Tensor, training: Training, targets: Targets = NOTHING) ->
 
 
 def cross_entropy(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """sum over documents of -log P(class) with two classes (Dai & Callan 2019), where the score is
-    the difference of their logits: P(relevant) = sigmoid(score)."""
+    """sum over documents of -log P(class) with two classes (Dai & Callan 2019).
+
+    Of a two-class softmax head only the difference of its logits matters: P(relevant) =
+    sigmoid(difference). That difference is the score here.
+    """
     return softplus(-score_NG[:, 0]).sum() + softplus(score_NG[:, 1:]).sum()
 
 
@@ -54,7 +60,8 @@ def listwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NO
 
 
 def listwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """sum over groups of the margin losses / group size: torch's multi-margin loss (FlexNeuART)."""
+    """sum over groups of the margin losses / group size: torch's multi-margin loss, as in
+    FlexNeuART."""
     return pairwise_margin(score_NG, training) / score_NG.shape[1]
 
 
@@ -125,7 +132,8 @@ LOSSES: dict[str, Loss] = {
 
 
 def loss_of(training: Training) -> Loss:
-    """The entry of `LOSSES`, or a user's function; raises `BadInput` for an unknown name."""
+    """The entry of `LOSSES` for the settings, or a user's function with the signature of `Loss`.
+    Raises `BadInput` for an unknown name."""
     if is_reference(training.loss):
         own: Loss = load("loss", training.loss)
         return own

@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingStep:
-    """Computes the gradients of batches; `tokens`, a micro-batch's budget, shrinks with memory."""
+    """Computes the gradients of whole batches. `tokens` is the budget of a micro-batch; it is
+    reduced when the GPU runs out of memory."""
 
     def __init__(
         self,
@@ -61,9 +62,12 @@ class TrainingStep:
 
     def backward(self, batch: list[TrainingGroup], seed: int) -> Tensor:
         """Adds the batch's gradients to the parameters and starts their `sums` over the workers in
-        the last micro-batch; returns this worker's summed loss. If the GPU runs out of memory, the
-        batch is repeated with the same `seed` in smaller micro-batches, then with checkpointing;
-        raises `OutOfMemory` if that does not help."""
+        the last micro-batch. Returns this worker's summed loss, detached.
+
+        If the GPU runs out of memory, the whole batch is repeated in micro-batches of half the
+        size, with the same `seed` and cleared gradients. If a single row does not fit, activation
+        checkpointing is enabled. Raises `OutOfMemory` if that does not help.
+        """
         while True:
             # A stream per step, so that a resumed process draws what a fresh one would.
             torch.manual_seed(seed)

@@ -18,7 +18,8 @@ ONE_CYCLE_END = ONE_CYCLE_START / 1e4  # and its final_div_factor
 
 @dataclass(frozen=True)
 class Timetable:
-    """The steps of each epoch, which differ by one where batches do not divide its groups."""
+    """The steps of each epoch. An epoch is a number of groups: if batches do not divide it, epochs
+    differ by one step."""
 
     num_steps: int
     batch_size: int
@@ -62,7 +63,8 @@ def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
 
 
 def _allocate_moments(optimizer: torch.optim.AdamW) -> None:
-    """Allocates the state before the first step, which cannot be repeated."""
+    """Allocates the optimizer's state before its first step: a failing first step could not be
+    repeated. Raises `OutOfMemory`."""
     try:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             optimizer.state[parameter] = {
@@ -112,7 +114,8 @@ def rate_factor(
 
 def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> float:
     """The fraction of the peak rate at `step` (0-based): linear warm-up, then constant, linear
-    decay to 0 or half a cosine down to 0 (one-cycle)."""
+    decay to 0 or half a cosine down to 0 (one-cycle); for one-cycle-linear see
+    `_one_cycle_linear`."""
     if schedule == "one-cycle-linear":
         return _one_cycle_linear(warmup, step, num_steps)
     warmup_steps = math.ceil(warmup * num_steps)
@@ -135,7 +138,8 @@ def _one_cycle_linear(warmup: float, step: int, num_steps: int) -> float:
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
-    """The autocast type; None for fp32, which `auto` is on a CPU without matrix units."""
+    """The autocast type; None for fp32. `auto` is bf16 or fp16 on a GPU, bf16 on a CPU with matrix
+    units for it, else fp32."""
     if precision == "auto":
         if device.type != "cuda":
             return torch.bfloat16 if matrix_units() else None

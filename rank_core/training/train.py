@@ -112,10 +112,14 @@ def train(
     state: LoopState | None = None,
     pause: Callable[[int], bool] = no_pause,
 ) -> Iterator[TrainRecord]:
-    """Trains `model` in place, from `state` on, and yields records at validations and every
-    `RECORD_EVERY` steps, when model and state are those after the record's step. The numbers depend
-    only on settings, data and `streams`. A single worker calls `pause` after every step and yields
-    at once if it is true. Raises `Diverged` if the loss is not finite."""
+    """Trains `model` in place and yields records at validations and every `RECORD_EVERY` steps. The
+    numbers depend only on settings, data and `streams`.
+
+    Training starts from `state` and updates it: at each yield, model and state are those after the
+    record's step. A single worker calls `pause` after every step and yields at once if it is true;
+    several workers, which would have to agree, ignore it. Raises `Diverged` if the loss is not
+    finite.
+    """
     num_steps = num_training_steps(training, len(queries))
     if num_steps == 0:  # zero-shot
         yield TrainRecord(0, 0, (), validate=True)
@@ -160,7 +164,8 @@ def train(
 def own_shares(
     stream: Iterator[TrainingGroup], reader: TrainingReader
 ) -> Iterator[list[TrainingGroup]]:
-    """This worker's groups of each global batch, about equally many tokens for every worker."""
+    """This worker's groups of each global batch, of which every worker has about equally many
+    tokens. The loss is a sum over groups, so it does not matter who computes which."""
     rank, num_workers = distributed.world()
     while batch := list(islice(stream, reader.training.batch_size)):
         if num_workers > 1:

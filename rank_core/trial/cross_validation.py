@@ -1,6 +1,9 @@
-"""Cross-validation: a trial covers all k folds, so that every judged query is tested once. Fold f
-is tested, the next one selects the checkpoint, and the others are trained on (3/1/1 of five, as in
-Zhang, Yates & Lin 2021 and KeyB). Published folds are kept; others are dealt by query ids."""
+"""Cross-validation: a trial covers all k folds, so that every judged query is tested once.
+
+Fold f is tested, the next one selects the checkpoint, and the others are trained on (3/1/1 of five,
+as in Zhang, Yates & Lin 2021 and KeyB). Collections with published folds keep them; for others the
+judged queries of all splits are dealt by their ids.
+"""
 
 import hashlib
 import json
@@ -72,8 +75,11 @@ def load_folds(collection_name: str, backbone_name: str, num_folds: int) -> tupl
 
 
 def deal(collection: Collection, num_folds: int) -> list[Collection]:
-    """The collection once per fold, as `<name>/fold<n>`: the queries of all splits, ordered by a
-    hash of their ids, dealt round robin. Raises `BadInput` for fewer queries than folds."""
+    """The collection once per fold, as `<name>/fold<n>`.
+
+    The queries of all splits are ordered by a hash of their ids and dealt round robin, independent
+    of seeds and other collections. Raises `BadInput` for fewer queries than folds.
+    """
     pool = _pool(collection)
     if len(pool.queries) < num_folds:
         raise BadInput(

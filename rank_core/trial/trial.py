@@ -114,8 +114,11 @@ def _rank_lists(
 
 
 def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> Streams:
-    """The random streams of a trial, or of one of its folds, counted from 1. With paired seeds, all
-    cells share a seed's order and negatives; other streams of cells are independent."""
+    """The random streams of a trial, or of the model of one of its folds, counted from 1.
+
+    With paired seeds, all cells share a seed's order and negatives. Otherwise the streams of
+    different cells are independent.
+    """
     own = config.training_hash(backbone_hash=backbone_hash, contents=content_hashes(config))
     shared = "" if config.training.paired_seeds else own
     of_fold = (f"fold {fold}",) if fold else ()
@@ -160,9 +163,12 @@ def _encoder_tokens(works: list[Work]) -> tuple[int, float]:
 
 
 def prepare(config: TrialConfig) -> None:
-    """Builds the collection, the tokens and the training rows, unless the cache has them. Memory is
-    bounded by a batch of documents, 12 bytes per candidate and, without a run file, the BM25
-    index."""
+    """Builds the collection, the tokens of documents and queries, and the training rows, unless the
+    cache has them. Long steps report progress on standard error.
+
+    A killed preparation begins its file again. Memory is bounded by a batch of documents, 12 bytes
+    per candidate and, without a run file, the BM25 index.
+    """
     kind = model_class(config.model.name)
     for part in parts_of(config, load_inputs(config.collection, config.model.backbone)):
         for split in part.collection.splits:
@@ -172,7 +178,8 @@ def prepare(config: TrialConfig) -> None:
 
 
 def portable_config(config: TrialConfig) -> TrialConfig:
-    """The settings with names that other processes would not know as `module:name`."""
+    """The settings with entry points, and names that a program added to `MODELS`, as `module:name`,
+    because workers know only those."""
     model = replace(config.model, name=portable("model", config.model.name, MODELS))
     return replace(config, collection=portable_collection(config.collection), model=model)
 

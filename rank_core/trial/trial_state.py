@@ -1,5 +1,8 @@
-"""The state of a running trial, written to checkpoints and read from them, so that it resumes where
-its process died. Seeds, order and dropout are functions of (seed, step, worker)."""
+"""The state of a running trial, written to checkpoints and read from them, so that the trial
+resumes where its process died.
+
+Seeds, order and dropout are not part of it: they are functions of (seed, step, worker).
+"""
 
 import json
 import logging
@@ -28,8 +31,11 @@ PLACE = ("device", "threads")  # versions that may change when a trial moves to 
 
 
 class TrialState:
-    """The progress and finished models of a trial, and the state of the model in training. All
-    workers call its methods at the same points; rank 0 decides and writes."""
+    """The progress and finished models of a trial, and the state of the model in training.
+
+    Without `checkpoints` it starts empty and saves nothing. All workers of a trial call its methods
+    at the same points; rank 0 decides and writes.
+    """
 
     def __init__(
         self, config: TrialConfig, parts: Sequence[Inputs], checkpoints: Checkpoints | None

@@ -311,7 +311,8 @@ def verdicts(
 
 @contextmanager
 def unpacked(bundle: Path) -> Iterator[Path]:
-    """A temporary folder with a bundle's files; errors become a `BadInput` that names it."""
+    """Yields a temporary folder with a bundle's files. Errors while it is read become a `BadInput`
+    that names the bundle."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         unpack(bundle, folder)
@@ -324,7 +325,8 @@ def unpacked(bundle: Path) -> Iterator[Path]:
 
 
 def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
-    """The verdicts on a bundle's files; the judgments stay only where it includes its own."""
+    """The verdicts of `verify` on the files of a bundle; judgments it was given stay in the folder
+    only where the bundle includes its own."""
     about = manifest(folder)
     yield "checked", f"SHA-256 of {len(files_of(folder))} files"
     for file, stated, own in wrong_sums(folder):
@@ -457,7 +459,8 @@ def _wrong_values(stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[tuple[str
 
 
 def first_difference(name: str, stated: str, own: str) -> str:
-    """The first line in which two files of a report differ, figures apart; "" for none."""
+    """The first line in which two versions of a file of the report differ; "" where none does.
+    Figures are left to the checksums."""
     lines = [_SVG.sub("", text).splitlines() for text in (stated, own)]
     for number, (left, right) in enumerate(zip_longest(*lines, fillvalue=""), start=1):
         if left != right and (name.endswith(EXACT) or not _nearly(left, right)):

@@ -154,7 +154,8 @@ def _derived_cell(
 def _comparisons(
     sweep: Sweep, cells: Sequence[DerivedCell], table: pd.DataFrame
 ) -> list[Comparison]:
-    """Every derived system against its trained cell, paired: both have the same weights."""
+    """The comparisons of every derived system with its trained cell. Both have the same weights, so
+    their seeds are paired."""
     pairs = [(name, cell.cell) for cell in cells for name in cell.configs]
     names = {cell.cell: (cell.cell, *cell.configs) for cell in cells}
     compared: list[Comparison] = []

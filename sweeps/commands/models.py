@@ -43,7 +43,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def profile_text(stated: Profile) -> str:
-    """A profile for the terminal: settings beside their reference, faults, deviations."""
+    """A profile for the terminal: its settings beside their reference, those of single models,
+    reproduced faults, deviations, settings of other runs."""
     head = ("setting", "value", "reference")
     parts = [wrapped(stated.source)]
     if stated.settings:

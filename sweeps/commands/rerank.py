@@ -123,7 +123,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rerank_run(job: RerankJob) -> None:
-    """Reranks the missing shards of a job, and writes the run."""
+    """Reranks the missing shards of a job in this process, and writes the run."""
     number = open_job(job)
     shards = [shard for shard in range(number) if not job.part(shard).exists()]
     depth = job.depth or job.model.config.evaluation.depth
@@ -143,7 +143,7 @@ def rerank_run(job: RerankJob) -> None:
 
 
 def open_job(job: RerankJob) -> int:
-    """Make or reopen the folder of a job, and return the number of its shards.
+    """Check a job, make or reopen its folder, and return the number of its shards.
 
     Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
     folder belongs to another job.

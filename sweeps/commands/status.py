@@ -95,7 +95,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _wait_for_sweep(folder: str, seconds: float) -> None:
-    """Returns once a sweep has begun; looks for half an hour, as the name may be wrong."""
+    """Returns once a sweep has begun in the folder; looks every `seconds`, for half an hour, as the
+    name may be wrong."""
     waited = 0.0
     while True:
         try:
@@ -112,7 +113,8 @@ def _wait_for_sweep(folder: str, seconds: float) -> None:
 
 
 def status_text(snapshot: Snapshot, *, now: float, width: int, height: int | None = None) -> str:
-    """The status; paths and commands stay whole, cells beyond `height` lines are omitted."""
+    """The status in lines of at most `width` characters; paths and commands stay whole. With more
+    than `height` lines, waiting and finished cells are omitted."""
     title = f"{snapshot.file.sweep}: {snapshot.file.question}"
     above = [*textwrap.wrap(title, width), ""]
     for name, text in _fields(snapshot, now):

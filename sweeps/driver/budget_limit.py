@@ -39,7 +39,8 @@ def limit_to_budget(
 
 
 def note_held_back(search: Search) -> str:
-    """Removes held back trials from `sweep.json`; returns their number and the reason, or ""."""
+    """Removes held back trials from `sweep.json`, so that the report is complete; returns their
+    number and the reason, "" if there are none."""
     if not search.limit.held_back:
         return ""
     ahead = {trial.name for trial in search.unstarted}
@@ -105,7 +106,8 @@ class BudgetLimit(Limit):
         return not self.held_back
 
     def _reason(self, block: Block) -> str:
-        """Why a block would exceed the budget, by the upper end of its estimate; "" if it fits."""
+        """The reason why a block would exceed the budget, by the upper end of its estimate; "" if
+        it fits."""
         waiting = [trial for trial in self.search.unstarted if trial.name in self.admitted]
         new = [trial for trial in block.trials if trial.name not in self.admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]

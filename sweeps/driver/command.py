@@ -54,7 +54,8 @@ def launch(
     prog: str = "",
     preset: Preset | None = None,
 ) -> "Outcome":
-    """The outcome of a sweep's command line. Raises `BadInput` and `EngineLost`."""
+    """The outcome of a sweep's command line. Raises `BadInput`, and `EngineLost` where the engine
+    or the storage is gone for good."""
     logged = logging.StreamHandler()
     logged.setFormatter(_Lines())
     logging.basicConfig(handlers=[logged], level=logging.WARNING)

@@ -160,7 +160,8 @@ def forecast(plan: Plan, options: Options) -> Forecast:
 
 
 def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEstimate, float]]:
-    """Estimates and real times of finished trials of the same kind of device and threads."""
+    """Estimates of finished trials with their real times, of the same kind of device and number of
+    threads."""
     pairs = []
     finished = (state for state in states if state.status.used and state.cell in known.trials)
     for state in islice(finished, CALIBRATING):
@@ -191,7 +192,8 @@ def _per_token(cell: PlannedCell, speed: Speed) -> Speed:
 def _measure(
     cells: Sequence[PlannedCell], options: Options
 ) -> tuple[tuple[int, float], list[Speed]]:
-    """(Slots for trials, GPUs of a trial's workers), and the speeds of the first cells."""
+    """The slots for trials and the GPUs of a trial's workers, and the speeds of the first cells, or
+    of all if that is quick."""
     slots, gpus = _this_machine(options)
     if options.engine == "local":
         slots = 1

@@ -20,7 +20,8 @@ def changed(command: str, *, without: Iterable[str] = (), add: Sequence[str] = (
 
 
 def confirming(command: str, *, add: Sequence[str] = ()) -> str:
-    """The command that confirms a sweep, without the settings and flags of its cells."""
+    """The command that confirms a sweep: without the settings and flags of its cells, which the
+    finished sweep has."""
     gone = {*NOT_CONFIRMED, *SEEDS, *MODES}
     kept, last = list[str](), ""
     collection = list[str]()

@@ -96,7 +96,8 @@ class Preset:
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def fill(self, arguments: argparse.Namespace) -> None:
-        """Set the missing flags, but not beside another search or other seeds of the command."""
+        """Set the missing flags, except those of a search or of seeds where the command line names
+        another."""
         flags = vars(arguments).get("given", set())
         flags = flags | SEEDS if arguments.smoke_test else flags
         for group, names in ((SEEDS, SEEDS), ({"search"}, SEARCH)):

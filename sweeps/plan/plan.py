@@ -69,7 +69,8 @@ class Plan:
     reduced: str = ""  # the size of a smoke test
 
     def trials(self) -> Iterator[Trial]:
-        """The trials seed by seed, so that cells of a sweep that ends early have equal seeds."""
+        """The trials seed by seed: a sweep that ends early has about as many seeds of every
+        cell."""
         for seed in self.seeds:
             for cell in self.cells:
                 if seed == self.seeds[0] or not cell.deterministic:

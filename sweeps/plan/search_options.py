@@ -1,4 +1,5 @@
-"""The searches by name, and their settings."""
+"""The searches by name, and their settings. A new search is a file in `sweeps/search` and a line in
+`SEARCHES`."""
 
 import math
 from collections.abc import Mapping
@@ -65,7 +66,8 @@ class SearchSettings:
 
 
 def search_settings(given: Mapping[str, Any], *, ranges: bool, num_seeds: int) -> SearchSettings:
-    """The settings of a command line, None where not given. Raises `BadInput`."""
+    """The settings of a command line, None where not given. Raises `BadInput` where they contradict
+    each other."""
     own = {key: value for key, value in given.items() if value is not None}
     name = own.get("name", "grid")
     if name not in SEARCHES:

@@ -53,7 +53,8 @@ class Range:
 
 
 def parse_range(name: str, text: str) -> Range | None:
-    """The range written `lo..hi` or `lo..hi:log`; None for other texts. Raises `BadInput`."""
+    """The range written `lo..hi` or `lo..hi:log`; None for other texts. Raises `BadInput` for a
+    setting that is not a number."""
     match = _RANGE.fullmatch(text)
     if match is None:
         return None
@@ -93,7 +94,8 @@ class Space:
             yield point | {name: r.drawn(rng) for name, r in self.ranges.items()}
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each setting without a range; None where a point lacks it."""
+        """The values of each setting without a range, in their order; None where a point lacks
+        it."""
         names = dict.fromkeys(name for point in self.points for name in point)
         return {
             name: tuple(dict.fromkeys(point.get(name) for point in self.points)) for name in names

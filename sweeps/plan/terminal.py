@@ -47,7 +47,8 @@ def terminal_columns() -> int:
 
 
 def columns(rows: Sequence[Sequence[str]], align: str) -> list[str]:
-    """The lines of a table under its first row; `align` has `l` or `r` for each column."""
+    """The lines of a table whose first row is its heading; `align` has `l` or `r` for each column,
+    as wide as its widest text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
@@ -60,7 +61,8 @@ def columns(rows: Sequence[Sequence[str]], align: str) -> list[str]:
 
 
 def wrapped(line: str, indent: int | None = None) -> str:
-    """A paragraph of the terminal's width, indented to its text or by `indent`."""
+    """A paragraph of the terminal's width; further lines are indented to its text or by
+    `indent`."""
     if indent is None:
         indent = 12 if line[10:12] == "  " else 0
     return textwrap.fill(

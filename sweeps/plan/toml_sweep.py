@@ -78,7 +78,8 @@ def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
 
 
 def _points(table: Mapping[str, Any], baseline: Settings, folder: str) -> tuple[Settings, ...]:
-    """The points or the grid without the baseline; for ranges alone, an empty point."""
+    """The points, or those of the grid, without the baseline; for ranges alone, a point without
+    settings."""
     if "grid" in table and "points" in table:
         raise BadInput("a sweep has a grid or points, got both")
     axes = {}

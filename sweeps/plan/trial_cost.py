@@ -163,7 +163,8 @@ def few_steps(config: TrialConfig, inputs: Inputs) -> tuple[str, str]:
 
 
 def num_pairs(config: TrialConfig, num_train: int, dev: int, test: int) -> tuple[int, int]:
-    """A model's training groups and scored documents, by its queries and candidates."""
+    """The training groups and the scored documents of a model, from the number of its training
+    queries and of the candidates of dev and test."""
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     last = not ranks_by_score_alone(model_class(config.model.name))  # dev is scored once more

@@ -186,7 +186,8 @@ def relevant_pairs(
 
 
 def known_passages(text: str, collection: Collection, split: str) -> list[RelevantPassage]:
-    """The relevant passages of a collection made from passages or with `spans.jsonl.gz`, if any."""
+    """The relevant passages of a collection that was made from passages or has `spans.jsonl.gz`;
+    none of others."""
     base, steps = parse_collection_expression(text)
     for number, (name, settings) in enumerate(steps):
         if name == FarRelevant.name:

@@ -98,8 +98,10 @@ def grading_chat(query: str, passage: str) -> list[Message]:
 
 
 def parse_grade(answer: str | None) -> int | None:
-    """The grade of an answer that names exactly one number, 0 to 3, after its reasoning; else
-    None."""
+    """The grade of an answer that names exactly one number, 0 to 3; None for any other answer.
+
+    The reasoning before the answer is ignored.
+    """
     text = (answer or "").rpartition("</think>")[2].partition("<think>")[0]
     numbers = _NUMBER.findall(text)
     if len(numbers) != 1 or numbers[0] not in map(str, GRADES):

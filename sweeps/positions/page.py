@@ -104,7 +104,8 @@ def _number(name: str, value: float) -> str:
 
 @style()
 def position_figure(positions: Sequence[Position], *, first: int) -> Drawing:
-    """Relevant passages by the words before them, against chance; a first window as a line."""
+    """Relevant passages by the words before them, against chance; a line at `first` words, where a
+    first window ends."""
     histogram = position_histogram(positions)
     found = sum(position.found for position in positions)
     figure, axes = _axes("words before the relevant passage", "number of documents")

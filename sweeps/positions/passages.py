@@ -166,7 +166,8 @@ def longest_common_substring(passage: str, document: str) -> tuple[int, int]:
 
 
 def best_stretch(passage: str, document: str) -> tuple[int, int]:
-    """(length of the longest common subsequence with a stretch of the document, its start)."""
+    """(length of the longest common subsequence with the best stretch of the document, where its
+    match starts there)."""
     size, step = math.ceil(STRETCH * len(passage)), max(1, math.floor(STEP * len(passage)))
     masks = _masks(passage)
     length, first = 0, 0

@@ -101,7 +101,8 @@ class Attempts:
         self.drive.started(attempt.trial)
 
     def reported(self, tune_id: str, report: Report, *, stopped: bool = False) -> None:
-        """The progress of a trial, with which ASHA may have `stopped` it, or its end."""
+        """The progress of a trial, with which ASHA may have `stopped` it, or its end as reported by
+        its process."""
         attempt = self.live[tune_id]
         if attempt.settled:  # a group of workers that failed after its end
             return
@@ -179,7 +180,8 @@ class Attempts:
 
 
 def _place(actor: str) -> tuple[str, str]:
-    """The host of an actor's process, and host and node for messages; "" if unknown."""
+    """The host of an actor's process and its node, of which a host may have several; "" where
+    neither is known."""
     node, _ = node_of(actor)
     host = hosts().get(node, "") if node else ""
     return host, f"{host} ({node[:8]})" if node else ""

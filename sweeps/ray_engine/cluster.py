@@ -157,7 +157,8 @@ def trial_resources(options: Options) -> Resources:
 
 
 def capacity(resource: str) -> float:
-    """The amount that the cluster has, or can reach by its autoscaler."""
+    """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
+    have no worker before a trial requests one."""
     path = BOOTSTRAP.expanduser()
     config = json.loads(path.read_text()) if path.exists() else {}
     head = config.get("head_node_type")

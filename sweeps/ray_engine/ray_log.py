@@ -15,7 +15,8 @@ RAY_LOG = "ray.log"
 
 @contextmanager
 def ray_lines_to(path: Path) -> Iterator[None]:
-    """Sends what Ray prints, also from its C++ parts, to a file; our lines reach the terminal."""
+    """Sends what Ray writes to file descriptor 2, also from its C++ parts, and what its threads
+    print to a file. Our own lines still reach the terminal."""
     before = sys.stdout, sys.stderr
     before[1].flush()
     terminal = os.dup(2)

@@ -52,7 +52,8 @@ RESTARTS = 1  # of Ray on this machine, likewise
 
 
 def run_trials(drive: Drive, options: Options) -> None:
-    """Runs the trials of a sweep on the cluster. Raises `BadInput` if they cannot run there."""
+    """Runs the trials of a sweep until it is over, on the cluster or on this machine. Raises
+    `BadInput` if a trial cannot run there."""
     path = drive.records.folder / RAY_LOG
     path.parent.mkdir(parents=True, exist_ok=True)
     begins = "joining the Ray cluster" if cluster_address() else "starting Ray"
@@ -165,7 +166,8 @@ class Turn:
 
 
 def _until_lost(work: Callable[[], Any], turn: Turn) -> str:
-    """Runs `work` in a thread; raises its error, and returns the reason where Ray dies."""
+    """Runs `work` in a thread to its end, and raises its error. Where Ray dies, gives it up and
+    returns the reason."""
     errors: list[BaseException] = []
 
     def run() -> None:

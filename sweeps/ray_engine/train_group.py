@@ -36,7 +36,8 @@ class GroupFailed(RuntimeError):
 
 
 def timed(config: TrialConfig, resources: Resources) -> Timed:
-    """Trains and validates on workers, epochs as repeats. Raises `GroupFailed`."""
+    """Trains and validates on `resources.num_workers` workers; every epoch after the first is a
+    repeat. Raises `GroupFailed` where a worker fails."""
     work = {"config": config, "resources": resources}
     try:
         timings: Timed = run_group(_worker, work, resources, f"scaling-{resources.num_workers}")

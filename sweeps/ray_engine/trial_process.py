@@ -66,7 +66,8 @@ def run_group(
     name: str,
     callbacks: Sequence[Any] = (),
 ) -> Any:
-    """The result of rank 0 of `worker` in a Ray Train group. Raises Ray Train's errors."""
+    """Runs `worker` in every process of a Ray Train group; returns the result of rank 0. Raises Ray
+    Train's errors where a worker fails."""
     from ray.train.torch import TorchTrainer
 
     from sweeps.ray_engine.group_network import NodeAddressConfig
@@ -147,7 +148,8 @@ def _death(error: Exception, rank: str) -> End:
 
 
 def kind_of_error(error: BaseException | None) -> Kind:
-    """The kind of Ray's error for an attempt whose process is lost; None: without one."""
+    """The kind of the error that Ray raises for an attempt whose process is lost; None is a death
+    without an error."""
     if isinstance(error, OutOfMemoryError):
         return "host memory"
     if isinstance(error, NodeDiedError | ActorUnavailableError):

@@ -50,7 +50,8 @@ class Agreement:
 
 
 def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
-    """{cell: functions that read the lists of its used seeds}, of cells whose runs are all here."""
+    """{cell: a function that reads the lists of its used seeds}, of cells whose runs are all
+    here."""
     readers: dict[tuple[str, int], ListReader] = dict(sweep.lists)
     if not (sweep.third_party or sweep.lists):
         records = find_sweep(str(sweep.folder))

@@ -113,7 +113,8 @@ class Analysis:
 
 
 def analyse(sweep: Sweep) -> Analysis:
-    """The comparisons of all that finished and was not eliminated; none without a baseline."""
+    """The comparisons of all that finished and was not eliminated; none without a finished
+    baseline."""
     cells = summarize(sweep)
     scored = _scored(sweep, cells)
     matrices = _matrices(sweep, scored)

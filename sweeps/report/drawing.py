@@ -84,7 +84,8 @@ class Drawing:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style of the report's figures, whatever the user's matplotlibrc says: a decorator."""
+    """The style of the report's figures, whatever the user's matplotlibrc says: decorate what draws
+    them."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -108,7 +109,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def figure_of_rows(labels: list[str], height: float) -> tuple[Figure, Axes]:
-    """A figure with a named row for each label; long names must not squeeze the axes."""
+    """A figure with a named row for each label; long names are shortened, and must not squeeze the
+    axes."""
     longest = max(map(len, labels), default=0)
     figure = new_figure(WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14), height)
     axes = figure.add_subplot()

@@ -77,7 +77,8 @@ def figures(analysis: Analysis, factors: list[GridFactors]) -> list[Drawing]:
 
 @style()
 def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
-    """The primary measure and its difference from the baseline, a panel for each crossed grid."""
+    """The primary measure and its difference from the baseline by window and stride, a panel for
+    each crossed grid."""
     grids = crossed_grids(analysis.sweep, analysis.cells)
     if not grids:
         return None
@@ -142,7 +143,8 @@ def _draw_cell(
 
 
 def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The range of all values without rows that would press the others into a third of it."""
+    """The range of all values without those of a row that would press the others into less than a
+    third of it."""
     kept = [known for row in rows if (known := [value for value in row if not math.isnan(value)])]
 
     def span(some: Sequence[Sequence[float]]) -> float:
@@ -158,7 +160,8 @@ def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 @style()
 def forest_plot(analysis: Analysis) -> Drawing | None:
-    """Differences on the primary measure with their intervals, best first, of all rows."""
+    """Differences on the primary measure with their intervals, best first, those of the first stage
+    and of the rows with it included."""
     sweep = analysis.sweep
     if not analysis.primary:
         return None
@@ -202,7 +205,8 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
 
 @style()
 def strip_plot(analysis: Analysis) -> Drawing:
-    """The primary measure of each seed, mean and interval over training runs, row by row."""
+    """The primary measure of each seed, with the mean and its interval over training runs, in the
+    rows of the table."""
     sweep, rows = analysis.sweep, analysis.rows
     figure, axes = figure_of_rows([row.label for row in rows], 1.2 + 0.3 * len(rows))
     seeds = [
@@ -246,7 +250,8 @@ def strip_plot(analysis: Analysis) -> Drawing:
 def _draw_seeds(
     axes: Axes, place: int, row: CellSummary, analysis: Analysis, ends: tuple[float, float]
 ) -> None:
-    """A row: dots of its seeds, mean, interval, the fates of lost seeds, values beyond the axis."""
+    """A row: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
+    axis is a number at its edge."""
     sweep, seeds = analysis.sweep, row.seed_means[analysis.sweep.primary]
     mean = row.mean(sweep.primary)
     values = [(f"{value:.3f}", value) for value in seeds.values()]

@@ -85,7 +85,8 @@ def _digest(path: Path) -> str:
 
 def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     """The sweep with its first stage and the derived systems of the cells that `rows` names (of
-    `INTERPOLATE`; empty: as in the sweep's command); unchanged where it kept no candidates."""
+    `INTERPOLATE`; empty: as in the sweep's command); unchanged where it kept no candidates. The
+    report names the systems that cannot be derived."""
     rows = rows or sweep.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
@@ -107,7 +108,8 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
 
 
 def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
-    """The values of the candidates in the first stage's order; empty where a cell is that."""
+    """The values of the candidates as the first stage ranks them; empty where a cell is the first
+    stage."""
     if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
         return pd.DataFrame()
     inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
@@ -169,7 +171,8 @@ def _interpolated(
 def _lists(
     inputs: MixtureInputs, table: pd.DataFrame, split: str, queries: Collection[str]
 ) -> dict[str, list[str]]:
-    """The ranked documents of some queries; the interpolated trial's `table` has their alphas."""
+    """The documents of some queries in the order of an interpolated trial, whose `table` has the
+    alpha of each."""
     own = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
     name = f"{own['cell'].iloc[0]}-seed{own['seed'].iloc[0]}"
     run = read_run(find_sweep(str(inputs.folder)).trial_folder(name) / f"{split}.run.gz")
@@ -199,7 +202,8 @@ def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
 def _cached(
     path: Path, made_of: Mapping[str, str], values: Callable[[], pd.DataFrame]
 ) -> pd.DataFrame:
-    """The table at `path` if whole and of the same inputs; otherwise `values()`, written there."""
+    """The table at `path` if it is whole and its inputs are the same; otherwise `values()`, written
+    there."""
     with suppress(Exception):  # pyarrow has many kinds
         stored = pq.read_table(path)
         table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])

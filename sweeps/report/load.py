@@ -296,7 +296,8 @@ def _scores(
 
 
 def of_split(table: pd.DataFrame, split: str, *measures: str) -> pd.DataFrame:
-    """The values of some measures on a split; those on dev alone may choose a cell."""
+    """The values of some measures on a split; those on dev are the only ones that may choose a
+    cell."""
     chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
 

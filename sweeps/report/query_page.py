@@ -109,7 +109,8 @@ def remember_texts(folder: Path, queries: Sequence[Moved], collection: Collectio
 
 
 def _passage(text: str, query: str) -> str:
-    """The first part of a text with the most words of a query, without unprintable signs."""
+    """The part of a text with the most words of a query, the first of several, without what cannot
+    be printed."""
     words = "".join(mark if mark.isprintable() else " " for mark in text).split()
     asked = set(re.findall(r"\w+", query.lower()))
 
@@ -123,7 +124,8 @@ def _passage(text: str, query: str) -> str:
 
 
 def read_texts(folder: Path | None) -> dict[str, tuple[str, dict[str, str]]]:
-    """{query_id: its text and {doc_id: passage}} that `remember_texts` wrote; none without it."""
+    """{query_id: its text and {doc_id: passage}} that `remember_texts` wrote; none where the file
+    is missing or invalid, the page then has ids alone."""
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         texts = json.loads((folder / TEXTS).read_bytes()) if folder else {}
         return {

@@ -180,7 +180,8 @@ def grid_factors(analysis: Analysis) -> list[GridFactors]:
 
 
 def factor_text(factors: list[GridFactors]) -> str:
-    """A sentence per grid: p of every factor that it can separate, then of any difference."""
+    """A sentence per grid: p of every factor that the grid can separate from the others, then p of
+    any difference at all."""
     sentences = []
     for grid in factors:
         known = [test for test in grid.tests if not math.isnan(test.p)]
@@ -199,7 +200,8 @@ def reliability_results(judged: Reliability) -> dict[str, Any]:
 
 
 def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
-    """The seed variance with the power, and the best gain; none where one seed estimates none."""
+    """The seed variance with the power, and the gain of the best system; none where one seed
+    estimates nothing."""
     if all(math.isnan(pair.p_both) for pair in analysis.primary):
         return []
     sentences = (_seed_variance(analysis, judged), best_gain(analysis, judged.limits, judged))
@@ -264,7 +266,8 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
 
 
 def stability(analysis: Analysis, judged: Reliability) -> str:
-    """How often the first of three systems or more is first in bootstrap samples; else ""."""
+    """How often the first system is first when seeds and queries are drawn again; "" for fewer than
+    three systems."""
     ranking = judged.ranking
     if ranking is None or math.isnan(ranking.tau) or len(ranking.order) < 3:
         return ""

@@ -139,7 +139,8 @@ def results_table(
 
 
 def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: bool = False) -> Table:
-    """The table of all measures, its caption, and, unless `compact`, its notes and `remarks`."""
+    """The table of all measures, its caption, its notes and `remarks`; a `compact` one has
+    means and letters alone, and no notes."""
     sweep = analysis.sweep
     shown = results_table(
         analysis.rows,
@@ -168,7 +169,8 @@ def page_table(analysis: Analysis) -> Table:
 
 
 def results_csv(rows: Sequence[CellSummary]) -> str:
-    """A line per system, measure and comparison, unrounded; one for a system without any."""
+    """A line per system, measure and comparison, unrounded; a system without comparisons has a line
+    without one."""
     fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
     return csv_text(

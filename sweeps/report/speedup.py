@@ -72,7 +72,8 @@ def same_losses(rows: pd.DataFrame) -> bool:
 
 
 def law_text(rows: pd.DataFrame, *, unjudged: str) -> str:
-    """The check that n workers train like one; `unjudged` is a reason why they may differ."""
+    """The check that n workers train like one; `unjudged` is a reason why they may differ, if there
+    is one."""
     if len(rows) == 1:
         return "losses      one worker alone: nothing to compare"
     worst = rows.loc[rows["loss_difference"][1:].idxmax()]

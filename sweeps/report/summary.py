@@ -139,7 +139,8 @@ def query_sets(sweep: Sweep) -> dict[str, int]:
 
 
 def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
-    """{cell: {query set: mean of the primary measure}}; empty without several sets."""
+    """{cell: {query set: mean of the primary measure over seeds and its queries}}; empty unless
+    there are two sets or more."""
     if not query_sets(sweep):
         return {}
     primary = sweep.scores[sweep.scores["measure"] == sweep.primary]

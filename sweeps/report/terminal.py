@@ -35,7 +35,8 @@ _OTHERS = 1
 
 
 def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
-    """The table, the conclusions and the page; `uri` is the sweep's, where the page is a copy."""
+    """The table of a sweep, the conclusions, and the path of the page; `uri` is the sweep's, where
+    the page is a copy."""
     sweep = analysis.sweep
     lines = [*wrapped(f"{sweep.name}: {sweep.question}"), "", table_text(analysis)]
     lines += [""] * (lines[-1][-1] != "\n")
@@ -118,7 +119,8 @@ def _heading(measure: str) -> str:
 
 
 def collections_lines(analysis: Analysis, mean: str) -> list[str]:
-    """The means on every collection, in blocks if they do not fit, then that over them, tested."""
+    """The means on every collection, then that over them with its test; in blocks where they do not
+    fit side by side."""
     sweep = analysis.sweep
     headings = dict(zip(sweep.means[mean], sweep.collections, strict=True))
     for label in range(20, 9, -1):

@@ -212,7 +212,8 @@ class ProposingSearch(Search):
 
 
 def _identity(plan: Plan) -> str:
-    """A hash of the search, its space, and the settings and contents that all cells share."""
+    """A hash (six hex digits) of the search, the space, and the settings and contents that all
+    cells share."""
     shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]
 
@@ -242,7 +243,8 @@ def propose(
 
 
 def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[str, Seen]]) -> None:
-    """The proposals as a study called `name`, in a file that optuna-dashboard opens."""
+    """The proposals with their labels as a study called `name`, in a file that optuna-dashboard and
+    optuna's plots open (`JournalFileBackend`)."""
     distributions = _distributions(space)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

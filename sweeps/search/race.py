@@ -66,7 +66,8 @@ class RaceSearch(Search):
         return self._values[trial.name]
 
     def decide(self) -> Decision:
-        """A block beyond the complete ones; at the end, all seeds of what remains."""
+        """A block beyond the complete ones; all seeds for the configurations that remain at the
+        end."""
         race = self.race()
         last = {
             standing.configuration: len(self.plan.seeds)

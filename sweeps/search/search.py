@@ -137,18 +137,21 @@ class Search(ABC):
         return not self.ahead if self.limit.held_back else self.complete
 
     def block(self, trial: Trial) -> Block | None:
-        """The trials that start together with a trial ahead: all of its seed. None: not decided."""
+        """The trials that start together with a trial ahead: all of its seed, so that cells get
+        equally many seeds. None: not decided yet."""
         trials = tuple(ahead for ahead in self.unstarted if ahead.seed == trial.seed)
         return Block(trials, f"{numbered(len(trials), 'trial')} with seed {trial.seed}")
 
     def begun(self) -> Mapping[str, Any]:
-        """The changes of `sweep.json` if no further trial starts, so that a report is complete."""
+        """The changes of `sweep.json` if no further trial starts, with which the report of the
+        finished ones is complete."""
         begun = {trial.seed for trial in self.decision.wanted}
         begun -= {trial.seed for trial in self.unstarted}
         return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
 
     def ended(self, trial: Trial, status: str) -> None:
-        """A trial has ended for good; a result is in the storage. Decides again."""
+        """A trial has ended for good: done or collapsed (its result is in the storage), stopped by
+        ASHA, failed or diverged. Decides again."""
         self.limit.ended(trial, status)
         self._status[trial.name] = status
         self.decision = self.decide()

@@ -153,7 +153,8 @@ def touch(
 
 
 def _end_this_process(records: Records, other: Driver) -> None:
-    """Ends this process as a kill does: its writes would mix with those of the other driver."""
+    """Ends this process as a kill does, which loses nothing: its writes would mix with those of the
+    other driver."""
     print(
         f"error: this command was silent for more than {STALE_SECONDS:.0f} s, and {records.uri} is "
         f"driven by {other.text()} now. It ends here; finished trials are kept",

@@ -68,7 +68,8 @@ class KeptWeights:
         self.prune()
 
     def prune(self) -> None:
-        """Removes the weights of all but the best seed of each cell within the quota."""
+        """Removes the weights of all but the best seed of each cell, and of the cells beyond the
+        quota."""
         best = self._best(lambda name: self._here.get(name, False))
         kept = self._within(best)
         self.over_quota -= {name.rpartition("-seed")[0] for name in kept}
@@ -82,7 +83,8 @@ class KeptWeights:
                 del self._here[name]
 
     def missing(self, trials: Iterable[Trial]) -> set[str]:
-        """The best trial of each cell within the quota, where its weights are missing."""
+        """The trials whose weights should be kept and are missing: the best one of each cell,
+        within the quota."""
         trained = {trial.name for trial in trials if is_trained(trial.config)}
         kept = self._within(self._best(lambda name: True))
         return {name for name in kept if name not in self._here} & trained

@@ -174,7 +174,8 @@ class Records:
         self.storage.write(self.path(file), data)
 
     def states(self, names: Iterable[str]) -> dict[str, State]:
-        """{name: state} of trials, by a listing and the small files that are new since the last."""
+        """{name: state} of trials, by a listing and the small files that are new since the last
+        one."""
         listed = self.listed(list(names))
         self._bring(listed)
         return {name: self._state(name, files) for name, files in listed.items()}
@@ -251,7 +252,8 @@ class Records:
         return len(state.attempts) + 1
 
     def drop_damaged(self, name: str) -> State:
-        """Removes a damaged trial's files, `result.json` first; returns its state after it."""
+        """Removes what a trial has published, `result.json` first, if it is damaged; returns its
+        state after it."""
         for _ in range(2):  # another command may just have published it
             state = self.state(name)
             if not self.damage(state, thorough=True):

@@ -306,7 +306,8 @@ class Storage:
             return None
 
     def _put(self, path: str, data: bytes | Path, *, create: bool = False) -> None:
-        """Writes a file, new with `create`, whole or not at all; makes folders below the root."""
+        """Writes a file whole or not at all; with `create` it must not exist. Folders are made
+        below the root alone."""
         target = self._at(path)
         if not self.is_local:
             if isinstance(data, Path):

@@ -98,7 +98,8 @@ class SweepFile:
 
 
 def read_sweep_file(where: Records | Path) -> SweepFile:
-    """The description of a sweep, or of that in a folder; `BadInput` if absent or damaged."""
+    """The description of a sweep, or of that in a folder; raises `BadInput` where there is none or
+    it is damaged."""
     records = find_sweep(str(where)) if isinstance(where, Path) else where
     content = records.storage.answered(lambda: records.read_file(FILE))
     if content is None:
@@ -162,7 +163,8 @@ def find_sweep(where: str) -> Records:
 
 @contextmanager
 def opened(where: str) -> Iterator[Records]:
-    """A sweep to read, in a folder: a remote one is copied first, and errors name its URI."""
+    """A sweep to read, in a folder: a remote one is copied first. Errors about the copy name its
+    URI."""
     records = find_sweep(where)
     copy = local_copy(records, read_sweep_file(records))
     try:
@@ -207,7 +209,8 @@ def send(copy: Records, *names: str) -> None:
 
 
 def command_in(directory: str, command: str) -> str:
-    """A command for any working directory from one that was typed in `directory`."""
+    """A command for any working directory from one that was typed in `directory`, whose relative
+    paths and modules it needs."""
     # A folder may have several paths, such as a mount and a link.
     here = not directory or (os.path.exists(directory) and os.path.samefile(directory, os.getcwd()))
     return command if here else f"cd {shlex.quote(directory)} && {command}"

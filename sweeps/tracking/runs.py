@@ -144,7 +144,8 @@ class Runs:
         sent.steps = last
 
     def files_run(self, name: str, folder: Path, digest: str) -> str:
-        """The id of a run that is no trial, with the files of a folder of this `digest`."""
+        """The id of a run that is no trial, with the files of a folder; `digest` names their
+        content."""
         sent = self._sent.get(name) or self._create(name, name)
         if sent.tags.get("content") != digest:
             self.client.log_artifacts(sent.run_id, str(folder), name)
@@ -233,7 +234,8 @@ class Runs:
 
 
 def is_refused(error: Exception) -> bool:
-    """True if a part of a run can never be sent; False while MLflow or the storage is away."""
+    """True if a part of a run can never be sent; False while MLflow or the storage is away or
+    busy."""
     from mlflow.exceptions import MlflowException
 
     text = str(error)

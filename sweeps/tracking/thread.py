@@ -25,8 +25,9 @@ _LINE_S = 60.0  # between messages about it
 
 
 class MlflowThread:
-    """The copy of a sweep's trials in an experiment of MLflow, those of earlier commands included;
-    its driver calls `changed` and `reported`, which return at once."""
+    """The copy of a sweep's trials in an experiment of MLflow, for its driver, which calls
+    `changed` and `reported`; they return at once. What an earlier command did not send is sent,
+    too."""
 
     def __init__(self, records: Records, tracking_uri: str, experiment: str) -> None:
         check_tracking_uri(tracking_uri)
@@ -63,7 +64,8 @@ class MlflowThread:
             self._reports.setdefault(name, []).append(report)
 
     def close(self, seconds: float = 60) -> int:
-        """Sends the rest within some seconds; returns the number of trials that MLflow lacks."""
+        """Sends the rest and the report within some seconds; returns the number of trials that
+        MLflow lacks."""
         if self._thread.ident is None:
             return 0
         self._deadline = time.monotonic() + seconds
@@ -97,7 +99,8 @@ class MlflowThread:
             time.sleep(min(pause, max(0.0, self._deadline - time.monotonic())))
 
     def _pass(self) -> Runs:
-        """Sends what there is. A trial that cannot be sent goes to the end, behind the others."""
+        """Sends what there is. A trial that cannot be sent goes to the end: it does not block the
+        others."""
         try:
             self._records.storage.require()
         except OSError as error:  # MLflow would make its files below an absent mount

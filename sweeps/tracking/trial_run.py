@@ -50,8 +50,11 @@ def experiment_id(prefix: str, sweep: str, identity: str) -> str:
 
 
 def metric_name(measure: str) -> str:
-    """The metric name of a measure: `recall_100_rel2` of `R(rel=2)@100`. Different measures have
-    different names: text values and unusual signs are escaped with `:`."""
+    """The metric name of a measure in ir_measures spelling; different measures have different
+    names.
+
+    `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`.
+    """
     if is_reference(measure):  # a user's function
         return measure
     parsed = parse_measure(measure)
@@ -71,8 +74,10 @@ def number_name(setting: str) -> str:
 
 
 def run_name(label: str, seed: int) -> str:
-    """`MaxP 96/48 #2`: label and seed in the 20 characters of MLflow's table, unless values need
-    more."""
+    """The cell's label and the seed in 20 characters, unless its values need more: `MaxP 96/48 #2`.
+
+    MLflow's table cuts longer names, and only the seed at the end distinguishes neighbours.
+    """
     ending = f" #{seed}"
     return shortened(label, 20 - len(ending)) + ending
 
@@ -140,7 +145,8 @@ def number_points(sweep: SweepFile, cell: Cell, time: int) -> Iterator[Point]:
 
 
 def report_points(report: Mapping[str, Any], begun: int) -> Iterator[Point]:
-    """Curve points of a report, and dev measures after a validation, at their steps' times."""
+    """Curve points of a report, and dev measures after a validation, at the times of their steps:
+    equal for every reader."""
     num_steps, time = report["num_steps"], begun
     every = max(1, -(-num_steps // MOST_STEPS))
     for point in report["curve"]:

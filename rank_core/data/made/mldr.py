@@ -1,7 +1,8 @@
 """MLDR: long documents in 13 languages (Chen et al. 2024, M3-Embedding), from Hugging Face.
 
-A language has a corpus, and train, dev and test as files of pairs: train has negatives of its own,
-dev and test are ranked by BM25 over the corpus, whose analysis is English.
+A language has a corpus, and train, dev and test as files of pairs. Relevant is what they name;
+train has negatives of its own, dev and test are ranked by BM25 over the corpus. Its analysis is
+English; the characters of Chinese and Japanese are terms, and Thai is not divided into words.
 """
 
 from dataclasses import replace

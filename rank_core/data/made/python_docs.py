@@ -1,7 +1,8 @@
 """`python-docs`: a collection generated from Python's own documentation.
 
 A query is the summary of a docstring, its relevant passage is the body, and each document contains
-one such body among bodies that answer no query. It differs slightly between Python versions.
+one such body among bodies that answer no query. It differs slightly between Python versions, which
+its content hash records.
 """
 
 import dataclasses
@@ -54,7 +55,8 @@ def load_python_docs(name: str = NAME) -> Collection:
 
 
 def load_passages(name: str = PASSAGES) -> Collection:
-    """The docstrings' bodies as passages; those of the pool answer nothing."""
+    """The docstrings' bodies as a collection of passages, a source for `far-relevant`: bodies of
+    queries answer their own summary, those of the pool answer nothing."""
     source = _folder()
     folder = cached_directory(
         "collections", f"{PASSAGES}-{source.name}", lambda folder: _build_passages(folder, source)
@@ -63,7 +65,8 @@ def load_passages(name: str = PASSAGES) -> Collection:
 
 
 def training_passages() -> list[tuple[str, str]]:
-    """(summary, body) pairs of the train split and the distractors, never of dev or test."""
+    """(summary, body) pairs that a backbone may be trained on: of the train split and the
+    distractors, never of dev or test."""
     return [
         (record["summary"], record["body"])
         for record in _read_jsonl(_folder() / "passages.jsonl.gz")
@@ -114,8 +117,13 @@ def _build(folder: Path) -> None:
 
 
 def without_near_duplicates(pairs: Sequence[DocstringPair]) -> list[DocstringPair]:
-    """The pairs whose body is no near duplicate of an earlier one, which would make judgments
-    wrong: the other has a fraction `NEAR_DUPLICATE` of the shorter one's distinct words."""
+    """The pairs whose body is no near duplicate of an earlier one.
+
+    Docstrings repeat each other with small changes (`bytes.find` and `bytearray.find`); an answer
+    among the distractors would make judgments wrong. Two bodies are near duplicates if the other
+    has a fraction `NEAR_DUPLICATE` of the shorter one's distinct words, also when one contains the
+    other.
+    """
     words = [set(pair.body.lower().split()) for pair in pairs]
     column = {word: number for number, word in enumerate(sorted(set().union(*words)))}
     present_PW = np.zeros((len(pairs), len(column)), dtype=np.float32)  # P pairs, W words
@@ -177,10 +185,13 @@ def assemble(
     max_length: int,
     rng: np.random.Generator,
 ) -> tuple[str, int]:
-    """(a document that contains `relevant`, the number of words before it). Distractors in random
-    order, none used twice, fill it up to at least `first_position` words before the relevant
-    passage, and after it up to `max_length` words, where the last one is cut. Raises `BadInput` for
-    too few of them."""
+    """A document that contains `relevant`, and the number of words before it.
+
+    Distractors in random order fill the document up to at least `first_position` words before the
+    relevant passage, and after it up to `max_length` words, where the last one is cut. None is used
+    twice. Only a relevant passage that does not fit makes a document longer. Raises `BadInput` for
+    too few distractors.
+    """
     order = iter(rng.permutation(len(distractors)))
     before: list[str] = []
     offset = 0

@@ -1,6 +1,8 @@
-"""Passages available on every machine: the docstrings of Python's standard library, as pairs of
-the summary and the rest. Modules are imported in a separate process, by a script that imports
-nothing of ours."""
+"""Passages available on every machine: the docstrings of Python's standard library.
+
+Each gives a pair of its summary (a sentence that says what something does) and its body (the rest).
+Modules are imported in a separate process, by a script that imports nothing of ours.
+"""
 
 import contextlib
 import importlib
@@ -39,7 +41,8 @@ class DocstringPair(NamedTuple):
 
 
 def collect_pairs() -> list[DocstringPair]:
-    """The pairs of this interpreter's standard library, by name, whatever is imported."""
+    """The pairs of this interpreter's standard library, ordered by name. Summaries and bodies are
+    unique. The result does not depend on what this process has imported or installed."""
     # -I and -S: no site packages, no environment variables, no current folder.
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
     child = subprocess.run(

@@ -1,10 +1,14 @@
 """Documents cut at random positions and reordered, so that relevance has no positional bias.
 
 Hofstätter et al. 2021, "Mitigating the position bias of transformer models in passage re-ranking",
-as applied to long documents by Boytsov et al. ("Positional bias in long-document ranking"). Our
-reading: a document is cut before a uniformly random word and its two parts are swapped, so each
-word is at each position with exactly equal probability. More parts cut that ring further and
-shuffle it. The candidates of the source are kept, as BM25 ignores word order.
+as applied to long documents by Boytsov et al. ("Positional bias in long-document ranking"):
+training documents are split at random and their parts reordered. Our reading: a document is cut
+before a uniformly random word and its two parts are swapped. The document is then a ring with a
+random start, so each word is at each position with exactly equal probability. More parts cut that
+ring further and shuffle it, which keeps this property.
+
+BM25 ignores word order, so the candidates of the source are kept. A first stage that depends on
+word order would have to be run again; this transform does not do that.
 """
 
 import re
@@ -29,8 +33,11 @@ _WORD = re.compile(r"\S+\s*")
 
 @dataclass(frozen=True)
 class Debias:
-    """Reorders documents: with `splits=train` the training split gets reordered copies with ids of
-    their own, with `splits=all` every document is reordered under its own id."""
+    """Reorders the documents of training, or of all splits.
+
+    With `splits=train` the training split gets reordered copies with ids of their own; with
+    `splits=all` every document is reordered under its own id.
+    """
 
     seed: int = 1
     parts: int = 2  # number of parts of a document

@@ -75,7 +75,8 @@ class FarRelevant:
         )
 
     def spans(self, collection: Collection) -> list[dict[str, Any]]:
-        """{doc_id, query_id, passage_id, word_start, num_words, drawn_length} of each document."""
+        """The positions of the relevant passages: {doc_id, query_id, passage_id, word_start,
+        num_words, drawn_length} of each document made from `collection`."""
         path = self._folder(collection) / _SPANS
         return [json.loads(line) for _, line in read_lines(path)]
 
@@ -176,9 +177,13 @@ def _first_stage() -> str:
 def plan_documents(
     collection: Collection, *, longest: int, max_queries: int, seed: int
 ) -> list[PlannedDocument]:
-    """The query and passage of each document. A query is used if a passage of at most `longest`
-    words is relevant to it alone; of several, one with the highest grade is drawn. Splits share no
-    query, passage or document. Raises `BadInput` for a split without such queries."""
+    """The query and passage of each document.
+
+    A query is used if a passage of at most `longest` words is relevant to it and to no other query;
+    of several, one with the highest grade is drawn. No document answers a query that it is not
+    judged for, and splits share no query, passage or document. Raises `BadInput` for a split
+    without such queries.
+    """
     relevant = {
         split: {
             query_id: _relevant(collection, collection.splits[split].qrels.get(query_id, {}))
@@ -262,10 +267,14 @@ def bury(
     max_length: int,
     rng: np.random.Generator,
 ) -> Buried:
-    """A document of a length drawn from `first_position` + the passage's words to `max_length`.
+    """A document that contains `relevant`, at least `first_position` words after its start.
+
+    Its length is drawn uniformly from `first_position` + the passage's words to `max_length`.
     Distractors fill it up to `first_position`; the next ones, as many as the length allows, follow
-    in random order together with `relevant`. Raises `BadInput` for a passage that does not fit and
-    for too few distractors."""
+    in random order together with the relevant passage. A distractor before it that would exceed
+    `max_length` is cut. Raises `BadInput` for a passage that does not fit and for too few
+    distractors.
+    """
     num_words = len(relevant.split())
     if not 1 <= num_words <= max_length - first_position:
         raise BadInput(

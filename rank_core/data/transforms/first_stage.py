@@ -1,9 +1,10 @@
 """Candidates from another first stage, or fewer candidates in some splits.
 
-`DIR|first-stage(k1=1.2,b=.75)` ranks the documents for the queries of every split: `by=bm25` or
-`by=rm3` in memory with Lucene's arithmetic, `by=lucene` or `by=lucene-rm3` by Lucene itself (the
-extra `retrieval`), with k1, b and RM3's settings tuned by `tune=nDCG@10` on the judged dev queries.
-`by=given` keeps the collection's lists and only truncates them.
+`DIR|first-stage(k1=1.2,b=.75)` ranks the documents for the queries of every split, replacing the
+collection's candidates: `by=bm25` or `by=rm3` in memory with Lucene's arithmetic, `by=lucene` or
+`by=lucene-rm3` by Lucene itself (the extra `retrieval`). `tune=nDCG@10` tunes k1 and b, then RM3's
+settings, on the judged dev queries over the grids of `rank_core.first_stage.tuning`. `by=given`
+keeps the collection's lists and only truncates them.
 """
 
 import json

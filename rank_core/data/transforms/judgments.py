@@ -1,9 +1,12 @@
 """Fewer training judgments, deep or shallow, at the same cost.
 
 Zhang, Yates and Lin 2021, "Comparing score aggregation approaches for document retrieval with
-pretrained transformers", section 3.3: of M judgments exactly round(r M) are kept, deep of about a
-fraction r of the queries, shallow of every query. A candidate that lost its judgment counts as not
-relevant, as in the paper's pipeline; with `hide=true` it is removed from the training candidates.
+pretrained transformers", section 3.3: of M judgments exactly round(r M) are kept. Deep keeps about
+a fraction r of the queries; shallow keeps about a fraction r of every query's judgments. Dev and
+test do not change. With the same seed, a deep sample of a lower rate is part of that of a higher.
+
+A candidate that lost its judgment counts as not relevant, as in the paper's pipeline; with
+`hide=true` it is removed from the training candidates.
 """
 
 import heapq

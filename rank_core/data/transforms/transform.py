@@ -56,7 +56,8 @@ def derived(
     depends_on: str = "",
     first_stage: str = "",
 ) -> Collection:
-    """The result of a transform, with its own name and content hash, else as the source."""
+    """The result of a transform, with its own name and content hash; other fields default to the
+    source's."""
     name = f"{source.name}|{spelled(transform)}"
     return Collection(
         name=name,
@@ -68,8 +69,9 @@ def derived(
 
 
 def derived_hash(source: Collection, transform: Transform, depends_on: str = "") -> str:
-    """16 hex digits over the source's contents, the transform with a user's source code, and
-    `depends_on`, anything else that affects the result."""
+    """16 hex digits over the source's contents, the transform and `depends_on`, anything else that
+    affects the result, such as a first stage. The source code of a user's transform is included.
+    """
     recipe = [transform.name, transform.version, dataclasses.asdict(transform), depends_on]
     kind = type(transform)
     if kind.__module__.partition(".")[0] not in OURS:

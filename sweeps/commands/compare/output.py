@@ -174,7 +174,8 @@ def write_files(
 
 
 def _values(comparison: RunComparison) -> pd.DataFrame:
-    """The table of all values, the primary measure first; a source of other comparisons."""
+    """The table of all values, the primary measure first; a source of another comparison or of a
+    design."""
     scores = comparison.sweep.scores.rename(columns={"cell": "system"})
     order = {measure: at for at, measure in enumerate(comparison.sweep.measures)}
     scores = scores.sort_values("measure", key=lambda own: own.map(order), kind="stable")
@@ -182,7 +183,8 @@ def _values(comparison: RunComparison) -> pd.DataFrame:
 
 
 def _reservations(comparison: RunComparison) -> list[str]:
-    """The bias of the paired t-test and of the best gain, where the runs show them."""
+    """The bias of the paired t-test and of the best gain, and equivalence, where the runs show
+    them."""
     fixed = comparison.sweep.deterministic
     trained = [own for name, own in comparison.seeds.items() if name not in fixed]
     if not trained or any(len(own) == 1 for own in trained):

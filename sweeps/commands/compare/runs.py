@@ -181,7 +181,8 @@ def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> 
 
 
 def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list[SystemRun]]:
-    """{system: its runs}; of sweeps on several collections by seed, which may lack some."""
+    """{system: its runs}, those of sweeps by seed where a system is given on several collections,
+    of which a seed may lack some."""
     by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
     if len(by_system) < 2:
         raise BadInput(

@@ -81,7 +81,8 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        """The short form of its place; a cell's label (`DIR:MaxP 48/32`) stays whole."""
+        """The short form of its place; the label of a sweep's cell (`DIR:MaxP 48/32`) stays
+        whole."""
         if "://" in self.where:
             return self.where
         path, colon, label = self.where.partition(":")
@@ -281,7 +282,8 @@ def _json(path: Path) -> pd.DataFrame:
 
 
 def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> pd.DataFrame:
-    """All texts of a file, without a header with these `columns`; its line numbers as index."""
+    """All texts of a CSV or TSV file, or of a file without a header with these `columns`; its line
+    numbers as the index."""
     try:
         with open_content(path) as content:
             frame = pd.read_csv(
@@ -417,7 +419,8 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
 
 
 def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:
-    """The columns, one per measure, whose first value that is not empty is a number."""
+    """The columns of numbers of a table with a column per measure: those whose first value that is
+    not empty is a number."""
 
     def has_numbers(values: "pd.Series[Any]") -> bool:
         first = values[values.astype(str).str.strip().ne("") & values.notna()].iloc[:1]

@@ -66,7 +66,8 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
 
 
 def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
-    """The findings on a collection; what a sweep would refuse is an error with its message."""
+    """The findings on a collection as a configuration reads it; inputs that a sweep would refuse
+    are an error with the sweep's message."""
     try:
         what = f"{config.collection} and its tokens for {config.model.backbone}"
         print(visible(f"... reading {what}"), file=sys.stderr, flush=True)
@@ -134,7 +135,8 @@ def recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
 
 
 def found_share(split: Split, depth: int) -> float:
-    """Mean share of a query's relevant documents among its first `depth` candidates."""
+    """Share of a query's relevant documents that are among its first `depth` candidates, averaged
+    over the queries that have any."""
     shares = []
     for query_id in split.queries:
         relevant = {d for d, grade in split.qrels.get(query_id, {}).items() if grade > 0}

@@ -30,7 +30,8 @@ POLL = 0.2  # seconds
 
 
 def check_gpu(json_file: Path, minutes: float | None) -> int:
-    """The exit code of the checks, printed and written to `json_file` after each one."""
+    """Run the checks, for `minutes` at most; print a table, and write it to `json_file` after each
+    check. Returns the exit code."""
     _check_parts(json_file)
     log, start = json_file.with_suffix(".log"), time.monotonic()
     print(f"checks of the GPU, {minutes or 10:g} minutes; their output goes to {log}", flush=True)
