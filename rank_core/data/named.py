@@ -58,8 +58,9 @@ def pool(
     return {POOL: tuple(DatasetPart(dataset_id, query_field) for dataset_id in dataset_ids)}
 
 
-# MS MARCO documents: title and body (version 2: title, headings and body), the ranked lists of the
-# TREC Deep Learning track. The queries of DL-Hard are among those of 2019 and 2020.
+# MS MARCO documents. The text is title and body (version 2: title, headings and body); candidates
+# are the ranked lists of the TREC Deep Learning track. The queries of DL-Hard are among those of
+# 2019 and 2020. Of version 2's 12 million documents only ranked and relevant ones are kept.
 _V1, _V2 = "msmarco-document", "msmarco-document-v2"
 _DOCUMENTS = splits(train=f"{_V1}/train", dev=f"{_V1}/dev")
 _DL19, _DL20 = "trec-dl-2019/judged", "trec-dl-2020/judged"
@@ -82,7 +83,9 @@ _PASSAGES = {"train": _passages("train/judged"), "dev": _passages("dev/small")}
 _ROBUST04 = ["disks45/nocr/trec-robust-2004"]
 
 # GOV2 (25 million pages of .gov sites, licensed by the University of Glasgow) and ClueWeb12 (733
-# million web pages, licensed by Carnegie Mellon University, read by `ir-datasets[warc]`).
+# million web pages, licensed by Carnegie Mellon University) are far too large for our index: a run
+# file is needed, and only ranked and relevant documents are kept. ClueWeb12 is read by
+# `ir-datasets[warc]`.
 _TERABYTE = [f"gov2/trec-tb-{year}" for year in (2004, 2005, 2006)]
 _WEB_TRACK = [f"clueweb12/trec-web-{year}" for year in (2013, 2014)]
 

@@ -228,9 +228,10 @@ class ChatClient:
         raise NoAnswer(f"{failure}; tried {self._max_retries + 1} times")
 
     def _priced(self, answer: Answer) -> Answer:
-        prices, config = self.config.input_price * answer.input_tokens, self.config
-        prices += config.output_price * answer.output_tokens
-        return replace(answer, cost=prices / 1e6)
+        """The answer with its cost; prices are of a million tokens."""
+        config, tokens = self.config, (answer.input_tokens, answer.output_tokens)
+        cost = tokens[0] * config.input_price + tokens[1] * config.output_price
+        return replace(answer, cost=cost / 1e6)
 
     def _pace(self) -> None:
         """Waits until the next request may start; retries count as requests."""

@@ -30,12 +30,19 @@ RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 
 def setting(
-    default: Any, text: str, *, hf: str = "", rule: str | tuple[str, ...] = "", **about: bool
+    default: Any,
+    text: str,
+    *,
+    hf: str = "",
+    rule: str | tuple[str, ...] = "",
+    own: bool = False,
+    added: bool = False,
 ) -> Any:
     """A setting with its description for docs/settings.md; `hf` holds its names in Hugging Face
     trainers, separated by spaces, `rule` its choices or an entry of `RULES`. With `own` it may name
     a user's code, `module:name`."""
-    return field(default=default, metadata={"text": text, "hf": hf, "rule": rule} | about)
+    about = {"text": text, "hf": hf, "rule": rule, "own": own, "added": added}
+    return field(default=default, metadata=about)
 
 
 added = partial(setting, added=True)

@@ -34,6 +34,10 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
     own = [f"{name}={value:g}" for name, value in embedded.items() if settings[name] == value]
     few = ": ".join(next((found for found in steps if any(found)), ()))
+    times = f" x {numbered(len(plan.seeds), 'seed')} = {number}"
+    times += f" ({once} without randomness run once)" if once else ""
+    if once == len(plan.cells):
+        times = ", all without randomness, run once"
     head = [
         plan.experiment.question,
         "",
@@ -49,13 +53,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *([f"training    {few}"] if few and not plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
-        f"trials      {numbered(len(plan.cells), 'cell')}"
-        + (
-            ", all without randomness, run once"
-            if once == len(plan.cells)
-            else f" x {numbered(len(plan.seeds), 'seed')} = {number}"
-            + (f" ({once} without randomness run once)" if once else "")
-        )
+        f"trials      {numbered(len(plan.cells), 'cell')}{times}"
         + (f", {finished} of them done" if finished else ""),
     ]
     lines = [*map(wrapped, head), "", *_cell_lines(plan)]

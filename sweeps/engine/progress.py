@@ -140,8 +140,8 @@ class Screen:
         if trial:
             text = f"{self._title(trial):<{TITLE}} {text}"
         line, remaining = visible(f"{progress}{text}"), self._remaining()
-        if not len(line) <= terminal_columns() < len(line + remaining):  # it would stand alone
-            line += remaining
+        if len(line) > terminal_columns() or len(line + remaining) <= terminal_columns():
+            line += remaining  # otherwise it would stand alone on a second line
         print(wrapped(line, len(progress)), file=self.out or sys.stdout, flush=True)
 
     def _draw(self, *, now: bool = False) -> None:
