@@ -268,8 +268,9 @@ class _Copies(torch.autograd.Function):
         return None, None, *copies
 
 
-COMPILE_TOKENS = 20_000_000
-"""Tokens that are worth 10 to 30 s of compiling: modelled, for a BERT-base on one GPU."""
+COMPILE_TOKENS = 100_000_000
+"""Tokens that are worth compiling: on an H200 a BERT-base compiles for 4 to 9 s, once to score and
+once to train, and saves .03 s and .1 s for a million tokens then (`tests.gpu.ladder`)."""
 TRIED_TOKENS = 4096
 _compiled: dict[tuple[object, ...], Finish] = {}
 

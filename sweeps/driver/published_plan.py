@@ -33,7 +33,7 @@ from sweeps.plan.terminal import (
 from sweeps.plan.trial_cost import BACKWARD, num_pairs
 
 H100 = 989e12  # dense bf16 operations per second
-SCORING, TRAINING = 0.44, 0.41  # shares of it
+SCORING, TRAINING = 0.38, 0.33  # shares of it
 SPECIAL = 3  # tokens of a row beside query and text
 
 

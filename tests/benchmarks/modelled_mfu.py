@@ -1,15 +1,15 @@
 """Modelled speed of BERT on GPUs: tokens/s and MFU of scoring and of training, by a roofline over
-the operations that a fake GPU counts (`tests.benchmarks.launches`). Nothing here is measured: trust
-it to some 30%, and the order of the ways more than that.
+the operations that a fake GPU counts (`tests.benchmarks.launches`). Trust it to some 30%, and the
+order of the ways more than that; an H200 had .8 to 1.0 of it (docs/benchmarks.md).
 
-Assumed: a kernel takes as long as its arithmetic at a share of the data sheet's dense bf16 rate
-(products .65, attention over rows of 161 tokens .25) or its bytes at .8 of the bandwidth, whichever
-is longer, and 2 us at least; an operation is one kernel. The host needs 2 ms for a call (rows,
-copies, Python) and 15 us for each launch (500 in 7.5 ms) while the GPU computes, so a call takes as
-long as the slower of both, and nobody waits otherwise. All rows are alike: tails and padding would
-cost padded rows more. Padded rows are given one fused kernel of attention, as if their mask allowed
-it. "compiled" counts each run of dropout, sums, norm and GELU as one kernel that reads and writes
-once.
+Assumed: a kernel takes as long as its arithmetic or its bytes at .8 of the bandwidth, whichever is
+longer, and 2 us at least; an operation is one kernel. Products have .65 of the data sheet's dense
+bf16 rate. Attention over rows of 161 tokens has the rates that an H200 had in `tests.gpu.ladder`,
+on other GPUs by their multiprocessors and clock. The host needs 2 ms for a call (rows, copies,
+Python) and 15 us for each launch (500 in 7.5 ms) while the GPU computes, so a call takes as long as
+the slower of both, and nobody waits otherwise. All rows are alike: tails and padding would cost
+padded rows more. Padded rows are given one fused kernel of attention, as if their mask allowed it.
+"compiled" counts each run of dropout, sums, norm and GELU as one kernel that reads and writes once.
 
 MFU counts the products that the model needs, the last layer's for [CLS] alone, three times as many
 in training, over the data sheet's rate. A training step is one pass forward and backward and its
@@ -25,12 +25,14 @@ from tests.benchmarks.launches import kernels, number, parser
 from tests.benchmarks.workload import SIZES, show
 from tests.contracts.fake_cuda.trace import QUERY, WINDOW
 
-GPUS = {  # dense bf16 FLOP/s and bytes/s of the data sheet
-    "H100 SXM": (989e12, 3.35e12),
-    "A100 SXM 80 GB": (312e12, 2.04e12),
-    "L4": (121e12, 0.30e12),
+GPUS = {  # dense bf16 FLOP/s, bytes/s, multiprocessors x GHz of the data sheet
+    "H100 SXM": (989e12, 3.35e12, 132 * 1.98),
+    "H200 SXM": (989e12, 4.8e12, 132 * 1.98),
+    "A100 SXM 80 GB": (312e12, 2.04e12, 108 * 1.41),
+    "L4": (121e12, 0.30e12, 58 * 2.04),
 }
-SHARES = {"product": 0.65, "attention": 0.25, "other": 1.0, "copy": 1.0}
+PRODUCTS = 0.65  # of the rate
+ATTENTION = {"scoring": 64e12, "training": 50e12}  # FLOP/s of an H200, forward and backward
 BANDWIDTH_SHARE = 0.8
 LEAST = 2e-6  # seconds of a kernel
 LENGTH = QUERY + WINDOW + 3
@@ -64,7 +66,10 @@ def _row(
     num_inputs = max(1, line["tokens"] // LENGTH)
     tokens = num_inputs * LENGTH
     a_launch, a_call = host
-    on_gpu, on_host = sum(_seconds(gpu, step) for step in steps), number(steps) * a_launch + a_call
+    on_gpu, on_host = (
+        sum(_seconds(gpu, phase, step) for step in steps),
+        number(steps) * a_launch + a_call,
+    )
     seconds = max(on_gpu, on_host)
     flops = model_flops(size, num_inputs) * (3 if phase == "training" else 1)
     name = "padded" if not line["flat"] else "flat" if way == "kernels" else "flat, compiled"
@@ -82,12 +87,14 @@ def _row(
     }
 
 
-def _seconds(gpu: str, step: Sequence[Any]) -> float:
-    rate, bandwidth = GPUS[gpu]
+def _seconds(gpu: str, phase: str, step: Sequence[Any]) -> float:
+    rate, bandwidth, clock = GPUS[gpu]
     _, kind, flops, moved = step
     if kind == "copy":  # beside the kernels
         return 0.0
-    return max(flops / (rate * SHARES[kind]), moved / (bandwidth * BANDWIDTH_SHARE), LEAST)
+    of_attention = ATTENTION[phase] * clock / GPUS["H200 SXM"][2]
+    rates = {"product": PRODUCTS * rate, "attention": of_attention}
+    return max(flops / rates.get(kind, rate), moved / (bandwidth * BANDWIDTH_SHARE), LEAST)
 
 
 def model_flops(size: str, num_inputs: int) -> float:

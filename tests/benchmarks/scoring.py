@@ -42,7 +42,7 @@ from tests.benchmarks.workload import (
     workload,
 )
 
-QUERIES, DEPTH = {"cpu": 2, "cuda": 20}, {"cpu": 10, "cuda": 100}  # 34 k, 3 M tokens
+QUERIES, DEPTH = {"cpu": 2, "cuda": 8}, {"cpu": 10, "cuda": 100}  # 34 k, 1.2 M tokens
 WINDOW, STRIDE = 150, 75
 CUT = {"chunking.window": WINDOW, "chunking.stride": STRIDE}
 PLAIN_BATCH = 32

@@ -5,11 +5,10 @@ cache for each document and for each training query with 100 candidates, and the
 each document; a run that is written gives the storage of a trial. GPU-hours are those of a
 bert-base MaxP (150/75, all chunks, one epoch, a negative for each relevant document, validated
 once), or of the configurations of the sweep in docs/cluster.md, at the MFU that
-`tests.benchmarks.modelled_mfu` models: no GPU was there to measure it. A checkpoint has weights and
-two moments; counted are one, one being written, and as much again for the best weights. Requests of
-S3 are those counted in a sweep on moto's server (`tests/e2e/test_s3_storage.py` bounds them);
-memory is that of a trial's process, beside a bert-base in fp32 with its gradients and
-two moments.
+`tests.benchmarks.modelled_mfu` models. A checkpoint has weights and two moments; counted are one,
+one being written, and as much again for the best weights. Requests of S3 are those counted in a
+sweep on moto's server (`tests/e2e/test_s3_storage.py` bounds them); memory is that of a trial's
+process, beside a bert-base in fp32 with its gradients and two moments.
 Run:
 python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--json FILE]
 """
@@ -36,8 +35,8 @@ from tests.benchmarks.msmarco_shape import Shape, texts_of, write_shape
 from tests.benchmarks.workload import PEAKS, print_table, random_backbone, save
 
 MFU = {  # modelled_mfu: flat rows, 65,536 tokens a call; +-30%
-    "H100": {"scoring": 0.44, "training": 0.41},
-    "A100": {"scoring": 0.51, "training": 0.48},
+    "H100": {"scoring": 0.38, "training": 0.33},
+    "A100": {"scoring": 0.48, "training": 0.43},
 }
 PARAMETERS = 110e6
 REQUESTS = 45  # of S3, a trial with its reports and files

@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -169,7 +170,7 @@ def _rate(product: Callable[[], Any], num_rows: int, repeats: int, at_once: int 
 
 
 def turns(systems: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each call, turn by turn."""
+    """Seconds of each call, turn by turn; what takes long says so as it ends."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(repeats):
         for name, system in systems.items():
@@ -178,6 +179,8 @@ def turns(systems: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, l
             system()
             wait_for_device()
             seconds[name].append(time.perf_counter() - start)
+            if seconds[name][-1] > 1:
+                print(f"{name}: {seconds[name][-1]:.1f} s", file=sys.stderr, flush=True)
     return seconds
 
 

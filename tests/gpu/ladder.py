@@ -3,8 +3,9 @@ goes between the data sheet and what a sweep gets.
 
 For each encoder: products and attention alone; scoring of `--tokens` a call over flat rows whose
 layers are compiled, over flat rows that are not, and over padded rows with the encoder as
-transformers loads it (plain); then rows of `--lengths` tokens at the largest call; last a table of
-the profiler over a scoring call and a training step. A line of JSON is appended to `--json` after
+transformers loads it (plain); then rows of `--lengths` tokens at the largest call; training steps
+in the same ways, with dropout and clipping; last a table of the profiler over a scoring call and a
+training step. A line of JSON is appended to `--json` after
 each measurement, so that nothing is lost when the time is over: the profiler's tables to the same
 name with .txt.
 Run: python -m tests.gpu.ladder [--small] [--sizes bert-base,minilm] [--json gpu-ladder.jsonl]
@@ -36,7 +37,8 @@ from tests.gpu.work import QUERY, Parts, parts, random_bert, tokens
 TOKENS, LENGTHS = (4096, 16_384, 65_536, 262_144), (125, 128, 161, 253)
 SMALL = {"tokens": (512, 1024), "sizes": "tiny"}
 WAYS = ("compiled", "not compiled", "plain")
-CALLS = 4  # of a measurement
+CALLS = 4  # of a measurement, at least
+LEAST_TOKENS = {"cpu": 0, "cuda": 1_000_000}  # of a measurement: the first call waits for the host
 NUM_SPECIAL = 3
 Row = dict[str, Any]
 
@@ -99,6 +101,10 @@ def steps(
     ]:
         row = {"size": size, "part": "scoring", "rows of": length, "tokens": num, "layers": way}
         yield row | tried(scoring, backbone, num, length, way)
+    for num in calls:
+        for way in WAYS:
+            row = {"size": size, "part": "training", "rows of": LENGTHS[2], "tokens": num}
+            yield row | {"layers": way} | tried(training, backbone, num, LENGTHS[2], way)
 
 
 def tried(measure: Callable[..., Row], *given: Any) -> Row:
@@ -157,13 +163,25 @@ def attention(num_tokens: int, length: int, heads: int, size: int, trains: bool)
 
 def scoring(backbone: Backbone, num_tokens: int, length: int, way: str) -> Row:
     """Calls of so many tokens in rows of one length."""
-    some = rows_of(backbone, num_tokens, length)
+    calls = max(CALLS, LEAST_TOKENS[trial_device().type] // num_tokens)
+    some = rows_of(backbone, calls * num_tokens, length)
+    return measured(speed.scoring, some, num_tokens, way)
+
+
+def training(backbone: Backbone, num_tokens: int, length: int, way: str) -> Row:
+    """An optimizer step of so many tokens, or of the smallest group if that has more."""
+    some = rows_of(backbone, CALLS * num_tokens, length, "parade-attn", dropout=0.1)
+    return measured(speed.training, some, num_tokens, way)
+
+
+def measured(kind: Callable[..., speed.Compute], some: Parts, num_tokens: int, way: str) -> Row:
+    """Tokens/s of scoring or training over rows that are read this way."""
     if way == "plain":
-        some = Parts(untouched(some.model, backbone), some.pairs, some.documents, some.config)
-        some.model.to(trial_device())
+        plain = untouched(some.model, some.pairs.backbone).to(trial_device())
+        some = Parts(plain, some.pairs, some.documents, some.config)
     some.read(flat=way != "plain" and (None if trial_device().type == "cuda" else True))
     with torch.compiler.set_stance("force_eager" if way == "not compiled" else "default"):
-        figures, _ = speed.measured(speed.scoring, some, num_tokens, number_type())
+        figures, _ = speed.measured(kind, some, num_tokens, number_type())
     flat = some.model.packs(number_type())
     return figures | {"rows": "flat" if flat else "padded", "compiled": compiled_layers()}
 
@@ -176,12 +194,10 @@ def compiled_layers() -> int:
 def rows_of(
     backbone: Backbone, num_tokens: int, length: int, name: str = "maxp", dropout: float = 0.0
 ) -> Parts:
-    """Documents whose chunks make rows of `length` tokens, enough for `CALLS` calls."""
+    """Documents of `num_tokens` or more whose chunks make rows of `length` tokens."""
     window = length - len(QUERY) - NUM_SPECIAL
     per_document = 8 * window
-    texts = {
-        f"d{i}": tokens(i, per_document) for i in range(max(4, CALLS * num_tokens // (8 * length)))
-    }
+    texts = {f"d{i}": tokens(i, per_document) for i in range(max(4, num_tokens // (8 * length)))}
     cut = {"chunking.window": window, "chunking.stride": window}
     cut |= {"chunking.max_document_tokens": per_document, "model.dropout": dropout}
     return parts(name, backbone, trial_device(), cut, texts)
@@ -197,7 +213,7 @@ def profiles(size: str, backbone: Backbone, num_tokens: int) -> Iterator[tuple[s
     num_tokens = min(num_tokens, 65_536)
     for kind, name in ((speed.scoring, "maxp"), (speed.training, "parade-attn")):
         dropout = 0.1 if kind is speed.training else 0.0
-        some = rows_of(backbone, num_tokens, LENGTHS[2], name, dropout)
+        some = rows_of(backbone, CALLS * num_tokens, LENGTHS[2], name, dropout)
         compute = kind(some, num_tokens, number_type(), speed.Work())
         speed.times_of(compute, trial_device())
         start = time.perf_counter()

@@ -21,7 +21,7 @@ def load(build_standard, device, fake):
     """Whole documents of 1,500 tokens in MaxP over a BERT of base size; on no GPU a tiny one."""
     small = fake or device.type == "cpu"
     backbone = build_standard(*(TINY if small else BERT_BASE))
-    texts = {f"d{i}": tokens(i, 1500) for i in range(5 if small else 64)}
+    texts = {f"d{i}": tokens(i, 1500) for i in range(5 if small else 256)}
     return backbone, texts
 
 
