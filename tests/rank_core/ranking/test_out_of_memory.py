@@ -89,6 +89,26 @@ def test_a_step_that_does_not_fit_is_repeated_with_a_smaller_budget(parts, setti
         assert torch.equal(weights[name], weight), name
 
 
+def test_gradients_of_a_step_that_failed_halfway_are_dropped(parts):
+    settings = {"model.name": "sump", "training.max_steps": 1, "training.batch_size": 8}
+    whole = parts(settings | {"training.micro_batch_tokens": 2 * HOLDS})
+    gradients, encode = [], whole[0].encoder.forward
+
+    def forward(*args, **kwargs):
+        have = any(parameter.grad is not None for parameter in whole[0].parameters())
+        if have and not gradients:
+            gradients.append("of the first micro-batch")
+            raise torch.AcceleratorError("CUDA error: out of memory (made up)")
+        return encode(*args, **kwargs)
+
+    whole[0].encoder.forward = forward
+    curve, work, weights, tokens = trained(*whole)
+    assert gradients and tokens < 2 * HOLDS
+    expected = trained(*parts(settings | {"training.micro_batch_tokens": tokens}))
+    assert (curve, work) == expected[:2]
+    assert all(torch.equal(weights[name], weight) for name, weight in expected[2].items())
+
+
 def test_a_row_that_does_not_fit_enables_checkpointing(parts):
     small = parts({"model.name": "sump", "training.max_steps": 1}, holds=200)
     found = trained(*small)

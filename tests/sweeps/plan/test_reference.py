@@ -92,7 +92,7 @@ def test_a_plan_from_published_sizes_by_hand(tmp_path, own_cache, capsys):
     # are scored. FirstP reads 100 + 7 + 3 tokens of each, MaxP three such windows.
     assert first[2:6] == ["4", "1", *f"{4 * 380 * 110 / 1e3:,.0f} K".split()]
     assert maxp[2:6] == ["4", "3", *f"{4 * 380 * 330 / 1e3:,.0f} K".split()]
-    work = (160 * 3 / 0.41 + 220 / 0.44) * 110 * (2 * 1e6 + 4 * 2 * 4 * 110) / 989e12
+    work = (160 * 3 / 0.33 + 220 / 0.38) * 110 * (2 * 1e6 + 4 * 2 * 4 * 110) / 989e12
     assert math.isclose(float(first[-1]), 4 * work / 3600, rel_tol=0.01)
 
 
