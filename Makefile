@@ -23,8 +23,7 @@ quick: $(VENV)/.installed-dev
 # Every law, a sweep on Ray, and a kill.
 test: quick
 	$(PYTEST) $(SPREAD) -m "slow and not (ray or cluster or chaos or long or gpu)"
-	$(PYTEST) $(BY_FILE) -m "ray and not (cluster or chaos or long or gpu)"
-	$(PYTEST) -m "chaos and not (long or gpu)"
+	$(PYTEST) $(BY_FILE) -m "(ray or chaos) and not (cluster or long or gpu)"
 
 # An hour: also what is long and rare. With RANKSWEEP_LONG_UNTIL (in seconds since 1970) no long test
 # begins after that time, and no test of the extras in the 8 minutes before it.
