@@ -151,6 +151,7 @@ def _drive(
     reported."""
     known = Known(plan, records, options)
     search = make_search(plan, known.status, records)
+    # From here on the search has the plan: what it proposes is added there.
     known.read(trial.name for trial in search.plan.trials())
     search.begin()
     budget = limit_to_budget(search, options, known.states)

@@ -20,13 +20,13 @@ STATES = {
     "damaged": "damaged",
     "planned": "waiting",
 }
-"""{status of the log or of a snapshot: its word}, in the order in which they are listed."""
+"""{status of a trial: its word}, in the order in which they are listed."""
 
 
 @dataclass(frozen=True)
 class TrialNow:
-    """The state of a planned trial. `status` is the log's, or done or collapsed where the store
-    holds the result; a trial that a dead driver left running is interrupted."""
+    """The state of a planned trial. `status` is done or collapsed where the store holds the
+    result, otherwise its last attempt's; one that a dead driver left running is interrupted."""
 
     cell: str
     seed: int

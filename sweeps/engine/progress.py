@@ -49,7 +49,7 @@ class Screen:
         self.running: dict[str, str] = {}  # trial name: its state
         self.dev: dict[str, float] = {}  # trial name: its latest value on dev
         self.statuses: dict[str, TrialStatus] = {}  # of ended trials, by name
-        self.slots = 1  # trials that run at a time
+        self.slots = 1  # trials that ran when the last one was launched
         self._seconds = self._cost = 0.0  # of trials with a result
         self._share: dict[str, float] = {}  # of a running trial's steps
         self.last_line = self.last_news = time.monotonic()

@@ -1,5 +1,6 @@
-"""The flags that all sweeps share, each stated once: parser, help, check, and place in a sweep's
-file all come from here."""
+"""The flags that all sweeps share, each declared once: parser, help, range, and place in a sweep's
+file come from here. Defaults are those of `Options` and `SearchSettings`; `options.py` checks what
+several flags decide together."""
 
 import argparse
 import math

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # draws, which `compare` does not need at first
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page, drawn in the order of the fields."""
+    """A part of a page, in the order of page.html."""
 
     title: str = ""
     link: tuple[str, str] | None = None  # (file beside the page, words)

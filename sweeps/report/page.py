@@ -40,7 +40,7 @@ class Findings:
 
 
 def sentences(findings: Findings) -> list[str]:
-    """The verdict and what qualifies it: at most eight."""
+    """The verdict and what qualifies it: at most nine."""
     said = reliability_sentences(findings.analysis, findings.reliability)
     return [*conclusions(findings.analysis), *said]
 

@@ -1,1 +1,1 @@
-"""The files of a sweep on disk: finished trials, failures, attempts, the sweep's own file."""
+"""The files of a storage, on disk or at a URI: trials with their attempts, a sweep's own file."""

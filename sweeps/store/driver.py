@@ -1,5 +1,6 @@
 """`driver.json`: one command at a time drives a sweep. The file is created only where none exists
-and its driver touches it every ten seconds; untouched for a minute, it is taken over."""
+and its driver touches it every ten seconds; untouched for a minute it is taken over, and at once
+where its process on this machine has ended."""
 
 import getpass
 import json

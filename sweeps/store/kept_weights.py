@@ -24,7 +24,7 @@ LEFT_FOR_OTHERS = {
 }
 """Settings that change a trial's files, but no number: an equal trial may lack them."""
 
-_log = logging.getLogger("sweeps.storage")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ OURS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionErro
 """Errors that no waiting repairs. Filesystems raise many other kinds."""
 UNFINISHED = ".unfinished-"
 
-_log = logging.getLogger("sweeps.storage")
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class TrialStatus(StrEnum):
-    """The status of a trial, as in tables and `result.json`."""
+    """The status of a trial, as in tables; `result.json` has done or collapsed."""
 
     DONE = "done"
     COLLAPSED = "collapsed"  # finished, with the same score for all candidates of a query

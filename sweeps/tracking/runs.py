@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
 KEY = "rank.trial_key"
-_log = logging.getLogger("sweeps.tracking")
+_log = logging.getLogger(__name__)
 _BATCH = {"metrics": 1000, "params": 100, "tags": 100}  # most of one log_batch
 _MAX_DATASET_NAME, _MAX_DIGEST = 500, 36  # characters
 _PER_QUERY, _TABLE = "per_query.parquet", "eval/per_query.json"

@@ -19,7 +19,7 @@ from sweeps.tracking.client import NONE, check_database, check_tracking_uri
 from sweeps.tracking.runs import Runs
 from sweeps.tracking.view import describe
 
-_log = logging.getLogger("sweeps.tracking")
+_log = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0  # between passes; the second while MLflow is away
 _LINE_S = 60.0  # between messages about it
 
