@@ -4,6 +4,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
+# The installation compiles no modules; Python keeps what it compiles at the first import, also where
+# an image sets this. Otherwise each process would compile torch, transformers and Ray again: 20 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart test test-all test-extras quick lint docs site publish wheel clean
 
