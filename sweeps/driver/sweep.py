@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
+from rank_core.secrets import redact_text
 from rank_core.trial.trial import prepare
 from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
@@ -25,7 +26,6 @@ from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.next_command import ours
 from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
 from sweeps.plan.plan import Plan, Trial
-from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import numbered, say, warn
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import Report, write_report
@@ -223,7 +223,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         trials=tuple(dict.fromkeys(trials)),
         alpha=options.alpha,
         interpolate=options.interpolate,
-        tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of the reader
+        tracking_uri=options.tracking_uri or "",  # "": that of the reader
         **facts,
     )
     write_description(records, search.plan, description)

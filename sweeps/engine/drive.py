@@ -1,14 +1,14 @@
 """The trials of a sweep while an engine runs them: each event goes to the records, MLflow, the
 search and the screen."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
+from rank_core.secrets import redact_text
 from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_task import End
 from sweeps.plan.plan import Trial
-from sweeps.plan.secrets import redact_text
 from sweeps.search.search import Search
 from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.records import Records
@@ -44,7 +44,6 @@ class Drive:
     def ended(self, trial: Trial, end: End, *, again: bool = False, node: str = "") -> None:
         """An attempt ended with a result, by a fault or by ASHA, and the trial with it unless it
         runs `again`. `node` is that of a fault."""
-        end = replace(end, reason=redact_text(end.reason))
         facts: dict[str, Any] = {"reason": end.reason, "host": end.host}
         if end.status is TrialStatus.FAILED:
             facts |= {"kind": end.kind, "again": again, "node": node}

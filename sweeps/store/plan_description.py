@@ -19,7 +19,6 @@ from rank_core.records import Collection, Qrels, Run
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.command_line import typed_command
 from sweeps.plan.plan import Plan
-from sweeps.plan.secrets import redact, redact_text
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
 
@@ -60,12 +59,12 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
             "tokenizer_hash": tokenizer_hash(backbone),
         },
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
-        command=redact_text(shlex.join(typed_command(name, argv))),
-        directory=redact_text(os.getcwd()),
+        command=shlex.join(typed_command(name, argv)),
+        directory=os.getcwd(),
         profile=plan.experiment.profile or "",
         confirms=confirms,
         published=tuple(map(asdict, reference.published)) if reference else (),
-        tags=redact(source_tags(plan.experiment.source)),
+        tags=source_tags(plan.experiment.source),
         **described_cells(plan),
     )
 
@@ -87,7 +86,7 @@ def described_cells(plan: Plan) -> dict[str, Any]:
                 ignored=tuple(name for name in swept if name in ignored),
                 coverage=cell.chunks.coverage,
                 encoder_tokens_per_document=cell.chunks.tokens_per_document,
-                config=redact(effective),
+                config=effective,
             )
         )
     return {

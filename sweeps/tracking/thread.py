@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.plan.secrets import redact_text
+from rank_core.secrets import redact_text
 from sweeps.plan.terminal import duration
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage, StorageAway, reason
@@ -177,7 +177,7 @@ def sync(records: Records, tracking_uri: str, experiment: str) -> int:
         raise
     except Exception as error:  # MLflow, its database and the network have many kinds
         raise BadInput(
-            f"{written} runs were sent, and MLflow at {redact_text(tracking_uri)} does not take "
+            f"{written} runs were sent, and MLflow at {tracking_uri} does not take "
             f"the rest ({reason(error)})"
         ) from None
     return written
