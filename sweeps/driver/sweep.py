@@ -32,7 +32,7 @@ from sweeps.report.build import Report, write_report
 from sweeps.search.search import Search, make_search
 from sweeps.store.driver import only_driver
 from sweeps.store.kept_weights import KeptWeights, lacking
-from sweeps.store.plan_description import manifest, write_description
+from sweeps.store.plan_description import description_of, write_description
 from sweeps.store.records import Records, State
 from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import (
@@ -214,7 +214,7 @@ def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]
 def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     records = search.records
-    described_now, before = manifest(search.plan, argv), described(records)
+    described_now, before = description_of(search.plan, argv), described(records)
     if before is None and records.read_file(FILE) is not None:
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     trials = (*(before.trials if before else ()), *described_now.trials)

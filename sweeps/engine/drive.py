@@ -12,7 +12,7 @@ from sweeps.plan.plan import Trial
 from sweeps.search.search import Search
 from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.records import Records
-from sweeps.store.trial_status import TrialStatus
+from sweeps.store.trial_status import INTERRUPTED, TrialStatus
 from sweeps.tracking.thread import MlflowThread
 
 
@@ -61,5 +61,5 @@ class Drive:
     def interrupted(self) -> None:
         """The driver stops early, at any point: running trials count as not run."""
         for name in self.records.running:
-            self.records.end(name, "interrupted", reason="interrupted")
+            self.records.end(name, INTERRUPTED, reason=INTERRUPTED)
             self.mlflow.changed(name)
