@@ -39,13 +39,11 @@ def redact(values: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of `values` with secrets replaced by `[redacted]`, also inside lists and mappings. A
     float, such as the mean of a measure of any name, is none."""
     return {
-        name: REDACTED if _is_secret(str(name), value) else _without_secrets(value)
+        name: REDACTED
+        if _NAME.search(str(name)) and not isinstance(value, float)
+        else _without_secrets(value)
         for name, value in values.items()
     }
-
-
-def _is_secret(name: str, value: Any) -> bool:
-    return bool(_NAME.search(name)) and not isinstance(value, float)
 
 
 def _without_secrets(value: Any) -> Any:
