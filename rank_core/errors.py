@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
+from rank_core.secrets import redact_text
+
 _LONG_WORD = re.compile(r"\S{300,}")  # longer than most paths
 _SHOWN = 80
 _LISTED = 12
@@ -18,14 +20,14 @@ _LISTINGS = {
 
 
 class BadInput(ValueError):
-    """Invalid input: the message states the rule, the value and the known choices, with overlong
-    words shortened.
+    """Invalid input: the message states the rule, the value and the known choices, without secrets
+    and with overlong words shortened.
 
     Commands print the message alone and exit with code 2; nothing has been launched by then.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(_LONG_WORD.sub(lambda word: _shortened(word[0]), message))
+        super().__init__(_LONG_WORD.sub(lambda word: _shortened(word[0]), redact_text(message)))
 
 
 class Diverged(RuntimeError):

@@ -10,6 +10,10 @@ Qrels = dict[str, dict[str, int]]
 """Judgments: {query_id: {doc_id: relevance}}."""
 
 
+EVALUATED = ("dev", "test")
+"""The splits whose queries every trial ranks."""
+
+
 @dataclass(frozen=True)
 class Split:
     """A split: its queries, their judgments and their first-stage candidates."""

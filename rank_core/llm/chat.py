@@ -103,7 +103,7 @@ def _anthropic_turns(messages: Sequence[Message]) -> dict[str, Any]:
     return ({"system": system} if system else {}) | {"messages": chat}
 
 
-class Protocol(NamedTuple):
+class ChatProtocol(NamedTuple):
     """The request and reply formats of a family of servers."""
 
     path: str  # after the version
@@ -116,7 +116,7 @@ class Protocol(NamedTuple):
 
 
 PROTOCOLS = {
-    "openai": Protocol(
+    "openai": ChatProtocol(
         path="/chat/completions",
         turns=lambda messages: {"messages": [message._asdict() for message in messages]},
         key_header="Authorization",
@@ -125,7 +125,7 @@ PROTOCOLS = {
         content=lambda answer: answer["choices"][0]["message"].get("content"),
         token_counts=("prompt_tokens", "completion_tokens"),
     ),
-    "anthropic": Protocol(
+    "anthropic": ChatProtocol(
         path="/messages",
         turns=_anthropic_turns,
         key_header="x-api-key",

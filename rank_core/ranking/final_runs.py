@@ -23,7 +23,7 @@ from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.ranking.interpolation import ALPHAS, chosen_on_dev
 from rank_core.ranking.rerank import ordered
 from rank_core.ranking.scorer import Scorer, require_finite
-from rank_core.records import Qrels, Run
+from rank_core.records import EVALUATED, Qrels, Run
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def interpolated_runs(scorer: Scorer) -> FinalRuns:
     `interpolation.json`."""
     model, evaluation = scorer.model, scorer.config.evaluation
     assert isinstance(model, Birch)
-    splits = {name: scorer.inputs.collection.splits[name] for name in ("dev", "test")}
+    splits = {name: scorer.inputs.collection.splits[name] for name in EVALUATED}
     best = {}
     for name in splits:
         own = best_sentences(

@@ -25,12 +25,12 @@ from rank_core.ranking.encode import Work
 from rank_core.ranking.final_runs import final_runs
 from rank_core.ranking.rerank import KeptScores
 from rank_core.ranking.scorer import Scorer, evaluated_queries
-from rank_core.records import Run
+from rank_core.records import EVALUATED, Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
-from rank_core.trial.trial_result import SPLITS, ModelResult, Progress, is_constant
+from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 
 
 @dataclass
@@ -162,7 +162,7 @@ def planned_tokens(config: TrialConfig, inputs: Inputs) -> int:
     """About the number of document tokens that a model reads: of training, dev once, and test."""
     training, evaluation = config.training, config.evaluation
     documents = planned_steps(config, inputs) * training.batch_size * (1 + training.negatives)
-    for split in SPLITS:
+    for split in EVALUATED:
         queries = evaluated_queries(inputs.collection, split, evaluation)
         documents += len(queries) * evaluation.depth
     lengths = np.minimum(inputs.tokens.lengths(), config.chunking.max_document_tokens)

@@ -21,6 +21,7 @@ from rank_core.models.ranker import Ranker
 from rank_core.own_code import is_reference, portable
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import evaluated_queries, per_query_table
+from rank_core.records import EVALUATED
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
@@ -28,7 +29,6 @@ from rank_core.training.train import Streams
 from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel, planned_steps
 from rank_core.trial.trial_result import (
-    SPLITS,
     ModelResult,
     Progress,
     TrialResult,
@@ -100,7 +100,7 @@ def _rank_lists(
     ranker = kind(config, workdir)
     for number, part in enumerate(parts):
         start, runs, tables = time.perf_counter(), {}, {}
-        for step, name in enumerate(SPLITS, start=2 * number + 1):
+        for step, name in enumerate(EVALUATED, start=2 * number + 1):
             split, queries = part.collection.splits[name], {}
             for query_id in evaluated_queries(part.collection, name, config.evaluation):
                 queries[query_id] = split.queries[query_id]

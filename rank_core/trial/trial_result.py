@@ -9,14 +9,12 @@ from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
 from rank_core.files import write_json
 from rank_core.ranking.encode import Work
-from rank_core.records import Run
+from rank_core.records import EVALUATED, Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import CurvePoint
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SPLITS = ("dev", "test")
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,10 @@ def write_trial(
 
     workdir.mkdir(parents=True, exist_ok=True)
     write_json(workdir / "config.json", config.settings())
-    for split in SPLITS:
+    for split in EVALUATED:
         run = {query_id: docs for model in models for query_id, docs in model.runs[split].items()}
         write_run(workdir / f"{split}.run.gz", run, tag=result.cell)
-    values = [_table(models, split).assign(split=split) for split in SPLITS]
+    values = [_table(models, split).assign(split=split) for split in EVALUATED]
     table = pd.concat(values, ignore_index=True).assign(cell=result.cell, seed=result.seed)
     columns = ["cell", "seed", "split", "query_id", "measure", "value"]
     table[columns].to_parquet(workdir / "per_query.parquet", index=False)
@@ -100,7 +98,7 @@ def write_trial(
         by_fold = [
             model.tables[split].assign(fold=fold, split=split, best_step=model.best_step)
             for fold, model in enumerate(models, start=1)
-            for split in SPLITS
+            for split in EVALUATED
         ]
         columns = ["fold", "split", "query_id", "measure", "value", "best_step"]
         folds = pd.concat(by_fold, ignore_index=True)[columns]

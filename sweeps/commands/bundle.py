@@ -36,7 +36,7 @@ from rank_core.data.trec import read_qrels, read_run, write_qrels
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
-from rank_core.records import Qrels
+from rank_core.records import EVALUATED, Qrels
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.terminal import say
@@ -63,8 +63,7 @@ from sweeps.store.sweep_file import (
 
 SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
 SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
-SPLITS = ("dev", "test")
-RUNS = tuple(f"{split}.run.gz" for split in SPLITS)
+RUNS = tuple(f"{split}.run.gz" for split in EVALUATED)
 TRIAL_FILES = {RESULT, "config.json", HISTORY, SCORES, "folds.parquet", "interpolation.json", *RUNS}
 MISMATCH = 3  # exit code; 1 is an error of the program itself
 RELATIVE, ABSOLUTE = 1e-6, 1e-12
@@ -179,7 +178,7 @@ def stage(sweep: Sweep, folder: Path, about: Manifest) -> None:
     described.write(find_sweep(str(target)))
     named = [ACCESS_FILE, *(f"{FIRST_STAGE}/{run}" for run in RUNS)]
     if about.qrels == "include":
-        named += [str(TEXTS), *(f"qrels/{split}.qrels" for split in SPLITS)]
+        named += [str(TEXTS), *(f"qrels/{split}.qrels" for split in EVALUATED)]
     else:
         put_qrels(target, read_judgments(sweep.folder))
     files = {name: sweep.folder / name for name in named if (sweep.folder / name).is_file()}
@@ -195,7 +194,7 @@ def stage(sweep: Sweep, folder: Path, about: Manifest) -> None:
 
 def read_judgments(folder: Path) -> dict[str, Qrels]:
     """{split: judgments} in a sweep's folder."""
-    paths = {split: folder / "qrels" / f"{split}.qrels" for split in SPLITS}
+    paths = {split: folder / "qrels" / f"{split}.qrels" for split in EVALUATED}
     return {split: read_qrels(path) for split, path in paths.items() if path.is_file()}
 
 
@@ -216,7 +215,7 @@ def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, 
     removed, so that no page shows them."""
     sweep = with_interpolated(load_sweep(folder, values))
     if about.qrels == "hash":
-        for split in SPLITS:
+        for split in EVALUATED:
             (folder / "qrels" / f"{split}.qrels").unlink(missing_ok=True)
     return report_files(
         analysed := with_unjudged(analyse(sweep)),
@@ -422,7 +421,7 @@ def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFram
     judgments |= given
     notes = {path: path.read_text() for path in sorted((folder / "qrels").glob("*.sha256"))}
     queries = values.groupby("split", observed=True)["query_id"].unique()
-    own = {split: [q for q in queries.get(split, ()) if q in judgments] for split in SPLITS}
+    own = {split: [q for q in queries.get(split, ()) if q in judgments] for split in EVALUATED}
     put_qrels(folder, {split: {q: judgments[q] for q in ids} for split, ids in own.items()})
     for path, note in notes.items():
         if path.read_text() != note:

@@ -21,9 +21,9 @@ from rank_core.export.serving import is_cross_encoder
 from rank_core.files import file_sha256
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
+from rank_core.secrets import redact_text
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import say
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
@@ -351,7 +351,7 @@ def _register(
     except Exception as error:  # of any kind, from MLflow, its database or the network
         reason = " ".join(redact_text(str(error)).split())[:300]  # a cut secret has no form
         raise BadInput(f"the model was not registered: MLflow at {uri}: {reason}") from None
-    text = f"registered  {name} version {version} in {redact_text(uri)}"
+    text = f"registered  {name} version {version} in {uri}"
     if why_not and not given.force:
         return f"{text}; no alias champion (--force sets it), because {why_not}"
     forced = f", by --force although {why_not}" if why_not else ""

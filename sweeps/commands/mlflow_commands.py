@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rank_core.errors import BadInput
+from rank_core.secrets import REDACTED
 from sweeps.plan.command_line import Parser
-from sweeps.plan.secrets import REDACTED, redact_text
-from sweeps.plan.terminal import numbered
+from sweeps.plan.terminal import numbered, say
 from sweeps.store.driver import living_driver
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FILE, find_sweep, read_sweep_file
@@ -38,7 +38,7 @@ def sync(argv: Sequence[str]) -> int:
     if driver := living_driver(records):
         raise BadInput(f"{records.uri} is driven by {driver.text()}, which sends its runs")
     written = send(records, uri, experiment)
-    print(f"{numbered(written, 'run')} sent to {redact_text(uri)}")
+    say(f"{numbered(written, 'run')} sent to {uri}")
     return 0
 
 

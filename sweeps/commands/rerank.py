@@ -28,6 +28,7 @@ from rank_core.files import atomic_write, file_sha256
 from rank_core.machine import begin_on_device
 from rank_core.records import Run
 from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.flags import add_flags
 from sweeps.plan.options import named_collection
 from sweeps.plan.terminal import about, numbered, say
 
@@ -92,13 +93,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
     add("--collection", required=True, metavar="NAME|DIR", help="the source of the texts")
-    add("--fields", metavar="THEIRS=OURS,...", help="field names: id=doc_id,body=text")
+    add_flags(parser, ("fields", "cpus_per_worker"))
     add("--run", required=True, metavar="FILE|ir:ID", help="the first stage's run")
     add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
     add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")
     add("--depth", type=int, default=0, metavar="N", help="of a query (default: the trial's)")
     add("--shard-queries", type=int, default=50, metavar="N", help="of a shard (default 50)")
-    add("--cpus-per-worker", type=int, default=1, metavar="N", help="threads (default 1)")
     given = parser.parse_args(argv)
     for flag, least in (("shard_queries", 1), ("cpus_per_worker", 1), ("depth", 0)):
         if (value := vars(given)[flag]) < least:

@@ -17,11 +17,10 @@ from sweeps.store.driver import Driver, living_driver
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import NoSweep, SweepFile, command_in, find_sweep, read_sweep_file
-from sweeps.store.trial_status import LOST, USED, TrialStatus
+from sweeps.store.trial_status import INTERRUPTED, LOST, USED, TrialStatus
 from sweeps.tracking.client import default_tracking_uri
 
-INTERRUPTED, DAMAGED = "interrupted", "damaged"
-"""The statuses of a trial of a dead driver and of a trial with damaged files."""
+DAMAGED = "damaged"  # the status of a trial with damaged files
 SETTLED = (*USED, TrialStatus.DIVERGED, TrialStatus.STOPPED)  # the same command repeats none
 WATCH_SECONDS = 5.0
 WAIT_SECONDS = 1800.0  # for a sweep to begin

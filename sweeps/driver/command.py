@@ -1,15 +1,16 @@
 """The command of a sweep: from its arguments to an exit code."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rank_core.errors import BadInput
+from rank_core.secrets import redact_text
 from sweeps.engine import EngineLost
 from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS
 from sweeps.plan.options import Preset, parse
-from sweeps.plan.secrets import refuse_secrets
 from sweeps.plan.terminal import print_error, visible
 
 if TYPE_CHECKING:
@@ -69,3 +70,14 @@ def launch(
 
     heed_interrupts()
     return run_sweep(experiment, options, list(argv))
+
+
+def refuse_secrets(settings: Mapping[str, str]) -> None:
+    """Raises `BadInput` for a setting that holds a secret: settings identify a trial, and are
+    stored, shown and sent to MLflow unchanged."""
+    for name, text in settings.items():
+        if redact_text(text) != text:
+            raise BadInput(
+                f"settings must hold no secrets, got {name}={text}; credentials belong in "
+                "environment variables or the service's own credential files"
+            )

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from rank_core.records import EVALUATED
 from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import clock, columns, count, duration, numbered, shortened, wrapped
 from sweeps.plan.terminal import terminal_columns as width
 from sweeps.plan.trial_cost import cut_queries, few_steps
 from sweeps.search.search import search_class
-from sweeps.store.plan_description import SPLITS, evaluated_qrels
+from sweeps.store.plan_description import evaluated_qrels
 
 CAPTION = (
     "chunks, tokens/doc: means of a document (encoder tokens); max: its most chunks",
@@ -27,7 +28,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
     number = plan.num_trials
     once = sum(cell.deterministic for cell in plan.cells)
-    evaluated = {name: len(evaluated_qrels(plan, name)) for name in SPLITS}
+    evaluated = {name: len(evaluated_qrels(plan, name)) for name in EVALUATED}
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     steps = (few_steps(cell.config, cell.inputs) for cell in plan.cells)
     settings = base.settings()  # those that an embedded backbone sets in place of the defaults

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
+from rank_core.secrets import redact_text
 from rank_core.trial.trial import prepare
 from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
@@ -25,14 +26,13 @@ from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.next_command import ours
 from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
 from sweeps.plan.plan import Plan, Trial
-from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import numbered, say, warn
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import Report, write_report
 from sweeps.search.search import Search, make_search
 from sweeps.store.driver import only_driver
 from sweeps.store.kept_weights import KeptWeights, lacking
-from sweeps.store.plan_description import manifest, write_description
+from sweeps.store.plan_description import description_of, write_description
 from sweeps.store.records import Records, State
 from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import (
@@ -215,7 +215,7 @@ def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]
 def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     records = search.records
-    described_now, before = manifest(search.plan, argv), described(records)
+    described_now, before = description_of(search.plan, argv), described(records)
     if before is None and records.read_file(FILE) is not None:
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     trials = (*(before.trials if before else ()), *described_now.trials)
@@ -224,7 +224,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         trials=tuple(dict.fromkeys(trials)),
         alpha=options.alpha,
         interpolate=options.interpolate,
-        tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of the reader
+        tracking_uri=options.tracking_uri or "",  # "": that of the reader
         **facts,
     )
     write_description(records, search.plan, description)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from sweeps.plan.terminal import columns, shortened
-from sweeps.store.trial_status import LOST, USED
+from sweeps.store.trial_status import INTERRUPTED, LOST, USED
 
 STATES = {
     "done": "done",
@@ -16,7 +16,7 @@ STATES = {
     "failed": "failed",
     "diverged": "diverged",
     "stopped": "stopped early",
-    "interrupted": "interrupted",
+    INTERRUPTED: "interrupted",
     "damaged": "damaged",
     "planned": "waiting",
 }

@@ -1,18 +1,18 @@
 """The trials of a sweep while an engine runs them: each event goes to the records, MLflow, the
 search and the screen."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
+from rank_core.secrets import redact_text
 from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Screen
 from sweeps.engine.trial_task import End
 from sweeps.plan.plan import Trial
-from sweeps.plan.secrets import redact_text
 from sweeps.search.search import Search
 from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.records import Records
-from sweeps.store.trial_status import TrialStatus
+from sweeps.store.trial_status import INTERRUPTED, TrialStatus
 from sweeps.tracking.thread import MlflowThread
 
 
@@ -44,7 +44,6 @@ class Drive:
     def ended(self, trial: Trial, end: End, *, again: bool = False, node: str = "") -> None:
         """An attempt ended with a result, by a fault or by ASHA, and the trial with it unless it
         runs `again`. `node` is that of a fault."""
-        end = replace(end, reason=redact_text(end.reason))
         facts: dict[str, Any] = {"reason": end.reason, "host": end.host}
         if end.status is TrialStatus.FAILED:
             facts |= {"kind": end.kind, "again": again, "node": node}
@@ -62,5 +61,5 @@ class Drive:
     def interrupted(self) -> None:
         """The driver stops early, at any point: running trials count as not run."""
         for name in self.records.running:
-            self.records.end(name, "interrupted", reason="interrupted")
+            self.records.end(name, INTERRUPTED, reason=INTERRUPTED)
             self.mlflow.changed(name)

@@ -97,7 +97,7 @@ class Screen:
             return
         stopped = end.status is TrialStatus.STOPPED
         word = "stopped" if stopped else f"{end.status.upper()}:"
-        self.tell(f"{word} {end.reason.splitlines()[0]}", trial, in_table=stopped)
+        self.tell(f"{word} {visible(end.reason).splitlines()[0]}", trial, in_table=stopped)
 
     def close(self) -> None:
         """Leaves the final table on the terminal."""

@@ -26,7 +26,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
-from sweeps.store.failures import Kind, kind_of_reason
+from sweeps.store.failures import FailureKind, kind_of_reason
 from sweeps.store.records import HISTORY, Records
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
@@ -57,13 +57,13 @@ class End:
     status: TrialStatus
     result: TrialResult | None = None  # of a done or collapsed trial
     reason: str = ""
-    kind: Kind = "error"
+    kind: FailureKind = "error"
     traceback: str = ""
     process: str = ""  # the engine's id of the process that failed; empty: the trial's own
     host: str = field(default_factory=socket.gethostname)  # of the process that made the report
 
 
-Report = Progress | End
+News = Progress | End
 
 
 def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
@@ -82,7 +82,7 @@ def trial_task(trial: Trial, records: Records, options: Options) -> TrialTask:
     )
 
 
-def attempt(task: TrialTask) -> Generator[Report]:
+def attempt(task: TrialTask) -> Generator[News]:
     """Runs a trial in this process; yields its progress, and last its `End`.
 
     A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason, not an
@@ -110,7 +110,7 @@ def end_of(error: Exception) -> End:
     return End(TrialStatus.FAILED, reason=reason, kind=kind, traceback=text)
 
 
-def compute(task: TrialTask) -> Iterator[Report]:
+def compute(task: TrialTask) -> Iterator[News]:
     """Runs a trial in this process, one of several workers perhaps; raises its errors."""
     # Ray and `ray submit` set another thread count.
     torch.set_num_threads(max(1, task.threads))

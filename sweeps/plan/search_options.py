@@ -10,7 +10,7 @@ from rank_core.errors import BadInput, unknown
 
 
 @dataclass(frozen=True)
-class Kind:
+class SearchKind:
     """The properties of a search that a plan needs before it imports the search. `path` is
     "module:Class", a `Search`, imported on use because some need Optuna. `drawn` is "never", "may"
     or "must" for `--num-configs`, which draws from the grid. `takes` are its own settings."""
@@ -24,15 +24,15 @@ class Kind:
     fewest_seeds: int = 0  # of a search with interim analyses on dev
 
 
-SEARCHES: dict[str, Kind] = {
-    "grid": Kind("sweeps.search.search:Listed", drawn="never"),
-    "random": Kind("sweeps.search.search:Listed", drawn="must"),
-    "tpe": Kind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
-    "gp": Kind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
-    "race": Kind("sweeps.search.race:RaceSearch", takes=("delta",), fewest_configs=2,
-                 fewest_seeds=3),
-    "asha": Kind("sweeps.search.asha:AshaSearch", takes=("eta", "min_epochs"), stops=True,
-                 fewest_configs=2),
+SEARCHES: dict[str, SearchKind] = {
+    "grid": SearchKind("sweeps.search.search:Listed", drawn="never"),
+    "random": SearchKind("sweeps.search.search:Listed", drawn="must"),
+    "tpe": SearchKind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
+    "gp": SearchKind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
+    "race": SearchKind("sweeps.search.race:RaceSearch", takes=("delta",), fewest_configs=2,
+                       fewest_seeds=3),
+    "asha": SearchKind("sweeps.search.asha:AshaSearch", takes=("eta", "min_epochs"), stops=True,
+                       fewest_configs=2),
 }  # fmt: skip
 AT_ONCE = 4
 """Proposed configurations that run at a time, if that fills the slots: a proposal ignores running
@@ -55,7 +55,7 @@ class SearchSettings:
     at_once: int = AT_ONCE
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SearchKind:
         """The entry of `SEARCHES`."""
         return SEARCHES[self.name]
 

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from sweeps.plan.secrets import redact_text
+from rank_core.secrets import redact_text
 
 WIDTH = 80
 """Columns of a terminal, and of output to a file."""

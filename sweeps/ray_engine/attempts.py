@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.drive import Drive
-from sweeps.engine.trial_task import End, Report
+from sweeps.engine.trial_task import End, News
 from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration, numbered
@@ -100,7 +100,7 @@ class Attempts:
         attempt.actor = actor
         self.drive.started(attempt.trial)
 
-    def reported(self, tune_id: str, report: Report, *, stopped: bool = False) -> None:
+    def reported(self, tune_id: str, report: News, *, stopped: bool = False) -> None:
         """The progress of a trial, with which ASHA may have `stopped` it, or its end as reported by
         its process."""
         attempt = self.live[tune_id]

@@ -21,7 +21,7 @@ from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryErro
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
 from sweeps.ray_engine.cluster import Resources
-from sweeps.store.failures import Kind, first_line
+from sweeps.store.failures import FailureKind, first_line
 from sweeps.store.trial_status import TrialStatus
 
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
@@ -31,7 +31,7 @@ _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|Process
 
 def run_in_tune(config: dict[str, Any]) -> None:
     """A Tune trial that computes in its own process. Its `config` holds the trial's `task` and
-    `resources`, and what it reports to Tune a `Report`; one that competes also has its epochs and
+    `resources`, and what it reports to Tune a `News`; one that competes also has its epochs and
     best value on dev after a validation before the end, by which ASHA stops it."""
     task: TrialTask = config["task"]
     best = float("-inf")
@@ -147,7 +147,7 @@ def _death(error: Exception, rank: str) -> End:
     )
 
 
-def kind_of_error(error: BaseException | None) -> Kind:
+def kind_of_error(error: BaseException | None) -> FailureKind:
     """The kind of the error that Ray raises for an attempt whose process is lost; None is a death
     without an error."""
     if isinstance(error, OutOfMemoryError):

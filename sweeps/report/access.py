@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write, read_file
-from sweeps.plan.secrets import redact_text
+from rank_core.secrets import redact_text
 from sweeps.plan.terminal import warn
 from sweeps.report.load import Sweep
 from sweeps.store.trial_status import USED

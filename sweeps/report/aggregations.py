@@ -26,12 +26,12 @@ from rank_core.ranking.chunk_scores import (
     read_chunks,
 )
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix, choose_alpha, mixture
-from rank_core.records import Run
+from rank_core.records import EVALUATED, Run
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import compare_pairs
 from rank_core.stats.matrix import score_matrix
 from sweeps.plan.experiment import model_and_windows
-from sweeps.report.interpolation import SPLITS, MixtureInputs
+from sweeps.report.interpolation import MixtureInputs
 from sweeps.report.load import Interpolated, Serving, Sweep, correction_of, of_split
 from sweeps.report.notation import relation, short_signed
 from sweeps.store.scores import SCORE_COLUMNS, as_categories
@@ -171,7 +171,7 @@ class _Kept:
                 known.append(own)
                 read = first if heading == "first" else tokens
                 self.separate_tokens += read
-                runs = {split: derived_run(kept[split], own) for split in SPLITS}
+                runs = {split: derived_run(kept[split], own) for split in EVALUATED}
                 system = System(
                     cell=f"{cell}.{heading.replace(' ', '-')}",
                     of=cell,
@@ -192,13 +192,13 @@ class _Kept:
         self.records.read(name, CHUNK_SCORES)  # checks it
         config = TrialConfig().override(json.loads(self.records.read(name, "config.json")))
         folder = self.records.trial_folder(name)
-        return config, {split: read_chunks(folder, split) for split in SPLITS}
+        return config, {split: read_chunks(folder, split) for split in EVALUATED}
 
     def _mixed(self, system: System, runs: Mapping[str, Run]) -> System:
         """The system with the first stage, its alpha chosen on dev."""
-        sides = {split: mixture(runs[split], self.candidates[split]) for split in SPLITS}
+        sides = {split: mixture(runs[split], self.candidates[split]) for split in EVALUATED}
         alpha = choose_alpha(sides["dev"], self.qrels["dev"], self.sweep.primary)
-        mixed = {split: sides[split].at(alpha) for split in SPLITS}
+        mixed = {split: sides[split].at(alpha) for split in EVALUATED}
         values, dev = self.values(mixed), self._dev(mixed["dev"])
         return replace(system, alpha=alpha, mixed=values, mixed_dev=dev)
 
@@ -208,7 +208,7 @@ class _Kept:
 
     def values(self, runs: Mapping[str, Run]) -> pd.DataFrame:
         """`split, query_id, measure, value` of the runs of dev and test."""
-        of_split = {s: per_query(self.qrels[s], runs[s], self.sweep.measures) for s in SPLITS}
+        of_split = {s: per_query(self.qrels[s], runs[s], self.sweep.measures) for s in EVALUATED}
         return pd.concat([values.assign(split=split) for split, values in of_split.items()])
 
     def lists(self, system: System, queries: Collection[str]) -> dict[str, list[str]]:

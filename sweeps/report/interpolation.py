@@ -26,7 +26,7 @@ from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256
 from rank_core.progress import reported
 from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
-from rank_core.records import Qrels, Run
+from rank_core.records import EVALUATED, Qrels, Run
 from sweeps.plan.command_line import INTERPOLATE
 from sweeps.report.load import SERVING, Interpolated, Sweep
 from sweeps.report.summary import best_on_dev, left_after
@@ -43,7 +43,6 @@ APART = {
 }
 """{model: why it is not interpolated}."""
 _KEY = b"ranksweep"
-SPLITS = ("dev", "test")
 FOLDS = "folds.parquet"
 
 
@@ -58,7 +57,7 @@ class MixtureInputs:
     @cached_property
     def key(self) -> str:
         """The hash of all of them."""
-        paths = [path for split in SPLITS for path in self._paths(split)]
+        paths = [path for split in EVALUATED for path in self._paths(split)]
         recipe = [VERSION, ALPHAS, self.measures, self.primary, DEFAULT]
         content = json.dumps([*recipe, *map(_digest, paths)])
         return hashlib.sha256(content.encode()).hexdigest()
@@ -68,7 +67,7 @@ class MixtureInputs:
         """{split: its candidates and judgments}."""
         return {
             split: (read_run(candidates), read_qrels(qrels))
-            for split in SPLITS
+            for split in EVALUATED
             for candidates, qrels in [self._paths(split)]
         }
 
@@ -228,20 +227,20 @@ def _values_digest(table: pd.DataFrame) -> str:
 def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataFrame:
     """The values of a trial whose alpha is chosen on dev, in each of its folds."""
     runs = {}
-    for split in SPLITS:
+    for split in EVALUATED:
         records.read(name, f"{split}.run.gz")  # checks it
         runs[split] = read_run(records.trial_folder(name) / f"{split}.run.gz")
     tables = []
     for queries in _folds(records, name, inputs):
         sides = {}
-        for split in SPLITS:
+        for split in EVALUATED:
             own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
             try:
                 sides[split] = mixture(own, inputs.read[split][0])
             except BadInput as error:
                 raise BadInput(f"{name}, {split}: {error}") from None
         alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
-        for split in SPLITS:
+        for split in EVALUATED:
             qrels = {query: inputs.read[split][1][query] for query in queries[split]}
             values = per_query(qrels, sides[split].at(alpha), inputs.measures)
             tables.append(values.assign(split=split, alpha=alpha))
@@ -251,12 +250,12 @@ def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataF
 def _folds(records: Records, name: str, inputs: MixtureInputs) -> list[dict[str, list[str]]]:
     """{split: its judged queries} of each model of the trial. A dev query of one fold is a test
     query of another, so a fold chooses by its own dev alone."""
-    judged = {split: list(inputs.read[split][1]) for split in SPLITS}
+    judged = {split: list(inputs.read[split][1]) for split in EVALUATED}
     if FOLDS not in records.result(name).files:
         return [judged]
     table = pd.read_parquet(io.BytesIO(records.read(name, FOLDS)))
     own = table.groupby(["fold", "split"])["query_id"].agg(set)
     return [
-        {split: [query for query in judged[split] if query in own[fold, split]] for split in SPLITS}
+        {split: [one for one in ids if one in own[fold, split]] for split, ids in judged.items()}
         for fold in sorted(set(table["fold"]))
     ]

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from rank_core.errors import OUT_OF_MEMORY
 from sweeps.store.trial_status import USED, TrialStatus
 
-Kind = Literal[
+FailureKind = Literal[
     "process died", "node lost", "host memory", "device memory", "device", "storage", "error"
 ]
-LIMITS: dict[Kind, int] = {
+LIMITS: dict[FailureKind, int] = {
     "process died": 3,
     "node lost": 30,  # spot machines are lost often, without a fault of the trial
     "host memory": 3,
@@ -41,7 +41,7 @@ _DEVICE = re.compile(
 _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
 
 
-def kind_of_reason(reason: str) -> Kind:
+def kind_of_reason(reason: str) -> FailureKind:
     """The kind of an error that a trial's own process caught, by the name of the exception."""
     if reason.startswith("OutOfMemory") or any(words in reason for words in OUT_OF_MEMORY):
         return "device memory"
@@ -64,9 +64,9 @@ class Failures:
     """The number of failures of a command, which decides on retries."""
 
     def __init__(self) -> None:
-        self._of_trial: Counter[tuple[str, Kind]] = Counter()
+        self._of_trial: Counter[tuple[str, FailureKind]] = Counter()
 
-    def count(self, trial: str, kind: Kind) -> bool:
+    def count(self, trial: str, kind: FailureKind) -> bool:
         """Counts a failure; returns True if the trial is retried."""
         self._of_trial[trial, kind] += 1
         return self._of_trial[trial, kind] <= LIMITS[kind]

@@ -15,18 +15,15 @@ from rank_core.encoders.backbones import tokenizer_hash
 from rank_core.files import file_sha256
 from rank_core.models import ignored_settings, model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
-from rank_core.records import Collection, Qrels, Run
+from rank_core.records import EVALUATED, Collection, Qrels, Run
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.command_line import typed_command
 from sweeps.plan.plan import Plan
-from sweeps.plan.secrets import redact, redact_text
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
 
-SPLITS = ("dev", "test")
 
-
-def manifest(plan: Plan, argv: list[str]) -> SweepFile:
+def description_of(plan: Plan, argv: list[str]) -> SweepFile:
     """The description of a sweep for its report."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
@@ -60,12 +57,12 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
             "tokenizer_hash": tokenizer_hash(backbone),
         },
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
-        command=redact_text(shlex.join(typed_command(name, argv))),
-        directory=redact_text(os.getcwd()),
+        command=shlex.join(typed_command(name, argv)),
+        directory=os.getcwd(),
         profile=plan.experiment.profile or "",
         confirms=confirms,
         published=tuple(map(asdict, reference.published)) if reference else (),
-        tags=redact(source_tags(plan.experiment.source)),
+        tags=source_tags(plan.experiment.source),
         **described_cells(plan),
     )
 
@@ -87,7 +84,7 @@ def described_cells(plan: Plan) -> dict[str, Any]:
                 ignored=tuple(name for name in swept if name in ignored),
                 coverage=cell.chunks.coverage,
                 encoder_tokens_per_document=cell.chunks.tokens_per_document,
-                config=redact(effective),
+                config=effective,
             )
         )
     return {
@@ -112,7 +109,7 @@ def write_description(records: Records, plan: Plan, description: SweepFile) -> N
     reranked candidates, then `sweep.json` with their hashes."""
     hashes = {}
     with TemporaryDirectory() as folder:
-        for split in SPLITS:
+        for split in EVALUATED:
             qrels, run = Path(folder, f"{split}.qrels"), Path(folder, f"{split}.run.gz")
             write_qrels(qrels, evaluated_qrels(plan, split))
             write_run(run, _candidates(plan, split), FIRST_STAGE)

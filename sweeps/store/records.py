@@ -22,8 +22,8 @@ from rank_core.cache import cache_root
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.files import NO_FILE
+from rank_core.secrets import redact
 from rank_core.seeding import derive
-from sweeps.plan.secrets import redact, redact_text
 from sweeps.store.storage import Entry, Storage
 from sweeps.store.trial_status import TrialStatus
 
@@ -272,9 +272,8 @@ class Records:
             return
         path, attempt = self._open.pop(name)
         self._results.pop(name, None)
-        facts = redact(facts | {"reason": redact_text(facts.get("reason", ""))})
         ended = replace(attempt, ended=_now(), status=str(status), **facts)
-        self.storage.write(path, _json(asdict(ended)))
+        self.storage.write(path, _json(redact(asdict(ended))))
 
     @property
     def running(self) -> list[str]:

@@ -25,7 +25,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from rank_core.errors import BadInput
 from rank_core.files import NO_FILE
-from sweeps.plan.secrets import redact_text
+from rank_core.secrets import redact_text
 from sweeps.plan.terminal import duration
 
 MARK = ".sweep"

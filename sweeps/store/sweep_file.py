@@ -13,6 +13,7 @@ from typing import Any
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.records import Collection
+from rank_core.secrets import redact
 from sweeps.store.records import TRIALS, Records, own_digest
 from sweeps.store.storage import Storage
 
@@ -90,10 +91,10 @@ class SweepFile:
         records.write_file(FILE, self.content())
 
     def content(self) -> bytes:
-        """The file as it is written."""
+        """The file as it is written, without secrets."""
         blank = vars(SweepFile(*7 * (None,)))  # type: ignore[arg-type]
         kept = {k: v for k, v in asdict(self).items() if k == "schema_version" or v != blank[k]}
-        described = json.loads(json.dumps(kept))
+        described = json.loads(json.dumps(redact(kept)))
         return json.dumps(described | {"checksum": own_digest(described)}, indent=1).encode()
 
 
@@ -232,10 +233,9 @@ class ChangedDescription(BadInput):
 
 def update_sweep_file(records: Records, **facts: Any) -> None:
     """Adds or replaces facts, if that changes the file."""
-    before = read_sweep_file(records)
-    after = replace(before, **facts)
-    if after.content() != before.content():
-        after.write(records)
+    content = replace(read_sweep_file(records), **facts).content()
+    if content != records.read_file(FILE):
+        records.write_file(FILE, content)
 
 
 def verdict(records: Records) -> str:

@@ -37,3 +37,5 @@ class TrialStatus(StrEnum):
 
 USED = (TrialStatus.DONE, TrialStatus.COLLAPSED)
 LOST = (TrialStatus.FAILED, TrialStatus.DIVERGED)
+INTERRUPTED = "interrupted"
+"""The end of an attempt that its driver gave up, and the word for a planned trial with attempts."""

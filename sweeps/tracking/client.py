@@ -14,7 +14,6 @@ from filelock import FileLock
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput, not_installed
 from sweeps.plan.command_line import check_writable
-from sweeps.plan.secrets import redact_text
 from sweeps.store.records import Records
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def check_tracking_uri(uri: str) -> None:
     if uri == NONE:
         return
     if not any(re.fullmatch(form, uri) for form in _FORMS):
-        raise BadInput(f"the tracking URI must be one of {_CHOICES}; got {redact_text(uri)!r}")
+        raise BadInput(f"the tracking URI must be one of {_CHOICES}; got {uri!r}")
     scheme, _, driver = uri.partition("://")[0].partition("+")
     if scheme == "postgresql" and not find_spec(driver or "psycopg"):  # SQLAlchemy's choice
         raise not_installed(driver or "psycopg", "tracking")

@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.plan.secrets import redact_text
+from rank_core.secrets import redact_text
 from sweeps.store.driver import user_name
 from sweeps.store.records import DamagedTrial, Records, State
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.plan.secrets import redact_text
+from rank_core.secrets import redact_text
 from sweeps.plan.terminal import duration
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage, StorageAway, reason
@@ -31,7 +31,7 @@ class MlflowThread:
 
     def __init__(self, records: Records, tracking_uri: str, experiment: str) -> None:
         check_tracking_uri(tracking_uri)
-        self.tracking_uri = tracking_uri
+        self.tracking_uri, self._shown = tracking_uri, redact_text(tracking_uri)
         self.trouble = ""  # why MLflow is away
         self._records, self._experiment = records, experiment
         self._thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
@@ -145,7 +145,7 @@ class MlflowThread:
         _log.warning(
             "MLflow at %s is unavailable%s (%s). Nothing is lost: %s has every trial and is sent "
             "when MLflow is back.",
-            redact_text(self.tracking_uri),
+            self._shown,
             f" for {duration(now - self._since)}" if now > self._since else " now",
             self.trouble,
             self._records.storage.uri,
@@ -154,7 +154,7 @@ class MlflowThread:
     def _back(self) -> None:
         if 0 < self._since <= self._told:  # no more lines for failures with successes in between
             seconds = duration(time.monotonic() - self._since)
-            _log.warning("MLflow at %s is back after %s", redact_text(self.tracking_uri), seconds)
+            _log.warning("MLflow at %s is back after %s", self._shown, seconds)
         self._since, self.trouble = 0.0, ""
 
 
@@ -177,7 +177,7 @@ def sync(records: Records, tracking_uri: str, experiment: str) -> int:
         raise
     except Exception as error:  # MLflow, its database and the network have many kinds
         raise BadInput(
-            f"{written} runs were sent, and MLflow at {redact_text(tracking_uri)} does not take "
+            f"{written} runs were sent, and MLflow at {tracking_uri} does not take "
             f"the rest ({reason(error)})"
         ) from None
     return written

@@ -19,7 +19,7 @@ from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.search.search import Listed, Search
 from sweeps.store.kept_weights import KeptWeights
-from sweeps.store.plan_description import manifest
+from sweeps.store.plan_description import description_of
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.window_stride import EXPERIMENT
@@ -112,7 +112,7 @@ class ToldMlflow:
 
 def follow(records: Records, plan: Plan, feed: type[Search] = Listed) -> Drive:
     """A sweep that begins; its search is `feed`, and what is said goes to a string."""
-    manifest(plan, []).write(records)
+    description_of(plan, []).write(records)
     states = records.states(trial.name for trial in plan.trials())
     search = feed(plan, lambda trial: None, records).begin()
     screen = Screen(search, "nDCG@10", states, out=io.StringIO())

@@ -24,7 +24,6 @@ from rank_core.data.named_files import named_run
 from rank_core.data.trec import open_content, read_lines, read_run
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Qrels, Run
-from sweeps.plan.secrets import redact_text
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import SERVING, load_sweep
 from sweeps.store.records import SCORES
@@ -179,7 +178,7 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
         raise BadInput(f"{where} needs --tracking-uri, or MLFLOW_TRACKING_URI")
     check_tracking_uri(uri)
     if uri.startswith("sqlite:") and not sqlite_file(uri).is_file():
-        raise BadInput(f"--tracking-uri must name a database, {redact_text(uri)} does not exist")
+        raise BadInput(f"--tracking-uri must name a database, {uri} does not exist")
     systems: Held = {}
     try:
         client = connect(uri)

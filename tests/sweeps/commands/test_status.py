@@ -10,7 +10,7 @@ from sweeps.__main__ import main
 from sweeps.commands import status
 from sweeps.commands.status import status_text, take_snapshot
 from sweeps.store.driver import only_driver
-from sweeps.store.plan_description import manifest, write_description
+from sweeps.store.plan_description import description_of, write_description
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
@@ -28,7 +28,7 @@ class Driven:
         self.records = Records(place, "window_stride/woods", command="driver")
         self.leave = leave_result
         plan = plan_of(*SMALL)
-        described = replace(manifest(plan, list(SMALL)), tracking_uri="sqlite:///mlflow.db")
+        described = replace(description_of(plan, list(SMALL)), tracking_uri="sqlite:///mlflow.db")
         write_description(self.records, plan, described)
         self.trials = list(plan.trials())
         self.folder = self.records.folder

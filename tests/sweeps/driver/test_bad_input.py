@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from sweeps.driver.command import ENGINE_LOST, main
 from sweeps.engine import EngineLost
 from sweeps.store.driver import FILE, only_driver, read_driver
-from sweeps.store.plan_description import manifest
+from sweeps.store.plan_description import description_of
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.window_stride import EXPERIMENT
@@ -109,7 +109,7 @@ def test_a_smoke_test_does_not_replace_a_whole_sweep(refused, plan_of, inputs_wo
     for storage, words in ((whole, []), (smoke, ["--smoke-test"])):
         place = Storage(storage)
         place.open()
-        manifest(plan_of(*words), words).write(Records(place, "window_stride/woods"))
+        description_of(plan_of(*words), words).write(Records(place, "window_stride/woods"))
     assert "another --storage" in refused("--smoke-test", "--storage", whole)
     words = [*inputs_words, "--dry-run", "--storage", smoke]
     assert main(EXPERIMENT, words, doc=None) == 0

@@ -9,7 +9,7 @@ from sweeps.driver.budget_limit import BudgetLimit, note_held_back
 from sweeps.forecast import forecast as forecast_module
 from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.search.search import Listed
-from sweeps.store.plan_description import manifest
+from sweeps.store.plan_description import description_of
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
@@ -39,7 +39,7 @@ def run(plan, tmp_path_factory):
         storage.open()
         own = Records(storage, "window_stride/woods")
         search = search or Listed(plan, lambda trial: None, own).begin()
-        manifest(search.plan, []).write(search.records)
+        description_of(search.plan, []).write(search.records)
         one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
         known = Forecast(
             trials={cell.cell: one for cell in plan.cells},

@@ -11,7 +11,7 @@ from rank_core.evaluate import mean_values, per_query
 from rank_core.ranking.scorer import evaluated_queries
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
-from sweeps.store.plan_description import manifest, write_description
+from sweeps.store.plan_description import description_of, write_description
 from sweeps.store.sweep_file import parse_sweep_file, read_sweep_file
 
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
@@ -70,7 +70,7 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
 
 def test_the_description_has_what_the_report_reads(plan_of, records):
     plan = plan_of(*SMALL, "training.paired_seeds=true")
-    write_description(records, plan, manifest(plan, ["--seeds", "1,2"]))
+    write_description(records, plan, description_of(plan, ["--seeds", "1,2"]))
     described = json.loads((records.folder / "sweep.json").read_text())
     assert described["schema_version"] == 3
     assert described["sweep"] == "window_stride" and described["question"].endswith("?")
@@ -99,13 +99,13 @@ def test_the_first_stage_is_measured_on_its_own_order(plan_of):
     plan = plan_of(*SMALL)
     split = plan.inputs.collection.splits["test"]
     expected = mean_values(per_query(split.qrels, split.candidates, ["nDCG@10", "RR@10"]))
-    found = manifest(plan, []).first_stage
+    found = description_of(plan, []).first_stage
     assert found == pytest.approx(expected) and 0 < found["nDCG@10"] < 1
 
 
 def test_the_candidates_that_are_reranked_are_kept_with_their_scores(plan_of, records):
     plan = plan_of(*SMALL, "evaluation.max_test_queries=3", "evaluation.depth=4")
-    description = manifest(plan, [])
+    description = description_of(plan, [])
     assert description.collection["first_stage"] == "BM25"
     write_description(records, plan, description)
     split = plan.inputs.collection.splits["test"]
@@ -124,7 +124,7 @@ def test_with_folds_all_queries_are_tested_described_and_judged(plan_of, records
     qrels = {query_id: judged for split in splits for query_id, judged in split.qrels.items()}
     run = {query_id: docs for split in splits for query_id, docs in split.candidates.items()}
     assert "evaluated: dev 24, test 24 over 3 folds" in plan_text(plan, finished=0)
-    description = manifest(plan, [])
+    description = description_of(plan, [])
     expected = mean_values(per_query(qrels, run, ["nDCG@10", "RR@10"]))
     assert description.first_stage == pytest.approx(expected)
     write_description(records, plan, description)

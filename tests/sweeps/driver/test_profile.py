@@ -4,7 +4,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.plan.profiles import profile_settings
-from sweeps.store.plan_description import manifest
+from sweeps.store.plan_description import description_of
 
 WORDS = ("--profile", "boytsov2022", "chunking.max_query_tokens=32")
 
@@ -19,7 +19,7 @@ def test_a_profile_sets_what_nobody_has_set(plan_of):
     assert {tuple(cell.config.settings()[name] for name in points) for cell in plan.cells} > {
         (32, 24)
     }, "the sweep's own points are above it"
-    assert manifest(plan, []).profile == "boytsov2022"
+    assert description_of(plan, []).profile == "boytsov2022"
 
 
 def test_what_the_user_sets_is_above_a_profile_and_so_is_a_smoke_test(plan_of):

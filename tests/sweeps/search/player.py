@@ -9,7 +9,7 @@ import pandas as pd
 from rank_core.seeding import generator
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.search import Search, make_search
-from sweeps.store.plan_description import manifest
+from sweeps.store.plan_description import description_of
 from sweeps.store.records import COSTS, Records
 from sweeps.store.storage import Storage
 
@@ -60,7 +60,7 @@ class Player:
         storage = Storage(str(folder))
         storage.open()
         self.records = Records(storage, "window_stride/woods")
-        manifest(plan, []).write(self.records)
+        description_of(plan, []).write(self.records)
         self.plan, self.value, self.lost, self.stopped = plan, value, lost, stopped
         self.launched: list[Trial] = []
 

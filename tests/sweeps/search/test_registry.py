@@ -6,7 +6,7 @@ from rank_core.errors import BadInput
 from sweeps.driver.plan_text import plan_text
 from sweeps.plan import search_options
 from sweeps.plan.options import parse
-from sweeps.plan.search_options import SEARCHES, Kind
+from sweeps.plan.search_options import SEARCHES, SearchKind
 from sweeps.search.search import Decision, Search, search_class
 from tests.sweeps.search.player import SIX, Player, good_small_windows
 
@@ -53,7 +53,7 @@ class Backwards(Search):
 def test_a_search_is_added_by_one_line(plan_of, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="unknown search 'backwards'; known: asha, gp, grid"):
         plan_of("--search", "backwards", *SIX)
-    monkeypatch.setitem(search_options.SEARCHES, "backwards", Kind(f"{__name__}:Backwards"))
+    monkeypatch.setitem(search_options.SEARCHES, "backwards", SearchKind(f"{__name__}:Backwards"))
     plan = plan_of("--search", "backwards", *SIX)
     search = Player(tmp_path / "results", plan, good_small_windows).play()
     assert isinstance(search, Backwards) and search.described() == {"name": "backwards"}

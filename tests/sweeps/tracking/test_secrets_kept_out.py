@@ -2,11 +2,15 @@
 
 import pytest
 
-from sweeps.driver.command import main
+from rank_core.errors import BadInput
+from sweeps.commands.mlflow_commands import sync
+from sweeps.driver.command import main, refuse_secrets
 from sweeps.engine.trial_task import End
+from sweeps.store.sweep_file import Cell, read_sweep_file, update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.window_stride import EXPERIMENT
 from tests.sweeps.conftest import follow
+from tests.sweeps.tracking.made_sweep import MadeSweep
 
 REASON = "OSError: 403 for https://me:planted-one@host/x with key planted-two-in-the-environment"
 
@@ -50,3 +54,47 @@ def test_a_secret_on_the_command_line_is_refused_before_anything_is_written(
     message = capsys.readouterr().err
     assert "must hold no secrets" in message and "[redacted]" in message
     assert "planted" not in message and list(tmp_path.iterdir()) == []
+
+
+def test_a_secret_in_a_setting_is_refused_without_showing_it():
+    refuse_secrets({"collection": "woods", "chat.base_url": "http://127.0.0.1:8000/v1"})
+    with pytest.raises(BadInput, match=r"chat\.base_url") as refused:
+        refuse_secrets({"chat.base_url": "https://me:hunter2@host/v1"})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_no_text_of_a_sweeps_description_is_written_with_a_secret(monkeypatch, tmp_path):
+    monkeypatch.setenv("SERVICE_API_KEY", "planted-in-the-environment")
+    address = "https://me:planted@host/x"
+    texts = {
+        "command": f"ranksweep run a --hf-token planted --tracking-uri {address}",
+        "directory": "/data/planted-in-the-environment/x",
+        "tracking_uri": address,
+        "stopped": f"by an error: OSError: {address}",
+        "tags": {"mlflow.source.name": f"{address}.py", "access_token": "planted"},
+    }
+    cell = Cell("c1", config={"chat.base_url": address, "my_token": "planted"})
+    sweep = MadeSweep(tmp_path, cells=(cell,), **texts)
+    update_sweep_file(sweep.records, stopped=texts["stopped"])
+    content = sweep.records.read_file("sweep.json")
+    assert b"planted" not in content and content.count(b"[redacted]") == 9
+    assert read_sweep_file(sweep.records).cells[0].config["my_token"] == "[redacted]"
+
+
+def test_the_place_that_runs_were_sent_to_is_printed_without_its_password(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("sweeps.commands.mlflow_commands.send", lambda *given: 2)
+    sweep, uri = MadeSweep(tmp_path), "postgresql://me:planted@db/mlflow"
+    assert sync([sweep.records.uri, "--tracking-uri", uri]) == 0
+    assert capsys.readouterr().out == "2 runs sent to postgresql://[redacted]@db/mlflow\n"
+
+
+def test_a_line_of_a_reason_has_no_part_of_a_secret_of_several_lines(records, plan_of, monkeypatch):
+    monkeypatch.setenv("TLS_PRIVATE_KEY", "planted-first\nplanted-second")
+    drive = follow(records, plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1"))
+    trial = drive.search.ahead[0]
+    drive.started(trial)
+    drive.ended(trial, End(TrialStatus.DIVERGED, reason="loss planted-first\nplanted-second"))
+    assert "planted" not in drive.screen.out.getvalue()
+    assert records.state(trial.name).reason == "loss [redacted]"

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from rank_core.errors import BadInput
-
 REDACTED = "[redacted]"
 _SHORTEST = 8  # characters of a secret in the environment
 # The key of a trial is none; `keys` and `max_document_tokens` do not end so.
@@ -38,9 +36,12 @@ def redact_text(text: str) -> str:
 
 
 def redact(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `values` with secrets replaced by `[redacted]`, also inside lists and mappings."""
+    """A copy of `values` with secrets replaced by `[redacted]`, also inside lists and mappings. A
+    float, such as the mean of a measure of any name, is none."""
     return {
-        name: REDACTED if _NAME.search(str(name)) else _without_secrets(value)
+        name: REDACTED
+        if _NAME.search(str(name)) and not isinstance(value, float)
+        else _without_secrets(value)
         for name, value in values.items()
     }
 
@@ -61,14 +62,3 @@ def _secrets_of(environment: tuple[tuple[str, str], ...]) -> list[str]:
     values |= {secret for _, value in environment for secret in _PASSWORD.findall(value)}
     long = [value for value in values if len(value) >= _SHORTEST and not os.path.exists(value)]
     return sorted(long, key=len, reverse=True)
-
-
-def refuse_secrets(settings: Mapping[str, str]) -> None:
-    """Raises `BadInput` for a setting that holds a secret: settings identify a trial, and are
-    stored, shown and sent to MLflow unchanged."""
-    for name, text in settings.items():
-        if redact_text(text) != text:
-            raise BadInput(
-                f"settings must hold no secrets, got {name}={redact_text(text)}; credentials "
-                "belong in environment variables or the service's own credential files"
-            )
