@@ -158,6 +158,12 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame"
     )
 
 
+def mean_value(qrels: Qrels, run: Run, name: str) -> float:
+    """The mean of a measure over the queries of `qrels`."""
+    values = query_values(qrels, run, name)
+    return sum(values.values()) / len(values)
+
+
 def mean_values(table: "pd.DataFrame") -> dict[str, float]:
     """{measure: mean over queries}."""
     return {

@@ -14,7 +14,7 @@ import sys
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main
-from sweeps.plan.experiment import Experiment, Grid, model_and_windows
+from sweeps.plan.experiment import Experiment, Grid, aggregation_label
 
 MODELS = ("maxp", "sump", "avgp", "kmax-avgp")
 PROBABILITY = {"model.chunk_scores": "probability"}
@@ -28,18 +28,12 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     return Grid(points=tuple(points), baseline={"model.name": "firstp"})
 
 
-def label(config: TrialConfig) -> str:
-    """`SumP 150/75`, or `SumP of P 150/75` where probabilities are summed."""
-    name, windows = model_and_windows(config).rsplit(" ", 1)
-    return f"{name} of P {windows}" if config.model.chunk_scores else f"{name} {windows}"
-
-
 EXPERIMENT = Experiment(
     name="aggregation",
     question="How should passage scores be put together?",
     swept=("model.name", "model.chunk_scores"),
     grid=grid,
-    label=label,
+    label=aggregation_label,
     defaults={"training.unit": "passage"},
 )
 

@@ -172,7 +172,7 @@ def read_chunks(folder: Path, split: str) -> KeptChunks:
 
 
 def derived_config(trained: TrialConfig, settings: Mapping[str, object]) -> TrialConfig:
-    """The trial's settings with another aggregation, or fewer chunks."""
+    """The trial's settings with another aggregation, or fewer chunks; a k by default is named."""
     named: dict[str, object] = {}
     if "model.name" in settings:
         kind = model_class(str(settings["model.name"]))
@@ -182,7 +182,10 @@ def derived_config(trained: TrialConfig, settings: Mapping[str, object]) -> Tria
         if _first_only(kind):  # the only stride that it accepts
             named["chunking.stride"] = trained.chunking.window
             named |= {"chunking.max_chunks": 0, "chunking.overflow": "first"}
-    return trained.override(named | dict(settings))
+    config = trained.override(named | dict(settings))
+    if config.model.name != "kmax-avgp":
+        return config
+    return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
 
 
 def derived_run(kept: KeptChunks, config: TrialConfig) -> Run:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import query_values, untied
+from rank_core.evaluate import mean_value, untied
 from rank_core.records import Qrels, Run
 
 Floats = NDArray[np.float64]
@@ -34,12 +34,7 @@ def chosen_on_dev(
             f"interpolation weights need judgments to be tuned on, but none of the {len(qrels)} "
             "queries has a relevant document"
         )
-
-    def value(point: Point) -> float:
-        values = query_values(qrels, run_of(point), measure)
-        return sum(values.values()) / len(values)
-
-    return max(points, key=value)
+    return max(points, key=lambda point: mean_value(qrels, run_of(point), measure))
 
 
 def min_max(score_K: Floats) -> Floats:

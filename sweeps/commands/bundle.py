@@ -37,14 +37,13 @@ from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
 from rank_core.records import EVALUATED, Qrels
-from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE, read_accesses, record_access
 from sweeps.report.analysis import analyse
 from sweeps.report.build import report_files
 from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import Sweep, load_sweep
+from sweeps.report.load import Sweep, load_sweep, trial_config
 from sweeps.report.query_page import TEXTS, moved_queries
 from sweeps.report.unjudged import with_unjudged
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS, Records
@@ -403,7 +402,7 @@ def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str
     """The labels of the description against the settings of its trials."""
     own, groups = {}, {cell.cell: cell.group for cell in sweep.cells}
     for name in names:
-        cut = TrialConfig().override(json.loads(records.read(name, "config.json"))).chunking
+        cut = trial_config(records, name).chunking
         cell, stride = name.rpartition("-seed")[0], f"/{cut.stride}"
         windows = f"{cut.window}{'' if cut.stride == cut.window else stride}"
         own[cell] = f"{groups[cell]} {windows}"  # the usual label

@@ -39,7 +39,7 @@ from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.summary import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened
-from sweeps.store.trial_status import USED, TrialStatus
+from sweeps.store.trial_status import TrialStatus
 
 SEEDS = (3, 4, 5, 8, 10, 20)
 ASSURANCE = 0.8
@@ -336,7 +336,7 @@ def _origin(planned: DesignPlan) -> list[str]:
     lines = [
         f"Pilot{'' if sweep.third_party else f' {sweep.name}'}: {sweep.primary} on "
         f"{sweep.split_text}, {parts.num_queries} queries, {parts.num_cells} systems, "
-        f"{sweep.trials['status'].isin(USED).sum()} training runs; baseline "
+        f"{len(sweep.used)} training runs; baseline "
         f"{sweep.label(parts.baseline)}.",
         f"Standard deviations planned on: {deviations} They are the pilot's one-sided upper "
         f"{100 * ASSURANCE:g}% limits; its own are {parts.seed.sd:.4f}, {parts.residual.sd:.4f} "
@@ -454,7 +454,7 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
         return None
     num_test = sweep.scores["query_id"].nunique()
     num_dev = sweep.dev_scores["query_id"].nunique() if len(sweep.dev_scores) else 0
-    rows = sweep.trials[sweep.trials["status"].isin(USED)]
+    rows = sweep.used
     training, query = [], []
     for row in rows.to_dict("records"):
         history = find_sweep(str(sweep.folder)).history(f"{row['cell']}-seed{row['seed']}")

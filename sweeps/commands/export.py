@@ -28,7 +28,7 @@ from sweeps.plan.terminal import say
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.interpolation import MixtureInputs, trial_table, why_not, with_interpolated
-from sweeps.report.load import Serving, Sweep, load_sweep
+from sweeps.report.load import Serving, Sweep, load_sweep, trial_config
 from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
 from sweeps.report.summary import left_after
 from sweeps.store.kept_weights import is_trained
@@ -176,7 +176,7 @@ def _chosen(records: Records, sweep: Sweep, cell: str, seed: int | None) -> Chos
     trained = {
         name: seeds
         for name, seeds in values.items()
-        if is_trained(_config(records, f"{name}-seed{next(iter(seeds))}"))
+        if is_trained(trial_config(records, f"{name}-seed{next(iter(seeds))}"))
     }
     name = _cell(sweep, model, values, trained)
     states = (records.origin or records).states(f"{name}-seed{n}" for n in trained[name])
@@ -228,10 +228,6 @@ def _cell(
     return cell
 
 
-def _config(records: Records, name: str) -> TrialConfig:
-    return TrialConfig().override(json.loads(records.read(name, "config.json")))
-
-
 def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
     """The error where a model has kept no weights, with the command that keeps them."""
     keep, of_seed = ("best", "") if seed is None else ("all", f" of seed {seed}")
@@ -247,7 +243,7 @@ def _write(
     records: Records, analysis: Analysis, chosen: Chosen, folder: Path, command: str
 ) -> dict[str, Any]:
     """Write the folder and return the origin of the model as stated in it."""
-    sweep, config = analysis.sweep, _config(records, chosen.name)
+    sweep, config = analysis.sweep, trial_config(records, chosen.name)
     run, weights = records.trial_folder(chosen.name), None
     result = records.result(chosen.name)
     if sweep.serving:
@@ -341,7 +337,7 @@ def _register(
                 tracking_uri=uri,
                 experiment=read_sweep_file(records).experiment or sweep.name,
                 trial=chosen.name,
-                family=model_class(_config(records, chosen.name).model.name).label,
+                family=model_class(trial_config(records, chosen.name).model.name).label,
                 tags={key: str(about[key]) for key in ("sweep", "cell", "seed")},
                 champion=given.force or not why_not,
             ),

@@ -20,7 +20,7 @@ from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.summary import best_on_dev, left_after
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import described, local_copy, sweep_on, sweeps_in
-from sweeps.store.trial_status import USED, TrialStatus
+from sweeps.store.trial_status import TrialStatus
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,7 @@ def _check_finished(sweep: Sweep) -> None:
 
 def _frozen(records: Records, sweep: Sweep, cell: str) -> Frozen:
     """A cell with the settings of its first trial with scores."""
-    used = sweep.trials[(sweep.trials["cell"] == cell) & sweep.trials["status"].isin(USED)]
-    name = f"{cell}-seed{used['seed'].iloc[0]}"
+    name = f"{cell}-seed{sweep.used.loc[sweep.used['cell'] == cell, 'seed'].iloc[0]}"
     settings = json.loads(records.read(name, "config.json"))
     # A confirmation keeps its winner's weights in any case.
     del settings["seed"]

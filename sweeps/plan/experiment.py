@@ -110,6 +110,12 @@ def _windows(window: int, stride: int) -> dict[str, int]:
     return {"chunking.window": window, "chunking.stride": stride}
 
 
+def aggregation_label(config: TrialConfig) -> str:
+    """`SumP 150/75`, or `SumP of P 150/75` where probabilities are summed."""
+    name, windows = model_and_windows(config).rsplit(" ", 1)
+    return f"{name} of P {windows}" if config.model.chunk_scores else f"{name} {windows}"
+
+
 def model_and_windows(config: TrialConfig) -> str:
     """`MaxP 150/75`; one number where windows do not overlap or there is one only."""
     model, chunking = model_class(config.model.name), config.chunking

@@ -14,7 +14,6 @@ from rank_core.files import atomic_write, read_file
 from rank_core.secrets import redact_text
 from sweeps.plan.terminal import warn
 from sweeps.report.load import Sweep
-from sweeps.store.trial_status import USED
 
 ACCESS_FILE = "test_access.jsonl"
 
@@ -37,8 +36,8 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
     reported before adds no line, and values on dev need no log."""
     path = sweep.folder / ACCESS_FILE
     accesses = read_accesses(path)
-    used = sweep.trials[sweep.trials["status"].isin(USED)]
-    trials = sorted((str(c), int(s)) for c, s in zip(used["cell"], used["seed"], strict=True))
+    ran = zip(sweep.used["cell"], sweep.used["seed"], strict=True)
+    trials = sorted((str(cell), int(seed)) for cell, seed in ran)
     content = json.dumps([sweep.split, sorted(sweep.measures), trials])
     own = hashlib.sha256(content.encode()).hexdigest()[:12]
     if sweep.split == "dev" or not trials or own in {access.hash for access in accesses}:

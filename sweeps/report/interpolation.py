@@ -33,7 +33,6 @@ from sweeps.report.summary import best_on_dev, left_after
 from sweeps.store.records import RESULT, Records
 from sweeps.store.scores import SCORE_COLUMNS
 from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell, find_sweep
-from sweeps.store.trial_status import USED
 
 VERSION = 1  # of what the stored tables hold
 APART = {
@@ -131,8 +130,7 @@ def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[Interpolated,
             "command writes it and repeats no finished trial"
         )
     inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
-    used = sweep.trials[sweep.trials["status"].isin(USED)]
-    systems = []
+    systems, used = [], sweep.used
     for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
         seeds = sorted(map(int, used.loc[used["cell"] == cell.cell, "seed"]))
         if seeds and why_not(cell) == "":

@@ -1,5 +1,6 @@
 """A sweep on disk, read and checked: its description, its trials, its scores."""
 
+import json
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,6 +15,7 @@ import pandas as pd
 from rank_core.errors import BadInput
 from rank_core.files import read_file
 from rank_core.records import Qrels
+from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Slot
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.report.notation import TIE_POLICY, names_text
@@ -155,6 +157,11 @@ class Sweep:
     qrels: Qrels | None = None  # of a third party, likewise
 
     @property
+    def used(self) -> pd.DataFrame:
+        """The trials with scores."""
+        return self.trials[self.trials["status"].isin(USED)]
+
+    @property
     def baseline(self) -> str:
         """The cell that all others are compared with."""
         return str(self.slots[0])
@@ -225,6 +232,11 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         collections={"": file.measures},
         **same,
     )
+
+
+def trial_config(records: Records, name: str) -> TrialConfig:
+    """The settings of a finished trial; raises `DamagedTrial`."""
+    return TrialConfig().override(json.loads(records.read(name, "config.json")))
 
 
 def planned_states(records: Records, file: SweepFile) -> list[State]:

@@ -38,18 +38,9 @@ def sweep_folder(
             names.append(f"{result.cell}-seed{seed}")
             sealed(shutil.copytree(folder / "workdir", folder / "trials" / names[-1]))
         cells.append(Cell(result.cell, label))
-    described = {
-        "sweep": "window_stride",
-        "question": "Which?",
-        "split": "test",
-        "measures": MEASURES,
-        "primary": MEASURES[0],
-        "baseline": cells[0].cell,
-        "cells": tuple(cells),
-        "seeds": (1, 2),
-        "trials": tuple(names),
-    }
-    SweepFile(**described).write(find_sweep(str(folder)))
+    described = ("window_stride", "Which?", "test", MEASURES, MEASURES[0], cells[0].cell)
+    planned = SweepFile(*described, tuple(cells), seeds=(1, 2), trials=tuple(names))
+    planned.write(find_sweep(str(folder)))
     (folder / "qrels").mkdir()
     shutil.copy(collection_folder / "test" / "qrels.trec", folder / "qrels" / "test.qrels")
     return folder
