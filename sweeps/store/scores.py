@@ -24,7 +24,7 @@ def read_scores(records: Records, names: Sequence[str]) -> "pd.DataFrame":
     tables = [schema.empty_table()]
     for name, content in records.read_each(names, SCORES).items():
         try:
-            # `pq.read_table` takes longer to look for further files than to read a table this small.
+            # `pq.read_table` would spend most of its time in looking for further files.
             file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=list(TEXTS))
             tables.append(file.read().select(list(SCORE_COLUMNS)).cast(schema))
         except (pa.ArrowException, KeyError) as error:
