@@ -29,29 +29,34 @@ _PASSWORD = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s@]+)@[^\s@/]", re.
 def redact_text(text: str) -> str:
     """The text without passwords of URLs, without assignments such as `--hf-token x`, and without
     the secrets in this process's environment."""
-    for value in _secrets_of(tuple(os.environ.items())):
-        text = text.replace(value, REDACTED)
-    text = _ADDRESS.sub(rf"\1{REDACTED}@", text)
-    return _ASSIGNMENT.sub(rf"\1{REDACTED}", text)
+    return str(_without(_secrets(), text))
 
 
 def redact(values: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of `values` with secrets replaced by `[redacted]`, also inside lists and mappings. A
     float, such as the mean of a measure of any name, is none."""
-    return {
-        name: REDACTED
-        if _NAME.search(str(name)) and not isinstance(value, float)
-        else _without_secrets(value)
-        for name, value in values.items()
-    }
+    return dict(_without(_secrets(), values))
 
 
-def _without_secrets(value: Any) -> Any:
+def _without(secrets: list[str], value: Any) -> Any:
     if isinstance(value, str):
-        return redact_text(value)
+        for secret in secrets:
+            value = value.replace(secret, REDACTED)
+        value = _ADDRESS.sub(rf"\1{REDACTED}@", value)
+        return _ASSIGNMENT.sub(rf"\1{REDACTED}", value)
     if isinstance(value, Mapping):
-        return redact(value)
-    return [_without_secrets(item) for item in value] if isinstance(value, list | tuple) else value
+        return {
+            name: REDACTED
+            if _NAME.search(str(name)) and not isinstance(item, float)
+            else _without(secrets, item)
+            for name, item in value.items()
+        }
+    return [_without(secrets, item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _secrets() -> list[str]:
+    """Of this process's environment; to read it takes longer than to search a text for them."""
+    return _secrets_of(tuple(os.environ.items()))
 
 
 @lru_cache(maxsize=1)

@@ -1,5 +1,6 @@
 """What every test runs on: a random two-layer BERT, a small collection, a cache of its own."""
 
+import copy
 import gc
 import json
 import os
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 # Read when huggingface_hub is first imported: no test may reach the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Read by transformers: to start threads takes longer than to read a small checkpoint in one.
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
 # Read when ray is: clusters of several nodes are made in this process (see sweeps/ray_engine).
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 
@@ -70,7 +73,33 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoints_read_once():
+    """What `load_encoder` reads is a copy the next time: transformers takes five times as long to
+    read the small checkpoints of these tests, a thousand times."""
+    from transformers import PreTrainedModel
+
+    read, known = PreTrainedModel.from_pretrained.__func__, {}
+
+    def from_pretrained(cls: type, folder: Any, *words: Any, config: Any = None, **options: Any):
+        if words or config is None or not options.get("output_loading_info"):
+            return read(cls, folder, *words, config=config, **options)
+        facts = [(path, path.stat()) for path in sorted(Path(folder).iterdir())]
+        files = [(path, stat.st_mtime_ns, stat.st_size) for path, stat in facts]
+        key = repr((cls, files, config.to_json_string(), sorted(options.items())))
+        if key not in known:
+            known[key] = read(cls, folder, config=config, **options)
+        model, report = known[key]
+        if report["missing_keys"]:  # which are drawn anew each time
+            return known.pop(key)
+        return copy.deepcopy(model), copy.deepcopy(report)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreTrainedModel, "from_pretrained", classmethod(from_pretrained))
+        yield
+
+
+@pytest.fixture(scope="session")
+def backbone_folder(tmp_path_factory: pytest.TempPathFactory, checkpoints_read_once: None) -> Path:
     """A checkpoint with random weights, large enough that every token moves the score."""
     from rank_core.testing.laws import make_backbone
 

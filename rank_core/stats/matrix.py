@@ -109,46 +109,55 @@ def _check_request(per_query: pd.DataFrame, *, measure: str, cells: Sequence[str
 
 def _matrix(of_cell: Mapping[str, pd.DataFrame], measure: str) -> ScoreMatrix:
     """Every (seed, query) exactly once and finite, the queries those of any cell."""
-    tables = {
-        cell: _seeds_by_queries(own[own["measure"] == measure], cell, measure)
-        for cell, own in of_cell.items()
-    }
-    queries = sorted(set().union(*(table.columns for table in tables.values())))
-    for cell, table in tables.items():
-        tables[cell] = whole = table.reindex(columns=queries)
-        for seed, row in whole[whole.isna().any(axis=1)].iterrows():
-            absent = [str(query) for query in row.index[row.isna()]]
-            shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
-            raise BadInput(
-                "every (cell, seed) needs a value for every query: "
-                f"cell {cell}, seed {seed} lacks {len(absent)} of {len(queries)}: {shown}"
-            )
+    tables = {cell: _seeds_by_queries(own, cell, measure) for cell, own in of_cell.items()}
+    names = next(iter(of_cell.values()))["query_id"].cat.categories
+    known = np.any([(~np.isnan(table)).any(axis=0) for _, table in tables.values()], axis=0)
+    queries, scores = names[known], {}
+    for cell, (seeds, table) in tables.items():
+        scores[cell] = np.ascontiguousarray(table[:, known])
+        for seed, row in zip(seeds, np.isnan(scores[cell]), strict=True):
+            if absent := list(map(str, queries[row])):
+                shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
+                raise BadInput(
+                    "every (cell, seed) needs a value for every query: "
+                    f"cell {cell}, seed {seed} lacks {len(absent)} of {len(queries)}: {shown}"
+                )
     return ScoreMatrix(
         measure=measure,
         cells=tuple(of_cell),
         query_ids=tuple(map(str, queries)),
-        seeds={cell: tuple(map(int, table.index)) for cell, table in tables.items()},
-        scores={cell: np.ascontiguousarray(table.to_numpy()) for cell, table in tables.items()},
+        seeds={cell: tuple(map(int, seeds)) for cell, (seeds, _) in tables.items()},
+        scores=scores,
     )
 
 
-def _seeds_by_queries(own: pd.DataFrame, cell: str, measure: str) -> pd.DataFrame:
-    """The values of a cell on a measure, a row per seed."""
-    if own.empty:
+def _seeds_by_queries(
+    own: pd.DataFrame, cell: str, measure: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The seeds of a cell, and its values on a measure: a row per seed, a column per query of the
+    whole table, NaN where it has none."""
+    rows = np.flatnonzero(own["measure"] == measure)
+    if not len(rows):
         raise BadInput(f"every cell needs values of {measure}, cell {cell} has none")
-    infinite, place = own[~np.isfinite(own["value"])], ["seed", "query_id"]
-    for seed, query, value in infinite[[*place, "value"]].itertuples(index=False):
+    value, names = own["value"].to_numpy()[rows], own["query_id"].cat.categories
+    seed, query = own["seed"].to_numpy()[rows], own["query_id"].cat.codes.to_numpy()[rows]
+    if (query < 0).any():
+        raise BadInput(f"every value needs a query, cell {cell} has one of {measure} without")
+    for i in np.flatnonzero(~np.isfinite(value)):
         raise BadInput(
-            f"values must be finite, got {value} for cell {cell}, seed {seed}, query {query}, "
-            f"{measure}"
+            f"values must be finite, got {value[i]} for cell {cell}, seed {seed[i]}, query "
+            f"{names[query[i]]}, {measure}"
         )
-    for (seed, query), again in own[own.duplicated(place, False)].groupby(place, observed=True):
+    seeds, row = np.unique(seed, return_inverse=True)
+    table, times = np.full((len(seeds), len(names)), np.nan), np.zeros((len(seeds), len(names)))
+    table[row, query] = value
+    np.add.at(times, (row, query), 1)
+    for i, j in np.argwhere(times > 1):
         raise BadInput(
-            f"a (cell, seed, query) must have one value, got {len(again)} for cell {cell}, "
-            f"seed {seed}, query {query}"
+            f"a (cell, seed, query) must have one value, got {times[i, j]:.0f} for cell {cell}, "
+            f"seed {seeds[i]}, query {names[j]}"
         )
-    table = own.pivot(index="seed", columns="query_id", values="value")
-    return table.set_axis(table.columns.astype(object), axis=1)
+    return seeds, table
 
 
 def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:

@@ -10,7 +10,7 @@ nested in systems: seed 1 of A and seed 1 of B share nothing unless the sweep de
 (`paired_scope_test`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -64,17 +64,23 @@ class WelchDf:
         with np.errstate(divide="ignore"):
             return 1 / np.asarray(self.first)
 
-    def at(self, z: Any) -> Any:
-        """The degrees of freedom of a test whose critical value under a known variance is z."""
-        u, a, b = self.first, self.square, self.cubic
-        bend = np.maximum(b - u**2, 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            second = u - 2 * a + 16 / 3 * b - 10 / 3 * u**2 + 4 / 3 * (z**2 - 1 / (1 + z**2)) * bend
-            return 1 / np.clip(second, u, np.maximum(u, 1 / np.asarray(self.fewest)))
-
     def at_level(self, alpha: float) -> Any:
         """The degrees of freedom of a two-sided test, or an interval, at level alpha."""
-        return self.at(float(-special.ndtri(alpha / 2)))
+        return self._at()(float(-special.ndtri(alpha / 2)))
+
+    def _at(self) -> Callable[[Any], Any]:
+        """The degrees of freedom of a test by its critical value z under a known variance."""
+        u, a, b = self.first, self.square, self.cubic
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bend = np.maximum(b - u**2, 0)
+            start = u - 2 * a + 16 / 3 * b - 10 / 3 * u**2
+            most = np.maximum(u, 1 / np.asarray(self.fewest))
+
+        def at(z: Any) -> Any:
+            second = start + 4 / 3 * (z**2 - 1 / (1 + z**2)) * bend
+            return 1 / np.minimum(np.maximum(second, u), most)
+
+        return at
 
     def two_sided_p(self, delta: Any, se: Any) -> Floats:
         """p: the level at which |delta| / se is the critical value. Without variance 1 for no
@@ -84,12 +90,13 @@ class WelchDf:
             t = delta / se
             first = special.stdtr(self.satterthwaite, -t)
         # The critical value rises with z, and at Satterthwaite's p it is |t| or more.
-        low = np.zeros_like(first)
+        low, at = np.zeros_like(first), self._at()
         high = np.minimum(-special.ndtri(first), LARGEST_Z)
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            below = special.ndtr(-middle) > special.stdtr(self.at(middle), -t)
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2
+                below = special.ndtr(-middle) > special.stdtr(at(middle), -t)
+                low, high = np.where(below, middle, low), np.where(below, high, middle)
         p = np.where(np.isnan(first), np.nan, np.maximum(2 * special.ndtr(-high), 2 * first))
         return np.where(se == 0, np.where(delta == 0, 1.0, 0.0), p)
 

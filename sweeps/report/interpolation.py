@@ -202,7 +202,7 @@ def _cached(
     """The table at `path` if it is whole and its inputs are the same; otherwise `values()`, written
     there."""
     with suppress(Exception):  # pyarrow has many kinds
-        stored = pq.read_table(path)
+        stored = pq.ParquetFile(path).read()
         table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])
         if key == {**made_of, "values": _values_digest(table)}:
             return table

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,8 @@ class SweepFile:
     def content(self) -> bytes:
         """The file as it is written, without secrets."""
         blank = vars(SweepFile(*7 * (None,)))  # type: ignore[arg-type]
-        kept = {k: v for k, v in asdict(self).items() if k == "schema_version" or v != blank[k]}
-        described = json.loads(json.dumps(redact(kept)))
+        kept = {k: v for k, v in vars(self).items() if k == "schema_version" or v != blank[k]}
+        described = redact(json.loads(json.dumps(kept, default=vars)))  # a `Cell`
         return json.dumps(described | {"checksum": own_digest(described)}, indent=1).encode()
 
 
