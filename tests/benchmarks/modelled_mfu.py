@@ -1,6 +1,7 @@
 """Modelled speed of BERT on GPUs: tokens/s and MFU of scoring and of training, by a roofline over
-the operations that a fake GPU counts (`tests.benchmarks.launches`). Trust it to some 30%, and the
-order of the ways more than that; an H200 had .8 to 1.0 of it (docs/benchmarks.md).
+the operations that a fake GPU counts (`tests.benchmarks.launches`). Trust it to some 30% at
+65,536 tokens a call, where an H200 had .86 to 1.0 of it for BERT-base; below, and for smaller
+encoders, the host takes longer than is assumed (docs/benchmarks.md).
 
 Assumed: a kernel takes as long as its arithmetic or its bytes at .8 of the bandwidth, whichever is
 longer, and 2 us at least; an operation is one kernel. Products have .65 of the data sheet's dense

@@ -28,6 +28,7 @@ def test_rows_are_seeds_and_columns_are_queries_whatever_the_order_of_the_table(
         (lambda t: t[(t.cell != "maxp") | (t.query_id != "q2")], "cell maxp, seed 5 lacks 1"),
         (lambda t: pd.concat([t, t.iloc[[4]]]), "must have one value, got 2 for cell firstp"),
         (lambda t: t.assign(value=t.value.where(t.index != 2)), "must be finite, got nan"),
+        (lambda t: t.assign(query_id=t.query_id.where(t.index != 2)), "every value needs a query"),
         (lambda t: t.assign(value=t.value.where(t.index != 2, np.inf)), "must be finite, got inf"),
         (lambda t: t.assign(split=["dev", *t.split[1:]]), "must hold one split, got dev, test"),
         (lambda t: t.drop(columns="seed"), "seed missing"),
