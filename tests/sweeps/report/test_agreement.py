@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.query_page import moved_queries
 from tests.sweeps.report.ranked_sweep import as_remote, write_ranked_sweep
-from tests.sweeps.report.test_load import FIVE, write_sweep
+from tests.sweeps.report.test_load import FIVE, read_values, write_sweep, write_values
 
 HOSTILE = "<script>alert(1)</script>"
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -107,6 +108,47 @@ def test_queries_that_gained_and_lost_most_are_shown_with_their_documents(tmp_pa
         1 if moved[0].query_id == "q0" else None, [1, 1], [3, 3]
     )  # fmt: skip
     assert moved[0].documents["dc"][1:] == ([None, None], [2, 2])
+
+
+def test_queries_that_lost_are_shown_as_those_that_gained_are(tmp_path: Path) -> None:
+    """Of 14 queries six gain .06, .05, .. and seven lose .07, .06, ..; one stays equal."""
+    analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=14)
+    gains = dict(zip((f"q{n}" for n in range(14)), [*range(6, -8, -1)], strict=True))
+    table = read_values(tmp_path)
+    better = table["cell"] == analysis.sweep.cells[1].cell
+    table["value"] = 0.5 + 0.01 * table["query_id"].map(gains) * better
+    write_values(tmp_path, table)
+    analysis = analyse(load_sweep(tmp_path))
+    moved = moved_queries(analysis)
+    up, down = ["q0", "q1", "q2", "q3", "q4"], ["q13", "q12", "q11", "q10", "q9"]
+    assert [one.query_id for one in moved] == up + down
+    assert [round(one.system - one.baseline, 9) for one in moved] == [
+        0.06, 0.05, 0.04, 0.03, 0.02, -0.07, -0.06, -0.05, -0.04, -0.03,
+    ]  # fmt: skip
+    page = (write_report(tmp_path).folder / "queries.html").read_text()
+    said = re.findall(r"query (q\d+) · nDCG@10 (\S+?):", page)
+    assert said == [(q, f"{gains[q] / 100:+.3f}".replace("-", "−")) for q in up + down]
+
+
+def test_the_part_of_a_document_that_has_most_of_the_querys_words_is_shown(tmp_path: Path) -> None:
+    analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=6)
+    fill = [f"w{n}" for n in range(200)]
+    far = [*fill[:100], "Rayleigh", "scattering", "of", "blue", "light.", *fill[105:]]
+    documents = {
+        "da": " ".join(["light", *far[1:]]),  # one word at the start, four from word 100 on
+        "db": "Rayleigh scattering " + " ".join(fill),  # at the start
+    }
+    texts = dict.fromkeys(analysis.matrices["nDCG@10"].query_ids, "Rayleigh scattering, blue light")
+    split = Split(queries=texts, qrels={}, candidates={})
+    write_report(tmp_path, collection=Collection("made", "0", documents, {"test": split}))
+    shown = json.loads((tmp_path / "qrels" / "shown_texts.json").read_text())
+    for own in shown.values():
+        assert own["text"] == "Rayleigh scattering, blue light"
+        assert own["passages"]["da"] == f"… {' '.join(far[80:120])} …"
+        assert own["passages"]["db"] == f"Rayleigh scattering {' '.join(fill[:38])} …"
+    page = (tmp_path / "report" / "queries.html").read_text()
+    assert f"{' '.join(far[80:120])} …" in page
+    assert "w79" not in page and "w121" not in page
 
 
 def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
