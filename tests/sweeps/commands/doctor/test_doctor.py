@@ -167,3 +167,6 @@ def test_a_document_as_long_as_the_limit_is_not_cut(small_trial):
         assert found.why == (f"{cut} of documents are longer than max_document_tokens" * bool(cut))
         assert found.level == ("note" if cut else "ok")
         assert bool(found.remedy) == bool(cut)
+    # What is never seen are the tokens of the two longest beyond the limit.
+    unseen = (longest + second - 2 * third) / int(inputs.tokens.lengths().sum())
+    assert f", {unseen:.1%} of all tokens are never seen" in found.what and unseen > 0.001
