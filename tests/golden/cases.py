@@ -88,6 +88,19 @@ def damaged(folder: Path) -> Path:
     return write_sweep(folder, seeds=(1, 2), num_queries=30, fates=fates)
 
 
+def figures(folder: Path) -> Path:
+    """Window by stride with learning curves: every figure. A seed collapsed."""
+    return write_sweep(folder, num_queries=30, effect=0.08, log=True, fates={(2, 1): "collapsed"})
+
+
+def figures_shown(sweep: Path) -> Texts:
+    """The page's words, captions among them, and the names of the figures."""
+    ran("report", str(sweep))
+    page = words_of_page((sweep / "report" / "index.html").read_text("utf-8"))
+    names = sorted(path.name for path in (sweep / "report" / "plots").iterdir())
+    return {"index.txt": page, "plots.txt": "\n".join([*names, ""])}
+
+
 def serving(folder: Path) -> Path:
     """All aggregations of the chunk scores of two windows, and the one to serve."""
     question = "Which window, stride and aggregation for the reranker that I have?"
@@ -174,6 +187,7 @@ class Case(NamedTuple):
 
     make: Callable[[Path], Path]
     read: Callable[[Path], Texts]
+    draws: bool = False  # figures, which take seconds
 
 
 CASES = {
@@ -183,6 +197,7 @@ CASES = {
         Case(confirmation, lambda sweep: reported(sweep, *CSV)),
         Case(race_with_eliminated, lambda sweep: reported(sweep, *CSV)),
         Case(damaged, lambda sweep: reported(sweep, *CSV, "results.json")),
+        Case(figures, figures_shown, draws=True),
         Case(serving, lambda sweep: reported(sweep, *CSV, "table.tex")),
         Case(derive, derived),
         Case(collections, sweeps_compared),

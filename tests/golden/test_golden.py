@@ -2,30 +2,24 @@
 
 After a change that is meant, this freezes what is said now and shows what has changed:
 
-    GOLDEN=renew .venv/bin/python -m pytest -q tests/golden; git diff tests/golden/expected
+    GOLDEN=renew .venv/bin/python -m pytest -q -m "" tests/golden; git diff tests/golden/expected
 
 Such a change needs a line in CHANGELOG.md.
 """
 
 import os
-from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.golden.cases import CASES
-from tests.golden.frozen import differences, kept, renew, settled
+from tests.golden.frozen import Texts, differences, kept, renew, settled
 from tests.sweeps.conftest import quick_reports
 
-pytestmark = pytest.mark.usefixtures("no_figures_here", "own_folder")
+pytestmark = pytest.mark.usefixtures("own_folder")
 DESCRIBED = Path(__file__).parent / "sweeps_of_0.3"
 """{case}.json: the case's `sweep.json` as ranksweep 0.3 wrote it."""
-
-
-@pytest.fixture(scope="module")
-def no_figures_here() -> Iterator[None]:
-    with quick_reports():
-        yield
 
 
 @pytest.fixture
@@ -34,10 +28,22 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("case", CASES)
+def texts_of(case: str, folder: Path, described: bytes = b"") -> Texts:
+    """What a user gets of a case, whose sweep may be described otherwise."""
+    make, read, draws = CASES[case]
+    made = make(Path("woods"))
+    if described:
+        (made / "sweep.json").write_bytes(described)
+    with nullcontext() if draws else quick_reports():
+        return {name: settled(text, folder) for name, text in read(made).items()}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=[pytest.mark.slow] * case.draws) for name, case in CASES.items()],
+)
 def test_what_a_user_gets_is_as_it_was(case: str, tmp_path: Path) -> None:
-    made = CASES[case].make(Path("woods"))
-    texts = {name: settled(text, tmp_path) for name, text in CASES[case].read(made).items()}
+    texts = texts_of(case, tmp_path)
     if os.environ.get("GOLDEN") == "renew":
         renew(case, texts)
     found = differences(case, texts)
@@ -46,9 +52,7 @@ def test_what_a_user_gets_is_as_it_was(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", sorted(path.stem for path in DESCRIBED.iterdir()))
 def test_a_sweep_of_version_0_3_has_the_same_report(case: str, tmp_path: Path) -> None:
-    made = CASES[case].make(Path("woods"))
-    (made / "sweep.json").write_bytes((DESCRIBED / f"{case}.json").read_bytes())
-    texts = {name: settled(text, tmp_path) for name, text in CASES[case].read(made).items()}
+    texts = texts_of(case, tmp_path, (DESCRIBED / f"{case}.json").read_bytes())
     found = differences(case, texts)
     assert not found, f"{case}, as ranksweep 0.3 described it, is not as it was:\n{found}"
 
