@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from scipy import stats
 
 from rank_core.data.named_files import named_qrels
@@ -41,7 +42,8 @@ def main(argv: Sequence[str]) -> int:
     for measure in measures:
         own = values.loc[values["measure"] == measure, "value"]
         half = stats.t.ppf(0.975, len(own) - 1) * own.std() / len(own) ** 0.5
-        ends = f"[{own.mean() - half:.4f}, {own.mean() + half:.4f}]" if len(own) > 1 else "—"
+        varies = len(own) > 1 and np.ptp(own) > 0  # else Student's t says nothing
+        ends = f"[{own.mean() - half:.4f}, {own.mean() + half:.4f}]" if varies else "—"
         rows.append([measure, f"{own.mean():.4f}", ends])
     lines = [f"{given.run}: {len(qrels)} judged queries", "", *columns(rows, "lrr"), *notes]
     say("\n".join(lines))
