@@ -14,7 +14,7 @@ import pandas as pd
 from rank_core.seeding import generator
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
-from sweeps.commands.compare.runs import RunComparison
+from sweeps.commands.compare.runs import RunComparison, ties_note
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
@@ -62,7 +62,6 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
         lines += ["", mean, *collections_lines(analysis, mean)]
     lines += [""]
     fixed, tied = sweep.deterministic, comparison.tied
-    ties = f"{tied:,} documents tie with another; {sweep.tie_policy}." if tied else ""
     for sentence in (
         legend(analysis),
         "" if compact or sweep.means else p_columns(analysis),
@@ -70,7 +69,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
         f"Deterministic, without seed variance: {', '.join(fixed)}." if fixed else "",
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
-        ties,
+        ties_note(tied, sweep.tie_policy),
     ):
         lines += wrapped(sentence)
     lines += [""] if lines[-1] else []
