@@ -11,6 +11,7 @@ from string import ascii_lowercase
 
 import pandas as pd
 
+from rank_core.files import shown_path
 from rank_core.seeding import generator
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
@@ -141,7 +142,7 @@ def write_files(
     remarks = _reservations(comparison)
     systems: dict[str, dict[int, dict[str, str]]] = {}
     for run in comparison.runs:
-        places = {query_set: part.where for query_set, part in run.on.items()}
+        places = {query_set: shown_path(part.where) for query_set, part in run.on.items()}
         systems.setdefault(run.system, {})[run.seed] = places
     judged = [one for one in comparison.query_sets if one.where]
     files = report_files(

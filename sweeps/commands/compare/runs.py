@@ -4,6 +4,7 @@ A system is a cell; its k-th training run is its k-th seed. A column is a measur
 or, of several, the mean over them.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from rank_core.data.named_files import named_qrels
 from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
-from rank_core.files import file_sha256
+from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
@@ -333,7 +334,7 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
     if qrels is None:
         return []
     if isinstance(qrels, str | Path):
-        qrels = {Path(qrels).name: qrels}
+        qrels = {shown_path(Path(qrels).name): qrels}
     elif isinstance(qrels, pd.DataFrame) or _is_qrels(qrels):
         qrels = {"judgments": cast(Judgments, qrels)}
     query_sets = []
@@ -342,7 +343,7 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
         if isinstance(given, pd.DataFrame):
             given = judgments_of(given, name)
         elif isinstance(given, str | Path):
-            where, given = str(given), named_qrels(given)
+            where, given = shown_path(given), named_qrels(given)
         if not any(grade > 0 for judged in given.values() for grade in judged.values()):
             raise BadInput(f"{where}: judgments need a relevant document, found none")
         query_sets.append(QuerySet(name, given, where))
@@ -571,7 +572,7 @@ def _check_differs(
 ) -> None:
     """Refuse a copy of another run of the system. Equal values in files that differ are refused by
     `score_matrix` where chance cannot explain them."""
-    is_file = ranking is None and Path(part.where).is_file()
+    is_file = ranking is None and os.path.isfile(part.where)
     content = file_sha256(Path(part.where)) if is_file else ranking
     if content is None:
         return

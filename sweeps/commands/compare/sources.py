@@ -31,6 +31,7 @@ from rank_core.data.trec import (
 )
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
+from rank_core.files import is_there, shown_path
 from rank_core.records import Qrels, Run
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import SERVING, load_sweep
@@ -93,7 +94,7 @@ class TrainingRun:
         whole."""
         if "://" in self.where:
             return self.where
-        path, colon, label = self.where.partition(":")
+        path, colon, label = shown_path(self.where).partition(":")
         return f"{Path(path).name or path}{colon}{label}"
 
     @property
@@ -142,13 +143,13 @@ def _of_text(text: str, tracking_uri: str | None) -> Held | None:
     if text.startswith(PREFIX):
         return {"": [TrainingRun(text, ranking=lambda: RankedFile(dict(named_run(text))))]}
     path = Path(text)
-    if "://" in text or (path / FILE).exists():
+    if "://" in text or is_there(path / FILE):
         return _of_sweep(text)
-    if path.is_dir():
+    if os.path.isdir(path):
         path /= SCORES
         if not path.is_file():
             raise BadInput(f"{text} has neither {FILE} of a sweep nor {SCORES} of a comparison")
-    return _of_file(path) if path.exists() else None
+    return _of_file(path) if is_there(path) else None
 
 
 def _of_sweep(where: str) -> Held:
