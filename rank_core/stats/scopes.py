@@ -284,8 +284,8 @@ def infer(
 
     Without variance between queries the permutation of their signs decides scope `queries`, without
     variance between runs that of the runs scope `seeds`. Where nothing varies between queries scope
-    `both` is at most as certain as either of them. `fewest_*` are the queries and runs that these permute, in
-    strata those of the smallest; they default to `num_*`.
+    `both` is at most as certain as either of them. `fewest_*` are the queries and runs that these
+    permute, in strata those of the smallest; they default to `num_*`.
     """
     V_q, Q = np.asarray(variance_queries, dtype=np.float64), np.asarray(num_queries)
     parts = [

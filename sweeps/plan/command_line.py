@@ -134,7 +134,9 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         if error.reason != "surrogates not allowed":
             raise
         name = shown_path(error.object)
-        print_error(str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder")))
+        print_error(
+            str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
+        )
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

@@ -144,8 +144,8 @@ def without_variance(analysis: Analysis) -> str:
         else "and there is no interval"
     )
     return (
-        f"Nothing varies between the {constant[0].num_queries} queries in the difference of {names} "
-        f"from {sweep.label(sweep.baseline)}, so no t-test applies: p is that of the exact "
+        f"Nothing varies between the {constant[0].num_queries} queries in the difference of "
+        f"{names} from {sweep.label(sweep.baseline)}, so no t-test applies: p is that of the exact "
         f"permutation of signs and runs (p {relation(p)} before correction), {able}."
     )
 

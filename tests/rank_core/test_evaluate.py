@@ -167,7 +167,8 @@ def test_the_grades_of_the_judgments_are_tried_too():
     check_measures(["nDCG@10"], [{"q": {"a": 7}}])
 
 
-EVERY_SHARE = """AP AP(rel=2)@10 P@3 R@5 RR RR@2 nDCG@5 nDCG Rprec Bpref Success@2 SetP SetR SetF SetAP
+EVERY_SHARE = """AP AP(rel=2)@10 P@3 R@5 RR RR@2 nDCG@5 nDCG Rprec Bpref Success@2 SetP SetR SetF
+SetAP
 IPrec@0.3 Judged@5 Compat(p=0.9) infAP""".split()
 
 

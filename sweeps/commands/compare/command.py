@@ -130,7 +130,9 @@ def systems_of(
             parts = rest.split(",")
             if not name or not all(parts):
                 raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
-            named.append((shown_path(name), [source for part in parts for source in sources_of(part, sets)]))
+            named.append(
+                (shown_path(name), [source for part in parts for source in sources_of(part, sets)])
+            )
         else:
             for source in sources_of(text, sets):
                 held: Mapping[str, Sequence[RunSource]] = {"": [source]}

@@ -16,7 +16,6 @@ from rank_core.seeding import generator
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison, ties_note
-from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
 from sweeps.report.conclusions import conclusions, paired_t_test
@@ -28,7 +27,6 @@ from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import collections_lines, legend, measure_table, next_lines, p_columns
 from sweeps.store.records import SCORES
 
-_LABEL, _PAIR_LABEL = 18, 15
 PAIR_COLUMNS = (
     "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both "
     "p_both_adjusted p_queries_tukey family_size"
@@ -58,7 +56,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     if compact:
         lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
     for measure in () if compact or sweep.means else sweep.measures:
-        lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
+        lines += ["", measure, *terminal_lines(measure_table(analysis, measure))]
     for mean in () if compact else sweep.means:
         lines += ["", mean, *collections_lines(analysis, mean)]
     lines += [""]
@@ -106,8 +104,8 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
     for column in analysis.sweep.measures:
         rows = [
             (
-                shortened(comparison.system, _PAIR_LABEL),
-                shortened(comparison.baseline, _PAIR_LABEL),
+                comparison.system,
+                comparison.baseline,
                 short_signed(comparison.delta, analysis.sweep.digits),
                 interval_text(comparison, analysis.sweep.digits, "terminal"),
                 p_text(pair.p_tukey),
@@ -117,7 +115,7 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
             if (comparison := pair.comparison).measure == column
         ]
         heading = ("pair", "", "diff", f"{level} interval", "p Tukey", "p both")
-        drawn = terminal_lines(table(heading, rows, "llrrrr"))
+        drawn = terminal_lines(table(heading, rows, "llrrrr"), names=(0, 1))
         lines += ["", f"All pairs, {column}", *drawn]
     sizes = dict.fromkeys(str(pair.comparison.family_size) for pair in pairs)
     words = (

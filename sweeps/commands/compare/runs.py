@@ -500,7 +500,8 @@ def _other_scale(scores: pd.DataFrame) -> Iterator[str]:
 
 
 def order_notes(file: RankedFile) -> Iterator[str]:
-    """The notes on a run whose scores say another order than its ranks, or none, in most queries."""
+    """The notes on a run whose scores say another order than its ranks, or none, in most
+    queries."""
     several = {query_id: own for query_id, own in file.run.items() if len(own) > 1}
     if 2 * len(file.contradicted) > len(several):
         yield (

@@ -74,7 +74,8 @@ def test_runs_alone_that_vary_decide_no_more_than_the_queries_allow():
 
 
 @pytest.mark.parametrize(
-    ("sides", "ways"), [((3, 3), 20), ((5, 3), 56), ((10, 10), 184756), ((4,), 16), ((4, 1e999), 16)]
+    ("sides", "ways"),
+    [((3, 3), 20), ((5, 3), 56), ((10, 10), 184756), ((4,), 16), ((4, 1e999), 16)],
 )
 def test_runs_are_permuted_between_sides_or_their_signs_of_one(sides, ways):
     assert certain_runs_p(sides) == pytest.approx(2 / ways)
