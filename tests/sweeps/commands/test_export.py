@@ -153,7 +153,13 @@ def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder
     found = read_run(out)
     for query_id, scores in expected.items():
         assert found[query_id] == pytest.approx(scores, abs=1e-6)
+        assert found[query_id].keys() == read_run(run)[query_id].keys()
     assert sorted(path.name for path in out.parent.iterdir()) == ["first.run", "out.run"]
+    cut = out.with_name("cut.run")
+    shallow = [*words, "--depth", "2", "--depth-only", "--out", str(cut)]
+    assert main(shallow) == 0 and "candidates of" in capsys.readouterr().out
+    assert {len(ranked) for ranked in read_run(cut).values()} == {2}
+    cut.unlink()
     # The same queries from a file with names of its own.
     rows = ({"qid": query_id, "question": text} for query_id, text in queries.items())
     texts, before = run.with_name("new.jsonl"), out.rename(run.with_name("before.run"))
