@@ -32,7 +32,7 @@ SYSTEMS = {
     "sump": {"model.chunk_scores": "probability"},
     "avgp": {"chunking.max_chunks": 3},
     "kmax-avgp": {"model.k": 2},
-    "longp": {"chunking.stride": 8},
+    "longp": {"chunking.stride": 8, "chunking.max_document_tokens": 8},
 }
 COUNTED = {"firstp": 1, "longp": 1, "maxp": 1, "sump": 0, "avgp": 0, "kmax-avgp": 2}
 """The number of best chunk scores that count; 0: all."""
