@@ -148,7 +148,7 @@ def planned_limit(analysis: Analysis, pair: Comparison, test: ScopeTest) -> floa
         S, Q = int(pair.fewest_seeds), len(own.query_ids)
         return planned_detectable(variances, num_seeds=S, num_queries=Q, **sizes)
     per_error = detectable_difference(test, **sizes) / test.se_both
-    return per_error * math.sqrt(variance_interval(test, level)[1])
+    return float(per_error * math.sqrt(variance_interval(test, level)[1]))
 
 
 def _only(matrix: ScoreMatrix, cells: tuple[str, ...]) -> ScoreMatrix:
