@@ -151,8 +151,10 @@ def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
     number = max(LEAST_SEEDS, int(have))
     power = percent(planned_power(variances, goal, num_seeds=number, num_queries=Q))
     few = _unevaluated(sweep)
-    more = f"more queries first (it evaluated {few})" if few else "more queries, or many more seeds"
-    return 0, f"{number} seeds find {found} with {power} power: a decision needs {more}."
+    more = "more queries, or many more seeds."
+    if few:
+        more = f"more queries first. The sweep evaluated {few}."
+    return 0, f"{number} seeds find {found} with {power} power: a decision needs {more}"
 
 
 def _cost(sweep: Sweep, num_seeds: int) -> str:
