@@ -101,16 +101,17 @@ def wrapped(line: str, indent: int | None = None) -> str:
 
 
 def shortened(label: str, columns: int) -> str:
-    """The label in at most `columns` characters. Of `MaxP 96, head 1e-4, backbone 1e-5` the names
-    of the settings are shortened, then the model; values never are, even if the label is then too
-    long. Other labels are shortened in the middle: they differ at the end."""
+    """The label in at most `columns` characters. Of `MaxP 96, head rate 1e-4, dropout 0.1` the
+    names of the settings are shortened, then the model; values never are, even if the label is then
+    too long. Other labels are shortened in the middle: they differ at the end."""
     model, *settings = label.split(", ")
-    parts = [text.partition(" ") for text in settings]
+    parts = [text.rpartition(" ") for text in settings]
     for letters in range(max((len(name) for name, _, _ in parts), default=0), 0, -1):
-        short = ", ".join([model, *(f"{name[:letters]} {value}" for name, _, value in parts)])
+        named = (f"{name[:letters].strip()} {value}" for name, _, value in parts)
+        short = ", ".join([model, *map(str.strip, named)])
         if len(short) <= columns:
             return short
-    values = "".join(f" {value or name}" for name, _, value in parts)
+    values = "".join(f" {value}" for _, _, value in parts)
     windows = len(model.rpartition(" ")[2]) if settings else 0
     room = max(columns - len(values), windows + 2 if settings else 0)
     if len(model) > room:

@@ -15,6 +15,8 @@ from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
 
 WINDOW, STRIDE = "chunking.window", "chunking.stride"
+ROUNDING = 1e-9
+"""The largest difference of two means of the same values."""
 _MOST_SETS = 20
 """With more prefixes than this, a slash in query ids does not name a set."""
 

@@ -6,6 +6,7 @@ table says so.
 
 import glob
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
 from sweeps.commands.compare.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 
 SET = "{set}"
 """The placeholder for a query set's name in the path of a run."""
@@ -121,7 +122,8 @@ def systems_of(
     arguments: Sequence[str], *, sets: Sequence[str] = (), tracking_uri: str | None = None
 ) -> dict[str, tuple[RunSource, ...]]:
     """{name: its training runs} from `NAME=source1,source2`, patterns and plain sources, in the
-    order of the arguments. Plain sources are the systems that they hold, or have their names."""
+    order of the arguments. Plain sources are the systems that they hold, or have their names; a
+    cell that several sweeps share is one system with the runs of all."""
     systems: dict[str, tuple[RunSource, ...]] = {}
     for text in arguments:
         name, equals, rest = text.partition("=")
@@ -139,12 +141,38 @@ def systems_of(
                 if isinstance(source, str):
                     held = training_runs(source, tracking_uri=tracking_uri)
                 named += [(own or _name(source), runs) for own, runs in held.items()]
-        for name, runs in named:
-            if name in systems and not _collections(systems[name]).isdisjoint(_collections(runs)):
+        for given, runs in named:
+            name, new = _once(given, runs, systems)
+            known = systems.get(name, ())
+            if new is runs and not _collections(known).isdisjoint(_collections(runs)):
                 syntax = "give several runs of a system as NAME=run1,run2,run3"
                 raise BadInput(f"a system must be named once, got {name!r} twice: {syntax}")
-            systems[name] = (*systems.get(name, ()), *runs)
+            systems[name] = (*known, *new)
     return systems
+
+
+def _once(
+    name: str, runs: Sequence[RunSource], systems: Mapping[str, Sequence[RunSource]]
+) -> tuple[str, Sequence[RunSource]]:
+    """A system with the runs that `systems` lack: sweeps share the trials of equal settings."""
+    given = _of_sweeps(runs)
+    for known, own in systems.items():
+        held = _of_sweeps(own)
+        twice = held.keys() & given.keys()
+        pairs = [(held[trial].values, given[trial].values) for trial in twice]
+        if pairs and all(one is not None and one.equals(other) for one, other in pairs):
+            new = [run for trial, run in given.items() if trial not in twice]
+            where = next(iter(given.values())).where.rpartition(", seed")[0]
+            more = f"with {numbered(len(new), 'further run')}" if new else "shown once"
+            print(f"note: {where} has the trials of {known}: {more}", file=sys.stderr)
+            return known, new
+    return name, runs
+
+
+def _of_sweeps(runs: Sequence[RunSource]) -> dict[tuple[str, int | None], TrainingRun]:
+    """{(cell, seed): a sweep's run}."""
+    own = (run for run in runs if isinstance(run, TrainingRun) and run.cell)
+    return {(run.cell, run.seed): run for run in own}
 
 
 def _collections(runs: Sequence[RunSource]) -> set[str]:

@@ -87,6 +87,7 @@ class TrainingRun:
     deterministic: bool = False
     collection: str = ""  # a sweep's
     trained: bool = False  # on that collection, by a sweep
+    cell: str = ""  # of a sweep; its name has the hash of all settings and contents
 
     @property
     def name(self) -> str:
@@ -174,6 +175,7 @@ def _of_sweep(where: str) -> Held:
                 deterministic=str(cell) in sweep.deterministic,
                 collection=str(sweep.collection.get("name", "")),
                 trained=str(cell) in trained,
+                cell=str(cell),
             )
         )
     return {label: own for label, own in runs.items() if own}

@@ -21,7 +21,7 @@ def test_a_long_label_keeps_its_beginning_and_more_of_its_end():
 
 
 def test_a_label_loses_names_of_settings_but_no_values():
-    label = "TopTwoP 96/48, head 1e-4, backbone 1e-5"
+    label = "TopTwoP 96/48, head rate 1e-4, backbone rate 1e-5"
     assert shortened(label, 30) == "TopTwoP 96/48, h 1e-4, b 1e-5"
     assert shortened(label, 24) == "TopTwoP 96/48 1e-4 1e-5"
     assert shortened(label, 5) == "T…96/48 1e-4 1e-5"
