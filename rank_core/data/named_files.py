@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rank_core.data import readers
 from rank_core.data.ir_collections import PREFIX, IrSource
-from rank_core.data.trec import iter_run
 from rank_core.errors import BadInput
 from rank_core.records import Qrels
 
@@ -52,10 +51,10 @@ def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
     """(query_id, {doc_id: score}) of a run file, of the scores in a file of pairs, or of an id's
     ranked documents."""
     source = source_of(name, "scoreddocs")
-    if source is None and readers.kind_of(Path(name)):
+    if source is None and readers.is_pairs(Path(name)):
         yield from _pair_scores(Path(name))
     elif source is None:
-        yield from iter_run(Path(name))
+        yield from readers.run_of(Path(name))
     elif (run := source.candidates(RANKED)) is None:
         raise BadInput(f"{name} has unordered documents, no ranked lists")
     else:
@@ -65,8 +64,8 @@ def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
 def _pair_scores(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """The scores of a file of pairs; raises `BadInput` for texts without one."""
     run: dict[str, dict[str, float]] = {}
-    for line in readers.pairs_of(path):
-        for passage in (*line.positives, *line.negatives):
+    for line in readers.pairs_of(path, {}):
+        for passage in line.passages:
             if passage.score is None:
                 raise BadInput(f"{line.place}: a teacher's file needs pos_scores and neg_scores")
             run.setdefault(line.query_id, {})[passage.doc_id] = passage.score

@@ -21,9 +21,10 @@ import pandas as pd
 
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
-from rank_core.data.trec import open_content, read_lines, read_run
+from rank_core.data.tables import check_columns
+from rank_core.data.trec import gathered_run, grade_of, identifier, open_content, read_lines, read_run
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.records import Qrels, Run
+from rank_core.records import Run
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import SERVING, load_sweep
 from sweeps.store.records import SCORES
@@ -244,9 +245,7 @@ def _of_file(path: Path, named: str = "") -> Held:
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
     header = [name.strip(' "').lower() for name in line.split(separator)]
     if {*header} & {*COLUMNS["query"]}:
-        if twice := [name for name in header if name and header.count(name) > 1]:
-            law = f"the columns must differ, found {shown(twice[0])} twice"
-            raise BadInput(f"{path}:{number}: {law}")
+        check_columns(f"{path}:{number}", header)
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
@@ -345,6 +344,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     """The training runs of a table, of several splits those of test; `row` and the index of a row
     name its place in messages."""
+    check_columns(where, [str(name) for name in frame.columns])
     frame = _named(frame)
     if "query" not in frame or frame.empty:
         what = f"has {', '.join(map(str, frame.columns))}" if len(frame) else "has no row"
@@ -353,8 +353,7 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
         frame = frame[frame["split"].astype(str) == "test"]
         if frame.empty:
             raise BadInput(f"{where}: the splits must be one, or one of them test")
-    frame = frame.assign(query=_texts(frame["query"]))
-    _refuse(frame["query"].str.strip() == "", frame, row, "a query must have an id, found none")
+    frame = frame.assign(query=_ids(frame["query"], row))
     if "seed" in frame:
         seeds = pd.to_numeric(frame["seed"], errors="coerce")
         bad = seeds.isna() | (seeds % 1 != 0)
@@ -387,15 +386,12 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
 
 
 def _run(frame: pd.DataFrame, row: str) -> Run:
-    documents, scores = _texts(frame["document"]), _numbers(frame["score"], row)
-    pairs = pd.DataFrame({"query": frame["query"], "document": documents, "score": scores})
-    twice = pairs.duplicated(["query", "document"])
-    _refuse(twice, pairs, row, "{document!r} occurs twice for {query!r}")
-    ordered = pairs.sort_values(["score", "document"], ascending=[False, True])
-    return {
-        str(query_id): dict(zip(own["document"], own["score"], strict=True))
-        for query_id, own in ordered.groupby("query", sort=False)
-    }
+    ranks = frame["rank"] if "rank" in frame else pd.Series(0, frame.index)
+    places = (f"{row}{number}" for number in frame.index)
+    ranked = (grade_of(place, rank, "rank") for place, rank in zip(places, ranks, strict=True))
+    columns = (frame["query"], frame["document"], frame["score"], ranked)
+    places = (f"{row}{number}" for number in frame.index)
+    return gathered_run(zip(places, *columns, strict=True))
 
 
 def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
@@ -444,27 +440,13 @@ def _numbers(values: "pd.Series[Any]", row: str) -> "pd.Series[float]":
     return numbers
 
 
+def _ids(values: "pd.Series[Any]", row: str) -> list[str]:
+    """The ids of queries as texts."""
+    return [identifier(f"{row}{number}", "query_id", value) for number, value in values.items()]
+
+
 def _texts(values: "pd.Series[Any]") -> "pd.Series[str]":
-    """Ids as texts: 301 for the 301.0 that pandas makes of a column with a hole."""
+    """Names as texts: 301 for the 301.0 that pandas makes of a column with a hole."""
     if pd.api.types.is_float_dtype(values) and (values % 1 == 0).all():
         values = values.astype("int64")
     return values.astype(str)
-
-
-def judgments_of(frame: pd.DataFrame, where: str = "the judgments") -> Qrels:
-    """Judgments of a data frame: query_id, doc_id, relevance, or PyTerrier's qid, docno, label."""
-    named = _named(frame)
-    if not {"query", "document", "relevance"} <= set(named.columns):
-        raise BadInput(
-            f"{where}: judgments must have the columns query_id, doc_id, relevance (or qid, docno, "
-            f"label), found {', '.join(map(str, frame.columns))}"
-        )
-    qrels: Qrels = {}
-    for query_id, doc_id, grade in zip(
-        _texts(named["query"]),
-        _texts(named["document"]),
-        _numbers(named["relevance"], f"{where}, row ").astype(int).tolist(),
-        strict=True,
-    ):
-        qrels.setdefault(query_id, {})[doc_id] = grade
-    return qrels
