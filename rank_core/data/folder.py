@@ -20,8 +20,8 @@ from typing import NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.readers import judgment_rows, pairs_of, queries_of
 from rank_core.data.readers import documents as read_documents
+from rank_core.data.readers import judgment_rows, pairs_of, queries_of
 from rank_core.data.store import (
     HASH,
     STORE_VERSION,
@@ -33,7 +33,14 @@ from rank_core.data.store import (
     write_split,
 )
 from rank_core.data.tables import KINDS, TABS
-from rank_core.data.trec import gathered_qrels, identifier, iter_run, open_content, read_lines, write_run
+from rank_core.data.trec import (
+    gathered_qrels,
+    identifier,
+    iter_run,
+    open_content,
+    read_lines,
+    write_run,
+)
 from rank_core.data.vocabulary import Fields, say
 from rank_core.errors import BadInput, shown
 from rank_core.progress import reported
@@ -99,10 +106,10 @@ def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
     return _load(files, files.states())
 
 
-def check_folder(folder: Path, fields: Fields | None = None) -> None:
-    """Reads a folder as `load_folder` does, but ranks nothing. Raises `BadInput` where that
-    would."""
-    files = _files_of(folder, fields)
+def check_folder(folder: Path, fields: Fields | None, *, documents: Path) -> None:
+    """Reads a folder as `load_folder` does, but ranks nothing. Raises `BadInput` where that would.
+    `documents` is what the folder's file of documents is a link to."""
+    files = _files_of(folder, fields)._replace(documents=documents)
     _judged(files, _stored(files, files.states()))
 
 
@@ -166,8 +173,8 @@ def _documents(files: _Files, fields: Fields) -> Iterator[tuple[str, str]]:
                 elif {text, untitled}.isdisjoint(known[passage.doc_id]):
                     first = _place_of(files, fields, passage.doc_id)
                     raise BadInput(
-                        f"{line.place}: document {passage.doc_id!r} has another text at {first}; an "
-                        "id must be of one text in all files of a collection"
+                        f"{line.place}: document {passage.doc_id!r} has another text at {first}; "
+                        "an id must be of one text in all files of a collection"
                     )
 
 
@@ -230,18 +237,20 @@ def _find_files(folder: Path) -> _Files:
     def one(what: str, paths: list[Path]) -> Path | None:
         if len(paths) > 1:
             names = ", ".join(str(path.relative_to(folder)) for path in paths)
-            raise BadInput(f"{folder} may have only one file of {what}, found {names}; remove others")
+            raise BadInput(
+                f"{folder} may have only one file of {what}, found {names}; remove others"
+            )
         return paths[0] if paths else None
 
-    documents = one("the documents", tables(("docs", "corpus"), RECORDS))
-    queries = one("the queries", tables(("queries",), RECORDS))
+    documents = one("the files of documents", tables(("docs", "corpus"), RECORDS))
+    queries = one("the files of queries", tables(("queries",), RECORDS))
     is_beir = documents is not None and documents.name.startswith("corpus")
     missing = [] if documents else ["docs.jsonl (or docs.jsonl.gz)"]
     splits: list[tuple[str, _SplitFiles]] = []
     for split, called in CALLED.items():
         pairs = tables(called, RECORDS)
         beir = tables([f"qrels/{name}" for name in called], JUDGMENTS)
-        ours = [
+        folders = [
             (
                 tables([f"{name}/queries"], RECORDS),
                 tables([f"{name}/qrels"], JUDGMENTS),
@@ -249,26 +258,28 @@ def _find_files(folder: Path) -> _Files:
             )
             for name in called
         ]
-        forms = [*pairs, *beir, *(next(filter(None, own))[0] for own in ours if any(own))]
-        found = one(f"{split} (a file of pairs, a folder, or judgments in qrels/)", forms)
+        forms = [*pairs, *beir, *(next(filter(None, own))[0] for own in folders if any(own))]
+        found = one(f"the forms of {split}", forms)
         if found in pairs:
             splits.append((split, _SplitFiles(pairs[0], pairs[0], None)))
         elif found in beir:
             missing += [] if queries or "queries.jsonl" in missing else ["queries.jsonl"]
             splits.append((split, _SplitFiles(queries or folder, beir[0], None)))
-        elif found or not is_beir:
-            own_queries, qrels, runs = next(filter(any, ours), ([], [], []))
+        elif found or any((folder / name).is_dir() for name in called):
+            own_queries, qrels, runs = next(filter(any, folders), ([], [], []))
             name = found.parent.name if found else split
-            run = one(f"{name}/*.run", runs)
+            run = one(f"the runs of {name}", runs)
             missing += [] if own_queries else [f"{name}/queries.tsv"]
             missing += [] if qrels else [f"{name}/qrels.trec"]
             split_files = _SplitFiles(
-                one(f"{name}/queries", own_queries) or folder,
-                one(f"{name}/qrels", qrels) or folder,
+                one(f"the queries of {name}", own_queries) or folder,
+                one(f"the judgments of {name}", qrels) or folder,
                 run,
             )
             splits.append((split, split_files))
-    missing += [] if splits else ["qrels/{train,dev,test}.tsv"]
+    if not splits:
+        ours = [f"{name}/{file}" for name in SPLITS for file in ("queries.tsv", "qrels.trec")]
+        missing += ["qrels/{train,dev,test}.tsv"] if is_beir else ours
     if documents is None or missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
     return _Files(folder, documents, tuple(splits))
@@ -289,8 +300,10 @@ def _judged(files: _Files, documents: DocumentStore) -> dict[str, _Judged]:
     judged = {}
     owners: dict[str, Path] = {}
     for name, split in files.splits:
-        judged[name] = _paired(split.queries, fields) if split.is_pairs else _read_judged(
-            name, split, documents, fields
+        judged[name] = (
+            _paired(split.queries, fields)
+            if split.is_pairs
+            else _read_judged(name, split, documents, fields)
         )
         for query_id in judged[name][0]:
             if query_id in owners:

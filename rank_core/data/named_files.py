@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rank_core.data import readers
 from rank_core.data.ir_collections import PREFIX, IrSource
+from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput
 from rank_core.records import Qrels
 
@@ -35,13 +36,13 @@ def named_digest(name: str | Path, entity: str) -> str | None:
     return hashlib.sha256(f"{name} {entity}".encode()).hexdigest()[:16]
 
 
-def named_qrels(name: str | Path, fields: readers.Fields | None = None) -> Qrels:
+def named_qrels(name: str | Path, fields: Fields | None = None) -> Qrels:
     """The judgments of a file or an ir_datasets id."""
     source = source_of(name, "qrels")
     return source.qrels() if source else readers.qrels_of(Path(name), fields or {})
 
 
-def named_queries(name: str | Path, fields: readers.Fields | None = None) -> dict[str, str]:
+def named_queries(name: str | Path, fields: Fields | None = None) -> dict[str, str]:
     """{query_id: text} of a file or an ir_datasets id."""
     source = source_of(name, "queries")
     return source.queries() if source else readers.queries_of(Path(name), fields or {})

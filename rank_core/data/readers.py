@@ -254,8 +254,8 @@ class _PairReading:
         """The relevant texts of a line, or those that its label judges."""
         if "pos" in found and "judged" in found:
             raise BadInput(
-                f"{place}: {found['pos'][0]} and {found['judged'][0]} both have texts, of which one "
-                f"alone is read; name the other by --fields {found['judged'][0]}={UNUSED}"
+                f"{place}: {found['pos'][0]} and {found['judged'][0]} both have texts, of which "
+                f"one alone is read; name the other by --fields {found['judged'][0]}={UNUSED}"
             )
         kind = "pos" if "pos" in found else "judged"
         texts = self._passages(place, record, kind, found.get(kind, ()))
@@ -275,7 +275,7 @@ class _PairReading:
             return [text._replace(grade=1) for text in texts]
         if "neg" in found:
             raise BadInput(
-                f"{place}: {label} beside {found['neg'][0]} has no meaning that is known: the texts "
+                f"{place}: {label} beside {found['neg'][0]} has no meaning that is known: texts "
                 f"in {found[kind][0]} are relevant, the others are not; --fields {label}={UNUSED} "
                 "reads the line without it, pos_scores and neg_scores are a teacher's"
             )
@@ -288,9 +288,7 @@ class _PairReading:
         grades = [_grade(place, value, label, self._least) for value in values]
         return [text._replace(grade=grade) for text, grade in zip(texts, grades, strict=True)]
 
-    def _teaches(
-        self, label: str, record: Record, found: Mapping[str, tuple[str, ...]]
-    ) -> bool:
+    def _teaches(self, label: str, record: Record, found: Mapping[str, tuple[str, ...]]) -> bool:
         """True for the list of scores that sentence-transformers writes beside mined negatives."""
         return "neg" in found and "score" in label.lower() and isinstance(record[label], list)
 
@@ -321,16 +319,21 @@ class _PairReading:
             if given is None or (given == "" and (kind == "neg" or len(names) > 1)):
                 continue  # an n-tuple with fewer texts
             for text in given if isinstance(given, list) else [given]:
-                own: Record = text if isinstance(text, dict) else {"text": text}
-                found = self.text_fields.found(place, own)
-                whole, untitled = _titled(place, own, found, self._fields)
-                whole = whole.removeprefix("\n") if whole != untitled else whole  # no title
+                whole = untitled = ""
+                doc_id = None
+                if isinstance(text, dict):
+                    found = self.text_fields.found(place, text)
+                    whole, untitled = _titled(place, text, found, self._fields)
+                    whole = whole if whole.removeprefix("\n") != untitled else untitled
+                    if "doc_id" in found:
+                        doc_id = identifier(place, "doc_id", text[found["doc_id"][0]])
+                else:
+                    whole = untitled = _text(place, {name: text}, name)
                 if not whole.strip():
                     raise BadInput(f"{place}: a text in {name} is empty")
-                doc_id = _hashed(self._stem, whole)
-                if "doc_id" in found:
-                    doc_id = identifier(place, "doc_id", own[found["doc_id"][0]])
-                passages.append(Passage(doc_id, whole, untitled, None))
+                passages.append(
+                    Passage(doc_id or _hashed(self._stem, whole), whole, untitled, None)
+                )
         return passages
 
 
@@ -390,9 +393,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _required(
-    place: str, found: Mapping[str, tuple[str, ...]], field: str, record: Record
-) -> str:
+def _required(place: str, found: Mapping[str, tuple[str, ...]], field: str, record: Record) -> str:
     """The name of a field in a record."""
     if field not in found:
         raise BadInput(

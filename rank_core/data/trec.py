@@ -150,8 +150,8 @@ def identifier(place: str, kind: str, value: object) -> str:
             return str(int(number))
         if number.is_integer():
             raise BadInput(
-                f"{place}: {kind} {number!r} is a float too large to be exact; ids must be texts or "
-                "whole numbers"
+                f"{place}: {kind} {number!r} is a float too large to be exact; ids must be texts "
+                "or whole numbers"
             )
     raise BadInput(
         f"{place}: {kind} must be a string (an id, a whole number), found {described(value)}"

@@ -1,6 +1,6 @@
-"""The names of fields that files, data frames and dictionaries have for one thing, and what a reader
-does with all other fields: those that may change the meaning are refused, the rest is listed once.
-"""
+"""The names of fields that files, data frames and dictionaries have for one thing, and what a
+reader does with all other fields: those that may change the meaning are refused, the rest is listed
+once."""
 
 import re
 import sys
@@ -21,9 +21,9 @@ DOC_IDS = ("doc_id", "docid", "docno", "document_id", "corpus-id", "pid", "passa
 QUERY_IDS = ("query_id", "query-id", "qid", "q_id", "topic_id")
 SENSITIVE = frozenset(
     "label labels score scores grade grades relevance relevances relevant irrelevant rel rels "
-    "rating ratings gain gains gold target targets similarity margin margins teacher weight weights "
-    "positive positives pos negative negatives neg negs hard distractor distractors rejected "
-    "judgment judgments judgement judgements judged".split()
+    "rating ratings gain gains gold target targets similarity margin margins teacher weight "
+    "weights positive positives pos negative negatives neg negs hard distractor distractors "
+    "rejected judgment judgments judgement judgements judged".split()
 )
 """Words in the name of a field that tell what is relevant, by how much, or how much it counts."""
 

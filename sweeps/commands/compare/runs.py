@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.data.named_files import named_qrels
+from rank_core.data.readers import dictionary_qrels, frame_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
 from rank_core.files import file_sha256
@@ -22,7 +23,6 @@ from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
     Source,
     TrainingRun,
-    judgments_of,
     measure_key,
     parsed,
     training_runs,
@@ -53,6 +53,10 @@ Systems = Mapping[str, Sequence[RunSource]]
 """{system: its training runs}; the k-th is the same training run on every query set."""
 
 Judgments: TypeAlias = str | Path | pd.DataFrame | Qrels
+JUDGMENT_KINDS = (
+    "judgments must be a file, a data frame with the columns query_id, doc_id, relevance, or "
+    "{query_id: {doc_id: relevance}}"
+)
 
 
 @dataclass(frozen=True)

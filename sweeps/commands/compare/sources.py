@@ -22,7 +22,14 @@ import pandas as pd
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
 from rank_core.data.tables import check_columns
-from rank_core.data.trec import gathered_run, grade_of, identifier, open_content, read_lines, read_run
+from rank_core.data.trec import (
+    gathered_run,
+    grade_of,
+    identifier,
+    open_content,
+    read_lines,
+    read_run,
+)
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Run
 from sweeps.report.interpolation import with_interpolated
@@ -359,7 +366,7 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
         bad = seeds.isna() | (seeds % 1 != 0)
         _refuse(bad, frame, row, "a seed must be a whole number, found {seed!r}")
         frame = frame.assign(seed=seeds.astype("int64"))
-    systems = _texts(frame["system"]) if "system" in frame else pd.Series("", frame.index)
+    systems = _texts(frame["system"], row) if "system" in frame else pd.Series("", frame.index)
     return {
         str(system): [
             _content(part, f"{where}:{system}, seed {seed}", int(seed), row)
@@ -398,7 +405,7 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
     """query_id, measure, value of a long table, or of a table with a column per measure."""
     value = "value" if "value" in frame else "score"
     if {"measure", value} <= set(frame.columns):
-        parts = [(_texts(frame["measure"]), frame[value])]
+        parts = [(_texts(frame["measure"], row), frame[value])]
     else:
         parts = [(name, frame[name]) for name in _measures_of(frame, row)]
     values = pd.concat(
@@ -445,8 +452,11 @@ def _ids(values: "pd.Series[Any]", row: str) -> list[str]:
     return [identifier(f"{row}{number}", "query_id", value) for number, value in values.items()]
 
 
-def _texts(values: "pd.Series[Any]") -> "pd.Series[str]":
-    """Names as texts: 301 for the 301.0 that pandas makes of a column with a hole."""
+def _texts(values: "pd.Series[Any]", row: str) -> "pd.Series[str]":
+    """Names as texts: 301 for the 301.0 that pandas makes of a column with a hole. Raises
+    `BadInput` for a missing one."""
+    empty = values.isna() | (values.astype(str).str.strip() == "")
+    _refuse(empty, values.to_frame("name"), row, f"{values.name} must have a name, found none")
     if pd.api.types.is_float_dtype(values) and (values % 1 == 0).all():
         values = values.astype("int64")
     return values.astype(str)
