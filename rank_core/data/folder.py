@@ -237,13 +237,11 @@ def _find_files(folder: Path) -> _Files:
     def one(what: str, paths: list[Path]) -> Path | None:
         if len(paths) > 1:
             names = ", ".join(str(path.relative_to(folder)) for path in paths)
-            raise BadInput(
-                f"{folder} may have only one file of {what}, found {names}; remove others"
-            )
+            raise BadInput(f"{folder} has several files for {what}: {names}; keep one of them")
         return paths[0] if paths else None
 
-    documents = one("the files of documents", tables(("docs", "corpus"), RECORDS))
-    queries = one("the files of queries", tables(("queries",), RECORDS))
+    documents = one("the documents", tables(("docs", "corpus"), RECORDS))
+    queries = one("the queries", tables(("queries",), RECORDS))
     is_beir = documents is not None and documents.name.startswith("corpus")
     missing = [] if documents else ["docs.jsonl (or docs.jsonl.gz)"]
     splits: list[tuple[str, _SplitFiles]] = []
@@ -259,13 +257,13 @@ def _find_files(folder: Path) -> _Files:
             for name in called
         ]
         forms = [*pairs, *beir, *(next(filter(None, own))[0] for own in folders if any(own))]
-        found = one(f"the forms of {split}", forms)
+        found = one(split, forms)
         if found in pairs:
             splits.append((split, _SplitFiles(pairs[0], pairs[0], None)))
         elif found in beir:
             missing += [] if queries or "queries.jsonl" in missing else ["queries.jsonl"]
             splits.append((split, _SplitFiles(queries or folder, beir[0], None)))
-        elif found or any((folder / name).is_dir() for name in called):
+        elif found or (not is_beir and any((folder / name).is_dir() for name in called)):
             own_queries, qrels, runs = next(filter(any, folders), ([], [], []))
             name = found.parent.name if found else split
             run = one(f"the runs of {name}", runs)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rank_core.data.folder import check_folder
 from rank_core.data.folds import FEW_QUERIES, SALT, divided
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
-from rank_core.data.readers import parse_fields
+from rank_core.data.readers import documents, parse_fields
 from rank_core.data.tables import KINDS, kind_of
 from rank_core.data.trec import write_qrels, write_queries, write_run
 from rank_core.data.vocabulary import Fields
@@ -105,6 +105,7 @@ def _place_documents(docs: str, folder: Path, fields: Fields) -> None:
         return
     if not kind_of(path):
         raise BadInput(f"{docs} must be a file of documents, {', '.join(KINDS)} (docs/data.md)")
+    next(documents(path, fields), None)  # raises for a missing file and unknown names of fields
     (folder / f"docs{kind_of(path)}").symlink_to(path)
 
 

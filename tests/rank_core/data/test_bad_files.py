@@ -212,6 +212,20 @@ def test_files_that_differ_only_in_form_are_read_alike(folder, kind):
             assert list(ranked) == list(good.splits[split].candidates[query_id])
 
 
+def test_empty_documents_and_missing_ones_are_counted_and_kept_in_the_measures(folder, capsys):
+    document(6, doc_id="d6", text="")(folder / DOCS)
+    for split in ("train", "test"):
+        line(1, f"{QUERIES[split][0]} 0 d99 1")(folder / split / "qrels.trec")
+    splits = load_folder(folder).splits
+    assert splits["test"].qrels["e1"] == {"d99": 1, "d2": 0}
+    assert splits["train"].qrels["t1"] == {"d2": 0}, "training cannot read it"
+    said = capsys.readouterr().err
+    assert "docs.jsonl: 1 of 6 documents are empty" in said
+    assert "test: 1 of 4 judged documents are missing" in said and "test/qrels.trec:1" in said
+    load_folder(folder)
+    assert not capsys.readouterr().err, "said once"
+
+
 def test_negative_grades_and_unjudged_queries_are_accepted(folder):
     (folder / QRELS).write_text("e1 0 d1 1\ne1 0 d3 -2\n")
     test = load_folder(folder).splits["test"]
