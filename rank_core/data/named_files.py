@@ -37,15 +37,16 @@ def named_digest(name: str | Path, entity: str) -> str | None:
 
 
 def named_qrels(name: str | Path, fields: Fields | None = None) -> Qrels:
-    """The judgments of a file or an ir_datasets id."""
+    """The judgments of a file or an ir_datasets id. `fields` is None where a command has no
+    `--fields`."""
     source = source_of(name, "qrels")
-    return source.qrels() if source else readers.qrels_of(Path(name), fields or {})
+    return source.qrels() if source else readers.qrels_of(Path(name), fields)
 
 
 def named_queries(name: str | Path, fields: Fields | None = None) -> dict[str, str]:
     """{query_id: text} of a file or an ir_datasets id."""
     source = source_of(name, "queries")
-    return source.queries() if source else readers.queries_of(Path(name), fields or {})
+    return source.queries() if source else readers.queries_of(Path(name), fields)
 
 
 def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:

@@ -62,15 +62,19 @@ def documents(path: Path, fields: Fields) -> Iterator[Document]:
 
 def _document(place: str, record: Record, reading: Reading, fields: Fields) -> Document:
     found = reading.found(place, record)
-    doc_id = identifier(place, "doc_id", record[_required(place, found, "doc_id", record)])
-    return Document(place, doc_id, *_titled(place, record, found, fields))
+    doc_id = identifier(place, "doc_id", record[reading.required(place, found, "doc_id", record)])
+    return Document(place, doc_id, *_titled(place, record, reading, found, fields))
 
 
 def _titled(
-    place: str, record: Record, found: Mapping[str, tuple[str, ...]], fields: Fields
+    place: str,
+    record: Record,
+    reading: Reading,
+    found: Mapping[str, tuple[str, ...]],
+    fields: Fields,
 ) -> tuple[str, str]:
     """(text with the title, text without it) of a document."""
-    name = _required(place, found, "text", record)
+    name = reading.required(place, found, "text", record)
     text = _text(place, record, name)
     [title] = found.get("title", ("",))
     # Pyserini's `contents` includes the title.
@@ -80,7 +84,7 @@ def _titled(
     return text, text
 
 
-def queries_of(path: Path, fields: Fields) -> dict[str, str]:
+def queries_of(path: Path, fields: Fields | None) -> dict[str, str]:
     """{query_id: text}, in file order."""
     if not has_names(path, QUERY, fields):
         return gathered_queries(query_lines(path))
@@ -89,14 +93,20 @@ def queries_of(path: Path, fields: Fields) -> dict[str, str]:
     def rows() -> Iterator[tuple[str, object, str]]:
         for place, record in records(path):
             found = reading.found(place, record)
-            query_id = record[_required(place, found, "query_id", record)]
-            yield place, query_id, _text(place, record, _required(place, found, "text", record))
+            query_id = record[reading.required(place, found, "query_id", record)]
+            yield (
+                place,
+                query_id,
+                _text(place, record, reading.required(place, found, "text", record)),
+            )
         reading.end()
 
     return gathered_queries(rows())
 
 
-def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, object, object, object]]:
+def judgment_rows(
+    path: Path, fields: Fields | None
+) -> Iterator[tuple[str, object, object, object]]:
     """(place, query_id, doc_id, relevance) of each judgment."""
     if has_names(path, JUDGMENT, fields):
         return _judgments(records(path), str(path), fields)
@@ -104,25 +114,27 @@ def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, object, obj
 
 
 def _judgments(
-    placed: _Placed, source: str, fields: Fields
+    placed: _Placed, source: str, fields: Fields | None
 ) -> Iterator[tuple[str, object, object, object]]:
-    reading, least = Reading(source, JUDGMENT, fields), _least(fields)
+    reading, least = Reading(source, JUDGMENT, fields), _least(fields or {})
     for place, record in placed:
         found = reading.found(place, record)
-        query_id, doc_id, grade = (_required(place, found, one, record) for one in JUDGMENT.names)
-        value = _grade(place, record[grade], grade, least)
+        query_id, doc_id, grade = (
+            reading.required(place, found, one, record) for one in JUDGMENT.names
+        )
+        value = _grade(place, record[grade], grade, least, reading)
         yield place, record[query_id], record[doc_id], value
     reading.end()
 
 
-def qrels_of(path: Path, fields: Fields) -> Qrels:
+def qrels_of(path: Path, fields: Fields | None) -> Qrels:
     """All judgments of a file, in its order."""
     return gathered_qrels(judgment_rows(path, fields))
 
 
 def frame_qrels(frame: "pd.DataFrame", where: str = "the judgments") -> Qrels:
     """The judgments of a data frame, under the rules and names of files."""
-    return gathered_qrels(_judgments(frame_records(frame, where), where, {}))
+    return gathered_qrels(_judgments(frame_records(frame, where), where, None))
 
 
 def dictionary_qrels(table: Mapping[Any, Any], where: str = "the judgments") -> Qrels:
@@ -133,7 +145,7 @@ def dictionary_qrels(table: Mapping[Any, Any], where: str = "the judgments") -> 
 def run_of(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """(query_id, {doc_id: score}) of a TREC run, or of a table with the columns query_id, doc_id,
     score and perhaps rank."""
-    if has_names(path, RANKED, {}):
+    if has_names(path, RANKED, None):
         yield from _run(records(path), str(path)).items()
     else:
         yield from iter_run(path)
@@ -145,13 +157,13 @@ def dictionary_run(table: Mapping[Any, Any], where: str = "the run") -> Run:
 
 
 def _run(placed: _Placed, source: str) -> Run:
-    reading = Reading(source, RANKED, {})
+    reading = Reading(source, RANKED, None)
 
     def rows() -> Iterator[tuple[str, object, object, object, int]]:
         for place, record in placed:
             found = reading.found(place, record)
             query_id, doc_id, score = (
-                record[_required(place, found, one, record)]
+                record[reading.required(place, found, one, record)]
                 for one in ("query_id", "doc_id", "score")
             )
             rank = grade_of(place, record[found["rank"][0]], "rank") if "rank" in found else 0
@@ -169,7 +181,7 @@ def is_pairs(path: Path) -> bool:
     return bool({"pos", "judged"} & Reading(str(path), PAIRS, {}).names(first).keys())
 
 
-def has_names(path: Path, schema: Schema, fields: Fields) -> bool:
+def has_names(path: Path, schema: Schema, fields: Fields | None) -> bool:
     """True for a file whose records have named fields: of a TSV file, if its first line has names
     of the ids of a schema."""
     if not kind_of(path, TABS):
@@ -231,7 +243,7 @@ class _PairReading:
     def line(self, place: str, record: Record) -> Pairs:
         """The query and the texts of a line."""
         found = self.line_fields.found(place, record)
-        query = _text(place, record, _required(place, found, "query", record))
+        query = _text(place, record, self.line_fields.required(place, found, "query", record))
         if not query.strip():
             raise BadInput(f"{place}: the query is empty")
         query_id = _hashed(self._stem, query)
@@ -285,7 +297,7 @@ class _PairReading:
                 f"{place}: {label} must have a grade for each of the {len(texts)} texts in "
                 f"{found[kind][0]}, found {len(values)}"
             )
-        grades = [_grade(place, value, label, self._least) for value in values]
+        grades = [_grade(place, value, label, self._least, self.line_fields) for value in values]
         return [text._replace(grade=grade) for text, grade in zip(texts, grades, strict=True)]
 
     def _teaches(self, label: str, record: Record, found: Mapping[str, tuple[str, ...]]) -> bool:
@@ -323,7 +335,7 @@ class _PairReading:
                 doc_id = None
                 if isinstance(text, dict):
                     found = self.text_fields.found(place, text)
-                    whole, untitled = _titled(place, text, found, self._fields)
+                    whole, untitled = _titled(place, text, self.text_fields, found, self._fields)
                     whole = whole if whole.removeprefix("\n") != untitled else untitled
                     if "doc_id" in found:
                         doc_id = identifier(place, "doc_id", text[found["doc_id"][0]])
@@ -358,15 +370,13 @@ def _least(fields: Fields) -> float | None:
     return next((float(number) for number in least if number), None)
 
 
-def _grade(place: str, value: object, name: str, least: float | None) -> int:
+def _grade(place: str, value: object, name: str, least: float | None, reading: Reading) -> int:
     """A grade; of a score, 1 if it is not below the least score of a relevant text."""
     if least is not None:
         return int(score_of(place, value, name) >= least)
-    hint = (
-        f"; a score becomes a grade by a limit, --fields {name}=relevance:0.5 (0.5 and more: "
-        "relevant)"
-    )
-    return grade_of(place, value, name, hint)
+    limit = f"{name}=relevance:0.5 makes grades of scores, 1 from 0.5 on"
+    hint = reading.remedy(limit, "round it, or make 1 and 0 of scores by a limit of yours")
+    return grade_of(place, value, name, f"; {hint}")
 
 
 def parse_fields(text: str) -> dict[str, str]:
@@ -391,16 +401,6 @@ def _is_number(text: str) -> bool:
     except BadInput:
         return False
     return True
-
-
-def _required(place: str, found: Mapping[str, tuple[str, ...]], field: str, record: Record) -> str:
-    """The name of a field in a record."""
-    if field not in found:
-        raise BadInput(
-            f"{place}: a record must have {field}, found {shown(list(record))}; name others by "
-            f"--fields THEIRS={field}"
-        )
-    return found[field][0]
 
 
 def _text(place: str, record: Record, field: str) -> str:

@@ -104,12 +104,29 @@ OURS = ("doc_id", "text", "title", "query_id", "relevance", "query", "pos", "neg
 
 class Reading:
     """The fields of the records of one source, which are found under their names in use or those of
-    `--fields`."""
+    `--fields`; `fields` is None where a caller has no such flag."""
 
-    def __init__(self, source: str, schema: Schema, fields: Fields) -> None:
-        self._source, self._schema = source, schema
-        self._renamed = tuple((theirs, ours.partition(":")[0]) for theirs, ours in fields.items())
+    def __init__(self, source: str, schema: Schema, fields: Fields | None) -> None:
+        self._source, self._schema, self._has_flag = source, schema, fields is not None
+        given = fields or {}
+        self._renamed = tuple((theirs, ours.partition(":")[0]) for theirs, ours in given.items())
         self._unread: dict[str, None] = {}
+
+    def remedy(self, flag: str, otherwise: str) -> str:
+        """What a message advises: a value of `--fields`, or something else without the flag."""
+        return f"--fields {flag}" if self._has_flag else otherwise
+
+    def required(
+        self, place: str, found: Mapping[str, tuple[str, ...]], field: str, record: Record
+    ) -> str:
+        """The name of a field in a record. Raises `BadInput` where it is missing."""
+        if field not in found:
+            known = f"its names are {', '.join(self._schema.names[field])}"
+            raise BadInput(
+                f"{place}: a record must have {field}, found {shown(list(record))}; "
+                f"{self.remedy(f'THEIRS={field} gives it another name', known)}"
+            )
+        return found[field][0]
 
     def names(self, keys: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
         """{field: its names} among these, unchecked."""
@@ -126,16 +143,16 @@ class Reading:
                 if other := next((n for n in given if record[n] != record[given[0]]), None):
                     raise BadInput(
                         f"{place}: {given[0]} and {other} are both names of {ours} and differ; "
-                        f"--fields {other}={UNUSED} reads {given[0]} alone"
+                        f"{self.remedy(f'{other}={UNUSED} reads one alone', 'remove one of them')}"
                     )
                 names = (given[0],)
             found[ours] = names
         for name in unread:
             if self._schema.is_judged and _is_sensitive(name):
+                ours = f"{name}=OURS, with OURS one of {', '.join(OURS)}"
                 raise BadInput(
                     f"{place}: the field {shown(name)} may say what is relevant and is not read; "
-                    f"remove it, or name it by --fields {name}=OURS, with OURS one of "
-                    f"{', '.join(OURS)}"
+                    f"remove it, or {self.remedy(ours, 'rename it')}"
                 )
             self._unread[name] = None
         return found

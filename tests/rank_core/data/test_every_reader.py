@@ -531,6 +531,19 @@ def _reversed(rows: Rows) -> pd.DataFrame:
     return pd.DataFrame([row | {"score": -row["score"]} for row in rows])
 
 
+def test_advice_names_a_flag_only_where_there_is_one(tmp_path):
+    rows = [row | {"bm25_score": 1.5} for row in TABLES["judgments"]]
+    given = {form: FORMS[form].handed_in(rows, tmp_path) for form in ("csv", "frame")}
+    for judged, fields, has_flag in (
+        (given["csv"], {}, True),
+        (given["csv"], None, False),
+        (given["frame"], None, False),
+    ):
+        with pytest.raises(BadInput, match="bm25_score") as refused:
+            frame_qrels(judged) if isinstance(judged, pd.DataFrame) else qrels_of(judged, fields)
+        assert ("--fields" in str(refused.value)) == has_flag
+
+
 @pytest.mark.parametrize(
     "qrels", [3, [("q", "d", 1)], {"one": 3}, {"q": {"d": 1}, "p": 2}, {}, {"q": {}}]
 )
