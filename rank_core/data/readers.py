@@ -189,10 +189,17 @@ def has_names(path: Path, schema: Schema, fields: Fields | None) -> bool:
     _, line = next(read_lines(path), (0, ""))
     header: Record = dict.fromkeys((name.strip(' "') for name in line.split("\t")), "")
     found = Reading(str(path), schema, fields).names(header)
-    return "query" in found if schema is PAIRS else {"query_id", _SECOND[schema]} <= found.keys()
+    return found.keys() >= _HEADER[schema]
 
 
-_SECOND = {QUERY: "text", JUDGMENT: "doc_id", RANKED: "doc_id"}
+_HEADER: dict[Schema, set[str]] = {
+    DOCUMENT: {"doc_id", "text"},
+    QUERY: {"query_id", "text"},
+    JUDGMENT: {"query_id", "doc_id"},
+    RANKED: {"query_id", "doc_id"},
+    PAIRS: {"query"},
+}
+"""{schema: the fields by which a line of names is known}."""
 
 
 class Passage(NamedTuple):
