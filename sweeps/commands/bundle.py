@@ -32,9 +32,10 @@ import pandas as pd
 from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
 from rank_core.data.named_files import named_qrels
-from rank_core.data.readers import Fields, parse_fields
+from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_qrels, read_run, write_qrels
+from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json

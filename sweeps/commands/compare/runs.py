@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.data.named_files import named_qrels
+from rank_core.data.readers import dictionary_qrels, frame_qrels
 from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
@@ -24,7 +25,6 @@ from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
     Source,
     TrainingRun,
-    judgments_of,
     measure_key,
     parsed,
     training_runs,
@@ -57,6 +57,10 @@ Systems = Mapping[str, Sequence[RunSource]]
 """{system: its training runs}; the k-th is the same training run on every query set."""
 
 Judgments: TypeAlias = str | Path | pd.DataFrame | Qrels
+JUDGMENT_KINDS = (
+    "judgments must be a file, a data frame with the columns query_id, doc_id, relevance, or "
+    "{query_id: {doc_id: relevance}}"
+)
 
 
 @dataclass(frozen=True)
@@ -335,25 +339,38 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
         return []
     if isinstance(qrels, str | Path):
         qrels = {shown_path(Path(qrels).name): qrels}
-    elif isinstance(qrels, pd.DataFrame) or _is_qrels(qrels):
-        qrels = {"judgments": cast(Judgments, qrels)}
+    elif isinstance(qrels, pd.DataFrame) or (isinstance(qrels, Mapping) and _is_qrels(qrels)):
+        qrels = {"the judgments": cast(Judgments, qrels)}
+    elif not isinstance(qrels, Mapping):
+        raise BadInput(f"{JUDGMENT_KINDS}, got {type(qrels).__name__}")
     query_sets = []
     for name, given in cast(Mapping[str, Judgments], qrels).items():
-        where = name
-        if isinstance(given, pd.DataFrame):
-            given = judgments_of(given, name)
-        elif isinstance(given, str | Path):
-            where, given = shown_path(given), named_qrels(given)
-        if not any(grade > 0 for judged in given.values() for grade in judged.values()):
+        where, judged = str(name), judgments_of(given, str(name))
+        if isinstance(given, str | Path):
+            where = shown_path(given)
+        if not any(grade > 0 for grades in judged.values() for grade in grades.values()):
             raise BadInput(f"{where}: judgments need a relevant document, found none")
-        query_sets.append(QuerySet(name, given, where))
+        query_sets.append(QuerySet(str(name), judged, where))
     return query_sets
 
 
-def _is_qrels(qrels: Mapping[str, object]) -> bool:
+def judgments_of(given: object, where: str) -> Qrels:
+    """The judgments of a file, a data frame or a dictionary, under the same rules."""
+    if isinstance(given, pd.DataFrame):
+        return frame_qrels(given, where)
+    if isinstance(given, Mapping):
+        return dictionary_qrels(given, where)
+    if isinstance(given, str | Path):
+        return named_qrels(given)
+    raise BadInput(f"{where}: {JUDGMENT_KINDS}, got {type(given).__name__}")
+
+
+def _is_qrels(qrels: Mapping[Any, Any]) -> bool:
     """True if a mapping is {query: {document: relevance}}, and not {query set: judgments}."""
-    inner = next(iter(qrels.values()), None)
-    return isinstance(inner, Mapping) and isinstance(next(iter(inner.values()), None), int)
+    inner = [values for values in qrels.values() if not isinstance(values, Mapping) or values]
+    if not inner or not isinstance(inner[0], Mapping):
+        return not inner
+    return not isinstance(next(iter(inner[0].values())), Mapping)
 
 
 def _own_queries(runs: Sequence[SystemRun]) -> list[QuerySet]:
