@@ -9,8 +9,8 @@ from rank_core.chunking.chunks import chunk_spans
 from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
-from rank_core.own_code import is_reference, load, path_of
-from rank_core.settings.config import Chat, Model, TrialConfig, setting_types
+from rank_core.own_code import load, path_of
+from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
     own = config.settings()
     usual = TrialConfig().settings() | {"chunking.stride": chunking.window}
-    for setting in _unread(config):
+    for setting in unread_settings(config):
         if own[setting] != usual[setting]:
             window = "chunking.window=" if setting == "chunking.stride" else ""
             known = ", ".join(f"model.{option}" for option in _options(model)) or "none"
@@ -164,7 +164,7 @@ def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
     return kind.options if issubclass(kind, ListRanker) else (*kind.options, "head")
 
 
-def _unread(config: TrialConfig) -> set[str]:
+def unread_settings(config: TrialConfig) -> set[str]:
     """The settings that the model never reads; another value than the usual one is refused."""
     kind = model_class(config.model.name)
     optional = {field.name for field in dataclasses.fields(Model) if field.metadata.get("added")}
@@ -180,30 +180,3 @@ def _unread(config: TrialConfig) -> set[str]:
     if not kind.overlapping_chunks:
         unread.add("chunking.stride")
     return unread | {*kind.unread}
-
-
-def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
-    """The settings without effect on a trial of this configuration, in declaration order."""
-    kind, training = model_class(config.model.name), config.training
-    lists, untrained = issubclass(kind, ListRanker), not training.num_epochs
-    passages = training.unit == "passage"
-    ignored = {
-        "model.backbone": lists,
-        "model.dropout": lists or untrained,
-        "chunking.overflow": not config.chunking.max_chunks,
-        "training.margin": not (training.loss.endswith("-margin") or is_reference(training.loss)),
-        "training.teacher": not training.teacher,
-        "training.passage_keep": not passages,
-        "training.chunk_dropout": passages,
-        "evaluation.batch_tokens": lists,
-        "evaluation.keep_chunk_scores": config.model.name not in POOLING,
-    }
-    unread = _unread(config)
-
-    def is_ignored(name: str) -> bool:
-        section, _, leaf = name.rpartition(".")
-        if section == "training" and untrained and leaf not in WITHOUT_TRAINING:
-            return True
-        return name in unread or ignored.get(name, lists and section in ("chunking", "training"))
-
-    return tuple(name for name in setting_types() if is_ignored(name))
