@@ -5,7 +5,7 @@ import dataclasses
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rank_core.chunking.chunks import chunk_spans
+from rank_core.chunking.chunks import num_chunks
 from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
@@ -121,7 +121,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
             f"({backbone.max_input_tokens} positions less {chunking.max_query_tokens} query tokens "
             f"and 3 special tokens), got chunking.window={chunking.window}"
         )
-    most = len(chunk_spans(chunking.max_document_tokens, chunking.window, chunking.stride))
+    most = num_chunks(chunking.max_document_tokens, chunking.window, chunking.stride)
     most = min(most, chunking.max_chunks or most)
     if model.max_chunks is not None and model.reads_windows() and most > model.max_chunks:
         raise BadInput(
@@ -155,8 +155,18 @@ def _check_adapters(config: TrialConfig, backbone: Backbone, model: "type[Ranker
     elif "stage" in model.options:
         problem = f"model {config.model.name} is trained in stages"
     else:
+        if config.training.lora_targets:
+            _check_targets(config.training.lora_targets, backbone)
         return
     raise BadInput(f"training.lora_rank has no effect here: {problem}")
+
+
+def _check_targets(targets: tuple[str, ...], backbone: Backbone) -> None:
+    """Rejects names of layers that the encoder lacks, from its configuration alone."""
+    lora, backbones = (
+        import_module(f"rank_core.encoders.{name}") for name in ("lora", "backbones")
+    )
+    lora.check_targets(backbones.without_weights(backbone), targets)
 
 
 def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:

@@ -64,8 +64,8 @@ def _ignored(config: TrialConfig) -> set[str]:
 
 
 def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any]:
-    """{setting: its meaning} of those that a trial reads, without its seed: equal for configurations
-    that are computed alike, such as with `model.k` 0 and with the model's default."""
+    """{setting: its meaning} of those that a trial reads, without its seed: equal for
+    configurations that are computed alike, such as `model.k` 0 and the model's default."""
     settings, training = config.settings(), config.training
     ignored = {*ignored_settings(config), "seed"}
     meant: dict[str, Any] = {

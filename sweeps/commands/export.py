@@ -23,7 +23,7 @@ from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import say
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
@@ -68,9 +68,8 @@ def main(argv: Sequence[str]) -> int:
     better than the baseline and above the first stage becomes the champion.
     `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the folder."""
     given = _parser().parse_args(argv)
-    if not given.register and (given.to is None or given.force):
-        needs = "--force needs" if given.force else "an export needs --to FOLDER or"
-        raise BadInput(f"{needs} --register NAME")
+    if not given.register and given.to is None:
+        raise BadInput("an export needs --to FOLDER or --register NAME")
     if given.to is not None:
         require_new(given.to)
         check_writable("--to", given.to)
@@ -114,8 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--cell", default=WINNER, metavar="LABEL", help="winner (default), or a label of the table")
     add("--seed", type=int, metavar="N", help="default: the best on dev")
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
-    add("--force", action="store_true", help="alias champion whatever the test says")
-    add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
+    force = "alias champion whatever the test says"
+    needing(add("--force", action="store_true", help=force), Need("register"))
+    uri = "MLflow; default: beside the sweep"
+    needing(add("--tracking-uri", metavar="URI", help=uri), Need("register"))
     return parser
 
 

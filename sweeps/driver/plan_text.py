@@ -71,7 +71,7 @@ def _without_effect(plan: Plan) -> Iterator[str]:
     for name in left_out:
         labels = ", ".join(cell.label for cell in plan.cells if name in cell.left_out)
         value = plan.base.settings()[name]
-        yield f"left out    {name}={value} of {labels}, which cannot read it; it holds for the others"
+        yield f"left out    {name}={value}, which {labels} cannot read; it holds for the others"
     experiment = plan.experiment
     for line in beyond_data(plan.cells, sorted({*experiment.given, *experiment.swept})):
         yield f"no effect   {line}"

@@ -1,5 +1,5 @@
-"""Settings without effect: a sweep of them would compare the noise of seeds, and a report would name
-a best. What the settings decide alone is refused; what the data decide is said in the plan."""
+"""Settings without effect: a sweep of them would compare the noise of seeds, and its report would
+name a best. What the settings decide alone is refused; what the data decide is said in the plan."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -54,7 +54,8 @@ def check_read(
     ends.append({name: r.high for name, r in space.ranges.items()})
     points = [{**point, **end} for point in space.points for end in ends[: 1 + bool(space.ranges)]]
     for name in swept:
-        if not _is_read(name, base, points):
+        alone = name in space.ranges or _varies_alone(name, points)
+        if alone and not _is_read(name, base, points):
             _refuse(name)
     for name, value in typed.items():
         if name in NO_PART_OF_A_CELL or name in swept:
@@ -63,6 +64,12 @@ def check_read(
             raise BadInput(f"{name}={shown(value)} has no effect: every cell sets its own {name}")
         if not _is_read(name, base, [baseline, *points]):
             _refuse(name)
+
+
+def _varies_alone(name: str, points: Sequence[Settings]) -> bool:
+    """True if points differ in a setting alone; others may change in step with one that is read."""
+    others = ({n: value for n, value in point.items() if n != name} for point in points)
+    return len({str(point) for point in others}) < len(points)
 
 
 def _is_read(name: str, base: TrialConfig, points: Iterable[Settings]) -> bool:

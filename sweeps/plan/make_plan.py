@@ -24,6 +24,7 @@ from rank_core.training.losses import check_loss
 from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.effects import check_read, check_sweepable, same_reading
 from sweeps.plan.experiment import Experiment, Grid, Settings, suited
+from sweeps.plan.flags import check_settings
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
 from sweeps.plan.plan import Plan, PlannedCell, Removed
 from sweeps.plan.profiles import profile_settings, suited_to_model
@@ -50,6 +51,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     experiment = replace(experiment, profile=options.profile, given=frozenset(names))
     base = portable_config(base or base_config(experiment, options))
     check_measures(base.evaluation.measures)
+    check_settings(options.given, base.settings())
     model_class(base.model.name)
     inputs = load_inputs(base.collection, base.model.backbone)
     splits = inputs.collection.splits.values()
@@ -236,7 +238,8 @@ def _new_cell(
         return Removed(_name(point), str(error))
     for other in cells:
         if same_reading(cell, other):
-            return Removed(_name(point), f"is the same cell as {other.label}: {_unlike(cell, other)}")
+            why = _unlike(cell, other)
+            return Removed(_name(point), f"is the same cell as {other.label}: {why}")
         if _equivalent(cell, other):
             return Removed(_name(point), f"has the same chunks as {other.label}")
     return cell

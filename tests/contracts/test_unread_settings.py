@@ -1,8 +1,8 @@
 """What a system reads is declared: two values of a setting give other results, or they are said to
 mean the same (`effective_settings`), and then the results are equal to the bit.
 
-The random streams of a trial follow from its settings, so no two cells are ever equal. Here all four
-(initial weights, order, negatives, dropout) are the same for every configuration.
+The random streams of a trial follow from its settings, so no two cells are ever equal. Here all
+four (initial weights, order, negatives, dropout) are the same for every configuration.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,10 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.list_rankers import ListRanker
-from rank_core.models.reading import effective_settings, ignored_settings
+from rank_core.models.reading import effective_settings
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.records import EVALUATED
 from rank_core.settings.config import NO_PART_OF_A_CELL, TrialConfig, setting_types
-from rank_core.training.losses import LOSSES
 from rank_core.training.train import Streams
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial_result import ModelResult
@@ -126,7 +125,12 @@ CASES = [
         lora_dropout=(0.0, 0.5),
         lora_targets=((), ("query",)),
     ),
-    *cases("training", {"training.unit": "passage"}, passage_keep=(0.1, 0.9), chunk_dropout=(0.0, 0.9)),
+    *cases(
+        "training",
+        {"training.unit": "passage"},
+        passage_keep=(0.1, 0.9),
+        chunk_dropout=(0.0, 0.9),
+    ),
     *cases("training", {"training.warmup": 0.0}, warmup_backbone=(True, False)),
     *cases(
         "training",
@@ -222,7 +226,7 @@ class Reading:
         if not issubclass(kind, ListRanker):
             [*_, result] = FoldModel(config, self.inputs, STREAMS).run(self.workdir)
             assert isinstance(result, ModelResult)
-            return {split: {q: dict(own) for q, own in r.items()} for split, r in result.runs.items()}
+            return {name: {q: dict(own) for q, own in r.items()} for name, r in result.runs.items()}
         runs = {}
         for name in EVALUATED:
             split = self.inputs.collection.splits[name]
@@ -297,5 +301,5 @@ def test_two_values_differ_or_are_said_to_mean_the_same(name, own, reading):
     model = reading(name)
     found = [model.problem(case) for case in own]
     wrong = [text for text in found if text not in ("", "refused")]
-    print(f"{name}: {len(found)} pairs, {found.count('refused')} refused")
+    print(f"{name}: {len(found)} pairs, {found.count('refused')} refused", *wrong, sep="\n  ")
     assert not wrong, "\n".join(wrong)

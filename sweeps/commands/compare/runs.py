@@ -38,8 +38,9 @@ MEASURES = ("nDCG@10", "RR@10")
 COUNTS = ("Num", "num_")  # the names of measures that are no share, such as NumRet, begin so
 _MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
+DOC_ID = "doc_id"
 TIES = {
-    "doc_id": TIE_POLICY,
+    DOC_ID: TIE_POLICY,
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
 """{rule for equal scores of a run: its description}."""
@@ -115,7 +116,7 @@ def compare_runs(
     deterministic: Collection[str] = (),
     paired_seeds: bool = False,
     separate_runs: bool = False,
-    ties: str = "doc_id",
+    ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
     command: str = "",
@@ -132,11 +133,20 @@ def compare_runs(
     baselines = tuple(baselines) or (names[0],)
     _check_names("baseline", baselines, names)
     _check_names("deterministic system", deterministic, names)
-    _check_names("rule for ties", [ties], TIES)
     runs = [run for own in by_system.values() for run in own]
+    parts = [part for run in runs for part in run.on.values()]
+    if ties is not None:
+        _check_names("rule for ties", [ties], TIES)
+        if all(part.ranking is None for part in parts):
+            raise BadInput(f"--ties {ties} needs a run: per-query values have no scores that tie")
+    ties = ties or DOC_ID
+    if paired_seeds:
+        _check_paired(parts)
     fixed = _fixed(by_system, deterministic)
     sets = _judged(qrels) or _own_queries(runs)
     _check_on_all(by_system, sets)
+    if separate_runs and len(sets) < 2:
+        raise BadInput("--separate-runs needs several query sets: --qrels NAME=FILE, repeated")
     sets = _with_columns(sets, measures or _shared_measures(runs))
     scores, trials, notes = _measured(runs, sets, ties)
     notes += [] if measures else _not_shown(runs, sets)
@@ -393,6 +403,16 @@ def _not_shown(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[
     given = next((run.first.measures for run in runs if run.first.values is not None), ())
     if left := [name for name in given if name not in sets[0].columns]:
         yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
+
+
+def _check_paired(parts: Iterable[TrainingRun]) -> None:
+    """Refuse to pair the seeds of a sweep whose trials share no randomness."""
+    for part in parts:
+        if part.paired is False and not part.deterministic:
+            raise BadInput(
+                f"paired seeds: {part.where} shares no randomness with other cells, as its sweep "
+                "ran with training.paired_seeds=false"
+            )
 
 
 def _pairs(runs: Sequence[SystemRun]) -> Iterator[str]:

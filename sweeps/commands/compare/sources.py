@@ -77,6 +77,7 @@ class TrainingRun:
     deterministic: bool = False
     collection: str = ""  # a sweep's
     trained: bool = False  # on that collection, by a sweep
+    paired: bool | None = None  # training.paired_seeds of its sweep
 
     @property
     def name(self) -> str:
@@ -164,6 +165,7 @@ def _of_sweep(where: str) -> Held:
                 deterministic=str(cell) in sweep.deterministic,
                 collection=str(sweep.collection.get("name", "")),
                 trained=str(cell) in trained,
+                paired=sweep.paired_seeds if str(cell) in trained else None,
             )
         )
     return {label: own for label, own in runs.items() if own}
