@@ -66,6 +66,7 @@ def _ignored(config: TrialConfig) -> set[str]:
 def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any]:
     """{setting: its meaning} of those that a trial reads, without its seed: equal for
     configurations that are computed alike, such as `model.k` 0 and the model's default."""
+    config = _of_one_epoch(config)
     settings, training = config.settings(), config.training
     ignored = {*ignored_settings(config), "seed"}
     meant: dict[str, Any] = {
@@ -73,7 +74,6 @@ def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any
         "training.interaction_learning_rate": training.interaction_learning_rate
         or training.aggregator_learning_rate,
         "training.lora_alpha": training.lora_alpha or 2.0 * training.lora_rank,
-        "training.schedule": _schedule(config),
     }
     kind = model_class(config.model.name)
     if issubclass(kind, Ranker):
@@ -88,13 +88,15 @@ def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any
     return {name: v for name, v in (settings | meant).items() if name not in ignored}
 
 
-def _schedule(config: TrialConfig) -> str:
-    """The schedule, by the name of one that equals it in a single epoch."""
+def _of_one_epoch(config: TrialConfig) -> TrialConfig:
+    """The configuration with the name of a schedule that equals its own in a single epoch."""
     training = config.training
     if training.num_epochs != 1:
-        return training.schedule
+        return config
     if training.schedule == "inverse-epoch":
-        return "constant"
+        return config.override({"training.schedule": "constant"})
+    if not training.schedule.endswith(LAST_EPOCH):
+        return config
     # In the last epoch the backbone warms up too.
-    alike = training.warmup_backbone or not training.warmup
-    return training.schedule.removesuffix(LAST_EPOCH) if alike else training.schedule
+    one_cycle = training.schedule.removesuffix(LAST_EPOCH)
+    return config.override({"training.schedule": one_cycle, "training.warmup_backbone": True})

@@ -186,7 +186,7 @@ class Need:
         return there != self.without
 
     def text(self, flag: str) -> str:
-        """`--force needs --register`."""
+        """`needs --register`."""
         value = f" {' or '.join(map(str, self.values))}" if self.values else ""
         return f"{'has no effect with' if self.without else 'needs'} {flag}{value}"
 
@@ -205,7 +205,7 @@ def _note(
     """Remembers a given flag, and refuses it the second time."""
     given = vars(namespace).setdefault("given", set())
     if action.dest in given:
-        parser.error(f"a flag is given once, got {flag} twice")
+        parser.error(f"a flag is given once, got '{flag}' twice")
     given.add(action.dest)
 
 
@@ -320,7 +320,7 @@ class Parser(argparse.ArgumentParser):
                 continue
             for need in vars(action).get("needs", ()):
                 if not need.holds(given):
-                    self.error(f"{names[action.dest]} {need.text(names[need.name])}")
+                    self.error(f"'{names[action.dest]}' {need.text(names[need.name])}")
         return given
 
     def error(self, message: str) -> NoReturn:

@@ -57,8 +57,9 @@ def check_read(
         alone = name in space.ranges or _varies_alone(name, points)
         if alone and not _is_read(name, base, points):
             _refuse(name)
+    usual = TrialConfig().settings()
     for name, value in typed.items():
-        if name in NO_PART_OF_A_CELL or name in swept:
+        if name in swept or value == usual[name]:  # a default changes nothing and says so
             continue
         if all(point.get(name, value) != value for point in (baseline, *points)):
             raise BadInput(f"{name}={shown(value)} has no effect: every cell sets its own {name}")
