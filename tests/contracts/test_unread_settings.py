@@ -38,6 +38,7 @@ WORKLOAD = {  # four steps of two epochs, validated once at the end
     "training.batch_size": 2,
     "training.validate_every": 4,
     "training.keep_weights": "none",
+    "chunking.max_document_tokens": 120,
     "evaluation.depth": 6,
     "evaluation.max_dev_queries": 2,
     "evaluation.max_test_queries": 3,
@@ -61,6 +62,12 @@ def cases(section: str, under: dict[str, Any] | None = None, /, **values: Any) -
     return [Case(f"{section}.{name}", own, under or {}) for name, own in values.items()]
 
 
+SELECTING = {  # blocks of longer documents
+    "model.selector": "bm25",
+    "chunking.max_document_tokens": 400,
+    "chunking.window": 20,
+    "chunking.stride": 20,
+}
 ONE_EPOCH = {"training.num_epochs": 1, "training.epoch_steps": 4}
 UNTRAINED = {"training.num_epochs": 0}
 TEACHER, NEGATIVES, WEIGHTS = "<teacher>", "<negatives>", "<weights>"  # files, made below
@@ -83,7 +90,7 @@ CASES = [
         stride=(20, 15),
         max_chunks=(0, 2),
         overflow=("first", "first-last-sampled"),
-        max_document_tokens=(80, 60),
+        max_document_tokens=(120, 30),
         max_query_tokens=(32, 2),
     ),
     *cases("evaluation", depth=(6, 3), max_dev_queries=(2, 4), max_test_queries=(3, 4)),
@@ -271,7 +278,7 @@ def reading(
     small_trial: TrialConfig, backbone: Backbone, tmp_path: Path
 ) -> Callable[[str], Reading]:
     def of(name: str) -> Reading:
-        own = {"model.name": name} | ({"model.selector": "bm25"} if name.startswith("keyb") else {})
+        own = {"model.name": name} | (SELECTING if name.startswith("keyb") else {})
         base = small_trial.override(WORKLOAD | own)
         apart = base.override({"chunking.stride": base.chunking.window})
         base = next((own for own in (base, apart) if accepted(own, backbone)), base)
