@@ -41,7 +41,7 @@ UNREAD = [
     ("training.batch_size = [2, 4]", "training.num_epochs = 0", "training.batch_size"),
     (
         "training.chunk_dropout = [0.1, 0.5]",
-        'model.name = "firstp"\nchunking.stride = 40',
+        'model.name = "firstp"',
         "chunk_",
     ),
     ("training.negatives = [1, 2]", 'model.name = "bm25"', "training.negatives"),
@@ -50,13 +50,9 @@ UNREAD = [
 
 @pytest.mark.parametrize(("grid", "base", "name"), UNREAD)
 def test_a_swept_setting_that_no_cell_reads_is_refused(grid, base, name, plan_file):
-    if "stride" in base:
-        base = base.replace("\nchunking.stride = 40", "")
-        with pytest.raises(BadInput, match=f"nothing in these cells reads .*{name}"):
-            plan_file(grid, "chunking.stride=40", base=base)
-        return
+    words = ["chunking.stride=40"] if "firstp" in base else []
     with pytest.raises(BadInput, match=f"nothing in these cells reads .*{name}"):
-        plan_file(grid, base=base)
+        plan_file(grid, *words, base=base)
 
 
 def test_a_setting_that_only_some_models_read_makes_no_cells_of_the_others(plan_file):
@@ -105,13 +101,13 @@ def test_what_all_cells_share_cannot_be_swept(grid, plan_file):
 
 
 def test_a_measure_in_two_lists_is_refused(plan_file):
-    with pytest.raises(BadInput, match="evaluation.measures must be a list of texts"):
+    with pytest.raises(BadInput, match=r"evaluation\.measures must be a list of texts"):
         plan_file("model.dropout = [0.1, 0.2]", base='evaluation.measures = [["nDCG@10"]]')
 
 
 def test_a_setting_given_twice_in_a_file_is_refused(plan_file):
     grid = '"model.dropout" = [0.1, 0.2]\nmodel.dropout = [0.3, 0.4]'
-    with pytest.raises(BadInput, match="given once, got model.dropout twice"):
+    with pytest.raises(BadInput, match=r"given once, got model\.dropout twice"):
         plan_file(grid)
 
 
@@ -122,13 +118,11 @@ def test_a_number_of_a_search_in_a_file_is_checked_as_its_flag(number, plan_file
         plan_file("model.dropout = [0.1, 0.2, 0.3]", more=search)
 
 
-@pytest.mark.parametrize("words", [["training.margin=2"], []])
-def test_a_typed_setting_that_no_cell_reads_is_refused_and_a_default_is_not(words, plan_of):
+def test_a_typed_setting_that_no_cell_reads_is_refused_and_a_default_is_not(plan_of):
     loss = "training.loss=ranknet"
     assert plan_of(loss, "training.margin=1").cells
-    if words:
-        with pytest.raises(BadInput, match="nothing in these cells reads training.margin"):
-            plan_of(loss, *words)
+    with pytest.raises(BadInput, match=r"nothing in these cells reads training\.margin"):
+        plan_of(loss, "training.margin=2")
 
 
 def test_a_setting_that_the_baseline_cannot_read_holds_for_the_others(plan_of):
@@ -153,7 +147,7 @@ def test_values_beyond_the_data_are_said(plan_of, plan_file):
 @pytest.mark.parametrize("size", ["1e9", "1e14"])
 def test_a_limit_of_any_size_is_planned_at_once(size, plan_of):
     plan = plan_of(f"chunking.max_document_tokens={int(float(size))}")
-    assert max(cell.chunks.max_chunks for cell in plan.cells) < 20
+    assert max(cell.chunks.max_chunks for cell in plan.cells) < 30
 
 
 def test_layers_that_the_encoder_lacks_are_refused_in_the_plan(plan_of):
