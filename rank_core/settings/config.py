@@ -391,8 +391,9 @@ def checked_setting(name: str, value: Any) -> Any:
     1.0. Raises `BadInput` for any other type and for numbers beyond `LARGEST`."""
     kind = setting_type(name)
     if kind == tuple[str, ...] and isinstance(value, (list, tuple)):
-        return tuple(value)
-    if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
+        if all(isinstance(item, str) for item in value):
+            return tuple(value)
+    elif kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
         limit: Any = LARGEST[kind]
         if not -limit < value < limit and value == value:
             raise BadInput(f"|{name}| < {limit:.0e} must hold, got {shown(value)}")

@@ -28,9 +28,15 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.matrix import score_matrix
 from rank_core.stats.variance import SweepComponents, sweep_components
-from sweeps.commands.compare.command import SOURCES, query_sets_of, systems_of
+from sweeps.commands.compare.command import (
+    NO_MLFLOW,
+    SOURCES,
+    has_mlflow,
+    query_sets_of,
+    systems_of,
+)
 from sweeps.commands.compare.runs import compare_runs
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.flags import MODES, SEARCH
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
 from sweeps.plan.next_command import changed, confirming
@@ -133,8 +139,10 @@ def _parser() -> Parser:
     add("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
     hours = "budget (core-hours without a GPU): the best designs for it"
     add("--gpu-hours", type=float, metavar="X", help=hours)
-    add("--seconds-per-seed", type=float, metavar="X", help="of a device, to train one seed")
-    add("--seconds-per-query", type=float, metavar="X", help="of a device, to score a test query")
+    seed = "of a device, to train one seed"
+    needing(add("--seconds-per-seed", type=float, metavar="X", help=seed), Need("gpu_hours"))
+    query = "of a device, to score a test query"
+    needing(add("--seconds-per-query", type=float, metavar="X", help=query), Need("gpu_hours"))
     add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
     return parser
 
@@ -145,13 +153,22 @@ def _pilot(given: argparse.Namespace) -> Sweep:
     if len(given.pilot) > 1 or given.qrels or not _is_sweep(given.pilot[0]):
         sets = query_sets_of(given.qrels)
         uri = given.tracking_uri
+        if uri and not has_mlflow(given.pilot):
+            raise BadInput(NO_MLFLOW)
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
         pilot = compare_runs(systems, sets or None, measures=measures, tracking_uri=uri).sweep
         if pilot.means:
             raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
         return pilot
+    if given.tracking_uri:
+        raise BadInput(NO_MLFLOW)
     with opened(given.pilot[0]) as records:
         sweep = load_sweep(records.folder)
+    if given.paired_seeds and not sweep.paired_seeds:
+        raise BadInput(
+            f"--paired-seeds: the trials of {given.pilot[0]} share no randomness, as they ran with "
+            "training.paired_seeds=false"
+        )
     if measures and given.measure not in sweep.measures:
         raise unknown("measure", given.measure, sweep.measures)
     return replace(sweep, primary=given.measure or sweep.primary)
@@ -465,7 +482,7 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     means = np.mean(training), np.mean(query)
     if not np.isfinite(means).all():
         return None
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--num-workers", "--cpus-per-worker", "--gpus-per-worker"):
         parser.add_argument(flag, type=float, default=1.0)
     typed, _ = parser.parse_known_args(shlex.split(sweep.command))

@@ -23,7 +23,7 @@ from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import say
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
@@ -134,7 +134,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
     forced = "alias champion whatever the test says; or a model whose alpha is 0"
     add("--force", action="store_true", help=forced)
-    add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
+    uri = "MLflow; default: beside the sweep"
+    needing(add("--tracking-uri", metavar="URI", help=uri), Need("register"))
     return parser
 
 

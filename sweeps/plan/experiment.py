@@ -43,6 +43,7 @@ class Experiment:
     settings: Mapping[str, Any] = field(default_factory=dict)  # they override its profile
     profile: str = "clean"  # of PROFILES; the user's settings override it
     given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
+    typed: frozenset[str] = frozenset()  # those that its file has for all cells
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
     file: str = ""  # that defines it; empty: the one with `grid`
     reference: Reference | None = None  # what is published of it

@@ -50,7 +50,7 @@ def resumed(command: str, *, stopped: bool = False) -> str:
     """The command that runs the missing trials; after a budget's end with twice the hours."""
     if not stopped:
         return command
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--max-gpu-hours", type=float)
     given, words = parser.parse_known_args(shlex.split(command))
     if given.max_gpu_hours is None:
@@ -59,7 +59,7 @@ def resumed(command: str, *, stopped: bool = False) -> str:
 
 
 def _without(words: Sequence[str], names: Iterable[str]) -> list[str]:
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in names:
         FLAGS[name].add_to(parser)
     return parser.parse_known_args(words)[1]

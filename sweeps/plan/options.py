@@ -80,6 +80,7 @@ class Options:
     grids: dict[str, list[Any]]  # dotted setting: several values
     ranges: dict[str, Range]  # dotted setting: lo..hi
     search: SearchSettings
+    given: frozenset[str] = frozenset()  # the flags of the command line, by their names
     code: tuple[str, ...] = ()  # files and folders outside the package that workers need
 
     @property
@@ -133,6 +134,7 @@ def parse(
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),
+        given=frozenset(given.get("given", ())),
         settings=settings,
         grids=grids,
         ranges=ranges,

@@ -13,7 +13,8 @@ from typing import Any
 from rank_core.data.trec import write_qrels, write_run
 from rank_core.encoders.backbones import tokenizer_hash
 from rank_core.files import file_sha256
-from rank_core.models import ignored_settings, model_class
+from rank_core.models import model_class
+from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import EVALUATED, Collection, Qrels, Run
 from rank_core.trial.cross_validation import parts_of

@@ -42,8 +42,9 @@ _PLAINLY = 30
 """Two runs of a measure whose values differ by this factor may be on two scales."""
 _MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
+DOC_ID = "doc_id"
 TIES = {
-    "doc_id": TIE_POLICY,
+    DOC_ID: TIE_POLICY,
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
 """{rule for equal scores of a run: its description}."""
@@ -123,7 +124,7 @@ def compare_runs(
     deterministic: Collection[str] = (),
     paired_seeds: bool = False,
     separate_runs: bool = False,
-    ties: str = "doc_id",
+    ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
     command: str = "",
@@ -140,11 +141,11 @@ def compare_runs(
     baselines = tuple(baselines) or (names[0],)
     _check_names("baseline", baselines, names)
     _check_names("deterministic system", deterministic, names)
-    _check_names("rule for ties", [ties], TIES)
     runs = [run for own in by_system.values() for run in own]
+    ties = _rule_for_ties(ties, runs)
     fixed = _fixed(by_system, deterministic)
     sets = _judged(qrels) or _own_queries(runs)
-    _check_on_all(by_system, sets)
+    _check_on_all(by_system, sets, separate_runs=separate_runs)
     sets = _with_columns(sets, measures or _shared_measures(runs))
     scores, trials, notes = _measured(runs, sets, ties)
     notes += [] if measures else _not_shown(runs, sets)
@@ -226,8 +227,12 @@ def _trained(runs: Sequence[SystemRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(own))
 
 
-def _check_on_all(by_system: Mapping[str, Sequence[SystemRun]], sets: Sequence[QuerySet]) -> None:
-    """Refuse a system without a run on some query set."""
+def _check_on_all(
+    by_system: Mapping[str, Sequence[SystemRun]], sets: Sequence[QuerySet], *, separate_runs: bool
+) -> None:
+    """Refuse a system without a run on some query set, and separate runs on a single one."""
+    if separate_runs and len(sets) < 2:
+        raise BadInput("--separate-runs needs several query sets: --qrels NAME=FILE, repeated")
     for system, own in by_system.items():
         has = {name for run in own for name in run.on}
         if lacks := [one.name for one in sets if not has & {"", one.name}]:
@@ -416,9 +421,30 @@ def _not_shown(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[
         yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
 
 
+def _rule_for_ties(given: str | None, runs: Sequence[SystemRun]) -> str:
+    """The rule for equal scores; refuses one where nothing has scores."""
+    if given is None:
+        return DOC_ID
+    _check_names("rule for ties", [given], TIES)
+    if all(part.ranking is None for run in runs for part in run.on.values()):
+        raise BadInput(f"--ties {given} needs a run: per-query values have no scores that tie")
+    return given
+
+
+def _check_paired(runs: Sequence[SystemRun]) -> None:
+    """Refuse to pair the seeds of a sweep whose trials share no randomness."""
+    for part in (part for run in runs for part in run.on.values()):
+        if part.paired is False and not part.deterministic:
+            raise BadInput(
+                f"paired seeds: {part.where} shares no randomness with other cells, as its sweep "
+                "ran with training.paired_seeds=false"
+            )
+
+
 def _pairs(runs: Sequence[SystemRun]) -> Iterator[str]:
     """A note on the runs that are paired by their places, without seeds of their own. Raises
     `BadInput` where systems have different seeds."""
+    _check_paired(runs)
     seeds = seeds_of(runs)
     first = next(iter(seeds), "")
     for name in seeds:

@@ -91,6 +91,7 @@ class TrainingRun:
     collection: str = ""  # a sweep's
     trained: bool = False  # on that collection, by a sweep
     cell: str = ""  # of a sweep; its name has the hash of all settings and contents
+    paired: bool | None = None  # training.paired_seeds of its sweep
 
     @property
     def name(self) -> str:
@@ -179,6 +180,7 @@ def _of_sweep(where: str) -> Held:
                 collection=str(sweep.collection.get("name", "")),
                 trained=str(cell) in trained,
                 cell=str(cell),
+                paired=sweep.paired_seeds if str(cell) in trained else None,
             )
         )
     return {label: own for label, own in runs.items() if own}
