@@ -14,6 +14,7 @@ from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.published_plan import published_plan
+from sweeps.driver.same_sweep import check_same_sweep
 from sweeps.engine import EngineLost, local
 from sweeps.engine.drive import Drive
 from sweeps.engine.progress import Screen
@@ -101,7 +102,7 @@ def _sweep(
         shortlist.check(plan)
     else:
         records = sweep_on(records, plan.inputs.collection)
-        _check_same_sweep(experiment, options, records)
+        check_same_sweep(plan, options, records)
     if options.dry_run:
         _dry_run(plan, records, options)
         return Outcome(DONE, records.uri)
@@ -123,24 +124,6 @@ def _check_storage(records: Records, options: Options) -> None:
     if records.storage.is_local and not options.dry_run:
         check_writable("--storage", Path(records.storage.root))
     records.storage.answered(lambda: records.storage.folders(records.sweep))
-
-
-def _check_same_sweep(experiment: Experiment, options: Options, records: Records) -> None:
-    """Refuses a folder that holds another sweep of the same name, and a smoke test that would
-    replace the description and report of a whole sweep."""
-    stored = described(records)
-    if stored is None:
-        return
-    if (stored.question, stored.swept) != (experiment.question, experiment.swept):
-        raise BadInput(
-            f"{records.uri} holds another sweep called {experiment.name}, with another question or "
-            "other swept settings. Give this one another name or another --storage"
-        )
-    if options.smoke_test and not stored.is_smoke_test:
-        raise BadInput(
-            f"{records.uri} holds a sweep that is no smoke test; give --smoke-test another "
-            "--storage"
-        )
 
 
 def _drive(
@@ -215,7 +198,8 @@ def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]
 def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     records = search.records
-    described_now, before = description_of(search.plan, argv), described(records)
+    described_now = description_of(search.plan, argv, options.asked)
+    before = described(records)
     if before is None and records.read_file(FILE) is not None:
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     trials = (*(before.trials if before else ()), *described_now.trials)

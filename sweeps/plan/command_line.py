@@ -178,10 +178,10 @@ class _Once(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        given = vars(namespace).setdefault("given", set())
+        given: dict[str, None] = vars(namespace).setdefault("given", {})  # in their order
         if self.dest in given:
             parser.error(f"a flag is given once, got {option_string} twice")
-        given.add(self.dest)
+        given[self.dest] = None
         setattr(namespace, self.dest, values)
 
 

@@ -2,10 +2,11 @@
 
 import math
 import re
+import shlex
 from dataclasses import dataclass
 
 from sweeps.plan.command_line import SCRIPT
-from sweeps.plan.next_command import changed, confirming, ours, resumed, seeded
+from sweeps.plan.next_command import confirming, ours, resumed, seeded
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import has_two_runs, names_text
 from sweeps.report.summary import best_on_dev
@@ -46,7 +47,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return here if where == HERE else ours(name, where, *words)
 
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
-        resume = resumed(sweep.command, stopped=bool(sweep.stopped))
+        resume = resumed(sweep.asked, sweep.command, stopped=bool(sweep.stopped))
         return step("The command trains only the missing trials.", resume)
     if not analysis.primary or sweep.smoke_test:
         return None
@@ -55,9 +56,9 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
     significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
     if all(math.isnan(c.p_both) for c in analysis.primary):
         why = "One planned comparison needs three seeds, a table five."
-        return step(why, seeded(sweep.command, sweep.seeds, 3))
+        return step(why, seeded(sweep.asked, sweep.seeds, 3))
     if two and not significant:
-        return step("A third seed decides.", seeded(sweep.command, sweep.seeds, 3))
+        return step("A third seed decides.", seeded(sweep.asked, sweep.seeds, 3))
     if not significant:
         why = "A smaller difference needs more seeds and queries; the design says how many."
         return NextStep(why, own("design", "--delta", f"{sweep.rope:g}"))
@@ -69,7 +70,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         "A confirmation trains the best on dev and the baseline again with fresh seeds, for a gain "
         "without selection bias."
     )
-    return step(why, confirming(sweep.command))
+    return step(why, confirming(sweep.asked))
 
 
 def declarable(analysis: Analysis) -> list[str]:
@@ -93,7 +94,7 @@ def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     if names and sweep.command and not trained:
         flags = [word for name in names for word in ("--deterministic", name)]
         why = f"{names_text(names)} without training has no other runs, and the result holds for"
-        return NextStep(f"{why} new training runs too.", changed(sweep.command, add=flags))
+        return NextStep(f"{why} new training runs too.", f"{sweep.command} {shlex.join(flags)}")
     if single:
         return NextStep(
             f"To hold for the methods, name several training runs of "

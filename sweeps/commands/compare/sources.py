@@ -25,7 +25,7 @@ from rank_core.data.trec import open_content, read_lines, read_run
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Qrels, Run
 from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import SERVING, load_sweep
+from sweeps.report.load import load_sweep
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, opened, read_sweep_file
@@ -146,7 +146,7 @@ def _of_sweep(where: str) -> Held:
     """The cells of a sweep by their labels, on its reported split."""
     with opened(where) as records:
         sweep = load_sweep(records.folder)
-        if sweep.name == SERVING:
+        if sweep.aggregates:
             sweep = with_interpolated(sweep, "none")  # its rows are aggregations
         cells = read_sweep_file(records).cells
         trained = {one.cell for one in cells if one.config.get("training.num_epochs") != 0}
