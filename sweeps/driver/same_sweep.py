@@ -125,4 +125,4 @@ def _plain(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return shown(",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+    return shown(",".join(map(str, value)) if isinstance(value, list | tuple) else value)

@@ -64,7 +64,7 @@ class Experiment:
 
     def called(self, name: str | None) -> "Experiment":
         """The same question in a folder of another name, beside its own; None: its own."""
-        return replace(self, name=name or self.name, kind=self.kind or self.name)
+        return replace(self, name=self.name if name is None else name, kind=self.kind or self.name)
 
     @property
     def source(self) -> str:

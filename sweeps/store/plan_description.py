@@ -60,6 +60,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
             "tokenizer_hash": tokenizer_hash(backbone),
         },
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
+        first_stage_dev=first_stage_means(_parts(plan), "dev", base.evaluation),
         kind=kind,
         command=shlex.join(typed),
         start=tuple(typed[: len(typed) - len(argv)]),

@@ -65,7 +65,8 @@ class SweepFile:
     paired_seeds: bool = False
     collection: Mapping[str, Any] = field(default_factory=dict)
     backbone: Mapping[str, Any] = field(default_factory=dict)
-    first_stage: Mapping[str, float] = field(default_factory=dict)
+    first_stage: Mapping[str, float] = field(default_factory=dict)  # its means on `split`
+    first_stage_dev: Mapping[str, float] = field(default_factory=dict)
     kind: str = ""  # the name of the question; `sweep` is that of the folder
     command: str = ""  # as it was typed, for people; programs read the three fields below
     start: tuple[str, ...] = ()  # its words before the flags
