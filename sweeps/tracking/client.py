@@ -52,7 +52,14 @@ def default_tracking_uri(records: Records) -> str:
     own from the trials."""
     storage = records.storage
     folder = Path(storage.root) if storage.is_local else cache_root() / "mirrors"
-    return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
+    return sqlite_uri(folder.absolute() / "mlflow.db")
+
+
+def sqlite_uri(file: Path) -> str:
+    """The tracking URI of a database file: `?` and `%` of its path are quoted."""
+    from sqlalchemy.engine import URL  # with MLflow
+
+    return URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
 
 
 def check_tracking_uri(uri: str) -> None:
@@ -81,7 +88,17 @@ def check_database(uri: str) -> None:
 
 def sqlite_file(tracking_uri: str) -> Path:
     """The file of a sqlite URI, absolute."""
-    return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
+    from sqlalchemy.engine import make_url
+
+    return Path(make_url(tracking_uri).database or "").absolute()
+
+
+def mlflow_uri(tracking_uri: str) -> str:
+    """A tracking URI for MLflow, which makes the folder of a sqlite file under its quoted name,
+    beside the right one, unless the URI names a driver."""
+    if tracking_uri.startswith("sqlite:") and "%" in tracking_uri:
+        return tracking_uri.replace("sqlite:", "sqlite+pysqlite:", 1)
+    return tracking_uri
 
 
 def is_server(uri: str) -> bool:
@@ -99,8 +116,9 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     # They also print a traceback of each error that they raise.
     for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    uri = mlflow_uri(tracking_uri)
     if not tracking_uri.startswith("sqlite:"):
-        return MlflowClient(tracking_uri, tracking_uri)
+        return MlflowClient(uri, uri)
     database = sqlite_file(tracking_uri)
     if not again:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +126,7 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     lock = f"{database}.lock"
     os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock would try for ever
     with FileLock(lock):
-        client = MlflowClient(tracking_uri, tracking_uri)
+        client = MlflowClient(uri, uri)
         client.search_experiments(max_results=1)
     return client
 
