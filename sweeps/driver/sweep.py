@@ -47,7 +47,12 @@ from sweeps.store.sweep_file import (
     update_sweep_file,
 )
 from sweeps.store.trial_status import TrialStatus
-from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
+from sweeps.tracking.client import (
+    check_database,
+    check_tracking_uri,
+    default_tracking_uri,
+    shown_name,
+)
 from sweeps.tracking.thread import MlflowThread
 from sweeps.tracking.trial_run import experiment_id
 
@@ -139,7 +144,7 @@ def _drive(
     search.begin()
     budget = limit_to_budget(search, options, known.states)
     _print_plan(search, known)
-    experiment = experiment_id(options.experiment_prefix, records.sweep, records.identity)
+    experiment = _experiment(records, options.experiment_prefix, tracking_uri)
     _describe(search, argv, options, budget=budget, experiment=experiment)
     with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
         _launch(search, known, mlflow, options)
@@ -150,6 +155,16 @@ def _drive(
         report = _results(search.plan, records)
     say(report.text if report else "no report: no trial has finished")
     return _ending(search, states, held_back)
+
+
+def _experiment(records: Records, prefix: str, tracking_uri: str) -> str:
+    """The identity of the sweep's experiment. In the storage's own database it stays where the
+    storage was moved or copied, and the experiment goes on."""
+    now, before = experiment_id(prefix, records.sweep, records.identity), described(records)
+    own = records.storage.is_local and tracking_uri == default_tracking_uri(records)
+    if own and before and shown_name(before.experiment) == shown_name(now):
+        return before.experiment
+    return now
 
 
 def _print_plan(search: Search, known: "Known") -> None:
@@ -179,8 +194,14 @@ def _copied_to_mlflow(
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
             f"warning: MLflow lacks {numbered(lacking, 'trial')}{why}. Send them later: "
-            f"{ours('sync', records.uri)}"
+            f"{ours('sync', records.uri, *_with_secrets(tracking_uri))}"
         )
+
+
+def _with_secrets(tracking_uri: str) -> list[str]:
+    """The flag with a tracking URI whose secrets `sweep.json` lacks, to be filled in."""
+    shown = redact_text(tracking_uri)
+    return [] if shown == tracking_uri else ["--tracking-uri", shown]
 
 
 def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]:

@@ -4,10 +4,14 @@ initialises a new database once."""
 import logging
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from filelock import FileLock
 
@@ -57,8 +61,10 @@ def default_tracking_uri(records: Records) -> str:
 
 def sqlite_uri(file: Path) -> str:
     """The tracking URI of a database file: `?` and `%` of its path are quoted."""
-    from sqlalchemy.engine import URL  # with MLflow
-
+    try:
+        from sqlalchemy.engine import URL
+    except ModuleNotFoundError:  # it comes with MLflow: no database can be opened either
+        return f"sqlite:///{file}"
     return URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
 
 
@@ -162,12 +168,42 @@ def find_experiment(client: "MlflowClient", experiment: str) -> "Experiment | No
     return found[0] if found else None
 
 
+def follow_storage(tracking_uri: str, experiment_id: str, location: str | None) -> None:
+    """Lets the artifacts of an experiment be those beside its sqlite file, where both were moved or
+    copied together: MLflow keeps absolute addresses and has no call that changes them."""
+    if location is None or not tracking_uri.startswith("sqlite:"):
+        return
+    here = Path(url2pathname(urlsplit(location).path))
+    with closing(sqlite3.connect(sqlite_file(tracking_uri), timeout=60)) as database, database:
+        found = database.execute(
+            "SELECT artifact_location FROM experiments WHERE experiment_id = ?", (experiment_id,)
+        ).fetchone()
+        before = found[0] if found else location
+        name = location.rpartition("/artifacts/")[2]
+        if before == location or not before.endswith(f"/artifacts/{name}") or not here.is_dir():
+            return
+        database.execute(
+            "UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?",
+            (location, experiment_id),
+        )
+        database.execute(
+            "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, ?) "
+            "WHERE experiment_id = ? AND substr(artifact_uri, 1, ?) = ?",
+            (location, len(before) + 1, experiment_id, len(before), before),
+        )
+
+
+def artifact_location(experiment: str, artifacts: Path | None) -> str | None:
+    """The address of an experiment's artifacts; None: the server's."""
+    return None if artifacts is None else (artifacts / experiment).as_uri()
+
+
 def ensure_experiment(client: "MlflowClient", experiment: str, artifacts: Path | None) -> str:
     """MLflow's id of a sweep's experiment, created if it is new. It is shown without the identity
     of the storage, unless another sweep has that name."""
     from mlflow.exceptions import MlflowException
 
-    location = None if artifacts is None else (artifacts / experiment).as_uri()
+    location = artifact_location(experiment, artifacts)
     tags = {EXPERIMENT: experiment, "mlflow.experimentKind": "custom_model_development"}
     for name in (shown_name(experiment), experiment):
         found = find_experiment(client, experiment)

@@ -19,7 +19,14 @@ from rank_core.secrets import redact_text
 from sweeps.store.driver import user_name
 from sweeps.store.records import DamagedTrial, Records, State
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
-from sweeps.tracking.client import artifact_root, connect, ensure_experiment, every_page
+from sweeps.tracking.client import (
+    artifact_location,
+    artifact_root,
+    connect,
+    ensure_experiment,
+    every_page,
+    follow_storage,
+)
 from sweeps.tracking.trial_run import (
     EVIDENCE,
     Point,
@@ -67,6 +74,7 @@ class Runs:
         self.client = connect(tracking_uri, again=again)
         root = artifact_root(tracking_uri, records.folder)
         self.experiment_id = ensure_experiment(self.client, experiment, root)
+        follow_storage(tracking_uri, self.experiment_id, artifact_location(experiment, root))
         self._key = f"{experiment.rpartition('/')[2]}/"
         self._sent: dict[str, _Sent] = {}
         self._told: set[str] = set()  # kinds of refusals

@@ -50,7 +50,7 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
         names = ", ".join(sorted(item.name for item in client.search_experiments()))
         raise BadInput(
             f"no experiment {shown_name(experiment)!r} in this store; known: {names}. If the sweep "
-            "was copied here, `ranksweep sync DIR` creates it"
+            f"was copied here, `ranksweep sync DIR --tracking-uri '{tracking_uri}'` creates it"
         )
     if is_server(tracking_uri):
         parts = urlsplit(tracking_uri)  # a browser asks for name and password
