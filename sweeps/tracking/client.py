@@ -19,6 +19,7 @@ from rank_core.cache import cache_root
 from rank_core.errors import BadInput, not_installed
 from sweeps.plan.command_line import check_writable
 from sweeps.store.records import Records
+from sweeps.store.storage import reason
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -135,6 +136,30 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
         client = MlflowClient(uri, uri)
         client.search_experiments(max_results=1)
     return client
+
+
+_PLAIN = {
+    "Can't locate revision": "its database has the schema of another program or of a newer MLflow",
+    "Detected out-of-date database schema": "its database has the schema of an older MLflow, which "
+    "`mlflow db upgrade URI` renews",
+    "file is not a database": "the file is no SQLite database",
+    "not authenticated": "the server asks for a user and a password, as MLFLOW_TRACKING_USERNAME "
+    "and MLFLOW_TRACKING_PASSWORD",
+    "error code 401": "the server asks for a user and a password, as MLFLOW_TRACKING_USERNAME and "
+    "MLFLOW_TRACKING_PASSWORD",
+    "error code 403": "the server does not allow it to this user",
+    "error code 404": "the address answers, but not as an MLflow server",
+    "Expecting value": "the address answers, but not as an MLflow server",
+}
+"""{part of what MLflow and its libraries say: what it means}"""
+
+
+def reason_of(error: Exception) -> str:
+    """Why MLflow does not take something, in a line."""
+    if isinstance(error, BadInput):
+        return str(error)
+    text = str(error)
+    return next((plain for part, plain in _PLAIN.items() if part in text), "") or reason(error)
 
 
 def every_page(search: Callable[..., Any]) -> Iterator[Any]:
