@@ -128,10 +128,9 @@ def _trial_lines(inventory: Inventory, names: Sequence[str], now: float) -> Iter
         age = f"{duration(max(0.0, now - trial.modified))} ago"
         users = ", ".join(inventory.users(name))
         what = words.get(trial.status, "unfinished")
-        rows.append(
-            (f"  {name}", size_text(trial.num_bytes), age, users or what, what * bool(users))
-        )
-    yield from columns(rows, "lrrll")
+        about = ", ".join(filter(None, [users and f"of {users}", what]))
+        rows.append((f"  {name}", size_text(trial.num_bytes), age, about))
+    yield from columns(rows, "lrrl")
     if len(names) > LISTED:
         yield f"  and {len(names) - LISTED} more"
 

