@@ -291,6 +291,15 @@ class TrialConfig:
         version = max(NUMERICS_VERSION, MODEL_NUMERICS.get(self.model.name, 0))
         return _hash([version, settings])
 
+    def meaning(self) -> dict[str, Any]:
+        """The settings that a cell's name stands for: all but the seed and those that change no
+        number of a trial."""
+        return {
+            name: value
+            for name, value in self.settings().items()
+            if name not in NO_PART_OF_A_CELL and name != "seed"
+        }
+
     def training_hash(
         self, *, backbone_hash: str, contents: Mapping[str, str] | None = None
     ) -> str:

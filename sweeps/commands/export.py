@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -283,12 +282,14 @@ def _cell(
 
 def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
     """The error where a model has kept no weights, with the command that keeps them."""
-    keep, of_seed = ("best", "") if seed is None else ("all", f" of seed {seed}")
-    command = re.sub(r" training\.keep_weights=\S+", "", sweep.command) or "its sweep"
+    of_seed = "" if seed is None else f" of seed {seed}"
+    keep = {"training.keep_weights": "best" if seed is None else "all"}
+    command = sweep.asked.changed(settings=keep)
+    command = command if sweep.start else f"its sweep with {command}"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
         f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again, "
-        f"for them alone: {command} training.keep_weights={keep}"
+        f"for them alone: {command}"
     )
 
 

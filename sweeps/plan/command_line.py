@@ -212,10 +212,10 @@ def _note(
     flag: Any,
 ) -> None:
     """Remembers a given flag, and refuses it the second time."""
-    given = vars(namespace).setdefault("given", set())
+    given: dict[str, None] = vars(namespace).setdefault("given", {})  # in their order
     if action.dest in given:
         parser.error(f"a flag is given once, got '{flag}' twice")
-    given.add(action.dest)
+    given[action.dest] = None
 
 
 class _Once(argparse.Action):
@@ -258,7 +258,7 @@ class _Append(argparse._AppendAction):
     ) -> None:
         if values in vars(namespace)[self.dest]:
             parser.error(f"{option_string} names each once, got {shown(values)} twice")
-        vars(namespace).setdefault("given", set()).add(self.dest)
+        vars(namespace).setdefault("given", {})[self.dest] = None
         super().__call__(parser, namespace, values, option_string)
 
 

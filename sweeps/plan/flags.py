@@ -25,6 +25,7 @@ SEARCH_HELP = (
 INTERPOLATE_HELP = (
     "systems also shown interpolated with the first stage; best: the baseline and the best on dev"
 )
+REPLACE_HELP = "replace a sweep with other settings in this folder; its trials stay"
 MINUTES_HELP = "time between checkpoints (default: %(default)g; 0: none)"
 HOURS_HELP = "budget over all commands; core-hours without a GPU"
 
@@ -115,6 +116,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     "results": (
         Flag("--storage", "DIR|URI", "folder of the results", default="results"),
+        Flag("--name", "NAME", "the sweep's folder in it (default: the name of its question)"),
+        Flag("--replace", "", REPLACE_HELP, bool, confirmed=False),
         Flag("--tracking-uri", "URI", "MLflow, or none (default: sqlite in the storage)"),
         Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
         Flag(
@@ -170,6 +173,8 @@ SEARCH_FLAGS = {flag.key: flag for flag in FLAGS.values() if flag.key}
 SEARCH = {flag.name for flag in SEARCH_FLAGS.values()}
 SEEDS = {"seeds", "num_seeds"}
 MODES = [flag.name for flag in GROUPS["instead of the whole sweep"]]
+ONCE = ("replace",)
+"""Flags of one command alone, which no command that follows repeats."""
 NOT_CONFIRMED = [name for name, flag in FLAGS.items() if flag.key or not flag.confirmed]
 """Flags that would change the confirmed cells."""
 
@@ -189,8 +194,15 @@ def written(given: Mapping[str, Any]) -> list[str]:
             raise unknown("flag of a sweep", name, FLAGS)
         if value is None or value is False:
             continue
-        words += [FLAGS[name].flag] if FLAGS[name].kind is bool else [FLAGS[name].flag, str(value)]
+        words += (
+            [FLAGS[name].flag] if FLAGS[name].kind is bool else [FLAGS[name].flag, _text(value)]
+        )
     return words
+
+
+def _text(value: Any) -> str:
+    """`2` for 2.0."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def check_settings(given: Iterable[str], settings: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
 from rank_core.files import is_there, shown_path
 from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import SERVING, load_sweep
+from sweeps.report.load import load_sweep
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, opened, read_sweep_file
@@ -161,7 +161,7 @@ def _of_sweep(where: str) -> Held:
     """The cells of a sweep by their labels, on its reported split."""
     with opened(where) as records:
         sweep = load_sweep(records.folder)
-        if sweep.name == SERVING:
+        if sweep.aggregates:
             sweep = with_interpolated(sweep, "none")  # its rows are aggregations
         cells = read_sweep_file(records).cells
         trained = {one.cell for one in cells if one.config.get("training.num_epochs") != 0}
@@ -189,14 +189,15 @@ def _of_sweep(where: str) -> Held:
 def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
     """The finished runs of an experiment that have a table, oldest first, or one run, by system:
     the name of the MLflow run, as a table of ranksweep names a cell by its hash. Names that differ
-    only in a number at the end (`#2`) are of one system."""
+    only in a number at the end (`#2`) are of one system; cells of one name are not, and are told
+    apart by their hash."""
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:
         raise BadInput(f"{where} needs --tracking-uri, or MLFLOW_TRACKING_URI")
     check_tracking_uri(uri)
     if uri.startswith("sqlite:") and not sqlite_file(uri).is_file():
         raise BadInput(f"--tracking-uri must name a database, {uri} does not exist")
-    systems: Held = {}
+    systems: dict[tuple[str, str], list[TrainingRun]] = {}
     try:
         client = connect(uri)
         for run, artifact in _runs_with_tables(client, where):
@@ -205,14 +206,18 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
                 copy = Path(client.download_artifacts(run_id, artifact, folder))
                 own = _of_file(copy, named=place)
             for name, runs in own.items():
-                system = _system_of(run) if len(own) == 1 else name
+                system = _system_of(run) if len(own) == 1 else (name, "")
                 systems.setdefault(system, []).extend(runs)
     except BadInput:
         raise
     except Exception as error:  # MLflow, its database and the network have many kinds
         text = f"{where}: MLflow does not have it or does not answer: {reason(error)}"
         raise BadInput(text) from None
-    return systems
+    names = [name for name, _ in systems]
+    return {
+        name if names.count(name) == 1 else f"{name} ({cell})": runs
+        for (name, cell), runs in systems.items()
+    }
 
 
 def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["MlflowRun", str]]:
@@ -238,9 +243,11 @@ def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["Mlf
     yield from ((run, artifact) for run, artifact in tables if artifact)
 
 
-def _system_of(run: "MlflowRun") -> str:
-    name = run.data.tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
-    return name or str(run.info.run_id)
+def _system_of(run: "MlflowRun") -> tuple[str, str]:
+    """The name of a run's system, and its cell; "" for a run that is no trial of ranksweep."""
+    tags = run.data.tags
+    name = tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
+    return name or str(run.info.run_id), tags.get("config.hash", "")
 
 
 def _table_of(client: "MlflowClient", run_id: str) -> str:

@@ -169,7 +169,7 @@ def test_costs_are_those_of_the_pilot_s_devices(tmp_path: Path) -> None:
     assert whole == pytest.approx(2 * seconds)  # validations on dev are part of training
     query = 2 * sweep.trials["eval_seconds"].mean() / (num_test + num_dev)
     assert on_gpus.query == pytest.approx(query)
-    assert _measured_costs(replace(sweep, command=f"{typed} --smoke-test")) is None
+    assert _measured_costs(replace(sweep, smoke_test=True)) is None
 
 
 @pytest.mark.slow
