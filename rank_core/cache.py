@@ -12,6 +12,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from rank_core.errors import BadInput
+
 SECONDS_BEFORE_WORD = 5.0
 MESSAGES = {
     "collections": "preparing the collection",
@@ -29,8 +31,17 @@ _log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
-    """`$RANKSWEEP_CACHE`, or `~/.cache/ranksweep`."""
-    return Path(os.environ.get("RANKSWEEP_CACHE") or Path.home() / ".cache" / "ranksweep")
+    """`$RANKSWEEP_CACHE`, or `~/.cache/ranksweep`. Raises `BadInput` for a user without a home
+    folder, as a container may have, where the variable is not set."""
+    if given := os.environ.get("RANKSWEEP_CACHE"):
+        return Path(given)
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise BadInput(
+            "the cache must have a folder, and this user has no home folder for it (neither HOME "
+            "nor an entry in /etc/passwd): set RANKSWEEP_CACHE to a folder that can be written"
+        )
+    return Path(home) / ".cache" / "ranksweep"
 
 
 @functools.cache

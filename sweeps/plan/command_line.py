@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EIO, ENOENT, ENOSPC, ENOTDIR
 from functools import partial
+from importlib.machinery import PathFinder
 from inspect import cleandoc
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -23,6 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rank_core.errors import BadInput, nearest, not_installed, shown
+from rank_core.own_code import OURS
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
@@ -124,8 +126,14 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     except BadInput as error:
         print_error(str(error))
         return BAD_INPUT
-    except ModuleNotFoundError as error:
-        if error.name not in SWEEP_EXTRA:
+    except (ImportError, AttributeError) as error:
+        if stands_in := _stands_in_for_a_library():
+            print_error(
+                f"{stands_in} stands in for the library of that name, which breaks "
+                f"({type(error).__name__}: {error}): rename it, or start in another folder"
+            )
+            return BAD_INPUT
+        if not isinstance(error, ModuleNotFoundError) or error.name not in SWEEP_EXTRA:
             raise
         print_error(str(not_installed(error.name, "sweep")))
         return BAD_INPUT
@@ -154,6 +162,21 @@ def _add_working_directory() -> None:
         raise BadInput("the working directory was removed: change to another one") from None
     if not {"", here} & {*sys.path}:
         sys.path.append(here)
+
+
+def _stands_in_for_a_library() -> str:
+    """A module that was imported from the working directory although Python or an installed package
+    has one of that name, as `python -m` does; "" for none."""
+    here = Path.cwd()
+    others = [folder for folder in sys.path if folder and Path(folder).absolute() != here]
+    for name, module in sorted(sys.modules.items()):
+        found = Path(getattr(module, "__file__", None) or "/")
+        found = found.parent if found.stem == "__init__" else found
+        if "." in name or found.parent != here or name in (*OURS, SCRIPT):
+            continue
+        if name in sys.stdlib_module_names or PathFinder.find_spec(name, others):
+            return str(found)
+    return ""
 
 
 def check_writable(name: str, folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.cache import cache_root, cached_directory
+from rank_core.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
 BUILDER = """
@@ -29,6 +30,26 @@ print((made / "part").read_text(), flush=True)
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
     return cache_root()
+
+
+@pytest.fixture
+def nobody(monkeypatch):
+    """A user without a home folder."""
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    monkeypatch.delenv("HOME")
+
+
+def test_a_user_without_a_home_folder_gives_the_cache_one(nobody, monkeypatch, root):
+    assert cache_root() == root
+    monkeypatch.delenv("RANKSWEEP_CACHE")
+    with pytest.raises(BadInput, match="no home folder .*: set RANKSWEEP_CACHE"):
+        cache_root()
+
+
+def test_the_cache_of_others_is_in_their_home_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("RANKSWEEP_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_root() == tmp_path / ".cache" / "ranksweep"
 
 
 def start(seconds):
