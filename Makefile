@@ -100,9 +100,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) ".[dev]"
 	touch $@
 
-$(VENV)-oldest/.installed: pyproject.toml cluster/constraints-oldest.txt
+$(VENV)-oldest/.installed: pyproject.toml tests/constraints-oldest.txt
 	$(PYTHON) -m venv --clear $(VENV)-oldest
-	$(VENV)-oldest/bin/pip install --quiet --no-compile --constraint cluster/constraints-oldest.txt \
+	$(VENV)-oldest/bin/pip install --quiet --no-compile --constraint tests/constraints-oldest.txt \
 		--editable ".[sweep]" pytest-timeout pytest-xdist
 	touch $@
 

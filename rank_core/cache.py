@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
+from rank_core.home import NO_HOME, has_home
 
 SECONDS_BEFORE_WORD = 5.0
 MESSAGES = {
@@ -35,13 +36,9 @@ def cache_root() -> Path:
     folder, as a container may have, where the variable is not set."""
     if given := os.environ.get("RANKSWEEP_CACHE"):
         return Path(given)
-    home = os.path.expanduser("~")
-    if not os.path.isabs(home):
-        raise BadInput(
-            "the cache must have a folder, and this user has no home folder for it (neither HOME "
-            "nor an entry in /etc/passwd): set RANKSWEEP_CACHE to a folder that can be written"
-        )
-    return Path(home) / ".cache" / "ranksweep"
+    if not has_home():
+        raise BadInput(NO_HOME)
+    return Path.home() / ".cache" / "ranksweep"
 
 
 @functools.cache

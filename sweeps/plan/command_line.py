@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rank_core.errors import BadInput, nearest, not_installed, shown
+from rank_core.home import NO_HOME, has_home, lend_home
 from rank_core.own_code import OURS
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
@@ -119,6 +120,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             stream.reconfigure(errors="replace")
     try:
         try:
+            lend_home()
             _add_working_directory()
             return command()
         finally:
@@ -136,6 +138,11 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         if not isinstance(error, ModuleNotFoundError) or error.name not in SWEEP_EXTRA:
             raise
         print_error(str(not_installed(error.name, "sweep")))
+        return BAD_INPUT
+    except RuntimeError:  # pathlib's, for which it has no class
+        if has_home():
+            raise
+        print_error(NO_HOME)
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

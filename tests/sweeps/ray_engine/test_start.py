@@ -94,14 +94,14 @@ def given_away(folder):
 def test_a_folder_of_that_name_that_others_can_write_is_not_used(places, monkeypatch, change):
     monkeypatch.setenv("TMPDIR", f"/tmp/{'x' * 120}")
     change(Path(ray_folder()))
-    with pytest.raises(BadInput, match="TMPDIR is too long .* Set RAY_TMPDIR"):
+    with pytest.raises(BadInput, match=r"TMPDIR is too long .* Set RAY_TMPDIR"):
         ray_folder()
 
 
 def test_a_ray_tmpdir_too_long_is_the_user_s_to_change(monkeypatch, tmp_path, capsys):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", f"/tmp/{'x' * 120}")
-    with pytest.raises(BadInput, match="^RAY_TMPDIR is too long .*125 bytes"):
+    with pytest.raises(BadInput, match=r"^RAY_TMPDIR is too long .*125 bytes"):
         connect(1)
     assert "trying" not in capsys.readouterr().out
 
