@@ -46,9 +46,11 @@ test-all: test
 	$(call stage,long-cluster) -rs -m "long and (cluster or chaos) and not gpu"
 	$(call in_time,test-extras,480)
 
-# The oldest versions that pyproject.toml allows, in an environment of their own.
+# The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests, and
+# the sweeps on Ray that `make test` runs.
+OLDEST := (not slow or ray) and not (chaos or cluster or long or gpu)
 test-oldest: $(VENV)-oldest/.installed
-	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD) -rs $(OLDEST)
+	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD) -m "$(OLDEST)"
 
 # Lucene and PyTerrier bring dozens of packages: after all other tests.
 test-extras: $(VENV)/.installed-dev
@@ -103,7 +105,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(VENV)-oldest/.installed: pyproject.toml tests/constraints-oldest.txt
 	$(PYTHON) -m venv --clear $(VENV)-oldest
 	$(VENV)-oldest/bin/pip install --quiet --no-compile --constraint tests/constraints-oldest.txt \
-		--editable ".[sweep]" pytest-timeout pytest-xdist
+		--editable ".[dev]"
 	touch $@
 
 # It needs no Ray and no torch: the sources are read, not imported.

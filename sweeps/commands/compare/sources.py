@@ -364,11 +364,11 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     return {
         str(system): [
             _content(part, f"{where}:{system}, seed {seed}", int(seed), row)
-            for seed, part in rows.groupby("seed")
+            for seed, part in rows.groupby("seed", observed=True)
         ]
         if "seed" in frame
         else [_content(rows, where, None, row)]
-        for system, rows in frame.groupby(systems, sort=False)
+        for system, rows in frame.groupby(systems, sort=False, observed=True)
     }
 
 
@@ -394,7 +394,7 @@ def _run(frame: pd.DataFrame, row: str) -> Run:
     ordered = pairs.sort_values(["score", "document"], ascending=[False, True])
     return {
         str(query_id): dict(zip(own["document"], own["score"], strict=True))
-        for query_id, own in ordered.groupby("query", sort=False)
+        for query_id, own in ordered.groupby("query", sort=False, observed=True)
     }
 
 
