@@ -12,6 +12,7 @@ import stat
 import sys
 import textwrap
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EIO, ENOENT, ENOSPC, ENOTDIR
@@ -129,7 +130,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         print_error(str(error))
         return BAD_INPUT
     except (ImportError, AttributeError) as error:
-        if stands_in := _stands_in_for_a_library():
+        if stands_in := _stands_in_for_a_library(error):
             print_error(
                 f"{stands_in} stands in for the library of that name, which breaks "
                 f"({type(error).__name__}: {error}): rename it, or start in another folder"
@@ -171,18 +172,23 @@ def _add_working_directory() -> None:
         sys.path.append(here)
 
 
-def _stands_in_for_a_library() -> str:
-    """A module that was imported from the working directory although Python or an installed package
-    has one of that name, as `python -m` does; "" for none."""
+def _stands_in_for_a_library(error: Exception) -> str:
+    """The module of the working directory that was imported although Python or an installed package
+    has one of that name, as with `python -m`; "" for none."""
     here = Path.cwd()
     others = [folder for folder in sys.path if folder and Path(folder).absolute() != here]
-    for name, module in sorted(sys.modules.items()):
-        found = Path(getattr(module, "__file__", None) or "/")
-        found = found.parent if found.stem == "__init__" else found
-        if "." in name or found.parent != here or name in (*OURS, SCRIPT):
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    files += [str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]]
+    for path in (Path(file) for file in files):
+        if not path.is_relative_to(here):
             continue
-        if name in sys.stdlib_module_names or PathFinder.find_spec(name, others):
-            return str(found)
+        first = path.relative_to(here).parts[0]
+        name = first.removesuffix(".py")
+        if name in (*OURS, SCRIPT):
+            continue
+        found = PathFinder.find_spec(name, others)
+        if name in sys.stdlib_module_names or (found and found.origin):
+            return str(here / first)
     return ""
 
 
