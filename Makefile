@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # an image sets this. Otherwise each process would compile torch, transformers and Ray again: 20 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-extras quick lint docs site publish wheel clean
+.PHONY: quickstart test test-all test-oldest test-extras quick lint docs site publish wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -16,32 +16,46 @@ quickstart: $(VENV)/.installed
 # Each worker takes a run of neighbouring tests, so that what a file's tests share is made once; the
 # sweeps that Ray tests share take minutes, so a file stays with one worker there.
 PYTEST := $(BIN)/python -m pytest
+# Names a run of pytest in the table of stages (tests/stages.py).
+stage = RANKSWEEP_STAGE=$(1) $(PYTEST)
+# Makes a target of $(2) seconds, unless RANKSWEEP_LONG_UNTIL is nearer.
+in_time = @if [ $$(($$(date +%s) + $(2))) -gt $${RANKSWEEP_LONG_UNTIL:-9999999999} ]; then \
+	echo "no time left for $(1) (make $(1))"; \
+	test -z "$$RANKSWEEP_STAGES" || $(BIN)/python tests/stages.py "$$RANKSWEEP_STAGES" $(1) "no time"; \
+	else $(MAKE) $(1); fi
+# The versions that the tests ran with, so that the same command installs the same each day.
+INSTALL := $(BIN)/pip install --quiet --no-compile --constraint cluster/constraints.txt --editable
 SPREAD := -n auto --dist worksteal
 BY_FILE := -n auto --dist loadfile
 
 # Seconds: after every change.
 quick: $(VENV)/.installed-dev
-	$(PYTEST) $(SPREAD)
+	$(call stage,quick) $(SPREAD)
 
 # Every law, a sweep on Ray, and a kill.
 test: quick
-	$(PYTEST) $(SPREAD) -m "slow and not (ray or cluster or chaos or long or gpu)"
-	$(PYTEST) $(BY_FILE) -m "(ray or chaos) and not (cluster or long or gpu)"
+	$(call stage,slow) $(SPREAD) -m "slow and not (ray or cluster or chaos or long or gpu)"
+	$(call stage,ray) $(BY_FILE) -m "(ray or chaos) and not (cluster or long or gpu)"
 
 # An hour: also what is long and rare. With RANKSWEEP_LONG_UNTIL (in seconds since 1970) no long test
-# begins after that time, and no test of the extras in the 8 minutes before it.
+# begins after that time, and no target that would end after it.
 test-all: test
-	$(PYTEST) $(BY_FILE) -rs -m "long and not (ray or cluster or chaos or gpu)"
-	$(PYTEST) $(BY_FILE) -rs -m "long and ray and not (cluster or chaos or gpu)"
-	$(PYTEST) -rs -m "long and (cluster or chaos) and not gpu"
-	@if [ $$(date +%s) -gt $$(($${RANKSWEEP_LONG_UNTIL:-9999999999} - 480)) ]; then \
-		echo "no time left for the tests of Lucene and PyTerrier (make test-extras)"; \
-	else $(MAKE) test-extras; fi
+	$(call in_time,test-oldest,480)
+	$(call stage,long) $(BY_FILE) -rs -m "long and not (ray or cluster or chaos or gpu)"
+	$(call stage,long-ray) $(BY_FILE) -rs -m "long and ray and not (cluster or chaos or gpu)"
+	$(call stage,long-cluster) -rs -m "long and (cluster or chaos) and not gpu"
+	$(call in_time,test-extras,480)
+
+# The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests, and
+# the sweeps on Ray that `make test` runs.
+OLDEST := (not slow or ray) and not (chaos or cluster or long or gpu)
+test-oldest: $(VENV)-oldest/.installed
+	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD) -m "$(OLDEST)"
 
 # Lucene and PyTerrier bring dozens of packages: after all other tests.
 test-extras: $(VENV)/.installed-dev
-	$(BIN)/pip install --quiet --no-compile --editable ".[retrieval,pyterrier]"
-	$(PYTEST) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
+	$(INSTALL) ".[retrieval,pyterrier]"
+	$(call stage,extras) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
 		tests/rank_core/first_stage/test_lucene.py \
 		tests/rank_core/data/transforms/test_first_stage_transform.py
 
@@ -78,21 +92,27 @@ wheel:
 	cd build && wheel/bin/ranksweep --version && wheel/bin/ranksweep settings window
 
 # Python compiles a module when it is first imported; to compile all of them takes pip over a minute.
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml cluster/constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --editable ".[sweep]"
+	$(INSTALL) ".[sweep]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --no-compile --editable ".[dev]"
+	$(INSTALL) ".[dev]"
+	touch $@
+
+$(VENV)-oldest/.installed: pyproject.toml tests/constraints-oldest.txt
+	$(PYTHON) -m venv --clear $(VENV)-oldest
+	$(VENV)-oldest/bin/pip install --quiet --no-compile --constraint tests/constraints-oldest.txt \
+		--editable ".[dev]"
 	touch $@
 
 # It needs no Ray and no torch: the sources are read, not imported.
-$(VENV)/.installed-docs: pyproject.toml
+$(VENV)/.installed-docs: pyproject.toml cluster/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --editable ".[docs]"
+	$(INSTALL) ".[docs]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VENV)-oldest build *.egg-info

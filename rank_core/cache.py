@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
+from rank_core.errors import BadInput
+from rank_core.home import NO_HOME, has_home
+
 SECONDS_BEFORE_WORD = 5.0
 MESSAGES = {
     "collections": "preparing the collection",
@@ -30,8 +33,13 @@ _log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
-    """`$RANKSWEEP_CACHE`, or `~/.cache/ranksweep`."""
-    return Path(os.environ.get("RANKSWEEP_CACHE") or Path.home() / ".cache" / "ranksweep")
+    """`$RANKSWEEP_CACHE`, or `~/.cache/ranksweep`. Raises `BadInput` for a user without a home
+    folder, as a container may have, where the variable is not set."""
+    if given := os.environ.get("RANKSWEEP_CACHE"):
+        return Path(given)
+    if not has_home():
+        raise BadInput(NO_HOME)
+    return Path.home() / ".cache" / "ranksweep"
 
 
 @functools.cache

@@ -197,7 +197,8 @@ def mean_value(qrels: Qrels, run: Run, name: str) -> float:
 def mean_values(table: "pd.DataFrame") -> dict[str, float]:
     """{measure: mean over queries}."""
     return {
-        str(name): float(value) for name, value in table.groupby("measure").value.mean().items()
+        str(name): float(value)
+        for name, value in table.groupby("measure", observed=True).value.mean().items()
     }
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rank_core.errors import BadInput, unknown
+from rank_core.home import lend_home
 from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.command import sources_of, systems_of
@@ -167,6 +168,7 @@ def run(
     of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
     `confirm=True`. Trials that failed are named in the lines it prints, and in `trials`. Raises
     `BadInput`, also where no trial has finished."""
+    lend_home()
     found = sweep_of(str(sweep))
     if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
         raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")

@@ -24,6 +24,8 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 import numpy as np
 import pytest
 
+from tests import stages
+
 if TYPE_CHECKING:
     from rank_core.encoders.backbone_types import Backbone
     from rank_core.settings.config import TrialConfig
@@ -31,13 +33,23 @@ if TYPE_CHECKING:
 # What takes seconds to import is imported where it is used: the process that only hands tests to
 # others reads this file too, and they wait for it.
 
+BEGAN = time.monotonic()
 pytest.register_assert_rewrite("rank_core.testing")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     until = float(os.environ.get("RANKSWEEP_LONG_UNTIL", "inf"))
     if time.time() > until and item.get_closest_marker("long"):
-        pytest.skip("no time left for long tests")
+        pytest.skip(stages.NO_TIME)
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int) -> None:
+    """Adds this run to the table of stages, in the process that hands the tests to others."""
+    if path := os.environ.get("RANKSWEEP_STAGES"):
+        stage = os.environ.get("RANKSWEEP_STAGE", "pytest")
+        outcome = "passed" if exitstatus == pytest.ExitCode.OK else "failed"
+        seconds = time.monotonic() - BEGAN
+        stages.add(path, stage, outcome, seconds, **stages.counts(terminalreporter.stats))
 
 
 @pytest.fixture(scope="session", autouse=True)

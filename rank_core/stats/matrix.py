@@ -168,7 +168,7 @@ def _refuse_identical_seeds(own: pd.DataFrame, *, cell: str) -> None:
     """
     if own["query_id"].nunique() < QUERIES_THAT_PROVE:
         return
-    rows = own.sort_values(["measure", "query_id"]).groupby("seed")["value"]
+    rows = own.sort_values(["measure", "query_id"]).groupby("seed", observed=True)["value"]
     values = {seed: of_seed.to_numpy() for seed, of_seed in rows}
     for first, second in combinations(values, 2):
         if np.array_equal(values[first], values[second]) and np.ptp(values[first]) > 0:

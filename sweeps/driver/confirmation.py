@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import pandas as pd
+
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
@@ -134,7 +136,7 @@ def choose(records: Records) -> Shortlist:
     copy = local_copy(records, file)
     sweep = load_sweep(copy.folder)
     _check_finished(sweep)
-    dev = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
+    dev = _means(sweep.dev_scores)
     candidates = [c.cell for c in sweep.cells if c.cell in dev.index and c.cell != sweep.baseline]
     if not candidates:
         raise BadInput(
@@ -152,7 +154,7 @@ def choose(records: Records) -> Shortlist:
         )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
-    mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
+    mean = _means(chosen)
     # Of all trials, also those whose plans `sweep.json` no longer describes.
     launched = [s for s in copy.states(file.trials).values() if s.num_attempts]
     used = {*sweep.seeds, *(state.seed for state in launched)}
@@ -195,6 +197,12 @@ def _frozen(records: Records, sweep: Sweep, cell: str) -> Frozen:
     del settings["seed"]
     settings.pop("training.keep_weights", None)
     return Frozen(cell, sweep.label(cell), settings)
+
+
+def _means(values: pd.DataFrame) -> "pd.Series[float]":
+    """The mean of each cell with values over its seeds, each the mean over queries."""
+    of_seed = values.groupby(["cell", "seed"], observed=True)["value"].mean()
+    return of_seed.groupby("cell", observed=True).mean()
 
 
 def _joined(seeds: Any) -> str:

@@ -25,7 +25,7 @@ from sweeps.plan.experiment import Experiment
 from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.next_command import ours
-from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
+from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import numbered, say, warn
 from sweeps.report.access import ACCESS_FILE
@@ -371,7 +371,7 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
     known.weights.take_in(known.states.values())
     known.weights.prune()
     # A debugger needs the terminal; `ray submit` has another one.
-    live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
+    live = options.engine == "ray" and not cluster_file() and is_live_terminal()
     primary = search.plan.base.evaluation.measures[0]
     screen = Screen(search, primary, known.states, live=LiveText() if live else None)
     drive = Drive(search.records, mlflow, search, screen, known.weights)

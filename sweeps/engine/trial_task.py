@@ -26,7 +26,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
-from sweeps.store.failures import FailureKind, kind_of_reason
+from sweeps.store.failures import FailureKind, kind_of_reason, reason_of
 from sweeps.store.records import HISTORY, Records
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
@@ -99,10 +99,10 @@ def attempt(task: TrialTask) -> Generator[News]:
 def end_of(error: Exception) -> End:
     """The last report of a process that ends with an error."""
     if isinstance(error, Diverged):
-        return End(TrialStatus.DIVERGED, reason=str(error))
+        return End(TrialStatus.DIVERGED, reason=str(error) or reason_of(error))
     if isinstance(error, BadInput):
-        return End(TrialStatus.FAILED, reason=str(error))
-    reason = f"{type(error).__name__}: {error}"
+        return End(TrialStatus.FAILED, reason=str(error) or reason_of(error))
+    reason = reason_of(error)
     kind = kind_of_reason(reason)
     if kind == "device":
         reason = reason.partition("\n")[0]  # the rest is general advice

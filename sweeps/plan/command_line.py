@@ -12,11 +12,13 @@ import stat
 import sys
 import textwrap
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EDQUOT, EIO, ENOENT, ENOSPC, ENOTDIR
 from functools import partial
+from importlib.machinery import PathFinder
 from inspect import cleandoc
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -25,6 +27,8 @@ from typing import Any, NoReturn
 
 from rank_core.errors import BadInput, nearest, not_installed, shown
 from rank_core.files import shown_path
+from rank_core.home import NO_HOME, has_home, lend_home
+from rank_core.own_code import OURS
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
@@ -119,6 +123,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             stream.reconfigure(errors="replace")
     try:
         try:
+            lend_home()
             _add_working_directory()
             return command()
         finally:
@@ -126,8 +131,14 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     except BadInput as error:
         print_error(str(error))
         return BAD_INPUT
-    except ModuleNotFoundError as error:
-        if error.name not in SWEEP_EXTRA:
+    except (ImportError, AttributeError) as error:
+        if stands_in := _stands_in_for_a_library(error):
+            print_error(
+                f"{stands_in} stands in for the library of that name, which breaks "
+                f"({type(error).__name__}: {error}): rename it, or start in another folder"
+            )
+            return BAD_INPUT
+        if not isinstance(error, ModuleNotFoundError) or error.name not in SWEEP_EXTRA:
             raise
         print_error(str(not_installed(error.name, "sweep")))
         return BAD_INPUT
@@ -138,6 +149,11 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         print_error(
             str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
         )
+        return BAD_INPUT
+    except RuntimeError:  # pathlib's, for which it has no class
+        if has_home():
+            raise
+        print_error(NO_HOME)
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
@@ -164,6 +180,26 @@ def _add_working_directory() -> None:
         raise BadInput("the working directory was removed: change to another one") from None
     if not {"", here} & {*sys.path}:
         sys.path.append(here)
+
+
+def _stands_in_for_a_library(error: Exception) -> str:
+    """The module of the working directory that was imported although Python or an installed package
+    has one of that name, as with `python -m`; "" for none."""
+    here = Path.cwd()
+    others = [folder for folder in sys.path if folder and Path(folder).absolute() != here]
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    files += [str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]]
+    for path in (Path(file) for file in files):
+        if not path.is_relative_to(here):
+            continue
+        first = path.relative_to(here).parts[0]
+        name = first.removesuffix(".py")
+        if name in (*OURS, SCRIPT):
+            continue
+        found = PathFinder.find_spec(name, others)
+        if name in sys.stdlib_module_names or (found and found.origin):
+            return str(here / first)
+    return ""
 
 
 def check_writable(name: str, folder: Path) -> None:

@@ -38,7 +38,7 @@ OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,part
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
 """Settings whose value is a list: their commas do not make a grid."""
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
-BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # written by `ray up` on the head
+BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # written by `ray up` on the head
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files or folders of files."""
 FLAG_SETTINGS = {
@@ -177,7 +177,13 @@ def check_gpus(gpus: float | None, num_workers: int) -> None:
 
 def cluster_address() -> str | None:
     """The cluster to join; None for this machine alone."""
-    return os.environ.get("RAY_ADDRESS") or ("auto" if BOOTSTRAP.expanduser().exists() else None)
+    return os.environ.get("RAY_ADDRESS") or ("auto" if cluster_file() else None)
+
+
+def cluster_file() -> Path | None:
+    """The file of Ray's launcher on the head of its cluster; None on other machines."""
+    path = Path(os.path.expanduser(BOOTSTRAP))  # as it is for a user without a home folder
+    return path if path.is_absolute() and path.exists() else None
 
 
 def _parser(prog: str, description: str) -> Parser:

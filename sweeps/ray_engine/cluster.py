@@ -20,8 +20,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
-from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
+from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.terminal import duration, numbered, print_error, say
+from sweeps.ray_engine.start import ray_folder, workers_path
 from sweeps.store.failures import first_line
 
 T = TypeVar("T")
@@ -66,7 +67,10 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
         if address:
             _check_reachable(address)
             try:
-                ray.init(address=address, runtime_env={"env_vars": HIDE_GPUS} | env, **quiet)
+                # What a client passes is read by its server, which has no code of ours.
+                job = {} if address.startswith("ray://") else {"job_config": workers_path()}
+                env = {"env_vars": HIDE_GPUS} | env
+                ray.init(address=address, runtime_env=env, **job, **quiet)
             except ConnectionError as error:
                 raise BadInput(f"{_RULE}, got {address}: {first_line(error)}") from None
         else:
@@ -114,9 +118,16 @@ def _check_reachable(address: str) -> None:
 
 def _start_ray(**options: Any) -> None:
     """Starts Ray on this machine. A busy machine exceeds Ray's fixed 30 s: it is tried twice."""
+    folder = ray_folder()
     for last in (False, True):
         try:
-            ray.init(address="local", object_store_memory=OBJECT_STORE_BYTES, **options)
+            ray.init(
+                address="local",
+                object_store_memory=OBJECT_STORE_BYTES,
+                job_config=workers_path(),
+                _temp_dir=folder,
+                **options,
+            )
         except Exception as error:  # Ray has no class for it
             ray.shutdown()
             if last:
@@ -159,8 +170,8 @@ def trial_resources(options: Options) -> Resources:
 def capacity(resource: str) -> float:
     """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
     have no worker before a trial requests one."""
-    path = BOOTSTRAP.expanduser()
-    config = json.loads(path.read_text()) if path.exists() else {}
+    path = cluster_file()
+    config = json.loads(path.read_text()) if path else {}
     head = config.get("head_node_type")
     startable = 0.0
     for name, node in config.get("available_node_types", {}).items():

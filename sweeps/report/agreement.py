@@ -98,7 +98,10 @@ def read_lists(path: Path, queries: Collection[str]) -> Lists:
             table = pd.concat(part[part["query_id"].isin(set(queries))] for part in parts)
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} must be a run as its trial wrote it: {error}; {REMEDY}") from None
-    return {str(qid): list(own) for qid, own in table.groupby("query_id", sort=False)["doc_id"]}
+    return {
+        str(qid): list(own)
+        for qid, own in table.groupby("query_id", sort=False, observed=True)["doc_id"]
+    }
 
 
 def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:

@@ -387,7 +387,7 @@ def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
         return tokens, "encoder tokens per document"
     if "eval_seconds" not in trials:
         return {}, ""
-    seconds = trials.groupby("cell")["eval_seconds"].mean().to_dict()
+    seconds = trials.groupby("cell", observed=True)["eval_seconds"].mean().to_dict()
     costs = {cell.cell: float(seconds.get(cell.cell, math.nan)) for cell in cells}
     return {n: cost for n, cost in costs.items() if cost > 0}, "evaluation of one run (seconds)"
 
@@ -459,7 +459,7 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
     figure = new_figure(WIDTH, 4.6)
     panels = dict(zip(("loss", "dev"), figure.subplots(2, 1, sharex=True), strict=True))
     lost = False
-    for (kind, cell), own in curves.groupby(level=["kind", "cell"], sort=False):
+    for (kind, cell), own in curves.groupby(level=["kind", "cell"], sort=False, observed=True):
         axes, colour = panels[kind], colours.get(cell, _PALE)
         runs = own.droplevel(["kind", "cell"]).unstack("seed").sort_index()
         if kind == "loss":

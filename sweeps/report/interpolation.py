@@ -174,7 +174,7 @@ def _lists(
     name = f"{own['cell'].iloc[0]}-seed{own['seed'].iloc[0]}"
     run = read_run(find_sweep(str(inputs.folder)).trial_folder(name) / f"{split}.run.gz")
     lists: dict[str, list[str]] = {}
-    for alpha, some in own.groupby("alpha")["query_id"]:
+    for alpha, some in own.groupby("alpha", observed=True)["query_id"]:
         part = {query_id: run[query_id] for query_id in some.unique() if query_id in run}
         mixed = mixture(part, inputs.read[split][0]).at(float(str(alpha)))
         lists |= {query_id: list(ranked) for query_id, ranked in mixed.items()}
@@ -252,7 +252,7 @@ def _folds(records: Records, name: str, inputs: MixtureInputs) -> list[dict[str,
     if FOLDS not in records.result(name).files:
         return [judged]
     table = pd.read_parquet(io.BytesIO(records.read(name, FOLDS)))
-    own = table.groupby(["fold", "split"])["query_id"].agg(set)
+    own = table.groupby(["fold", "split"], observed=True)["query_id"].agg(set)
     return [
         {split: [one for one in ids if one in own[fold, split]] for split, ids in judged.items()}
         for fold in sorted(set(table["fold"]))

@@ -101,7 +101,8 @@ def fate_word(sweep: Sweep) -> str:
 
 def summarize(sweep: Sweep) -> list[CellSummary]:
     """One summary per declared cell, in the order the sweep declares them."""
-    means = sweep.scores.groupby(["measure", "cell", "seed"], sort=True)["value"].mean()
+    keys = ["measure", "cell", "seed"]
+    means = sweep.scores.groupby(keys, sort=True, observed=True)["value"].mean()
     values: dict[tuple[str, str], dict[int, float]] = {}
     for (measure, cell, seed), value in means.items():
         values.setdefault((measure, cell), {})[int(seed)] = float(value)

@@ -1,8 +1,10 @@
 """The kinds of failure that end an attempt of a trial, and the retries that each kind gets."""
 
 import re
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from rank_core.errors import OUT_OF_MEMORY
@@ -38,6 +40,9 @@ _DEVICE = re.compile(
     r"|launch failure",
     re.IGNORECASE,
 )
+_LONGEST = 300  # characters of an error in a line, or of its cause where that is longer
+_TRACEBACK = "Traceback (most recent call last):"
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
 
 
@@ -51,13 +56,34 @@ def kind_of_reason(reason: str) -> FailureKind:
 
 
 def first_line(error: BaseException | None) -> str:
-    """An error in a line: of Ray's many lines the last ones name the cause."""
+    """An error in a line: of Ray's many lines the last ones name the cause, and of a traceback the
+    last one does."""
     if error is None:
         return "unknown"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text, found, frames = _COLOUR.sub("", str(error)).rpartition(_TRACEBACK)
+    if not found:
+        text, frames = frames, ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines[1:] if not _ACTOR_FACTS.match(line)]
-    text = " ".join([*lines[:1], *causes[:1]])
-    return f"{type(error).__name__}: {text}"[:300]
+    raised = [line.strip() for line in frames.splitlines() if line[:1].strip()]
+    cause = " ".join((raised or causes)[:1])
+    room = max(_LONGEST - len(cause), _LONGEST // 3)
+    heading = " ".join(lines[:1])
+    heading = heading if len(heading) <= room else f"{heading[:room]}..."
+    return _named(error, f"{heading} {cause}".strip())[: 2 * _LONGEST]
+
+
+def reason_of(error: BaseException) -> str:
+    """An error that a trial's own process caught, whose first line says something: of an error
+    without a message that is its place."""
+    if text := str(error).strip():
+        return _named(error, text)
+    frames = traceback.extract_tb(error.__traceback__)
+    return _named(error, f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "")
+
+
+def _named(error: BaseException, text: str) -> str:
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class Failures:

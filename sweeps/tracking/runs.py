@@ -280,7 +280,7 @@ def query_table(parquet: bytes) -> dict[str, Any]:
 
     values = pd.read_parquet(io.BytesIO(parquet))
     test = values[values["split"] == "test"]
-    wide = test.pivot_table("value", "query_id", "measure", sort=False).sort_index()
+    wide = test.pivot_table("value", "query_id", "measure", sort=False, observed=True).sort_index()
     rows = wide.reset_index().itertuples(index=False, name=None)
     return {"columns": ["query_id", *wide.columns], "data": [list(row) for row in rows]}
 

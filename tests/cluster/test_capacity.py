@@ -22,7 +22,7 @@ def cluster(tmp_path, monkeypatch):
         config = {"head_node_type": "head", "max_workers": max_workers}
         path = tmp_path / "ray_bootstrap_config.yaml"
         path.write_text(json.dumps(config | {"available_node_types": nodes}))
-        monkeypatch.setattr(resources, "BOOTSTRAP", path)
+        monkeypatch.setattr(resources, "cluster_file", lambda: path)
         monkeypatch.setattr(ray, "cluster_resources", lambda: now)
 
     return state

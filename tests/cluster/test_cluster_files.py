@@ -109,6 +109,9 @@ def test_the_constraints_bind_every_package_that_a_node_installs():
             is_pinned = version(name) == pinned.get(canonicalize_name(name), version(name))
             for one in needed(name, extras):
                 key = canonicalize_name(one.name)
+                if key == "ranksweep":  # another extra
+                    todo.append((key, tuple(sorted(one.extras))))
+                    continue
                 if is_pinned:
                     assert one.specifier.contains(pinned[key], prereleases=True), (name, str(one))
                 if key in pinned:

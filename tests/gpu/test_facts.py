@@ -27,7 +27,7 @@ def test_versions(device, fake, figures):
     figures |= {} if fast_paths() else {"fast paths": "off"}
     figures["device"] = str(device) if fake or device.type == "cpu" else _name(device)
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    wanted = map(Requirement, project["optional-dependencies"]["sweep"])
+    wanted = map(Requirement, project["optional-dependencies"]["serve"])
     allowed = {package.name: package.specifier for package in wanted}
     for module in (torch, transformers):
         if module.__version__ not in allowed[module.__name__]:

@@ -1,5 +1,7 @@
 """Folders built once, however many processes want them and however they end."""
 
+import getpass
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from rank_core.cache import cache_root, cached_directory
+from rank_core.errors import BadInput
+from rank_core.home import has_home, lend_home
 
 ROOT = Path(__file__).parents[2]
 BUILDER = """
@@ -29,6 +33,41 @@ print((made / "part").read_text(), flush=True)
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
     return cache_root()
+
+
+@pytest.fixture
+def nobody(monkeypatch):
+    """A user without a home folder and a name."""
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "")  # what is set later is undone, too
+        monkeypatch.delenv(name)
+
+
+def test_a_user_without_a_home_folder_gives_the_cache_one(nobody, monkeypatch, root):
+    assert cache_root() == root
+    monkeypatch.delenv("RANKSWEEP_CACHE")
+    with pytest.raises(BadInput, match=r"no home folder .*: set RANKSWEEP_CACHE"):
+        cache_root()
+    lend_home()
+    assert not has_home()
+
+
+def test_the_cache_is_the_home_folder_of_a_user_without_one(nobody, root):
+    lend_home()
+    assert Path.home() == root and getpass.getuser()
+
+
+def test_nobody_else_s_home_folder_changes(monkeypatch):
+    before = dict(os.environ)
+    lend_home()
+    assert dict(os.environ) == before
+
+
+def test_the_cache_of_others_is_in_their_home_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("RANKSWEEP_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_root() == tmp_path / ".cache" / "ranksweep"
 
 
 def start(seconds):

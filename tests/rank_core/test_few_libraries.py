@@ -1,5 +1,5 @@
 """A machine that lends its GPU may have torch and transformers alone: models chunk, train and score
-there, and `python -m sweeps doctor --gpu` checks it."""
+there, and `python -m sweeps doctor --gpu` checks it. A service needs no more to load and rank."""
 
 import json
 import subprocess
@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
+from rank_core.encoders.backbones import resolve_backbone
+from rank_core.export.folder import write_model
+from rank_core.models.build import build_model
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +74,43 @@ def test_the_core_is_imported_and_trains_with_torch_and_transformers_alone(tmp_p
     assert [row["rows of"] for row in scored] == [161, 161, 161, 40, 60]
     assert [row["rows"] for row in scored[:3]] == ["flat", "flat", "padded"]
     assert all(row["tokens/s"] > 0 for row in scored) and len(rows) == 1 + 6 + 5 + 3
+
+
+SERVICE = """
+import json, sys
+from importlib.machinery import PathFinder
+
+hidden, absent, folder, reranker = json.loads(sys.argv[1])
+
+class Few(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in hidden:
+            return PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Few
+import ranksweep
+
+loaded = ranksweep.Reranker.load(folder)
+served = ranksweep.Reranker.serve(reranker, f"{folder}/serving.json")
+for one in (loaded, served):
+    assert len(one.rank("w1 w2", ["w3 w4 w1", "w5 " * 90])) == 2
+assert not {*absent} & {*sys.modules}, {*absent} & {*sys.modules}
+"""
+
+
+@pytest.mark.parametrize("hidden", [[], [*ABSENT, "pytest"]], ids=["installed", "absent"])
+def test_a_service_loads_and_ranks_without_what_sweeps_need(
+    hidden, small_trial, reranker_folder, tmp_path
+):
+    """Where they are installed they are not imported, which takes seconds and memory."""
+    config = small_trial.override({"model.backbone": str(reranker_folder), "model.name": "maxp"})
+    model = build_model(config, resolve_backbone(str(reranker_folder)), init_seed=0)
+    save_weights(tmp_path, model.state_dict())
+    folder = tmp_path / "model"
+    write_model(folder, config, tmp_path / WEIGHTS, about={"seed": 0}, card="# A card\n")
+    absent = [name for name in ABSENT if name != "scipy"]  # transformers imports it if it is there
+    given = json.dumps([hidden, absent, str(folder), str(reranker_folder)])
+    command = [sys.executable, "-c", SERVICE, given]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

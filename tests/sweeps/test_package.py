@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from rank_core.data.trec import write_qrels, write_run
 from rank_core.records import Collection
@@ -50,13 +52,50 @@ def light(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
-def names(requirements: list[str]) -> set[str]:
-    return {Requirement(one).name for one in requirements}
+def requirements(*extras: str) -> list[Requirement]:
+    """What the package needs with these extras, and with those that they include."""
+    lines = [*PROJECT["dependencies"]] if not extras else []
+    for extra in extras:
+        for line in PROJECT["optional-dependencies"][extra]:
+            one = Requirement(line)
+            lines += map(str, requirements(*one.extras)) if one.name == "ranksweep" else [line]
+    return [Requirement(line) for line in lines]
+
+
+def names(*extras: str) -> set[str]:
+    return {one.name for one in requirements(*extras)}
 
 
 def test_what_trains_is_an_extra_and_nothing_else_needs_it():
-    assert names(PROJECT["optional-dependencies"]["sweep"]) == {*SWEEP_EXTRA}
-    assert not names(PROJECT["dependencies"]) & {*SWEEP_EXTRA}
+    assert names("sweep") == {*SWEEP_EXTRA}
+    assert not names() & {*SWEEP_EXTRA}
+
+
+def test_a_service_needs_no_cluster_no_tracking_and_no_search():
+    assert names("serve") == {"torch", "transformers", "tokenizers", "safetensors"}
+
+
+def pins(path: str) -> dict[str, Version]:
+    lines = (ROOT / path).read_text().splitlines()
+    found = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(one.name): Version(str(one.specifier)[2:]) for one in found}
+
+
+BOUNDED = [one for one in (*requirements(), *requirements("sweep")) if one.specifier]
+
+
+@pytest.mark.parametrize("one", BOUNDED, ids=lambda one: one.name)
+def test_a_range_is_as_wide_as_what_was_tested(one):
+    """Its lowest version is in `make test-oldest`; where it ends, it ends behind the version that
+    all other tests run with."""
+    oldest = pins("tests/constraints-oldest.txt")[canonicalize_name(one.name)]
+    newest = pins("cluster/constraints.txt")[canonicalize_name(one.name)]
+    assert {bound.operator for bound in one.specifier} <= {">=", "<"}
+    bounds = {bound.operator: Version(bound.version) for bound in one.specifier}
+    assert oldest == bounds[">="] and newest in one.specifier
+    if end := bounds.get("<"):
+        *line, last = newest.release[: len(end.release)]
+        assert end.release == (*line, last + 1)
 
 
 def test_the_command_is_a_script_that_says_its_version(capsys):

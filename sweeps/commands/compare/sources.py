@@ -386,11 +386,11 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     return {
         str(system): [
             _content(part, f"{where}:{system}, seed {seed}", int(seed), row)
-            for seed, part in rows.groupby("seed")
+            for seed, part in rows.groupby("seed", observed=True)
         ]
         if "seed" in frame
         else [_content(rows, where, None, row)]
-        for system, rows in frame.groupby(systems, sort=False)
+        for system, rows in frame.groupby(systems, sort=False, observed=True)
     }
 
 

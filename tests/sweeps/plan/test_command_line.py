@@ -1,8 +1,10 @@
 """How a command ends: bad words, an interrupt while it is imported, output that nobody reads."""
 
+import importlib
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +147,44 @@ def test_a_cache_that_is_a_file_is_a_sentence(tmp_path, monkeypatch, capsys):
     words = ["run", "positional_bias", "--collection", "python-docs", "--storage", str(tmp_path)]
     assert main(words) == 2
     assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """Imports a module of the working directory, as `python -m` does, before all others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    known = {*sys.modules}
+
+    def imported(file: str, text: str) -> int:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+        importlib.invalidate_caches()
+        name = Path(file).parts[0].removesuffix(".py")
+
+        def command() -> int:
+            return importlib.import_module(name).Class()
+
+        return run_command(command)
+
+    yield imported
+    for name in {*sys.modules} - known:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("text", ["", "from . import nothing", "import no_such_module_anywhere"])
+@pytest.mark.parametrize("file", ["formulaic/__init__.py", "xmltodict.py", "antigravity.py"])
+def test_a_module_that_stands_in_for_a_library_is_named(beside, file, text, capsys, tmp_path):
+    if file.startswith("antigravity") and "from" in text:
+        text = "from os import nothing"
+    assert file.startswith("antigravity") or find_spec(file.partition("/")[0].removesuffix(".py"))
+    assert beside(file, text) == 2
+    said = capsys.readouterr().err
+    where = str(tmp_path / file.removesuffix("/__init__.py"))
+    assert said.count("\n") == 1 and f"{where} stands in for the library of that name" in said
+    assert "Error: " in said and "rename it" in said
+
+
+def test_an_error_of_a_module_of_another_name_is_its_own(beside):
+    with pytest.raises(AttributeError, match="Class"):
+        beside("a_module_of_mine.py", "")

@@ -1,11 +1,21 @@
-"""A Ray that is not there, or does not start, is said in a sentence."""
+"""A Ray that is not there, or does not start, is said in a sentence; what it starts with: a folder
+with short names, and workers that take no library from the working directory."""
 
+import os
 import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from rank_core.errors import BadInput
+from sweeps.ray_engine import start
 from sweeps.ray_engine.cluster import connect
+from sweeps.ray_engine.start import LONGEST, SOCKET, ray_folder, workers_path
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -26,8 +36,121 @@ def test_a_ray_that_does_not_start_is_tried_twice_and_the_local_engine_offered(
     monkeypatch, tmp_path, capsys
 ):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    # Ray refuses a folder whose sockets would have too long a name.
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 120)))
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("sweeps.ray_engine.cluster.ray_folder", lambda: str(tmp_path / "file/x"))
     with pytest.raises(BadInput, match="--engine local"):
         connect(1)
     assert capsys.readouterr().out.count("trying once more") == 1
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """In place of /tmp and its like: one that is no folder, and one that can be written."""
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    (tmp_path / "none").touch()
+    (tmp_path / "some").mkdir()
+    monkeypatch.setattr(start, "SHORT", (str(tmp_path / "none"), str(tmp_path / "some")))
+    return tmp_path
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])  # one byte, and two
+@pytest.mark.parametrize("over", [0, 1])
+def test_the_longest_folder_is_that_of_a_socket_s_longest_name(places, monkeypatch, letter, over):
+    room = LONGEST - len("/tmp/") + over
+    rest = letter * (room // len(letter.encode()))
+    folder = "/tmp/" + "x" * (room - len(rest.encode())) + rest
+    monkeypatch.setenv("TMPDIR", folder)
+    assert (ray_folder() is None) == (over == 0)
+    name = os.fsencode(f"{folder}/{SOCKET}")
+    with socket.socket(socket.AF_UNIX) as one:  # Python's error, and that of a missing folder
+        with pytest.raises(OSError, match="too long" if over else "No such file"):
+            one.bind(name)
+
+
+def test_a_tmpdir_too_long_gives_way_to_a_private_folder(places, monkeypatch, capsys):
+    monkeypatch.setenv("TMPDIR", f"/tmp/{'x' * 120}")
+    folder = Path(ray_folder())
+    assert folder.parent == places / "some" and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert str(folder) in capsys.readouterr().out
+    assert ray_folder() == str(folder)  # the next time too
+
+
+def opened(folder):
+    folder.chmod(0o777)
+
+
+def linked(folder):
+    folder.rmdir()
+    folder.symlink_to(folder.parent)
+
+
+def given_away(folder):
+    if os.getuid():
+        pytest.skip("only root gives a folder away")
+    os.chown(folder, 12345, 12345)
+
+
+@pytest.mark.parametrize("change", [opened, linked, given_away])
+def test_a_folder_of_that_name_that_others_can_write_is_not_used(places, monkeypatch, change):
+    monkeypatch.setenv("TMPDIR", f"/tmp/{'x' * 120}")
+    change(Path(ray_folder()))
+    with pytest.raises(BadInput, match=r"TMPDIR is too long .* Set RAY_TMPDIR"):
+        ray_folder()
+
+
+def test_a_ray_tmpdir_too_long_is_the_user_s_to_change(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", f"/tmp/{'x' * 120}")
+    with pytest.raises(BadInput, match=r"^RAY_TMPDIR is too long .*125 bytes"):
+        connect(1)
+    assert "trying" not in capsys.readouterr().out
+
+
+def test_workers_do_not_look_into_the_working_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    job = workers_path()
+    job._py_driver_sys_path.extend(["/scripts", str(tmp_path)])  # as Ray does
+    assert job._py_driver_sys_path == ["/scripts"]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_checkout_that_is_not_installed_stays_on_their_path(monkeypatch, installed):
+    class Package:
+        def read_text(self, name):
+            assert name == "direct_url.json"
+            place = ROOT.as_uri() if installed else "file:///another"
+            return f'{{"dir_info": {{"editable": true}}, "url": "{place}"}}'
+
+    monkeypatch.setattr(start, "distribution", lambda name: Package())
+    monkeypatch.chdir(ROOT)
+    job = workers_path()
+    job._py_driver_sys_path.extend([str(ROOT)])
+    assert job._py_driver_sys_path == ([] if installed else [str(ROOT)])
+
+
+SHADOWS = ("transformers/__init__.py", "torch.py", "yaml.py", "random.py", "pandas/__init__.py")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_runs_where_modules_have_the_names_of_libraries(
+    tmp_path, backbone_folder, collection_folder
+):
+    """The script `ranksweep` looks into the working directory last, and so do its workers."""
+    for name in SHADOWS:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"raise ImportError('{name} of the working directory')")
+    script = "import sys; sys.path[:] = [p for p in sys.path if p]\n"
+    script += "from sweeps.__main__ import script; sys.exit(script())"
+    inputs = ["--backbone", str(backbone_folder), "--collection", str(collection_folder)]
+    more = ["--storage", "results", "--tracking-uri", "none", "--smoke-test", "--num-seeds", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, "run", "window_stride", *inputs, *more],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": f"/tmp/{'x' * 120}"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "TMPDIR is too long" in done.stdout and "All 3 trials finished" in done.stdout

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from sweeps.store.failures import LIMITS, Failures, kind_of_reason, lost_by_kind
+from sweeps.store.failures import (
+    LIMITS,
+    Failures,
+    first_line,
+    kind_of_reason,
+    lost_by_kind,
+    reason_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +78,49 @@ def test_every_attempt_but_a_last_good_one_is_lost_by_some_kind(
         assert found == expected
     good = status in ("done", "collapsed", "stopped", "running")
     assert sum(found.values()) == attempts - good
+
+
+FRAMES = """Traceback (most recent call last):
+  File "python/ray/_raylet.pyx", line 1, in f
+    import x
+           ^
+"""
+LAST = "ImportError: cannot import name 'AutoConfig' from 'transformers' (/home/me/transformers)"
+FACTS = "\n\tclass_name: ImplicitFunc\n\tactor_id: ab12\n\tpid: 7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The actor died unexpectedly.{FACTS}\nWorker exit detail: code None. {FRAMES}{LAST}",
+        f"The actor died.{FACTS}\nexit code 1. {FRAMES}\n{LAST}\n\nAn unexpected error occurred",
+        f"\x1b[36mray::A.__init__()\x1b[39m (pid=1)\n{FRAMES}KeyError: 1\n\nDuring handling of the "
+        f"above exception, another exception occurred:\n\n{FRAMES}{LAST}",
+        f"{FRAMES}{LAST}",
+        f"{'The worker has died. ' * 50}\n{FRAMES}{LAST}",
+        f"System error: x\ntraceback: {FRAMES}{LAST}",
+    ],
+)
+def test_of_a_traceback_the_last_line_is_the_reason(text):
+    line = first_line(RuntimeError(text))
+    assert LAST in line and line.startswith("RuntimeError: ") and len(line) < 400
+    assert not {"\n", "\x1b", "^"} & {*line} and "Traceback" not in line
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("x"), "ValueError: x"),
+        (ImportError("\nX needs the library Y\nmore"), "ImportError: X needs the library Y"),
+        (KeyError("k"), "KeyError: 'k'"),
+        (AssertionError(), "AssertionError: test_failures.py:"),
+        (OSError(), "OSError: test_failures.py:"),
+        (RuntimeError(" \n"), "RuntimeError: test_failures.py:"),
+    ],
+)
+def test_a_reason_begins_with_what_was_wrong(error, reason):
+    assert reason_of(error) and first_line(error)  # one that was never raised
+    try:
+        raise error
+    except Exception as raised:
+        assert reason_of(raised).splitlines()[0].startswith(reason)

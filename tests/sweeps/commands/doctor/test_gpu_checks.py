@@ -121,7 +121,7 @@ def test_minutes_are_of_gpu_checks_and_above_0(words, capsys):
 
 def test_the_page_installs_the_versions_that_the_checks_hold_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pinned = [r for r in project["optional-dependencies"]["sweep"] if r.startswith(("torch", "tr"))]
+    pinned = [r for r in project["optional-dependencies"]["serve"] if r.startswith(("torch", "tr"))]
     page = (ROOT / "docs" / "gpu.md").read_text()
     assert len(pinned) == 2 and all(f'"{requirement}"' in page for requirement in pinned)
 
