@@ -108,7 +108,7 @@ def _is_below_first_stage(analysis: Analysis) -> bool:
 def _raise_first(sweep: Sweep) -> str:
     """What to do below the first stage, before any further seed."""
     limits = [_unevaluated(sweep)]
-    if steps := sweep.settings.get("training.max_steps"):
+    if steps := sweep.baseline_settings.get("training.max_steps"):
         limits.append(f"training ended after {steps} steps (training.max_steps)")
     limits = [limit for limit in limits if limit]
     raised = f"First raise what limits it: {names_text(limits)}. " if limits else ""

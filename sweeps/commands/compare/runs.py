@@ -494,7 +494,7 @@ def _measured(
         tied = 0
         for part, own in _parts(run, sets):
             file = None if part.ranking is None else part.ranking()
-            ranking = file and file.run
+            ranking = None if file is None else file.run
             _check_differs(part, ranking, seen.setdefault((run.system, own[0].name), []))
             for one in own:
                 if ranking is None:
