@@ -2,9 +2,11 @@
 
 import math
 
+import ir_datasets
 import pytest
 
 from rank_core.data.load import COLLECTIONS, is_prepared
+from rank_core.data.named import NAMED
 from sweeps.__main__ import main
 from sweeps.driver import published_plan as planned
 from sweeps.plan.reference import reference_file, references
@@ -31,6 +33,43 @@ def test_a_file_has_known_collections_encoders_and_values_of_its_cells(name):
         assert own.collection in reference.collections and all(0 < v < 1 for v in own.values)
         assert own.measure in experiment.settings["evaluation.measures"]
         assert sum(own.settings.items() <= cell.items() for cell in cells) == 1
+
+
+def of_file(name):
+    return read_toml_sweep(reference_file(f"reference/{name}")[0])[0].reference
+
+
+@pytest.mark.parametrize("name", ["bright-long", "cedr", "lce", "parade"])
+def test_collections_have_the_sizes_that_ir_datasets_counts(name):
+    """Its package has the counts of every id, without the data."""
+    sizes = of_file(name).collections
+    assert sizes
+    for collection, size in sizes.items():
+        for split, parts in NAMED[collection].splits.items():
+            [part] = parts
+            counts = ir_datasets.load(part.dataset_id).metadata()
+            assert size.documents == counts["docs"]["count"]
+            # A topic of Robust04, 672, has no relevant document.
+            judged = counts["queries"]["count"] - collection.startswith("robust04")
+            assert getattr(size, "test" if split == "pool" else split) == judged
+
+
+def test_published_values_are_those_of_their_pages():
+    def values(name):
+        return [(own.measure, tuple(own.values)) for own in of_file(name).published]
+
+    # Capreolus, docs/reproduction/CEDR-KNRM.md and PARADE.md: two tables, and five environments.
+    assert [measure for measure, _ in values("cedr")] == ["nDCG@20"] * 8
+    assert all(len(own) == 2 for _, own in values("cedr"))
+    assert min(value for _, own in values("cedr") for value in own) == 0.4845
+    assert values("parade") == [
+        ("nDCG@20", (0.5533, 0.5533, 0.5478, 0.5528, 0.5449)),
+        ("P@20", (0.4851, 0.4851, 0.4783, 0.4783, 0.4739)),
+        ("AP", (0.3687, 0.3687, 0.3666, 0.3722, 0.3626)),
+    ]
+    # luyug/Reranker README; FlagEmbedding issue 927; ModernBERT issue 193.
+    assert values("lce") == [("RR@100", (0.434,))]
+    assert values("mldr") == [("nDCG@10", (0.260,)), ("nDCG@10", (0.440,))]
 
 
 @pytest.mark.parametrize("name", REFERENCES)

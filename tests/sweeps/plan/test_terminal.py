@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps.plan.terminal import about, duration, numbered, shortened, wrapped
+from sweeps.plan.terminal import about, clock, count, duration, numbered, shortened, wrapped
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,26 @@ def test_further_lines_stand_below_the_text(monkeypatch):
 )
 def test_a_duration_has_its_two_largest_units(seconds, exact, forecast):
     assert (duration(seconds), about(seconds)) == (exact, forecast)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (9.6, "0:10"), (65, "1:05"), (3599, "59:59"), (3599.6, "1h00"), (7500, "2h05")],
+)
+def test_a_clock_has_minutes_or_hours_first(seconds, text):
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (4_200, "4 K"),
+        (950_000, "950 K"),
+        (1e6, "1.0 M"),
+        (12_340_000, "12.3 M"),
+        (4.1e9, "4.1 G"),
+        (2.5e13, "25,000.0 G"),
+    ],
+)
+def test_a_count_has_its_unit(number, text):
+    assert count(number) == text

@@ -110,3 +110,68 @@ def test_a_table_is_whole(table: Any) -> None:
         values = table.cells(label).values()
         assert all(one == "-" or 0 < float(one) < 1 for one in values)
     assert len({label for label, *_ in table.rows}) == len(table.rows)
+
+
+BY_ROW = {
+    ("Zhang, Yates and Lin 2021", "Table 2"): """
+        .4767 .5303 .5175 .5480 | .4875 .5448 .5161 .5420 | .4959 .5480 .4841 .5152
+        .4938 .5489 .4679 .5370 | .4632 .5400 .5354 .5459 | .4857 .5476 .5473 .5788
+        .5225 .5741 .5624 .6062""",
+    ("Boytsov et al. 2022", "Table 4"): """
+        - .548 .538 .549 .545 - - | .389 .659 .596 .664 .642 .478 .531
+        .394 .631 .598 .660 .632 .475 .527 | .404 .657 .616 .654 .643 .483 .540
+        .417 .652 .642 .686 .662 .492 .552 | .392 .648 .615 .665 .644 .488 .544
+        .390 .642 .607 .662 .639 .486 .538 | .385 .639 .592 .651 .629 .466 .533
+        .379 .637 .599 .651 .630 .483 .535 | .395 .640 .615 .667 .643 .496 .549
+        .398 .660 .620 .666 .650 .484 .537 | .416 .647 .626 .677 .652 .503 .556
+        .431 .675 .653 .705 .680 .523 .581 | .392 .656 .617 .660 .646 .483 .534
+        .405 .652 .626 .680 .655 .489 .548 | .344 .591 .531 .547 .555 .379 .411
+        .406 .658 .618 .680 .655 .510 .560 | .408 .651 .619 .673 .650 .498 .561
+        .412 .676 .628 .693 .668 .500 .568 | .397 .655 .618 .675 .651 .452 .477""",
+    ("Boytsov et al., positional bias", "Table 5"): ".449 .510 | .477 .530 | .523 .574",
+    ("Boytsov et al., positional bias", "Table 6"): """
+        .401 .637 .476 .527 | .408 .653 .499 .544 | .406 .648 .505 .557
+        .412 .654 .504 .558 | .409 .652 .502 .556 | .411 .653 .504 .554""",
+    ("Li et al., key blocks", "main results"): """
+        .4678 .4764 .5620 .5697 | .4803 .4769 .5601 .5674 | .4688 .4853 .5775 .5611
+        .4884 .5269 .5864 .5755 | .4941 .5199 .5824 .5788 | .4958 .5295 .5969 .5788
+        .5017 .5466 .5950 .5799 | .4761 .5053 .5851 .5716 | .4989 .5352 .5998 .5851
+        .5040 .5624 .6021 .5812 | .4967 .5379 .5978 .5835 | .5058 .5591 .6005 .5837""",
+    ("Li et al., key blocks", "Table 11"): """
+        .488 .234 | .594 .252 | .644 .277 | .588 .233 | .630 .246 | .655 .280 | .667 .278
+        .679 .273 | .678 .277 | .707 .281 | .672 .280 | .676 .277 | .678 .279""",
+}
+"""{(paper, table): its rows in their order}, typed a second time."""
+NEW_ROWS = {
+    "FirstP (DEBERTA)": ".415 .672 .534 .596", "FirstP (BigBird)": ".408 .656 .507 .560",
+    "FirstP (JINA)": ".422 .654 .488 .532", "FirstP (MOSAIC)": ".423 .643 .453 .538",
+    "FirstP (TinyLLAMA)": ".395 .615 .431 .473", "FirstP (E5)": ".380 .641 .438 .429",
+    "MaxP (ELECTRA)": ".414 .659 .502 .563", "MaxP (DEBERTA)": ".402 .671 .535 .609",
+    "PARADE Attn (DEBERTA)": ".422 .688 .549 .615", "PARADE Transf-RAND-L2": ".419 .655 .488 .548",
+    "PARADE Transf-RAND-L2 (ELECTRA)": ".433 .670 .523 .574",
+    "PARADE Transf-PRETR-L6": ".402 .643 .494 .554", "LongP (JINA)": ".416 .665 .503 .558",
+    "LongP (MOSAIC)": ".421 .664 .456 .570", "LongP (TinyLLAMA)": ".402 .608 .452 .505",
+    "LongP (E5)": ".353 .649 .439 .434",
+}  # fmt: skip
+"""Rows of Table 1 of positional bias that are not those of Table 4 of 2022."""
+
+
+def rows_of(table: Any) -> dict[str, tuple[str, ...]]:
+    return {label: tuple(table.cells(label).values()) for label, *_ in table.rows}
+
+
+def test_values_of_published_tables_are_as_they_are_printed() -> None:
+    tables = {table.source: rows_of(table) for table in TABLES}
+    for source, text in BY_ROW.items():
+        printed = [row.split() for row in re.split(r"\||\n", text) if row.split()]
+        assert [list(row) for row in tables.pop(", ".join(source)).values()] == printed, source
+    [(source, later)] = tables.items()
+    assert source == f"{BIAS}, Table 1"
+    assert {label: " ".join(row) for label, row in later.items() if label in NEW_ROWS} == NEW_ROWS
+    # The others are quoted from 2022: dev, the pooled years and both fields of Robust04.
+    before = next(rows_of(table) for table in TABLES if table.source == f"{Y2022}, Table 4")
+    old = {"LongP (Longformer)", "LongP (BigBird)"} | (later.keys() - NEW_ROWS.keys())
+    assert {label: later[label] for label in old} == {
+        label: (row[0], row[4], row[5], row[6]) for label, row in before.items() if label in old
+    }
+    assert len(later) == len(old) + len(NEW_ROWS)
