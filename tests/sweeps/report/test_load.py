@@ -15,7 +15,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from sweeps.report.load import load_sweep
+from sweeps.report.load import _aggregates, load_sweep
 from sweeps.store.driver import Driver
 from sweeps.store.records import COSTS, Attempt, sealed
 from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file
@@ -247,3 +247,29 @@ def test_only_scores_of_used_trials_on_the_reported_split_are_kept(tmp_path: Pat
     assert len(sweep.trials) == 15 and len(sweep.failures) == 3
     lost = sweep.trials[sweep.trials["status"] == "failed"].iloc[0]
     assert (lost["attempts"], lost["stop_reason"]) == (3, REASONS["failed"])
+
+
+@pytest.mark.parametrize(
+    ("change", "aggregates"),
+    [
+        ({}, True),
+        ({"model.name": "sump"}, True),
+        ({"model.name": "firstp"}, False),
+        ({"model.name": "parade"}, False),
+        ({"evaluation.keep_chunk_scores": False}, False),
+        ({"training.num_epochs": 1}, False),
+        ({"evaluation.folds": 3}, False),
+    ],
+)
+@pytest.mark.parametrize("name", ["serving", "mine"])
+def test_what_is_aggregated_is_decided_by_the_data_and_not_by_a_name(name, change, aggregates):
+    config = {
+        "model.name": "maxp",
+        "evaluation.keep_chunk_scores": True,
+        "training.num_epochs": 0,
+        "evaluation.folds": 0,
+    }
+    cells = (Cell("a", config=config), Cell("b", config=config | change))
+    file = SweepFile(name, "?", "test", ("P@5",), "P@5", "a", cells, deterministic=("a", "b"))
+    assert _aggregates(file) == aggregates
+    assert not _aggregates(replace(file, deterministic=("a",))), "several runs of a cell"
