@@ -14,6 +14,8 @@ from rank_core.ranking.interpolation import mixture
 from sweeps.__main__ import main
 from sweeps.commands import export as command
 from sweeps.commands import rerank as shards
+from sweeps.commands.export import _spelled
+from sweeps.report.load import load_sweep
 from tests.e2e.conftest import run_local
 
 __all__ = ["run_local"]
@@ -85,6 +87,8 @@ def test_a_cell_and_a_seed_can_be_named(finished, refused, tmp_path, capsys):
     text = refused("'MaxP 1/1'", *words, "MaxP 1/1")
     assert all(label in text for label in labels)
     refused("BM25", *words, "BM25")
+    name = json.loads((finished.folder / "sweep.json").read_text())["collection"]["first_stage"]
+    assert f"winner +{name}" in refused("unknown cell", *words, "MaxP 1/1 +other run")
 
 
 def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(
@@ -94,6 +98,7 @@ def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(
     folder = tmp_path / "m"
     words = ("export", str(finished.folder), "--cell", f"winner +{name}")
     assert main([*words, "--to", str(folder)]) == 0
+    assert _spelled(load_sweep(finished.folder), "winner +BM25") == f"winner +{name}"
     run = read_run(of_trial(finished, folder) / "test.run.gz")
     first = read_run(finished.folder / "first_stage" / "test.run.gz")
     content = json.loads((folder / "ranker.json").read_text())
