@@ -156,6 +156,16 @@ def tokenizer_hash(backbone: Backbone) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def described(backbone: Backbone) -> str:
+    """The name of a published encoder; of a folder, whose name may say nothing, what it holds:
+    `a bert encoder of 22.7 million parameters (folder model)`."""
+    if not Path(backbone.name).is_dir():
+        return backbone.name
+    millions = num_parameters(backbone.folder) / 1e6
+    size = f" of {millions:,.3g} million parameters" if millions else ""  # pickled
+    return f"a {backbone.kind} encoder{size} (folder {Path(backbone.name).name})"
+
+
 def license_of(backbone: Backbone) -> str:
     """The licence in the metadata of a checkpoint's card; "" without one."""
     card = backbone.folder / "README.md"

@@ -143,10 +143,13 @@ class Reranker:
         documents: Mapping[str, str],
         *,
         depth: int | None = None,
+        depth_only: bool = False,
     ) -> Run:
         """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run` in
         the model's order; by default as many as the trial ranked. Ties are broken by doc_id. A
-        system interpolated with the first stage uses the scores of `run`.
+        system interpolated with the first stage uses the scores of `run`. The candidates that the
+        model does not read follow in the order of `run`, with scores that fall below the others;
+        `depth_only` leaves them out.
 
         `queries` and `documents` are texts by id; they may have more than the run.
         """
@@ -160,7 +163,9 @@ class Reranker:
             scored = self._rerank(some, queries, documents, depth)
             mix = self._exported.first_stage
             reranked |= mix(scored, some) if mix else scored
-        return reranked
+        if depth_only:
+            return reranked
+        return {query_id: _followed(reranked[query_id], run[query_id]) for query_id in run}
 
     def _rerank(
         self, run: Run, queries: Mapping[str, str], documents: Mapping[str, str], depth: int
@@ -213,6 +218,14 @@ def _blocks(run: Run, depth: int) -> Iterator[Run]:
             some, doc_ids = {}, set()
     if some:
         yield some
+
+
+def _followed(read: Mapping[str, float], ranked: Mapping[str, float]) -> dict[str, float]:
+    """The documents that were read, and behind them the others of a ranked list in its order."""
+    lowest = min(read.values(), default=0.0)
+    step = max(1.0, 1e-6 * abs(lowest))  # which a reader in single precision still tells apart
+    rest = [doc_id for doc_id in ranked if doc_id not in read]
+    return {**read, **{doc_id: lowest - step * i for i, doc_id in enumerate(rest, start=1)}}
 
 
 def _checked(kind: str, name: str, texts: Mapping[str, str]) -> str:

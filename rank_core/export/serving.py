@@ -60,7 +60,6 @@ def serving_setting(
     """The content of `serving.json` for a `served_model` that scores chunks; `first_stage` is the
     weight of an interpolated system. Sizes are in tokens of the model's own tokenizer."""
     chunking, name = config.chunking, config.model.name
-    k = (config.model.k or KMaxAvgP.DEFAULT_K) if name == "kmax-avgp" else 0
     return {
         "format": FORMAT,
         "model": dict(model),
@@ -72,12 +71,19 @@ def serving_setting(
         "aggregation": {
             "name": name,
             "is": AGGREGATIONS[name],
-            "k": k,
+            "k": _counted(config),
             "of": config.model.chunk_scores or "logit",
         },
         "depth": config.evaluation.depth,
         "interpolation": asdict(first_stage) if first_stage else None,
     }
+
+
+def _counted(config: TrialConfig) -> int:
+    """The number of best chunk scores that count; 0: all."""
+    if AGGREGATIONS[config.model.name] == "mean of the best k":
+        return config.model.k or KMaxAvgP.DEFAULT_K
+    return 1 if AGGREGATIONS[config.model.name] in ("first", "max") else 0
 
 
 def served_config(model: str, path: Path | str) -> tuple[TrialConfig, FirstStageMix | None]:

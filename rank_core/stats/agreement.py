@@ -72,6 +72,12 @@ def top_overlap(left_QV: Ranks, right_QV: Ranks, k: int = 10) -> Floats:
         return ((last_QV > 0) & (last_QV <= k)).sum(axis=1) / np.minimum(longest_Q, k)
 
 
+def num_documents(left_QV: Ranks, right_QV: Ranks) -> NDArray[np.int64]:
+    """(Q,) the number of documents in either of two lists."""
+    both_Q = (_deeper_rank(left_QV, right_QV) > 0).sum(axis=1)
+    return np.asarray((left_QV > 0).sum(axis=1) + (right_QV > 0).sum(axis=1) - both_Q)
+
+
 def _deeper_rank(left_QV: Ranks, right_QV: Ranks) -> Ranks:
     """(Q, V) the depth from which a document is in both lists; 0 if never."""
     width = min(left_QV.shape[1], right_QV.shape[1])  # later columns are of one list alone

@@ -20,6 +20,8 @@ from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import LEAST_SEEDS, Floats, check_probability, infer
 from rank_core.stats.variance import sweep_components
 
+ASSURANCE = 0.8
+"""A plan assumes deviations at their one-sided upper limits of this level."""
 MOST_SEEDS = 10_000
 MOST_QUERIES = 10_000_000
 _SLACK = 0.02  # of power, negligible where the goal is out of reach
@@ -82,7 +84,7 @@ class Design:
 
 
 def planned_variances(
-    matrix: ScoreMatrix, *, baseline: str, assurance: float = 0.8, paired_seeds: bool = False
+    matrix: ScoreMatrix, *, baseline: str, assurance: float = ASSURANCE, paired_seeds: bool = False
 ) -> Variances:
     """The components of a pilot at their one-sided upper limits. Half of all pilots underestimate
     each of them; at the upper 80% limits the plan is sufficient for about four of five. With

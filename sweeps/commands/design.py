@@ -14,6 +14,7 @@ from matplotlib import colormaps
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import compare
 from rank_core.stats.design import (
+    ASSURANCE,
     Design,
     Goal,
     Variances,
@@ -42,7 +43,6 @@ from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened
 from sweeps.store.trial_status import TrialStatus
 
 SEEDS = (3, 4, 5, 8, 10, 20)
-ASSURANCE = 0.8
 FORMATS = (".png", ".svg")
 _SHARES = (1 / 4, 1 / 2, 1, 2, 4)  # of the comparison's queries: columns of the power table
 _PARTS = (1, 2, 4)  # a design scores so many parts of the queries

@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from rank_core.checkpoints.weights import WEIGHTS
-from rank_core.encoders.backbones import license_of, resolve_backbone
+from rank_core.encoders.backbones import described, license_of, resolve_backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.export.folder import require_new, write_model
 from rank_core.export.serving import is_cross_encoder
@@ -38,6 +38,7 @@ from sweeps.tracking.client import check_database, check_tracking_uri, default_t
 from sweeps.tracking.registered_model import Registered, register_model
 
 WINNER = "winner"
+ANY_FIRST_STAGE = " +BM25"
 
 
 @dataclass(frozen=True)
@@ -51,26 +52,37 @@ class Chosen:
     mix: FirstStageMix | None = None  # of a system "+BM25"
     test: Mapping[str, float] = field(default_factory=dict)  # means of such a system
     trained_as: str = ""  # the cell of its trial, if another one's chunk scores are aggregated
+    alphas: Mapping[int, float] = field(default_factory=dict)  # {seed with weights: its alpha}
 
     @property
     def name(self) -> str:
         """Its folder in the storage."""
         return f"{self.trained_as or self.cell}-seed{self.seed}"
 
+    @property
+    def first_stage(self) -> str:
+        """The name of the first stage that it is interpolated with; "" where it is not."""
+        return self.mix.first_stage if self.mix else ""
+
+    @property
+    def adds_nothing(self) -> bool:
+        """True where its scores are those of the first stage alone."""
+        return self.mix is not None and self.mix.alpha == 0
+
 
 def main(argv: Sequence[str]) -> int:
     """Write the model of a finished sweep into a new folder: encoder and tokenizer as Hugging Face
     saves them, head, aggregator, settings, and a model card with the tested table. The winner is
     the best configuration on dev; of a confirmation, the confirmed one. The seed is the best on dev
-    that has kept its weights. --cell "LABEL +BM25" adds the weight of the first stage.
+    that has kept its weights. --cell "LABEL +BM25" adds the weight of the first stage; the seed is
+    then the best on dev when interpolated, and an alpha of 0 is refused without --force.
 
     --register logs the model in MLflow and registers it; a confirmed winner that is significantly
     better than the baseline and above the first stage becomes the champion.
     `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the folder."""
     given = _parser().parse_args(argv)
-    if not given.register and (given.to is None or given.force):
-        needs = "--force needs" if given.force else "an export needs --to FOLDER or"
-        raise BadInput(f"{needs} --register NAME")
+    if not given.register and given.to is None:
+        raise BadInput("an export needs --to FOLDER or --register NAME")
     if given.to is not None:
         require_new(given.to)
         check_writable("--to", given.to)
@@ -80,13 +92,17 @@ def main(argv: Sequence[str]) -> int:
         if given.register:
             check_tracking_uri(uri)
             check_database(uri)
-        analysis = _analysis(records, given.cell)
-        chosen = _chosen(records, analysis.sweep, given.cell, given.seed)
+        cell = _spelled(load_sweep(records.folder), given.cell)
+        analysis = _analysis(records, cell)
+        chosen = _chosen(records, analysis.sweep, cell, given.seed)
         if chosen.mix and given.register:
             raise BadInput(
                 "--register accepts a model alone, without scores of the first stage: use --to "
                 f"FOLDER, or --cell without +{analysis.sweep.first_stage_name}"
             )
+        _check_alpha(analysis.sweep, chosen, force=given.force)
+        if given.force and not (given.register or chosen.adds_nothing):
+            raise BadInput("--force needs --register NAME, or a model whose alpha is 0")
         kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
         with kept as parent:
             folder = Path(parent) / (given.to.name if given.to else "model")
@@ -99,6 +115,8 @@ def main(argv: Sequence[str]) -> int:
                 say(f"exported    {about['label']}, {seed}{chosen.why}: {folder}")
             if beside := beside_first_stage(analysis, about["label"]):
                 say(f"measured    {beside} ({_means(analysis, about['label'])})")
+            if chosen.adds_nothing:
+                say(f"warning     alpha is 0: these are the scores of {chosen.first_stage} alone")
             if analysis.sweep.smoke_test:
                 say(f"warning     not for use: {SMOKE_TEST}")
             if given.register:
@@ -114,9 +132,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--cell", default=WINNER, metavar="LABEL", help="winner (default), or a label of the table")
     add("--seed", type=int, metavar="N", help="default: the best on dev")
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
-    add("--force", action="store_true", help="alias champion whatever the test says")
+    forced = "alias champion whatever the test says; or a model whose alpha is 0"
+    add("--force", action="store_true", help=forced)
     add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
     return parser
+
+
+def _spelled(sweep: Sweep, cell: str) -> str:
+    """The cell with the name of the sweep's first stage: a row "+BM25", as the documentation has
+    it, is that of whatever ranked the candidates."""
+    model = cell.removesuffix(ANY_FIRST_STAGE)
+    if model == cell or cell in [one.label for one in sweep.cells]:
+        return cell
+    return f"{model} +{sweep.first_stage_name}"
 
 
 def _analysis(records: Records, cell: str) -> Analysis:
@@ -180,14 +208,23 @@ def _chosen(records: Records, sweep: Sweep, cell: str, seed: int | None) -> Chos
     }
     name = _cell(sweep, model, values, trained)
     states = (records.origin or records).states(f"{name}-seed{n}" for n in trained[name])
-    kept = {n: v for n, v in trained[name].items() if WEIGHTS in states[f"{name}-seed{n}"].files}
+    kept = [n for n in sorted(trained[name]) if WEIGHTS in states[f"{name}-seed{n}"].files]
     if not kept or (seed is not None and seed not in kept):
-        raise _no_weights(sweep, name, sorted(kept), seed)
-    best = max(kept, key=lambda number: (kept[number], -number)) if seed is None else seed
-    best_of_all = max(trained[name].values()) == kept[best]
-    others = "the best of its seeds on dev" if best_of_all else "the best on dev with weights"
-    chosen = Chosen(name, best, kept[best], "as requested" if seed is not None else others)
-    return chosen if model == cell else _interpolated(sweep, chosen)
+        raise _no_weights(sweep, name, kept, seed)
+    every = {n: Chosen(name, n, value, "as requested") for n, value in trained[name].items()}
+    if model != cell:
+        every = {n: _interpolated(sweep, one) for n, one in every.items()}
+    alphas = {n: one.mix.alpha for n, one in every.items() if one.mix and n in kept}
+    if seed is not None:
+        return replace(every[seed], alphas=alphas)
+    best, of_all = (max(some, key=lambda n: (every[n].dev, -n)) for some in (kept, every))
+    why = "the best of its seeds on dev"
+    if every[of_all].dev > every[best].dev:
+        why = (
+            f"the best on dev with weights (seed {of_all} is better and has kept none; "
+            "training.keep_weights=all keeps them)"
+        )
+    return replace(every[best], why=why, alphas=alphas)
 
 
 def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
@@ -202,6 +239,21 @@ def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
     dev = float(means["dev", sweep.primary])
     test = {name: float(means["test", name]) for name in sweep.measures}
     return replace(chosen, dev=dev, mix=mix, test=test)
+
+
+def _check_alpha(sweep: Sweep, chosen: Chosen, *, force: bool) -> None:
+    """Refuse a model that returns the scores of the first stage, unless it is asked for."""
+    if force or not chosen.adds_nothing:
+        return
+    label, first = sweep.label(chosen.cell), chosen.first_stage
+    seed = "" if sweep.serving else f", seed {chosen.seed}"
+    others = [f"seed {n} (alpha {alpha:g})" for n, alpha in chosen.alphas.items() if alpha > 0]
+    ways = f"--seed: {', '.join(others)} with weights; " if others else ""
+    raise BadInput(
+        f"{label} +{first}{seed} has alpha 0: dev queries gave the model no weight, and the folder "
+        f"would return the scores of {first} alone. {ways}--cell {shlex.quote(label)} exports the "
+        "model without them, --force this one all the same"
+    )
 
 
 def _cell(
@@ -220,7 +272,7 @@ def _cell(
     labels = {cell.label: cell.cell for cell in sweep.cells}
     cell = label if label in labels.values() else labels.get(label, "")
     if not cell and label != sweep.first_stage_name:
-        raise unknown("cell", label, [WINNER, *labels])
+        raise unknown("cell", label, [WINNER, f"{WINNER} +{sweep.first_stage_name}", *labels])
     if cell and cell not in values:
         raise BadInput(f"{label} has no finished seed; {sweep.command or 'its sweep'} runs it")
     if cell not in trained:
@@ -279,7 +331,9 @@ def _write(
     }
     backbone = resolve_backbone(config.model.backbone)
     plain = is_cross_encoder(config, backbone) and chosen.mix is None
-    card = CardFacts(config, about, plain, command, chosen.mix, license_of(backbone))
+    card = CardFacts(
+        config, about, plain, command, chosen.mix, license_of(backbone), described(backbone)
+    )
     noted = run / "interpolation.json"  # the weights that Birch chose on dev
     write_model(
         folder,

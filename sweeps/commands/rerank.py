@@ -46,6 +46,7 @@ class RerankJob:
     out: str
     queries: str  # a file of queries; empty: the collection's
     depth: int  # of each query; 0: the trial's
+    depth_only: bool  # without the candidates behind it
     shard_queries: int
     threads: int
 
@@ -87,8 +88,9 @@ class RerankJob:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Rerank a run with an exported model, on this machine's GPU or CPU. Finished shards of queries
-    are kept in OUT.parts, and the same command resumes from them."""
+    """Rerank a run with an exported model, on this machine's GPU or CPU. The candidates behind
+    --depth follow in the run's order. Finished shards of queries are kept in OUT.parts, and the
+    same command resumes from them."""
     parser = Parser("ranksweep rerank", main.__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
@@ -98,6 +100,7 @@ def main(argv: Sequence[str]) -> int:
     add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
     add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")
     add("--depth", type=int, default=0, metavar="N", help="of a query (default: the trial's)")
+    add("--depth-only", action="store_true", help="leave out the candidates behind the depth")
     add("--shard-queries", type=int, default=50, metavar="N", help="of a shard (default 50)")
     given = parser.parse_args(argv)
     for flag, least in (("shard_queries", 1), ("cpus_per_worker", 1), ("depth", 0)):
@@ -115,6 +118,7 @@ def main(argv: Sequence[str]) -> int:
             out=os.path.abspath(given.out),
             queries=absolute(given.queries) if given.queries else "",
             depth=given.depth,
+            depth_only=given.depth_only,
             shard_queries=given.shard_queries,
             threads=given.cpus_per_worker,
         )
@@ -128,7 +132,9 @@ def rerank_run(job: RerankJob) -> None:
     shards = [shard for shard in range(number) if not job.part(shard).exists()]
     depth = job.depth or job.model.config.evaluation.depth
     if longer := sum(len(ranked) > depth for ranked in job.first_stage.values()):
-        say(f"depth       the first {depth} candidates of {longer} longer queries (--depth N)")
+        others = "are left out" if job.depth_only else "follow in their order"
+        read = f"the first {depth} candidates of {longer} longer queries are read (--depth N)"
+        say(f"depth       {read}, the others {others}")
     if num_done := number - len(shards):
         say(f"resumed     {numbered(num_done, 'shard')} of {number} are done already")
     start = last_line = time.monotonic()
@@ -161,8 +167,8 @@ def open_job(job: RerankJob) -> int:
     facts, file = json.dumps(_facts(job), indent=1), job.parts / "job.json"
     if any(job.parts.glob("shard-*")) and (not file.exists() or file.read_text() != facts):
         raise BadInput(
-            f"{job.parts} holds the shards of another command (model, data, --depth or shard size "
-            "differ); remove it or name another --out"
+            f"{job.parts} holds the shards of another command (model, data, --depth, --depth-only "
+            "or shard size differ); remove it or name another --out"
         )
     job.parts.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as unfinished:
@@ -175,7 +181,8 @@ def rerank_shard(job: RerankJob, shard: int) -> None:
     torch.set_num_threads(max(1, job.threads))
     begin_on_device(1.0)
     some = {query_id: job.first_stage[query_id] for query_id in job.queries_of(shard)}
-    reranked = job.model.rerank(some, *job.texts, depth=job.depth or None)
+    depth = job.depth or None
+    reranked = job.model.rerank(some, *job.texts, depth=depth, depth_only=job.depth_only)
     write_run(job.part(shard), reranked, tag=TAG)
 
 
@@ -204,6 +211,7 @@ def _facts(job: RerankJob) -> dict[str, object]:
     queries = job.queries and (named_digest(job.queries, "queries") or digest(Path(job.queries)))
     return {
         "depth": job.depth,
+        "depth_only": job.depth_only,
         "shard_queries": job.shard_queries,
         "model": digest(Path(job.folder) / EXPORT_FILE),  # has the hashes of all others
         "collection": load_collection(job.collection).content_hash,

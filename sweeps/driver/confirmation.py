@@ -15,6 +15,7 @@ from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment, Grid
+from sweeps.plan.next_command import ours
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_options import SEARCHES
@@ -148,7 +149,7 @@ def choose(records: Records) -> Shortlist:
         raise BadInput(
             f"the winner is the baseline; nothing to confirm: {sweep.label(sweep.baseline)} has "
             f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, {sweep.label(winner)} "
-            f"{dev[winner]:.3f}. `ranksweep export DIR` saves the baseline"
+            f"{dev[winner]:.3f}. `{ours('export', records.uri, '--to', 'model')}` saves the baseline"
         )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]

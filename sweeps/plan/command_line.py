@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rank_core.errors import BadInput, nearest, not_installed, shown
+from rank_core.files import shown_path
 from rank_core.home import NO_HOME, has_home, lend_home
 from rank_core.own_code import OURS
 from rank_core.settings.config import setting_aliases, setting_types
@@ -144,6 +145,14 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         if has_home():
             raise
         print_error(NO_HOME)
+        return BAD_INPUT
+    except UnicodeEncodeError as error:  # a name whose bytes are no UTF-8
+        if error.reason != "surrogates not allowed":
+            raise
+        name = shown_path(error.object)
+        print_error(
+            str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
+        )
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

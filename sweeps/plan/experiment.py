@@ -69,8 +69,8 @@ class Experiment:
         settings = config.settings()
         parts = [model_and_windows(config)]
         for name in self.swept:
-            if name not in NAMED_ANYWAY:  # `head 1e-5` of training.head_learning_rate
-                short = name.rpartition(".")[2].removesuffix("_learning_rate")
+            if name not in NAMED_ANYWAY:  # `head rate 1e-5` of training.head_learning_rate
+                short = name.rpartition(".")[2].replace("_learning_rate", " rate")
                 parts.append(f"{short} {_text(settings[name])}")
         return ", ".join(parts)
 

@@ -19,7 +19,13 @@ from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput
 from rank_core.evaluate import cutoff_of
 from rank_core.records import Qrels
-from rank_core.stats.agreement import Ranks, rank_biased_overlap, ranks, top_overlap
+from rank_core.stats.agreement import (
+    Ranks,
+    num_documents,
+    rank_biased_overlap,
+    ranks,
+    top_overlap,
+)
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.load import ListReader, Sweep
 from sweeps.store.records import REMEDY
@@ -47,6 +53,7 @@ class Agreement:
     rbo_baseline: float
     top_baseline: float
     judged: float  # share of the first `judged_depth` documents that have a judgment
+    pooled: float  # documents of two lists together; NaN without a pair
 
 
 def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
@@ -113,6 +120,9 @@ def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
         shares = [judged_share(run, qrels, depth) for run in lists]
         return [ranks(run, queries, places) for run in lists], _mean(shares)
 
+    def pooled(pairs: Sequence[tuple[Ranks, Ranks]]) -> float:
+        return _mean(np.mean(num_documents(*pair)) for pair in pairs)
+
     def means(pairs: Sequence[tuple[Ranks, Ranks]]) -> tuple[float, float]:
         tops = _mean(np.nanmean(top_overlap(*pair, TOP)) for pair in pairs)
         return _mean(np.nanmean(rank_biased_overlap(*pair)) for pair in pairs), tops
@@ -123,7 +133,8 @@ def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
         is_base = cell == sweep.baseline
         own, judged = (base, base_judged) if is_base else read(cell)
         seeds, between = list(combinations(own, 2)), list(product(own, [] if is_base else base))
-        rows.append(Agreement(cell, len(own), *means(seeds), *means(between), judged))
+        together = pooled([*seeds, *between])
+        rows.append(Agreement(cell, len(own), *means(seeds), *means(between), judged, together))
     return rows
 
 
@@ -152,7 +163,11 @@ def _mean(values: Iterable[float | np.floating]) -> float:
 
 
 def shared_documents(rows: Sequence[Agreement]) -> str:
-    """The number of documents that two runs share in their first ten, a mean over systems."""
+    """The number of documents that two runs share in their first ten, a mean over systems; "" where
+    two lists have no more documents, as all share them."""
+    together = _mean(row.pooled for row in rows if not math.isnan(row.pooled))
+    if not together > TOP:
+        return ""
     shares = {
         "seeds of a system": [row.top_seeds for row in rows],
         "a system and the baseline": [row.top_baseline for row in rows],
@@ -162,4 +177,5 @@ def shared_documents(rows: Sequence[Agreement]) -> str:
         for pair, own in shares.items()
         if not np.isnan(own).all()
     ]
-    return f"Shared top {TOP}: {', '.join(parts)}." if parts else ""
+    of = f"of {together:,.0f} documents in two lists"
+    return f"Shared top {TOP}, {of}: {', '.join(parts)}." if parts else ""

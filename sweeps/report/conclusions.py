@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import not_distinguishable
+from sweeps.report.caption import not_distinguishable, without_variance
 from sweeps.report.load import Sweep
 from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
@@ -19,12 +19,10 @@ from sweeps.report.notation import (
     percent,
     signed,
 )
-from sweeps.report.summary import best_on_dev, dev_means, left_after, losses
+from sweeps.report.summary import ROUNDING, best_on_dev, dev_means, left_after, losses
 from sweeps.report.unjudged import unjudged_sentence
 
 _WORTH_SAYING = 0.01  # above alpha
-_ROUNDING = 1e-9
-"""The largest difference of two means of the same values."""
 
 
 def conclusions(analysis: Analysis) -> list[str]:
@@ -38,7 +36,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
         answer(analysis),
         " ".join(filter(None, chosen)),
-        certainty(analysis),
+        " ".join(filter(None, [certainty(analysis), without_variance(analysis)])),
         unjudged_sentence(analysis),
         WORDS.get(str(analysis.sweep.search.get("name")), lambda sweep: "")(analysis.sweep),
         _fates(analysis),
@@ -243,7 +241,7 @@ def against_first_stage(analysis: Analysis) -> str:
         f"{sweep.label(c.system)} {_gain(analysis, c)}, p {decisive_p(c)}" for c in compared
     )
     others = [row.mean(sweep.primary) for row in analysis.rows if row.num_used]
-    highest = f" No system has a higher mean than {first}." * (mean >= max(others) - _ROUNDING)
+    highest = f" No system has a higher mean than {first}." * (mean >= max(others) - ROUNDING)
     return (
         f"Against {first} ({sweep.primary} {mean:.3f}), the best on dev: {tested} "
         f"({CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size}).{highest}"
@@ -259,7 +257,7 @@ def beside_first_stage(analysis: Analysis, label: str) -> str:
     mean = next((row.mean(sweep.primary) for row in rows if row.cell.label == label), math.nan)
     if first is None or math.isnan(mean):
         return ""
-    if abs(mean - first) <= _ROUNDING:
+    if abs(mean - first) <= ROUNDING:
         return f"equal to {sweep.first_stage_name}"
     side = "below" if mean < first else "above"
     tested = (c for c in analysis.first_stage_comparisons if c.measure == sweep.primary)
@@ -295,7 +293,7 @@ def below_first_stage(analysis: Analysis) -> str:
     if first is None:
         return ""
     # The first stage may be a cell itself, its mean summed in another order.
-    below = [summary for summary in scored if first - summary.mean(sweep.primary) > _ROUNDING]
+    below = [summary for summary in scored if first - summary.mean(sweep.primary) > ROUNDING]
     if not below:
         return ""
     who = names_text([summary.cell.label for summary in below])

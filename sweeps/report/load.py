@@ -129,6 +129,7 @@ class Sweep:
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
     paired_seeds: bool = False
     swept: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the baseline
     seeds: tuple[int, ...] = ()
     collection: Mapping[str, Any] = field(default_factory=dict)
     backbone: Mapping[str, Any] = field(default_factory=dict)
@@ -230,6 +231,7 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         scores=_scores(folder, values, trials, split=file.split, measures=file.measures),
         dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
+        settings=next((c.config for c in file.cells if c.cell == file.baseline), {}),
         **same,
     )
 

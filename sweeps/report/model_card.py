@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rank_core.models import model_class
@@ -28,6 +27,7 @@ class CardFacts:
     export_command: str
     first_stage: FirstStageMix | None = None  # of a system "+BM25"
     license: str = ""  # of the backbone, by its own card
+    encoder: str = ""  # what the backbone is, in words
 
 
 def model_card(analysis: Analysis, facts: CardFacts) -> str:
@@ -57,10 +57,11 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
     """What a model hub reads: origin, and the tested mean as a result."""
     about, sweep = facts.about, analysis.sweep
     library = "sentence-transformers" if facts.is_cross_encoder else "ranksweep"
-    base = Path(about["backbone"]["name"])
+    base = about["backbone"]["name"]
     lines = ["---", f"library_name: {library}", "pipeline_tag: text-ranking"]
     lines += [f"license: {facts.license}"] * bool(facts.license)
-    lines += ["base_model:", f"- {base.name if base.is_absolute() else base}", "datasets:"]
+    lines += ["base_model:", f"- {base}"] * (facts.encoder == base)  # a hub knows no folder
+    lines += ["datasets:"]
     lines += [f"- {about['collection']['name']}", "tags:", "- ranksweep", "- reranker"]
     lines += ["- cross-encoder"] * facts.is_cross_encoder
     rows = {row.cell.label: row for row in (*analysis.interpolated, *analysis.cells)}
@@ -90,7 +91,7 @@ def _description(facts: CardFacts) -> str:
     most = cut.window + (chunks - 1) * cut.stride if chunks else cut.max_document_tokens
     windows = "" if chunks == 1 else f", in windows of {cut.window} tokens with stride {cut.stride}"
     text = (
-        f"{kind.label} ({kind.paper}) over {facts.about['backbone']['name']}. It reranks documents "
+        f"{kind.label} ({kind.paper}) over {facts.encoder}. It reranks documents "
         f"for a query. It reads up to {cut.max_query_tokens} query tokens and the first "
         f"{min(most, cut.max_document_tokens):,} tokens of a document (title, line break, text)"
         f"{windows}."

@@ -2,15 +2,32 @@
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
+from rank_core.errors import BadInput
+from rank_core.stats.design import (
+    Goal,
+    Variances,
+    planned_power,
+    planned_variances,
+    seeds_needed,
+)
+from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.plan.command_line import SCRIPT
 from sweeps.plan.next_command import changed, confirming, ours, resumed, seeded
+from sweeps.plan.terminal import about
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import has_two_runs, names_text
-from sweeps.report.summary import best_on_dev
+from sweeps.report.load import Sweep
+from sweeps.report.notation import has_two_runs, names_text, percent
+from sweeps.report.reliability import POWER
+from sweeps.report.summary import ROUNDING, best_on_dev
 from sweeps.store.sweep_file import command_in
 
+BELOW_FIRST_STAGE = "docs/troubleshooting.md (My model is worse than BM25)"
+FEW_SEEDS = 5
+"""More seeds than this are no next step, but a design."""
+TWO_SEEDS = "Two seeds cannot decide: three are needed."
 HERE = "DIR"
 """The folder of a sweep in its own report, which may be anywhere."""
 _UNTRAINED = re.compile(r"bm25|rm3|tf.?idf|first.?stage", re.IGNORECASE)
@@ -52,14 +69,21 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return None
     if sweep.serving:
         return NextStep("The model with its serving.json:", own("export", "--to", "model"))
-    significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
+    if _is_below_first_stage(analysis):
+        return NextStep(_raise_first(sweep))
     if all(math.isnan(c.p_both) for c in analysis.primary):
-        why = "One planned comparison needs three seeds, a table five."
+        cost = _cost(sweep, 3)
+        why = f"One planned comparison needs three seeds, a table five{cost}."
         return step(why, seeded(sweep.command, sweep.seeds, 3))
-    if two and not significant:
-        return step("A third seed decides.", seeded(sweep.command, sweep.seeds, 3))
+    significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
     if not significant:
-        why = "A smaller difference needs more seeds and queries; the design says how many."
+        variances = _variances(analysis)
+        if variances is None:  # which a design would refuse, too
+            why = "A smaller difference needs more queries."
+            return step(TWO_SEEDS, seeded(sweep.command, sweep.seeds, 3)) if two else NextStep(why)
+        number, why = _more_seeds(analysis, variances)
+        if two and number:
+            return step(why, seeded(sweep.command, sweep.seeds, number))
         return NextStep(why, own("design", "--delta", f"{sweep.rope:g}"))
     if all(c.delta < 0 for c in significant) or best_on_dev(sweep) == sweep.baseline:
         return None
@@ -70,6 +94,82 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         "without selection bias."
     )
     return step(why, confirming(sweep.command))
+
+
+def _is_below_first_stage(analysis: Analysis) -> bool:
+    """True if the best on dev ranks worse than the candidates that it was given."""
+    sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
+    first = sweep.first_stage.get(sweep.primary)
+    means = [s.mean(sweep.primary) for s in analysis.cells if s.cell.cell == best]
+    return first is not None and any(first - mean > ROUNDING for mean in means)
+
+
+def _raise_first(sweep: Sweep) -> str:
+    """What to do below the first stage, before any further seed."""
+    limits = [_unevaluated(sweep)]
+    if steps := sweep.settings.get("training.max_steps"):
+        limits.append(f"training ended after {steps} steps (training.max_steps)")
+    limits = [limit for limit in limits if limit]
+    raised = f"First raise what limits it: {names_text(limits)}. " if limits else ""
+    return (
+        "The best on dev ranks below the first stage: more seeds will not change that. "
+        f"{raised}{BELOW_FIRST_STAGE} has what to try, in order."
+    )
+
+
+def _unevaluated(sweep: Sweep) -> str:
+    """How many queries were evaluated; "" where all were."""
+    asked, evaluated = sweep.collection.get("sampled_from"), sweep.scores["query_id"].nunique()
+    return f"{evaluated} of {asked} queries (evaluation.max_test_queries)" if asked else ""
+
+
+def _variances(analysis: Analysis) -> Variances | None:
+    """What a design assumes of this sweep; None where its baseline has no seeds."""
+    sweep = analysis.sweep
+    matrix = {**analysis.matrices, **analysis.means}[sweep.primary]
+    with suppress(BadInput):
+        return planned_variances(matrix, baseline=sweep.baseline, paired_seeds=analysis.paired)
+    return None
+
+
+def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
+    """The number of seeds, at most `FEW_SEEDS`, that finds the largest difference of the sweep as a
+    design plans, and why; 0 where more queries, or many more seeds, are needed."""
+    sweep = analysis.sweep
+    largest = max(analysis.primary, key=lambda c: abs(c.delta))
+    delta, Q = max(sweep.rope, abs(largest.delta)), largest.num_queries
+    which = "the largest here" if delta > sweep.rope else "the margin"
+    found = f"a difference of {delta:.3f}, {which},"
+    goal = Goal(delta, alpha=sweep.alpha, power=POWER, family_size=largest.family_size)
+    needed = seeds_needed(variances, goal, num_queries=Q)
+    have = min(c.fewest_seeds for c in analysis.primary)
+    if have < LEAST_SEEDS and needed <= FEW_SEEDS:
+        number = int(needed)
+        decide = "A third seed decides" if number == 3 else f"{number} seeds decide"
+        at_power = f"is then found with {percent(POWER)} power or more"
+        return number, f"{decide}: {found} {at_power}{_cost(sweep, number)}."
+    number = max(LEAST_SEEDS, int(have))
+    power = percent(planned_power(variances, goal, num_seeds=number, num_queries=Q))
+    few = _unevaluated(sweep)
+    more = "more queries, or many more seeds."
+    if few:
+        more = f"more queries first. The sweep evaluated {few}."
+    return 0, f"{number} seeds find {found} with {power} power: a decision needs {more}"
+
+
+def _cost(sweep: Sweep, num_seeds: int) -> str:
+    """`, about 40 min of trials` for the seeds that are missing, by the time of those that ran."""
+    used = sweep.used
+    if used.empty or not {"train_seconds", "eval_seconds"} <= set(used):
+        return ""
+    spent = used["train_seconds"] + used["eval_seconds"]
+    seconds = spent.groupby(used["cell"], observed=True).mean()
+        (used["train_seconds"] + used["eval_seconds"]).groupby(used["cell"], observed=True).mean()
+    )
+    trained = [cell for cell in seconds.index if cell not in sweep.deterministic]
+    have = used.groupby("cell", observed=True)["seed"].nunique()
+    left = sum(seconds[cell] * max(0, num_seeds - have[cell]) for cell in trained)
+    return f", about {about(left)} of trials" if left > 0 else ""
 
 
 def declarable(analysis: Analysis) -> list[str]:

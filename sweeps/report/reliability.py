@@ -3,6 +3,7 @@ factors of a grid. None where one seed estimates nothing; `results.json` has eve
 
 import dataclasses
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,11 @@ from rank_core.stats.bootstrap import (
     rank_stability,
     selected_gain,
 )
-from rank_core.stats.compare import scope_test_of
+from rank_core.stats.compare import Comparison, scope_test_of
+from rank_core.stats.design import ASSURANCE, planned_detectable, planned_variances
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import equivalence_p, variance_interval
+from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest, equivalence_p, variance_interval
 from rank_core.stats.variance import (
     SweepComponents,
     detectable_difference,
@@ -44,6 +46,7 @@ class Limits:
     detectable: float  # smallest true difference found with `POWER`, alpha / family size
     detectable_low: float  # the same at the ends of the 95% interval of the variance
     detectable_high: float
+    planned: float  # the same with the deviations at their upper limits; NaN below three seeds
     equivalence_p: float  # two one-sided tests of a difference within the sweep's margin
 
 
@@ -54,6 +57,7 @@ class BetweenBest:
 
     systems: tuple[str, str]
     detectable: float
+    planned: float  # as in `Limits`
 
 
 @dataclass(frozen=True)
@@ -110,10 +114,8 @@ def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability
 
 def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
     """The cells with two seeds or more."""
-    seeds = {cell: own for cell, own in matrix.seeds.items() if len(own) > 1}
-    scores = {cell: matrix.scores[cell] for cell in seeds}
-    cells = tuple(cell for cell in matrix.cells if cell in seeds)
-    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores) if cells else None
+    cells = tuple(cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1)
+    return _only(matrix, cells) if cells else None
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
@@ -123,15 +125,40 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     for pair in (pair for pair in analysis.primary if not math.isnan(pair.se_both)):
         test, size = analysis.tests[pair.measure, pair.system], pair.family_size
         detectable = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
-        per_error = detectable / test.se_both if test.se_both else 0.0
+        per_error = detectable / test.se_both if test.se_both else math.nan
         low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
         equivalence = equivalence_p(test, margin=sweep.rope)
-        limits.append(Limits(pair.system, detectable, low, high, equivalence))
+        planned = planned_limit(analysis, pair, test)
+        limits.append(Limits(pair.system, detectable, low, high, planned, equivalence))
     return limits
 
 
+def planned_limit(analysis: Analysis, pair: Comparison, test: ScopeTest) -> float:
+    """The smallest true difference of two systems that their seeds find with `POWER`, with all
+    deviations at their upper limits, as `ranksweep design` plans; where one side has no seeds with
+    the variance between seeds at its limit. NaN below three seeds."""
+    sweep, level = analysis.sweep, 2 * ASSURANCE - 1
+    if pair.fewest_seeds < LEAST_SEEDS or not test.se_both:
+        return math.nan
+    sizes: Any = {"alpha": sweep.alpha, "power": POWER, "family_size": pair.family_size}
+    matrix = {**analysis.matrices, **analysis.means}[pair.measure]
+    own = _only(matrix, (pair.baseline, pair.system))
+    with suppress(BadInput):
+        variances = planned_variances(own, baseline=pair.baseline, paired_seeds=analysis.paired)
+        S, Q = int(pair.fewest_seeds), len(own.query_ids)
+        return planned_detectable(variances, num_seeds=S, num_queries=Q, **sizes)
+    per_error = detectable_difference(test, **sizes) / test.se_both
+    return float(per_error * math.sqrt(variance_interval(test, level)[1]))
+
+
+def _only(matrix: ScoreMatrix, cells: tuple[str, ...]) -> ScoreMatrix:
+    seeds = {cell: matrix.seeds[cell] for cell in cells}
+    scores = {cell: matrix.scores[cell] for cell in cells}
+    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores)
+
+
 def _between_best(analysis: Analysis) -> BetweenBest | None:
-    """None with fewer than two such systems of two runs or more."""
+    """None with fewer than two such systems of two runs or more, and where nothing varies."""
     sweep = analysis.sweep
     trained = [pair for pair in analysis.primary if pair.system not in sweep.deterministic]
     decided = [pair for pair in trained if not math.isnan(pair.p_both)]
@@ -143,7 +170,11 @@ def _between_best(analysis: Analysis) -> BetweenBest | None:
     test = scope_test_of(matrix, pair, paired_seeds=analysis.paired, deterministic=())
     size = best.family_size
     found = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
-    return BetweenBest(pair, found)
+    compared = dataclasses.replace(
+        best, baseline=second.system, num_seeds_baseline=second.num_seeds_system
+    )
+    planned = planned_limit(analysis, compared, test)
+    return None if math.isnan(found) else BetweenBest(pair, found, planned)
 
 
 def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None:
@@ -210,7 +241,7 @@ def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
 
 def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     """The SD of seeds, its warnings, and the difference that the sweep could find."""
-    parts, sweep, primary = judged.components, analysis.sweep, analysis.sweep.primary
+    parts, primary = judged.components, analysis.sweep.primary
     if parts is None:
         return ""
     interval = range_text(parts.seed.low, parts.seed.high, signs=False)
@@ -221,17 +252,31 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     p, seeds = judged.homogeneity_p, analysis.matrices[primary].seeds.values()
     if p is not None and p < _ALIKE and parts.seed.sd >= _SHOWN and 2 not in map(len, seeds):
         words += f", unequally (Bartlett p {relation(p)}): look at every seed"
-    if judged.limits:
-        ordered = sorted(judged.limits, key=lambda limit: limit.detectable)
-        middle = ordered[(len(ordered) - 1) // 2]
-        words += (
-            f"; a true difference of {_detectable(middle.detectable)} from "
-            f"{sweep.label(sweep.baseline)} is found with {100 * POWER:.0f}% power"
-        )
-    if between := judged.between_best:
-        first, second = map(sweep.label, between.systems)
-        words += f", one of {_detectable(between.detectable)} between {first} and {second}"
-    return f"{words}."
+    return f"{words}{_power(analysis, judged)}."
+
+
+def _power(analysis: Analysis, judged: Reliability) -> str:
+    """The differences that the sweep could find; "" where two seeds cannot say it."""
+    label, baseline = analysis.sweep.label, analysis.sweep.baseline
+    limits = sorted(
+        (limit.planned, label(limit.system))
+        for limit in judged.limits
+        if not math.isnan(limit.planned)
+    )
+    if not limits:
+        return ""
+    ends = dict.fromkeys((limits[0], limits[-1]))
+    found = " to ".join(f"{_detectable(limit)} ({system})" for limit, system in ends)
+    words = (
+        f"; with deviations at their upper {100 * ASSURANCE:.0f}% limits, as `ranksweep design` "
+        f"plans, a true difference from {label(baseline)} is found with {100 * POWER:.0f}% power "
+        f"if it is {found}"
+    )
+    between = judged.between_best
+    if between and not math.isnan(between.planned):
+        first, second = map(label, between.systems)
+        words += f", one between {first} and {second} if it is {_detectable(between.planned)}"
+    return words
 
 
 def _detectable(difference: float) -> str:

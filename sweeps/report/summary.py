@@ -15,6 +15,8 @@ from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
 
 WINDOW, STRIDE = "chunking.window", "chunking.stride"
+ROUNDING = 1e-9
+"""The largest difference of two means of the same values."""
 _MOST_SETS = 20
 """With more prefixes than this, a slash in query ids does not name a set."""
 
@@ -73,9 +75,10 @@ class CellSummary:
         return float(np.mean(values)) if values else float("nan")
 
     def interval(self, measure: str, alpha: float) -> tuple[float, float] | None:
-        """Student's interval of the mean, runs random and queries fixed; None below 2 seeds."""
+        """Student's interval of the mean, runs random and queries fixed; None below 2 seeds and for
+        equal ones."""
         count, mean = len(self.seed_means[measure]), self.mean(measure)
-        if count < 2:
+        if count < 2 or self.deviation(measure) == 0:
             return None
         error = self.deviation(measure) / np.sqrt(count)
         half = float(stats.t.ppf(1 - alpha / 2, count - 1) * error)

@@ -95,6 +95,46 @@ def test_every_file_that_is_named_exists():
     assert len(named) > 10
 
 
+AFTER_A_RELEASE = {"CONTRIBUTING.md": "the step behind `twine upload`"}
+BY_NAME = re.compile(
+    r"""\b(?:uvx|(?:pip3?|pipx|uv|poetry|conda)\b[^\n`&;|]*\b(?:install|add|run))\b[^\n`&;|]*?\s["']?
+    ranksweep(?:\[[\w,-]*\])?(?:[=<>~!]=?[\w.*]+)?["']?(?!\s*@)(?=\s|$|[`;&|)])""",
+    re.VERBOSE,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "by_name"),
+    [
+        ("pip install ranksweep", True),
+        ("python -m pip install -U 'ranksweep[sweep]==0.3.0'", True),
+        ("uv add ranksweep", True),
+        ("`uvx ranksweep doctor`", True),
+        ("pip install .", False),
+        ('pip install "ranksweep[sweep] @ https://host/commit.tar.gz"', False),
+        ("pip install git+https://host/ranksweep@0123", False),
+        ("pip install ranksweep.whl && ranksweep --version", False),
+    ],
+)
+def test_an_installation_by_name_is_seen(line, by_name):
+    assert bool(BY_NAME.search(line)) == by_name
+
+
+def test_nothing_installs_by_the_name_of_the_package():
+    """It has no release: whoever takes the name on an index would run code."""
+    endings = {".md", ".py", ".yml", ".yaml", ".toml", ".sh", ".txt", ".ipynb", ".html", ".cff"}
+    tops = ("rank_core", "sweeps", "ranksweep", "cluster", "docs", ".github")
+    files = [path for top in tops for path in (ROOT / top).rglob("*") if path.suffix in endings]
+    files += [path for path in ROOT.iterdir() if path.is_file() and path.name != "CHANGELOG.md"]
+    found = {
+        path.name: line.strip()
+        for path in files
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if BY_NAME.search(line)
+    }
+    assert found.keys() == AFTER_A_RELEASE.keys(), found
+
+
 def test_code_blocks_are_of_their_language():
     for path, text in TEXTS.items():
         for language, code in BLOCK.findall(text):

@@ -74,6 +74,9 @@ LATE = {
 }
 """(module, what it imports inside a function): the heavy library that would come with it."""
 
+CIRCLES = {("sweeps.report.interpolation", "sweeps.report.aggregations")}
+"""Imports inside functions that close a circle. No new one: a part that both need has its place."""
+
 MAX_FUNCTION_LINES = 60
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -157,9 +160,10 @@ def test_every_room_imports_only_what_the_table_allows():
 
 def test_no_module_imports_itself_in_a_circle():
     below: dict[str, set[str]] = {module: set() for module in MODULES}
-    for module, imported in own_imports(late=False):
-        if not module.startswith(f"{imported}."):  # a package's own name is there already
-            below[module].add(imported)
+    for module, imported in (*own_imports(late=False), *own_imports(late=True)):
+        if module.startswith(f"{imported}.") or (module, imported) in CIRCLES:
+            continue  # a package's own name is there already
+        below[module].add(imported)
     while ready := {module for module, others in below.items() if not others & below.keys()}:
         for module in ready:
             del below[module]
@@ -168,6 +172,7 @@ def test_no_module_imports_itself_in_a_circle():
 
 def test_an_import_inside_a_function_has_its_reason():
     assert set(own_imports(late=True)) == set(LATE)
+    assert set(LATE) >= CIRCLES
 
 
 def test_the_library_names_no_cluster():

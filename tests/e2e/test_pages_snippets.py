@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDER = "results/window_stride/python-docs"
 
-MEDQUAD = "a collection that is not ours to ship"
+IN_PLACE = {"medquad": "python-docs", "msmarco-doc": "python-docs"}
+"""{collection that is not ours to ship: what stands for it}."""
 LEFT_OUT = {
     **NOT_OURS,
     "from sentence_transformers import": "an extra that tests do not have",
@@ -37,21 +38,12 @@ LEFT_OUT = {
     "mlflow": "a server",
     "pip": "installs",
     "python -m tests.gpu.ladder": "tests/rank_core/test_few_libraries.py runs it",
-    "ranksweep check my_pkg": "a package of the reader",
     "ranksweep compare BM25=ir:": "downloads",
     "ranksweep compare results/aggregation": "two sweeps of the reader",
-    "ranksweep doctor --collection medquad": MEDQUAD,
-    "ranksweep doctor --collection msmarco-doc": "downloads",
     "ranksweep doctor --gpu": "a GPU",
-    "ranksweep export results/window_stride/medquad": MEDQUAD,
-    "ranksweep report results/window_stride/medquad": MEDQUAD,
-    "ranksweep run docs/examples/models_windows.toml --collection msmarco-doc": "downloads",
     "ranksweep run reference": "data with a licence; tests/sweeps/plan/test_reference.py has twins",
-    "ranksweep run window_stride --collection medquad": MEDQUAD,
     "ranksweep run window_stride --collection ir:": "downloads",
-    "ranksweep run serving --collection mine --backbone BAAI/": "downloads",
-    "ranksweep run window_stride --collection mine --backbone BAAI/": "downloads",
-    "ranksweep run window_stride --model my_pkg": "a package of the reader",
+    "ranksweep run window_stride --collection mine --backbone BAAI/": "an extra, peft",
     "ranksweep split --qrels ir:": "downloads",
     "ranksweep status $SCRATCH": "a folder of the reader",
     "ranksweep status s3://": "an object store",
@@ -63,7 +55,11 @@ LEFT_OUT = {
 
 SMALL = ["training.max_steps=2", "evaluation.max_test_queries=8", "evaluation.max_dev_queries=8"]
 GRID = ["chunking.window=32", "chunking.stride=24", "evaluation.keep_chunk_scores=true"]
-OTHER_SWEEPS = ("DIR", "results/window_stride/mine", "results/window_stride/msmarco-doc")
+OTHER_SWEEPS = (
+    "DIR",
+    *(f"results/window_stride/{name}" for name in ("mine", "msmarco-doc", "medquad")),
+)
+PUBLISHED = "BAAI/bge-reranker-v2-m3"
 
 
 def small_run(words: list[str]) -> list[str]:
@@ -92,6 +88,10 @@ def write_inputs(collection: Collection) -> None:
     shutil.copytree(ROOT / "docs" / "examples", "docs/examples")
     for file in Path("docs/examples").glob("own_*"):
         shutil.copy(file, ".")
+    Path("my_pkg").mkdir()
+    model = Path("own_model.py").read_text().replace("SmoothMaxP", "MyRanker")
+    Path("my_pkg/models.py").write_text(model)
+    shutil.copy("own_collection.py", "my_pkg/data.py")
     for cell in ("firstp", "maxp"):
         for seed in (1, 2, 3):
             [run] = Path("results/trials").glob(f"{cell}-*-seed{seed}/test.run.gz")
@@ -151,9 +151,10 @@ def names_of_the_pages(collection: Collection) -> dict[str, Any]:
     return given | {"firstp": ranx[:3], "maxp": ranx[3]}
 
 
-def run_line(words: list[str], backbone: Path) -> None:
+def run_line(words: list[str], backbones: dict[str, Path]) -> None:
     """A shell line in this process; what it writes (`--to`) is written anew."""
-    words = [str(backbone) if word == "bert-base-uncased" else word for word in words[1:]]
+    stand_in = IN_PLACE | {name: str(folder) for name, folder in backbones.items()}
+    words = [stand_in.get(word, word) for word in words[1:]]
     for before, word in enumerate(words[1:]):
         if word in OTHER_SWEEPS and words[before] != "--collection":
             words[before + 1] = FOLDER
@@ -179,7 +180,7 @@ def bert(tmp_path: Path, backbone_folder: Path) -> Iterator[Path]:
     importlib.import_module("mlflow").set_tracking_uri(None)  # a page has set it
 
 
-def test_every_snippet_runs(tmp_path, monkeypatch, bert):
+def test_every_snippet_runs(tmp_path, monkeypatch, bert, reranker_folder):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     collection = rc.load_collection("python-docs")
@@ -200,7 +201,7 @@ def test_every_snippet_runs(tmp_path, monkeypatch, bert):
                     names = names_of_page.setdefault(page, dict(given))
                     exec(compile(smaller(snippet), page.name, "exec"), names)
                 else:
-                    run_line(snippet, bert)
+                    run_line(snippet, {"bert-base-uncased": bert, PUBLISHED: reranker_folder})
         except Exception:
             said = out.getvalue()[-2000:] + traceback.format_exc(limit=-2)
             wrong.append(f"{page.name}: {text}\n{said}")

@@ -1,6 +1,7 @@
 """`ranksweep run serving`: one scoring, every aggregation, an answer that others can follow."""
 
 import json
+import re
 
 import pytest
 
@@ -75,7 +76,9 @@ def test_the_answer_is_exported_and_ranks_as_measured(served, reranker_folder, t
     other = Reranker.serve(str(reranker_folder), tmp_path / "m" / "serving.json")
     assert dict(other.rank("river", texts, **scores)) == pytest.approx(dict(exported), abs=1e-6)
     card = (tmp_path / "m" / "README.md").read_text()
-    assert "model-index:" in card and "base_model:" in card and "pipeline_tag: text-rank" in card
+    assert "model-index:" in card and "pipeline_tag: text-rank" in card
+    assert re.search(r"over a bert encoder of [\d.]+ million parameters \(folder r\)", card)
+    assert "base_model:" not in card, "a hub would take the folder for a model of its own"
 
 
 @pytest.mark.parametrize(

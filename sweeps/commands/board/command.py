@@ -1,7 +1,9 @@
 """`ranksweep board FOLDER --out DIR`: bundles from anyone as a static page of tied ranks."""
 
+import json
 import os
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from rank_core.errors import BadInput
@@ -13,6 +15,8 @@ from sweeps.plan.terminal import say
 from sweeps.report.build import write_files
 
 WORKFLOW = Path(__file__).with_name("workflow.yml")
+EDIT = "git+https://EDIT-host/EDIT-owner/ranksweep@EDIT-commit"
+"""In place of an address that is not known; pip refuses it."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,7 +37,8 @@ def main(argv: Sequence[str]) -> int:
     add("--workflow", action="store_true", help=workflow)
     given = parser.parse_args(argv)
     if given.workflow:
-        print(WORKFLOW.read_text(encoding="utf-8"), end="")
+        address = installed_from() or EDIT
+        print(WORKFLOW.read_text(encoding="utf-8").replace("ADDRESS", address), end="")
         return 0
     if given.folder is None or given.out is None:
         raise BadInput("board needs a folder of bundles and --out DIR, or --workflow")
@@ -61,3 +66,18 @@ def main(argv: Sequence[str]) -> int:
             path.unlink()
     say(f"Page: {given.out / 'index.html'}")
     return MISMATCH if any(bundle.state == FAILED for bundle in found) else 0
+
+
+def installed_from() -> str:
+    """The address of the commit or the file that pip has installed this ranksweep from; "" for a
+    folder (PEP 610)."""
+    try:
+        origin = json.loads(distribution("ranksweep").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        return ""
+    if not str(origin.get("url", "")).startswith("https://"):
+        return ""
+    if commit := origin.get("vcs_info", {}).get("commit_id"):
+        return f"git+{origin['url']}@{commit}"
+    digest = origin.get("archive_info", {}).get("hashes", {}).get("sha256")
+    return f"{origin['url']}#sha256={digest}" if digest else ""

@@ -6,17 +6,19 @@ table says so.
 
 import glob
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
+from rank_core.files import is_there, shown_path
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
 from sweeps.commands.compare.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 
 SET = "{set}"
 """The placeholder for a query set's name in the path of a run."""
@@ -57,8 +59,7 @@ SWITCHES = {
 
 
 OPTIONS = (
-    "measures alpha correction margin deterministic paired_seeds separate_runs ties digits "
-    "tracking_uri"
+    "measures alpha correction margin paired_seeds separate_runs ties digits tracking_uri"
 ).split()
 """Flags that are parameters of `compare_runs`."""
 
@@ -76,8 +77,9 @@ def main(argv: Sequence[str]) -> int:
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
-        baselines=given.baseline,
-        command=ours("compare", *argv),
+        baselines=[*map(shown_path, given.baseline)],
+        command=shown_path(ours("compare", *argv)),
+        deterministic=[*map(shown_path, given.deterministic)],
         **{name: vars(given)[name] for name in OPTIONS},
     )
     say(comparison_text(comparison, compact=given.compact), end="")
@@ -120,7 +122,8 @@ def systems_of(
     arguments: Sequence[str], *, sets: Sequence[str] = (), tracking_uri: str | None = None
 ) -> dict[str, tuple[RunSource, ...]]:
     """{name: its training runs} from `NAME=source1,source2`, patterns and plain sources, in the
-    order of the arguments. Plain sources are the systems that they hold, or have their names."""
+    order of the arguments. Plain sources are the systems that they hold, or have their names; a
+    cell that several sweeps share is one system with the runs of all."""
     systems: dict[str, tuple[RunSource, ...]] = {}
     for text in arguments:
         name, equals, rest = text.partition("=")
@@ -129,19 +132,47 @@ def systems_of(
             parts = rest.split(",")
             if not name or not all(parts):
                 raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
-            named.append((name, [source for part in parts for source in sources_of(part, sets)]))
+            named.append(
+                (shown_path(name), [source for part in parts for source in sources_of(part, sets)])
+            )
         else:
             for source in sources_of(text, sets):
                 held: Mapping[str, Sequence[RunSource]] = {"": [source]}
                 if isinstance(source, str):
                     held = training_runs(source, tracking_uri=tracking_uri)
                 named += [(own or _name(source), runs) for own, runs in held.items()]
-        for name, runs in named:
-            if name in systems and not _collections(systems[name]).isdisjoint(_collections(runs)):
+        for given, runs in named:
+            name, new = _once(given, runs, systems)
+            known = systems.get(name, ())
+            if new is runs and not _collections(known).isdisjoint(_collections(runs)):
                 syntax = "give several runs of a system as NAME=run1,run2,run3"
                 raise BadInput(f"a system must be named once, got {name!r} twice: {syntax}")
-            systems[name] = (*systems.get(name, ()), *runs)
+            systems[name] = (*known, *new)
     return systems
+
+
+def _once(
+    name: str, runs: Sequence[RunSource], systems: Mapping[str, Sequence[RunSource]]
+) -> tuple[str, Sequence[RunSource]]:
+    """A system with the runs that `systems` lack: sweeps share the trials of equal settings."""
+    given = _of_sweeps(runs)
+    for known, own in systems.items():
+        held = _of_sweeps(own)
+        twice = held.keys() & given.keys()
+        pairs = [(held[trial].values, given[trial].values) for trial in twice]
+        if pairs and all(one is not None and one.equals(other) for one, other in pairs):
+            new = [run for trial, run in given.items() if trial not in twice]
+            where = next(iter(given.values())).where.rpartition(", seed")[0]
+            more = f"with {numbered(len(new), 'further run')}" if new else "shown once"
+            print(f"note: {where} has the trials of {known}: {more}", file=sys.stderr)
+            return known, new
+    return name, runs
+
+
+def _of_sweeps(runs: Sequence[RunSource]) -> dict[tuple[str, int | None], TrainingRun]:
+    """{(cell, seed): a sweep's run}."""
+    own = (run for run in runs if isinstance(run, TrainingRun) and run.cell)
+    return {(run.cell, run.seed): run for run in own}
 
 
 def _collections(runs: Sequence[RunSource]) -> set[str]:
@@ -152,21 +183,21 @@ def _collections(runs: Sequence[RunSource]) -> set[str]:
 def _is_source(text: str) -> bool:
     """True if a text with a = is a source itself, not `NAME=source`: a label may hold a =."""
     before, colon, _ = text.partition("=")[0].partition(":")
-    return Path(text).exists() or is_mlflow(text) or bool(colon and Path(before).exists())
+    return is_there(text) or is_mlflow(text) or bool(colon and is_there(before))
 
 
 def query_sets_of(arguments: Sequence[str]) -> dict[str, Path]:
     """{query set: its judgments} from one file, or from `NAME=FILE` several times; may be empty."""
-    if len(arguments) == 1 and ("=" not in arguments[0] or Path(arguments[0]).exists()):
-        return {Path(arguments[0]).name: Path(arguments[0])}
+    if len(arguments) == 1 and ("=" not in arguments[0] or is_there(arguments[0])):
+        return {shown_path(Path(arguments[0]).name): Path(arguments[0])}
     sets: dict[str, Path] = {}
     for text in arguments:
         name, _, file = text.partition("=")
         if not name or not file:
             raise BadInput(f"several query sets are given as NAME=FILE, got {text!r}")
-        if name in sets:
+        if shown_path(name) in sets:
             raise BadInput(f"a query set must be named once, got {name!r} twice")
-        sets[name] = Path(file)
+        sets[shown_path(name)] = Path(file)
     return sets
 
 
@@ -186,7 +217,7 @@ def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:
 
 def _files(text: str) -> list[str]:
     """The source, or the files of a pattern in the order of the numbers in their names."""
-    if not glob.has_magic(text) or is_mlflow(text) or "://" in text or Path(text).exists():
+    if not glob.has_magic(text) or is_mlflow(text) or "://" in text or is_there(text):
         return [text]
 
     def natural(path: str) -> list[tuple[str, int]]:  # seed2 before seed10
@@ -201,4 +232,4 @@ def _files(text: str) -> list[str]:
 def _name(source: RunSource) -> str:
     """`maxp.1` for `runs/maxp.1.run.gz`."""
     path = next(iter(source.values())) if isinstance(source, Mapping) else source
-    return Path(Path(str(path)).name.removesuffix(".gz")).stem
+    return shown_path(Path(Path(str(path)).name.removesuffix(".gz")).stem)

@@ -1,6 +1,9 @@
 """Collections by name or folder."""
 
+import ast
 import json
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +38,15 @@ def test_an_unknown_name_is_refused_with_the_nearest_ones_and_the_folder_layout(
     assert "docs.jsonl[.gz]" in message
 
 
-def test_every_public_name_of_the_library_loads():
-    for name in rank_core.__all__:
-        assert getattr(rank_core, name) is not None
+def test_every_public_name_is_what_editors_and_type_checkers_see():
+    tree = ast.parse(Path(rank_core.__file__).read_text("utf-8"))
+    [typed] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.name: node.module
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(seen) == rank_core.__all__
+    for name, module in seen.items():
+        assert getattr(rank_core, name) is getattr(import_module(module), name), name

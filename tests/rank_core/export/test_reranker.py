@@ -6,11 +6,12 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data.load import load_collection
-from rank_core.data.trec import read_run
+from rank_core.data.trec import read_run, write_run
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
 from rank_core.errors import BadInput
 from rank_core.export import reranker as module
@@ -98,10 +99,26 @@ def test_documents_are_read_in_blocks_and_the_depth_is_the_trial_s(
     depth = trial[0].evaluation.depth
     for query_id, scores in whole.items():
         assert in_blocks[query_id] == pytest.approx(scores, abs=1e-6)
-        assert set(scores) == set(list(candidates[query_id])[:depth])
-    assert all(
-        len(docs) == 2 for docs in reranker.rerank(candidates, queries, documents, depth=2).values()
-    )
+        assert set(list(scores)[:depth]) == set(list(candidates[query_id])[:depth])
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 6, 99])
+def test_candidates_behind_the_depth_follow_in_the_order_of_the_run(
+    reranker, texts, depth, tmp_path
+):
+    """Through a file too, which a reader of single precision orders by its scores."""
+    queries, documents, candidates = texts
+    read = reranker.rerank(candidates, queries, documents, depth=depth, depth_only=True)
+    found = reranker.rerank(candidates, queries, documents, depth=depth)
+    write_run(tmp_path / "out.run", found, tag="x")
+    assert read_run(tmp_path / "out.run") == found and list(found) == list(candidates)
+    for query_id, given in candidates.items():
+        assert dict(list(found[query_id].items())[:depth]) == read[query_id]
+        assert list(found[query_id])[depth:] == list(given)[depth:]
+        scores = np.array(list(found[query_id].values()), np.float32)
+        assert (np.diff(scores[depth - 1 :]) < 0).all()
+    nothing = next(iter(queries))
+    assert reranker.rerank({nothing: {}}, queries, documents, depth=depth) == {nothing: {}}
 
 
 def test_what_has_no_text_is_named(reranker, texts):

@@ -1,7 +1,11 @@
 """serving.json: whoever follows it gets the scores of the exported model."""
 
 import json
+import re
 from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +32,10 @@ SYSTEMS = {
     "sump": {"model.chunk_scores": "probability"},
     "avgp": {"chunking.max_chunks": 3},
     "kmax-avgp": {"model.k": 2},
+    "longp": {"chunking.stride": 8, "chunking.max_document_tokens": 8},
 }
+COUNTED = {"firstp": 1, "longp": 1, "maxp": 1, "sump": 0, "avgp": 0, "kmax-avgp": 2}
+"""The number of best chunk scores that count; 0: all."""
 
 
 def config_of(folder, name):
@@ -39,39 +46,25 @@ def config_of(folder, name):
     return config
 
 
-def put_together(setting, scores):
-    """The score of a document from those of its chunks, as serving.json says."""
-    how = setting["aggregation"]
-    if how["of"] == "probability":
-        scores = torch.sigmoid(torch.tensor(scores)).tolist()
-    best = sorted(scores, reverse=True)
-    return {
-        "first": scores[0],
-        "max": best[0],
-        "sum": sum(scores),
-        "mean": sum(scores) / len(scores),
-        "mean of the best k": sum(best[: how["k"]]) / min(len(best), how["k"] or 1),
-    }[how["is"]]
-
-
-def cut(tokenizer, setting, text):
-    """The chunks of a text, as serving.json says."""
-    tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    places = tokens["offset_mapping"][: setting["max_document_tokens"]]
-    ends = range(setting["window"], len(places) + setting["stride"], setting["stride"])
-    chunks = [places[end - setting["window"] : end] for end in ends] or [places]
-    return [text[chunk[0][0] : chunk[-1][1]] for chunk in chunks[: setting["max_chunks"] or None]]
+@pytest.fixture(scope="module")
+def documented():
+    """The functions of docs/export.md: `cut` and `put_together`."""
+    page = (Path(__file__).parents[3] / "docs" / "export.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"^```python\n(from math.*?)^```", page, re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(compile(block, "docs/export.md", "exec"), names)
+    return SimpleNamespace(cut=names["cut"], put_together=names["put_together"])
 
 
 @pytest.mark.slow
-def test_a_chunk_of_real_text_has_the_tokens_of_its_window():
+def test_a_chunk_of_real_text_has_the_tokens_of_its_window(documented):
     """All but those that begin or end within a word."""
     tokenizer = AutoTokenizer.from_pretrained(resolve_backbone("tiny-docs").folder)
     setting = {"window": 64, "stride": 32, "max_document_tokens": 1431, "max_chunks": 0}
     equal = []
     for text in islice(load_collection("python-docs").documents.values(), 50):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"][:1431]
-        for number, chunk in enumerate(cut(tokenizer, setting, text)):
+        for number, chunk in enumerate(documented.cut(tokenizer, setting, text)):
             own = tokenizer(chunk, add_special_tokens=False)["input_ids"]
             equal.append(own == ids[32 * number : 32 * number + 64])
     assert len(equal) > 500 and sum(equal) > 0.9 * len(equal)
@@ -80,7 +73,9 @@ def test_a_chunk_of_real_text_has_the_tokens_of_its_window():
 @pytest.mark.parametrize(
     ("name", "published"), [*((name, True) for name in SYSTEMS), ("firstp", False), ("sump", False)]
 )
-def test_who_follows_the_file_gets_the_scores_of_the_exported_model(name, published, tmp_path):
+def test_who_follows_the_file_gets_the_scores_of_the_exported_model(
+    name, published, tmp_path, documented
+):
     """Of a published reranker, and of a head of our own, which is a CrossEncoder of chunks."""
     folder, made = str(tmp_path / "b"), tmp_path / "m"
     (tmp_path / "b").mkdir()
@@ -101,8 +96,9 @@ def test_who_follows_the_file_gets_the_scores_of_the_exported_model(name, publis
             rows = (tokenizer(QUERY, chunk, **options) for chunk in chunks)
             return [float(model(**row).logits) for row in rows]
 
-    cuts = {doc: cut(tokenizer, setting, text) for doc, text in TEXTS.items()}
-    theirs = {doc: put_together(setting, scores(chunks)) for doc, chunks in cuts.items()}
+    assert setting["aggregation"]["k"] == COUNTED[name]
+    cuts = {doc: documented.cut(tokenizer, setting, text) for doc, text in TEXTS.items()}
+    theirs = {doc: documented.put_together(setting, scores(chunks)) for doc, chunks in cuts.items()}
     assert ours == pytest.approx(theirs, abs=1e-5)
     forget()
     served = Reranker.serve(folder if published else str(made), made / FILE)

@@ -71,6 +71,7 @@ class ChatServer:
     metered: bool = True
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     stop_stalling: threading.Event = field(default_factory=threading.Event)
 
     def refusal(self, protocol: str, headers: dict[str, str], body: dict[str, Any]) -> str:
@@ -111,6 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.capitalize(): value for name, value in self.headers.items()}
         chat.bodies.append(body)
         chat.headers.append(headers)
+        chat.paths.append(self.path)
         if chat.faults:
             self._fail(chat.faults.popleft())
             return
@@ -178,5 +180,6 @@ def chat_server() -> Iterator[ChatServer]:
 def client(server: "ChatServer", clock: Clock, protocol="openai", cache=None, **settings):
     """A client of `server` that waits by `clock`."""
     waits = {name: settings.pop(name) for name in ("timeout", "max_retries") if name in settings}
-    config = Chat(protocol, server.url, "small", **{"key_variable": ""} | settings)
+    usual = {"base_url": server.url, "model": "small", "key_variable": ""}
+    config = Chat(protocol, **usual | settings)
     return ChatClient(config, cache=cache, clock=clock, sleep=clock.sleep, **waits)

@@ -10,7 +10,15 @@ from rank_core.errors import BadInput
 from rank_core.llm.chat import AnswerCache, Ledger, Message, NoAnswer
 from rank_core.llm.rankgpt import rank_list, ranking_chat
 from rank_core.settings.config import Chat
-from tests.rank_core.llm.server import PLANTED_KEY, PROTOCOLS, STALL, VARIABLE, Fault, client
+from tests.rank_core.llm.server import (
+    PLANTED_KEY,
+    PROTOCOLS,
+    STALL,
+    VARIABLE,
+    Fault,
+    chat_server,
+    client,
+)
 
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
 
@@ -100,6 +108,45 @@ def test_an_answer_is_cached_for_the_same_request_only_whatever_the_key(
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         path.write_text('{"text": "cut')
     assert not client(server, clock, cache=cache).ask(CHAT).cached and len(server.bodies) == 5
+
+
+def test_two_models_or_two_servers_never_share_an_answer(server, clock, tmp_path):
+    cache = AnswerCache(tmp_path)
+    with chat_server() as second:
+        second.rank = lambda query, passages: "[1] > [2] > [3]"
+        first = client(server, clock, cache=cache).ask(CHAT)
+        # Another model, another server, and the same again.
+        assert not client(server, clock, cache=cache, model="large").ask(CHAT).cached
+        other = client(second, clock, cache=cache).ask(CHAT)
+        assert (other.text, other.cached) == ("[1] > [2] > [3]", False)
+        assert (len(server.bodies), len(second.bodies)) == (2, 1)
+        again = client(server, clock, cache=cache).ask(CHAT)
+        assert (again.text, again.cached) == (first.text, True)
+        assert [body["model"] for body in server.bodies] == ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("", "/v1"),  # of a server alone, the usual version
+        ("/", "/v1"),
+        ("/v1", "/v1"),
+        ("/v1/", "/v1"),
+        ("/v2", "/v2"),
+        ("/api/v3", "/api/v3"),  # of a server whose own path is given, that one
+        ("/openai/deployments/small", "/openai/deployments/small"),
+    ],
+)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_request_goes_to_the_path_that_is_given_and_else_to_v1(
+    server, clock, protocol, path, asked
+):
+    try:
+        client(server, clock, protocol, base_url=server.url + path).ask(CHAT)
+    except BadInput as error:
+        assert "status 404" in str(error) and asked != "/v1"
+    expected = {"openai": "/chat/completions", "anthropic": "/messages"}[protocol]
+    assert server.paths == [asked + expected]
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,19 @@ def test_every_role_has_its_own_peak_rate(model):
     assert rates == pytest.approx(expected), "a share of the peak, not of the last rate"
 
 
+@pytest.mark.parametrize("backbone_too", [True, False])
+def test_the_backbone_warms_up_with_the_others_or_not_at_all(model, backbone_too):
+    # Zhang et al. 2021 (`warmupbert False`): the head alone warms up.
+    rates = {"backbone_learning_rate": 1e-5, "head_learning_rate": 2e-4, "warmup": 1.0}
+    training = Training(**rates, warmup_backbone=backbone_too, aggregator_learning_rate=3e-3)
+    optimizer = build_optimizer(model, training)
+    four = Timetable(num_steps=4, batch_size=1, epoch_groups=4)
+    for step, share in ((0, 0.25), (1, 0.5), (3, 1.0)):
+        set_learning_rates(optimizer, training, four, step)
+        own = [1e-5 * (share if backbone_too else 1), 2e-4 * share, 3e-3 * share]
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(own)
+
+
 @pytest.mark.parametrize(("own", "expected"), [(0.0, 3e-3), (4e-2, 4e-2)])
 def test_an_interaction_encoder_learns_at_the_aggregators_rate_or_at_its_own(
     own, expected, backbone

@@ -1,11 +1,13 @@
 """`board`: bundles from anyone as a page of tied ranks; nothing unverified enters a table."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -14,6 +16,7 @@ from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.stats.ranks import rank_intervals
 from sweeps.__main__ import main
 from sweeps.commands.board import command
+from sweeps.commands.board.command import EDIT
 from sweeps.commands.board.pages import joint_tables
 from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
 from sweeps.commands.bundle import SUMS, unpack, write_zip
@@ -227,3 +230,26 @@ def test_the_workflow_is_one_of_github(capsys):
     runs = [s["run"] for job in flow["jobs"].values() for s in job["steps"] if "run" in s]
     commands = [line.strip() for run in runs for line in run.splitlines() if "ranksweep " in line]
     assert commands[0].endswith("xargs -0 -r -n 1 ranksweep verify") and len(commands) == 3
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ({"url": "https://h/ranksweep", "vcs_info": {"vcs": "git", "commit_id": "a" * 40}},
+         f"git+https://h/ranksweep@{'a' * 40}"),
+        ({"url": "https://h/ranksweep.whl", "archive_info": {"hashes": {"sha256": "b" * 64}}},
+         f"https://h/ranksweep.whl#sha256={'b' * 64}"),
+        ({"url": "https://h/ranksweep.whl", "archive_info": {}}, EDIT),
+        ({"url": "file:///home/me/ranksweep", "dir_info": {"editable": True}}, EDIT),
+        (None, EDIT),  # by its name, from an index
+    ],
+)  # fmt: skip
+def test_the_workflow_installs_from_an_address_and_never_by_name(
+    origin, address, monkeypatch, capsys
+):
+    text = origin and json.dumps(origin)
+    installed = SimpleNamespace(read_text=lambda name: text)
+    monkeypatch.setattr(command, "distribution", lambda name: installed)
+    assert main(["board", "--workflow"]) == 0
+    flow = yaml.load(capsys.readouterr().out, yaml.BaseLoader)
+    assert flow["env"]["RANKSWEEP"] == address

@@ -12,6 +12,7 @@ from rank_core.evaluate import mean_values, per_query
 from rank_core.export.reranker import Reranker
 from rank_core.ranking.interpolation import mixture
 from sweeps.__main__ import main
+from sweeps.commands import export as command
 from sweeps.commands import rerank as shards
 from tests.e2e.conftest import run_local
 
@@ -112,6 +113,54 @@ def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(
     refused("--register", *words, "--register", "name")
 
 
+@pytest.fixture(scope="module")
+def all_kept(run_local, tmp_path_factory):
+    """A finished sweep of two seeds that all have weights."""
+    storage = tmp_path_factory.mktemp("all") / "results"
+    return run_local(storage, *WORDS, "training.keep_weights=all")
+
+
+@pytest.fixture
+def with_alphas(monkeypatch):
+    """Lets dev choose these alphas and mean values of each seed."""
+
+    def choose(chosen: dict[int, tuple[float, float]]) -> None:
+        whole = command.trial_table
+
+        def table(name, inputs):
+            alpha, dev = chosen[int(name.rpartition("-seed")[2])]
+            own = whole(name, inputs).assign(alpha=alpha)
+            own.loc[own["split"] == "dev", "value"] = dev
+            return own
+
+        monkeypatch.setattr(command, "trial_table", table)
+
+    return choose
+
+
+@pytest.mark.parametrize("best", [1, 2])
+def test_the_seed_of_an_interpolated_model_is_the_best_when_interpolated(
+    all_kept, with_alphas, best, tmp_path
+):
+    with_alphas({best: (0.3, 0.9), 3 - best: (0.0, 0.8)})
+    words = ("export", str(all_kept.folder), "--cell", "winner +BM25", "--to", str(tmp_path / "m"))
+    assert main(words) == 0
+    content = json.loads((tmp_path / "m" / "ranker.json").read_text())
+    assert content["about"]["seed"] == best and content["first_stage"]["alpha"] == 0.3
+
+
+def test_a_model_without_weight_is_refused_unless_it_is_asked_for(
+    all_kept, with_alphas, refused, tmp_path, capsys
+):
+    with_alphas({1: (0.0, 0.9), 2: (0.3, 0.8)})
+    words = ("export", str(all_kept.folder), "--cell", "winner +BM25", "--to", str(tmp_path / "m"))
+    text = refused("alpha 0", *words)
+    assert "seed 2 (alpha 0.3)" in " ".join(text.split()) and not (tmp_path / "m").exists()
+    refused("--force", *words, "--seed", "2", "--force")  # without effect
+    assert main([*words, "--force"]) == 0
+    assert "alpha is 0" in capsys.readouterr().out
+
+
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(
     finished, exported, refused, tmp_path
 ):
@@ -153,7 +202,14 @@ def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder
     found = read_run(out)
     for query_id, scores in expected.items():
         assert found[query_id] == pytest.approx(scores, abs=1e-6)
+        assert found[query_id].keys() == read_run(run)[query_id].keys()
     assert sorted(path.name for path in out.parent.iterdir()) == ["first.run", "out.run"]
+    cut = out.with_name("cut.run")
+    shallow = [str(cut) if word == str(out) else word for word in words]
+    shallow += ["--depth", "2", "--depth-only"]
+    assert main(shallow) == 0 and "candidates of" in capsys.readouterr().out
+    assert {len(ranked) for ranked in read_run(cut).values()} == {2}
+    cut.unlink()
     # The same queries from a file with names of its own.
     rows = ({"qid": query_id, "question": text} for query_id, text in queries.items())
     texts, before = run.with_name("new.jsonl"), out.rename(run.with_name("before.run"))

@@ -192,6 +192,10 @@ def test_the_time_left_follows_the_tokens_that_cells_read(begun):
         assert "about 35 s left, 2 at a time" in seen(begun)
         begun.end(1, reason="a bug")  # this command does not try it again
         assert "about 40 s left, 1 at a time" in seen(begun)
+        # A sixth of MaxP's 30 s is done: 10 + 25 s are left.
+        news = {"step": 4, "num_steps": 24, "curve": [], "dev": None}
+        begun.records.progress(begun.trials[3].name, news)
+        assert "about 35 s left, 1 at a time" in seen(begun)
 
 
 def test_a_remote_sweep_is_read_where_another_machine_left_it(

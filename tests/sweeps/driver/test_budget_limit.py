@@ -28,6 +28,17 @@ def plan(plan_of):
     return plan_of("chunking.window=48", "chunking.stride=32", "--seeds", "1,2,3,4")
 
 
+def known_costs(plan):
+    """Every trial is estimated to take 100 seconds; a slot is one core."""
+    one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
+    return Forecast(
+        trials={cell.cell: one for cell in plan.cells},
+        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0},
+        **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
+        **{"device": "x86_64", "threads": 1},
+    )
+
+
 @pytest.fixture
 def run(plan, tmp_path_factory):
     """Runs a search (the plan's grid) under a budget, each trial for `takes` seconds of an
@@ -40,14 +51,7 @@ def run(plan, tmp_path_factory):
         own = Records(storage, "window_stride/woods")
         search = search or Listed(plan, lambda trial: None, own).begin()
         description_of(search.plan, []).write(search.records)
-        one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
-        known = Forecast(
-            trials={cell.cell: one for cell in plan.cells},
-            **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0},
-            **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
-            **{"device": "x86_64", "threads": 1},
-        )
-        limit = BudgetLimit(search, budget, known, spent, clock=lambda: now[0])
+        limit = BudgetLimit(search, budget, known_costs(plan), spent, clock=lambda: now[0])
         limit.require_first_block()
         ran, running = [], []
         while not search.over:
@@ -62,6 +66,38 @@ def run(plan, tmp_path_factory):
         return ran, search, now[0]
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("hours", "fits"),
+    [
+        # Two trials of an estimated 100 s (up to 121.7) began 40 s ago: 80 s are spent, and up to
+        # 2 x 81.7 remain. The next two take up to 243.3 s. Together 486.6 s, or .1352 hours.
+        (0.134, False),
+        (0.136, True),
+    ],
+)
+def test_what_running_trials_may_still_take_is_counted_at_its_upper_end(plan, records, hours, fits):
+    now = [NOW]
+    search = Listed(plan, lambda trial: None, records).begin()
+    description_of(plan, []).write(records)
+    known = known_costs(plan)
+    limit = BudgetLimit(search, hours, known, clock=lambda: now[0])
+    first = [search.next(), search.next()]
+    for trial in first:
+        limit.started(trial)
+    now[0] += 40.0
+    assert limit.admits(search.unstarted[0]) is fits
+    if fits:
+        return
+    # What is left of .134 hours is less than the middle of the next block, 200 s.
+    assert limit.held_back == (
+        "2 trials with seed 2 need about 0.0556 core-hours (up to 0.0676), and 0.0664 of 0.134 "
+        "are left"
+    )
+    now[0] += 120.0  # 160 s: longer than foretold, nothing remains, and no time is given back
+    assert not limit.admits(search.unstarted[0])
+    assert limit.held_back.endswith("and 0.0451 of 0.134 are left")
 
 
 def seeds_of(ran):

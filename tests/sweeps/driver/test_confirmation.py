@@ -26,7 +26,8 @@ from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
 from sweeps.window_stride import EXPERIMENT
-from tests.sweeps.report.test_load import read_values, write_sweep, write_values
+from tests.sweeps.report.test_load import NAMES, read_values, write_sweep, write_values
+from tests.sweeps.report.test_search import race, standing
 
 BEST = "maxp-w64-s48-000000000002"
 BASELINE = "firstp-w64-s64-000000000000"
@@ -136,6 +137,28 @@ def test_a_sweep_without_baseline_or_candidate_is_refused(tmp_path, fates, messa
     first_sweep(tmp_path, fates=fates)
     with pytest.raises(BadInput, match=message):
         found(tmp_path)
+
+
+def test_an_eliminated_cell_is_never_confirmed_however_good_on_dev(tmp_path):
+    """MaxP 64/48 has the best mean on dev, over its two seeds before it was eliminated."""
+    fates = {(NAMES.index(BEST), seed): "planned" for seed in (3, 4, 5)}
+    standings = [standing(at, 5, None) for at in (1, 3, 4)]
+    standings += [standing(NAMES.index(BEST), 2, 2, leader=NAMES[4], gap=0.02, p=0.01, level=0.03)]
+    search = race(standings=standings)
+    seeds = (1, 2, 3, 4, 5)
+    store = first_sweep(tmp_path, baseline=0.1, search=search, seeds=seeds, fates=fates)
+    dev = read_values(tmp_path).query("split == 'dev' and measure == 'nDCG@10'")
+    means = dev.groupby("cell")["value"].mean()
+    assert means.idxmax() == BEST
+    expected = means.drop([BEST, BASELINE]).idxmax()
+    chosen = choose(store)
+    assert chosen.winner.cell == expected != BEST
+    assert chosen.dev_mean == pytest.approx(means[expected])
+    # Where the race eliminated all others, the baseline is left, and nothing is confirmed.
+    gone = [standing(at, 2, 2, leader=BASELINE, gap=0.1, p=0.0, level=0.03) for at in (1, 2, 3, 4)]
+    update_sweep_file(store, search=race(standings=gone))
+    with pytest.raises(BadInput, match="the winner is the baseline; nothing to confirm"):
+        choose(store)
 
 
 @pytest.mark.parametrize("over", [True, False])

@@ -3,8 +3,8 @@
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.plan.profiles import profile_settings
 from sweeps.store.plan_description import description_of
+from tests.sweeps.plan.test_published_settings import PUBLISHED
 
 WORDS = ("--profile", "boytsov2022", "chunking.max_query_tokens=32")
 
@@ -13,7 +13,7 @@ def test_a_profile_sets_what_nobody_has_set(plan_of):
     plan = plan_of(*WORDS)
     settings = plan.base.settings()
     points = ("chunking.window", "chunking.stride")
-    for name, value in profile_settings("boytsov2022").items():
+    for name, value in PUBLISHED["boytsov2022"].items():
         assert settings[name] == value, name
     assert all(cell.config.training == plan.base.training for cell in plan.cells)
     assert {tuple(cell.config.settings()[name] for name in points) for cell in plan.cells} > {

@@ -1,6 +1,7 @@
 """What a sweep says and keeps while it runs."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +76,22 @@ def test_the_time_left_follows_the_tokens_to_read_and_the_steps_done(drive, tria
     assert "[2/2]" in out.getvalue() and out.getvalue().count("left)") == 1
 
 
+@pytest.mark.parametrize(("at_once", "left"), [(1, "12 s"), (2, "6 s"), (3, "4 s")])
+def test_the_time_left_is_that_of_the_trials_that_run_at_once(
+    records, plan_of, leave_result, at_once, left
+):
+    plan = plan_of("chunking.window=48", "chunking.stride=32", "--seeds", "1,2,3")
+    cells = [replace(cell, cost=100.0) for cell in plan.cells]
+    drive = follow(records, replace(plan, cells=tuple(cells)))
+    trials = [drive.search.next() for _ in range(at_once)]
+    for trial in trials:
+        drive.started(trial)
+    result = leave_result(records, trials[0].name, train_seconds=1.4, eval_seconds=1.0)
+    drive.ended(trials[0], End(TrialStatus.DONE, result, reason="completed"))
+    # Five more of 2.4 s.
+    assert f"(about {left} left)" in drive.screen.out.getvalue()
+
+
 @pytest.mark.parametrize(
     "status, word", [("failed", "FAILED:"), ("diverged", "DIVERGED:"), ("stopped", "stopped")]
 )
@@ -127,6 +144,36 @@ def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, drive, monkeypat
     monkeypatch.setattr(sweeps.engine.progress, "HEARTBEAT_SECONDS", 0.0)
     drive.reported(trials[0], running(4))
     assert out.getvalue() == "[0/2] running: FirstP 96 seed 1 step 4/9\n"
+
+
+def test_a_trial_that_hangs_is_named_with_the_time_since_its_last_report(
+    trials, drive, monkeypatch, out
+):
+    """The clock of the screen alone stands still."""
+    now = [1000.0]
+    monkeypatch.setattr(sweeps.engine.progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    drive.screen.last_line = drive.screen.last_news = now[0]
+    drive.started(trials[0])
+    now[0] += 10
+    drive.reported(trials[0], running(3))
+    now[0] += 29
+    drive.screen.heartbeat()
+    assert "no reports" not in drive.screen.lines(80, 24)[-1]
+    now[0] += 1  # 40 s after the last line, 30 after the report: a line, and no alarm
+    drive.screen.heartbeat()
+    now[0] += 30
+    drive.screen.heartbeat()
+    now[0] += 600
+    drive.screen.heartbeat()
+    said = [line.partition("running: ")[2] for line in out.getvalue().splitlines()]
+    assert said == [
+        "FirstP 96 seed 1 step 3/9",
+        "FirstP 96 seed 1 step 3/9; no reports for 1 min",
+        "FirstP 96 seed 1 step 3/9; no reports for 11 min",
+    ]
+    assert drive.screen.lines(80, 24)[-1].endswith("; no reports for 11 min")
+    drive.reported(trials[0], running(4))
+    assert "no reports" not in drive.screen.lines(80, 24)[-1]
 
 
 @pytest.mark.parametrize("columns", [80, 160])

@@ -1,6 +1,8 @@
 """Estimates against sums by hand; intervals against what they promise."""
 
 import math
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,12 +89,36 @@ def test_scoring_and_training_are_timed_with_layers_as_in_the_trial(
 ):
     read: list[int] = []
     monkeypatch.setattr(Ranker, "compile_layers", lambda _, number: read.append(number))
+    ticks = count()  # every look at the clock is a quarter of a second later
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks) / 4)
+    monkeypatch.setattr(module, "time", clock)
     config = small_trial.override({"training.num_epochs": epochs})
     [speed] = probe([config.settings()], 1)
     inputs = load_inputs(config.collection, config.model.backbone)
     assert read == [fold_model.planned_tokens(config, inputs)]
-    assert 1e-9 < speed.scoring < 1 and (0 < speed.training < 1) is bool(epochs)
-    assert speed.start_seconds > 0 and speed.peak_bytes > 2**26
+    documents = 0.25 / speed.scoring  # of a batch, of the 48 candidates of 8 queries
+    assert documents == pytest.approx(round(documents)) and 1 <= documents <= 48
+    assert speed.training == (0.25 / (4 * 2) if epochs else 0.0)  # a step: 4 pairs
+    assert speed.start_seconds == 0.25 and speed.peak_bytes > 2**26
+
+
+def test_the_speed_is_that_of_the_last_batch_which_is_warm(monkeypatch):
+    def speed(*batches):
+        """Seconds a document of batches (documents, seconds)."""
+        now = [0.0]
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+        def work():
+            for documents, seconds in batches:
+                now[0] += seconds
+                yield documents
+
+        return module._seconds_each(work())
+
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 2.0)
+    assert speed((10, 1.5), (20, 0.5)) == 0.5 / 20  # the first one warms up
+    assert speed((10, 0.25), (20, 0.5), (40, 1.25)) == 1.25 / 40
+    assert speed((10, 4.0)) == 4.0 / 10, "a long batch is enough"
 
 
 def test_as_many_kinds_are_measured_as_begin_in_the_time_for_it(small_trial, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps.plan.terminal import numbered, shortened, wrapped
+from sweeps.plan.terminal import about, duration, numbered, shortened, wrapped
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_a_long_label_keeps_its_beginning_and_more_of_its_end():
 
 
 def test_a_label_loses_names_of_settings_but_no_values():
-    label = "TopTwoP 96/48, head 1e-4, backbone 1e-5"
+    label = "TopTwoP 96/48, head rate 1e-4, backbone rate 1e-5"
     assert shortened(label, 30) == "TopTwoP 96/48, h 1e-4, b 1e-5"
     assert shortened(label, 24) == "TopTwoP 96/48 1e-4 1e-5"
     assert shortened(label, 5) == "T…96/48 1e-4 1e-5"
@@ -32,3 +32,26 @@ def test_further_lines_stand_below_the_text(monkeypatch):
     first, second = wrapped("trials      " + "word " * 20).splitlines()
     assert first.startswith("trials      word") and second.startswith(" " * 12 + "word")
     assert wrapped("[1/2] " + "word " * 20, 6).splitlines()[1].startswith(" " * 6 + "word")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "exact", "forecast"),
+    [
+        (0, "0 s", "0 s"),
+        (0.4, "0 s", "0 s"),
+        (1, "1 s", "1 s"),
+        (59.6, "1 min", "1 min"),
+        (89, "1 min 29 s", "1 min 29 s"),
+        (100, "1 min 40 s", "2 min"),
+        (200, "3 min 20 s", "3 min"),
+        (3599.6, "1 h", "1 h"),
+        (3600, "1 h", "1 h"),
+        (7500, "2 h 5 min", "2 h 5 min"),
+        (7525, "2 h 5 min", "2 h 5 min"),
+        (86_399, "23 h 59 min", "1 d"),
+        (86_400, "1 d", "1 d"),
+        (273_600, "3 d 4 h", "3 d 4 h"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(seconds, exact, forecast):
+    assert (duration(seconds), about(seconds)) == (exact, forecast)

@@ -68,7 +68,7 @@ def test_base_settings_seeds_and_search_come_from_the_file(write, planned):
     assert plan.experiment.swept == ("chunking.max_chunks", "training.head_learning_rate")
     assert plan.base.model.name == "avgp" and plan.base.evaluation.measures == ("RR@10", "nDCG@10")
     # By default a label tells of the model, its windows and what is swept beside them.
-    assert re.fullmatch(r"AvgP 40/20, max_chunks [12], head \S+", plan.cells[1].label)
+    assert re.fullmatch(r"AvgP 40/20, max_chunks [12], head rate \S+", plan.cells[1].label)
     assert {cell.config.chunking.max_chunks for cell in plan.cells[1:]} <= {1, 2}
     # A command line may say otherwise, of the search as a whole.
     words = ["--num-seeds", "1", "--model", "sump", "training.num_epochs=3"]

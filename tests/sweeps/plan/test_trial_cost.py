@@ -46,10 +46,10 @@ def test_chunks_tokens_and_coverage_are_those_of_a_count_by_hand(small_trial, in
 def test_a_sample_of_the_documents_is_spread_over_all(small_trial, inputs, monkeypatch):
     keyb = small_trial.override({"model.name": "keyb", "chunking.stride": 40})
     every = chunk_statistics(keyb, inputs)
-    monkeypatch.setattr(sweeps.plan.trial_cost, "SAMPLE", 5)
-    names = list(inputs.tokens)
-    sample = names[:: -(-len(names) // 5)]
-    assert 3 <= len(sample) <= 5 and chunk_statistics(keyb, inputs) != every
+    assert list(inputs.tokens) == [f"d{number:02}" for number in range(20)]
+    monkeypatch.setattr(sweeps.plan.trial_cost, "SAMPLE", 6)  # every fourth, which are five
+    sample = ["d00", "d04", "d08", "d12", "d16"]
+    assert chunk_statistics(keyb, inputs) != every
     texts = {doc_id: inputs.collection.documents[doc_id] for doc_id in sample}
     tokenizer = load_tokenizer(inputs.backbone.folder)
     few = replace(inputs, tokens=open_token_store(texts, content_hash="few", tokenizer=tokenizer))

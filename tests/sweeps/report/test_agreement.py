@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from rank_core.data.trec import write_qrels, write_run
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from sweeps.commands.report import main
-from sweeps.report.agreement import Agreement, agreements, sampled
+from sweeps.report.agreement import Agreement, agreements, sampled, shared_documents
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.query_page import moved_queries
 from tests.sweeps.report.ranked_sweep import as_remote, write_ranked_sweep
-from tests.sweeps.report.test_load import FIVE, write_sweep
+from tests.sweeps.report.test_load import FIVE, read_values, write_sweep, write_values
 
 HOSTILE = "<script>alert(1)</script>"
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -67,6 +68,22 @@ def test_agreement_by_hand(tmp_path: Path) -> None:
     assert base.judged == pytest.approx(1 / 3 / 4) and other.judged == pytest.approx(1 / 3 / 4)
 
 
+@pytest.mark.parametrize(
+    ("letters", "words"),
+    [
+        ("abcdefghij", ""),  # ten documents: any two lists share all
+        ("ab", ""),
+        ("abcdefghijkl", "Shared top 10, of 12 documents in two lists: 10.0 documents between "
+         "seeds of a system, 8.0 documents between a system and the baseline."),
+    ],
+)  # fmt: skip
+def test_a_shared_top_is_said_where_lists_may_differ(tmp_path, letters, words) -> None:
+    def list_of(place: int, seed: int, query_id: str) -> str:
+        return letters[::-1] if place else letters
+
+    assert shared_documents(found(made(tmp_path, list_of))) == words
+
+
 def test_of_many_queries_the_same_sample_is_compared() -> None:
     every = [f"q{i:04}" for i in range(5000)]
     chosen = sampled(every)
@@ -109,6 +126,47 @@ def test_queries_that_gained_and_lost_most_are_shown_with_their_documents(tmp_pa
     assert moved[0].documents["dc"][1:] == ([None, None], [2, 2])
 
 
+def test_queries_that_lost_are_shown_as_those_that_gained_are(tmp_path: Path) -> None:
+    """Of 14 queries six gain .06, .05, .. and seven lose .07, .06, ..; one stays equal."""
+    analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=14)
+    gains = dict(zip((f"q{n}" for n in range(14)), [*range(6, -8, -1)], strict=True))
+    table = read_values(tmp_path)
+    better = table["cell"] == analysis.sweep.cells[1].cell
+    table["value"] = 0.5 + 0.01 * table["query_id"].map(gains) * better
+    write_values(tmp_path, table)
+    analysis = analyse(load_sweep(tmp_path))
+    moved = moved_queries(analysis)
+    up, down = ["q0", "q1", "q2", "q3", "q4"], ["q13", "q12", "q11", "q10", "q9"]
+    assert [one.query_id for one in moved] == up + down
+    assert [round(one.system - one.baseline, 9) for one in moved] == [
+        0.06, 0.05, 0.04, 0.03, 0.02, -0.07, -0.06, -0.05, -0.04, -0.03,
+    ]  # fmt: skip
+    page = (write_report(tmp_path).folder / "queries.html").read_text()
+    said = re.findall(r"query (q\d+) · nDCG@10 (\S+?):", page)
+    assert said == [(q, f"{gains[q] / 100:+.3f}".replace("-", "−")) for q in up + down]
+
+
+def test_the_part_of_a_document_that_has_most_of_the_querys_words_is_shown(tmp_path: Path) -> None:
+    analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=6)
+    fill = [f"w{n}" for n in range(200)]
+    far = [*fill[:100], "Rayleigh", "scattering", "of", "blue", "light.", *fill[105:]]
+    documents = {
+        "da": " ".join(["light", *far[1:]]),  # one word at the start, four from word 100 on
+        "db": "Rayleigh scattering " + " ".join(fill),  # at the start
+    }
+    texts = dict.fromkeys(analysis.matrices["nDCG@10"].query_ids, "Rayleigh scattering, blue light")
+    split = Split(queries=texts, qrels={}, candidates={})
+    write_report(tmp_path, collection=Collection("made", "0", documents, {"test": split}))
+    shown = json.loads((tmp_path / "qrels" / "shown_texts.json").read_text())
+    for own in shown.values():
+        assert own["text"] == "Rayleigh scattering, blue light"
+        assert own["passages"]["da"] == f"… {' '.join(far[80:120])} …"
+        assert own["passages"]["db"] == f"Rayleigh scattering {' '.join(fill[:38])} …"
+    page = (tmp_path / "report" / "queries.html").read_text()
+    assert f"{' '.join(far[80:120])} …" in page
+    assert "w79" not in page and "w121" not in page
+
+
 def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=6)
     texts = {query_id: f"{HOSTILE} {query_id}\ud800\x00" for query_id in
@@ -123,7 +181,7 @@ def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     assert HOSTILE not in page and "&lt;script&gt;alert(1)" in page
     assert "\u202e" not in page and page.count("word") < 10 * 40
     summary = (tmp_path / "report" / "index.html").read_text()
-    assert "Shared top 10: " in summary and 'href="queries.html"' in summary
+    assert "Shared top" not in summary and 'href="queries.html"' in summary
     rows = json.loads((tmp_path / "report" / "results.json").read_text())["agreement"]
     assert [one["num_runs"] for one in rows] == [2, 2] and rows[0]["rbo_baseline"] is None
     before = first.read_bytes()

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from rank_core.stats.design import Goal, planned_detectable, planned_variances
+from rank_core.stats.matrix import score_matrix
 from sweeps.__main__ import main
 from sweeps.report.build import write_report
+from sweeps.report.load import load_sweep
 from tests.sweeps.report.test_load import FIVE, NAMES, read_values, write_sweep, write_values
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -64,7 +67,8 @@ def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> N
     between = reliability["between_best"]
     assert between["systems"][0] == best["system"]
     for words in (
-        f"{between['detectable']:.3f} between MaxP 128/64 and ",
+        f"one between MaxP 128/64 and {found.label(between['systems'][1])} if it is "
+        f"{between['planned']:.3f}.",
         f"MaxP 128/64, the best of 4, gains +{best['delta']:.3f}; ",
         f"is +{best['family_low']:.3f} to",
     ):
@@ -75,6 +79,34 @@ def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> N
     # The choice on dev is another one, and stands there with its mean on test.
     cells = {one["label"]: one["measures"]["nDCG@10"]["mean"] for one in found.results["cells"]}
     assert f"MaxP 64/48, nDCG@10 0.900 on dev and {cells['MaxP 64/48']:.3f} on test" in found.said
+
+
+@pytest.mark.parametrize("num_systems", [2, 4])
+def test_what_a_sweep_finds_is_what_a_design_plans_for_each_system(
+    tmp_path: Path, num_systems: int
+) -> None:
+    """The smallest and the largest difference, each with its system."""
+    folder = write_sweep(tmp_path, kinds=FIVE[:num_systems], num_queries=60, seed_deviation=0.02)
+    found = told(folder)
+    sweep = load_sweep(folder)
+    limits = {}
+    for one in found.primary():
+        pair = [one["baseline"], one["system"]]
+        own = score_matrix(sweep.scores, measure="nDCG@10", cells=pair)
+        goal = Goal(0.01, family_size=one["family_size"])
+        limits[found.label(one["system"])] = planned_detectable(
+            planned_variances(own, baseline=pair[0]), num_seeds=3, num_queries=60,
+            alpha=goal.alpha, family_size=goal.family_size,
+        )  # fmt: skip
+    ends = {min(limits, key=limits.__getitem__), max(limits, key=limits.__getitem__)}
+    for system in ends:
+        assert f"{limits[system]:.3f} ({system})" in found.said
+    assert "80% power" in found.said
+
+
+def test_two_seeds_do_not_say_what_they_would_find(tmp_path: Path) -> None:
+    found = told(write_sweep(tmp_path, seeds=(1, 2), num_queries=60))
+    assert "seeds differ" in found.said and "% power" not in found.said
 
 
 def test_the_report_begins_with_the_systems_not_distinguishable_from_the_best(

@@ -1,5 +1,6 @@
 """The report of a race: who was eliminated is told, compared with nothing, and misses no trial."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
+from sweeps.report.summary import best_on_dev, dev_means
 from sweeps.report.terminal import terminal_text
-from tests.sweeps.report.test_load import NAMES, write_sweep
+from tests.sweeps.report.test_load import NAMES, read_values, write_sweep, write_values
 
 
 def standing(position: int, seeds: int, left: int | None, **verdict: Any) -> dict[str, Any]:
@@ -81,3 +83,15 @@ def test_page_and_terminal_mark_those_that_left(analysis):
     lines = terminal_text(analysis, Path("index.html")).splitlines()
     assert sum(" out" in line for line in lines if line.startswith("MaxP")) == 3
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_an_eliminated_cell_is_no_winner_however_good_on_dev(folder, tmp_path):
+    sweep = shutil.copytree(folder, tmp_path / "sweep")
+    table = read_values(sweep)
+    table.loc[(table["split"] == "dev") & (table["cell"] == NAMES[1]), "value"] = 0.99
+    write_values(sweep, table)
+    found = load_sweep(sweep)
+    assert max(dev_means(found), key=dev_means(found).get) == NAMES[1]
+    assert best_on_dev(found) == NAMES[4]
+    text = " ".join(terminal_text(analyse(found), Path("index.html")).split())
+    assert "Winner (best on dev): MaxP 128/64, nDCG@10 0." in text

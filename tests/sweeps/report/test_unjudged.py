@@ -95,6 +95,30 @@ def test_the_ceiling_of_judged_documents_by_hand(folder: Path) -> None:
     assert "In the worst case the table's significant difference does not hold; with" in text
 
 
+@pytest.mark.parametrize(("last", "ceiling", "words"), [(0, 0.4, "40%"), (2, 0.8, "80%")])
+def test_judged_at_most_is_a_share_of_the_ranked_documents(
+    folder: Path, last: int, ceiling: float, words: str
+) -> None:
+    """Two relevant documents of each query, others, and five that are looked at."""
+    relevant = {query: dict.fromkeys(("d10", "d11"), 1) for query in judged(folder, 0)}
+    qrels = {query: dict.fromkeys((f"d{at}" for at in range(last)), 0) | own
+             for query, own in relevant.items()}  # fmt: skip
+    found = compared(folder, folder / "trials", qrels).analysis
+    assert found.unjudged is not None
+    assert found.unjudged.judged_at_most == pytest.approx(ceiling)
+    assert f"at {2 + last:.1f} judged documents per query at most {words} can be" in (
+        unjudged_sentence(found)
+    )
+
+
+def test_more_judged_documents_than_are_looked_at_are_a_ceiling_of_all(folder: Path) -> None:
+    qrels = {query: {f"d{at}": at % 2 for at in range(8)} for query in judged(folder, 0)}
+    found = compared(folder, folder / "trials", qrels).analysis
+    assert found.unjudged is not None
+    assert (found.unjudged.judged_per_query, found.unjudged.judged_at_most) == (8, 1)
+    assert 0 < found.unjudged.judged < 1 and "can be" not in unjudged_sentence(found)
+
+
 def test_every_row_is_tested_in_the_family_of_the_report(folder: Path) -> None:
     analysis = with_unjudged(analyse(with_interpolated(load_sweep(folder), "all")))
     added = [*analysis.interpolated_comparisons, *analysis.first_stage_comparisons]

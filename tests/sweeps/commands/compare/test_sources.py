@@ -1,6 +1,7 @@
 """Systems from anything: every kind of source gives the values that were written into it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from sweeps.commands.compare.command import main, systems_of
 from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
+from sweeps.store.sweep_file import own_digest
 from tests.sweeps.report.test_load import write_sweep
 
 MEASURES = ("nDCG@10", "AP")
@@ -139,10 +141,30 @@ def test_the_cells_of_sweeps_are_systems(tmp_path: Path) -> None:
     label = "MaxP 64/64"
     across = compared(f"A={folder}:{label}", f"B={other}:{label}")
     assert across.seeds == {"A": (1, 2, 3), "B": (1, 2, 3)}
-    with pytest.raises(BadInput, match="named once, got 'FirstP' twice"):
+    with pytest.raises(BadInput, match="named once, got 'MaxP 64/64' twice"):
         compared(str(folder), str(other))
     with pytest.raises(BadInput, match=r"unknown system of .* 'MaxP'"):
         compared(f"{folder}:MaxP", str(other))
+
+
+def test_trials_that_sweeps_share_are_one_system(tmp_path: Path, capsys) -> None:
+    """Whatever its label there is; a further seed of it counts."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_sweep(one, num_queries=40)
+    shutil.copytree(one, two)
+    file = two / "sweep.json"
+    content = json.loads(file.read_text())
+    content["cells"][1]["label"] = "another name"
+    content["checksum"] = own_digest({k: v for k, v in content.items() if k != "checksum"})
+    file.write_text(json.dumps(content))
+    found, expected = compared(str(one), str(two)), compared(str(one))
+    said = capsys.readouterr().err
+    assert f"{two}:another name has the trials of " in said and "shown once" in said
+    assert found.seeds == expected.seeds
+    assert found.analysis.comparisons == expected.analysis.comparisons
+    label = next(iter(expected.seeds))
+    named = compared(f"A={one}:{label}", f"B={two}:another name")
+    assert [*named.seeds] == ["A", "B"]  # as asked for
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -251,3 +273,39 @@ def test_mlflow_s_runs_are_sources(
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(BadInput, match="needs --tracking-uri"):
         compared("A=mlflow:team/one", "B=mlflow:team/two")
+
+
+def written(path, measure, factor, form):
+    """A table of eight values, in one of the forms that tools write."""
+    rows = [(f"q{i}", round(0.1 * i * factor, 4)) for i in range(1, 9)]
+    if form == "long":
+        lines = ["query_id,measure,value", *(f"{q},{measure},{v}" for q, v in rows)]
+    elif form == "wide":
+        lines = [f"qid\t{measure}", *(f"{q}\t{v}" for q, v in rows)]
+    else:  # ir_measures -q
+        lines = [f"{q}\t{measure}\t{v}" for q, v in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["long", "wide", "tool"])
+@pytest.mark.parametrize(
+    ("measure", "factor", "cause"),
+    [("nDCG@10", 100, "percent"), ("AP", -1, "from 0 to 1"), ("NumRet", -3, "must be 0 or more")],
+)
+def test_a_value_that_its_measure_cannot_have_is_refused_by_file_and_line(
+    tmp_path, form, measure, factor, cause
+):
+    good = written(tmp_path / "a.tsv", measure, 1, form)
+    bad = written(tmp_path / "b.tsv", measure, factor, form)
+    line = 1 if form == "tool" else 2
+    with pytest.raises(BadInput, match=rf"b\.tsv:{line}: .*{measure}.*{cause}"):
+        compare_runs(systems_of([good, bad]))
+
+
+@pytest.mark.parametrize(("factor", "says"), [(100, True), (0.01, True), (3, False)])
+def test_two_scales_of_a_measure_without_bounds_are_said(tmp_path, factor, says):
+    sizes = {"a.csv": 1, "b.csv": factor}
+    paths = [written(tmp_path / name, "mine", size, "long") for name, size in sizes.items()]
+    notes = " ".join(compare_runs(systems_of(paths)).sweep.notes)
+    assert ("Check the scales of mine" in notes) == says

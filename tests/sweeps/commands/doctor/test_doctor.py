@@ -155,3 +155,18 @@ def test_text_behind_the_limit_is_a_note_and_all_read_is_fine(small_trial, backb
     assert (short.level, read.level, read.remedy) == ("note", "ok", "")
     assert short.remedy.startswith("chunking.max_document_tokens=")
     assert f"{inputs.tokens.lengths().max()} " in short.remedy
+
+
+def test_a_document_as_long_as_the_limit_is_not_cut(small_trial):
+    """The longest of the 20 documents exactly fits, then the longest two do not."""
+    inputs = load_inputs(small_trial.collection, small_trial.model.backbone)
+    *_, third, second, longest = sorted(inputs.tokens.lengths().tolist())
+    assert third < second < longest
+    for limit, cut in ((longest + 1, ""), (longest, ""), (longest - 1, "5.0%"), (third, "10.0%")):
+        found = coverage(small_trial.override({"chunking.max_document_tokens": limit}), inputs)
+        assert found.why == (f"{cut} of documents are longer than max_document_tokens" * bool(cut))
+        assert found.level == ("note" if cut else "ok")
+        assert bool(found.remedy) == bool(cut)
+    # What is never seen are the tokens of the two longest beyond the limit.
+    unseen = (longest + second - 2 * third) / int(inputs.tokens.lengths().sum())
+    assert f", {unseen:.1%} of all tokens are never seen" in found.what and unseen > 0.001

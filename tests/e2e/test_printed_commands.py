@@ -1,0 +1,289 @@
+"""Every command that the product prints runs as it is printed, on a folder made by a sweep.
+
+`printed()` finds the places in the source. Each stands in `RUN`, with the test that provokes and
+runs its command, in `NAMES`, where the text names a command without its words, or in `NOT_RUN`,
+with the reason."""
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rank_core.data.load import load_collection
+from rank_core.data.trec import write_qrels, write_queries
+from sweeps.__main__ import COMMANDS, main
+from sweeps.commands.run import ours as sweeps
+from sweeps.plan.next_command import ours
+from tests.sweeps.conftest import quick_reports
+from tests.sweeps.printed import VALUE, printed
+from tests.sweeps.test_documented_commands import accept_python, stop_when_parsed
+
+__all__ = ["stop_when_parsed"]
+
+NEXT_STEPS = "tests/e2e/test_next_steps.py"
+RUN = {
+    "sweeps/commands/board/command.py:main": "test_a_bundle_is_verified_by_the_printed_command",
+    "sweeps/commands/bundle.py:main": "test_a_bundle_is_verified_by_the_printed_command",
+    "sweeps/commands/compare/command.py:main": "test_a_comparison_is_made_again",
+    "sweeps/commands/design.py:command_of": "test_a_design_leads_to_its_sweep",
+    "sweeps/commands/export.py:_cell": "test_a_seed_that_is_missing_is_trained",
+    "sweeps/commands/export.py:_no_weights": "test_weights_that_are_missing_are_made",
+    "sweeps/commands/report.py:main": "test_a_sweep_without_a_report_gets_one",
+    "sweeps/commands/split.py:main": "test_what_split_wrote_is_examined",
+    "sweeps/commands/status.py:_next_steps": "test_a_sweep_without_a_report_gets_one",
+    "sweeps/driver/confirmation.py:choose": "test_a_winner_that_is_the_baseline_is_exported",
+    "sweeps/driver/sweep.py:_copied_to_mlflow": "test_mlflow_gets_what_it_lacks",
+    "sweeps/driver/sweep.py:_print_weights": "test_the_winner_is_exported_as_the_sweep_says",
+    "sweeps/report/load.py:_check_files": "test_a_damaged_sweep_is_written_again",
+    "sweeps/report/next_step.py:NextStep.lines": NEXT_STEPS,
+    "sweeps/report/next_step.py:_of_runs": "test_a_comparison_is_made_again",
+    "sweeps/report/next_step.py:next_step": NEXT_STEPS,
+    "sweeps/report/next_step.py:next_step.own": NEXT_STEPS,
+    "sweeps/report/next_step.py:next_step.step": NEXT_STEPS,
+    "sweeps/store/sweep_file.py:parse_sweep_file": "test_a_damaged_sweep_is_written_again",
+    "sweeps/tracking/server.py:serve": "test_mlflow_gets_what_it_lacks",
+}
+"""{place: the test that runs what it prints}."""
+
+NAMES = {
+    "rank_core/data/store.py:Splits.__missing__",
+    "rank_core/errors.py:unknown",
+    "rank_core/evaluate.py:_unknown_measure",
+    "rank_core/export/folder.py:_changed",
+    "rank_core/export/folder.py:require_model",
+    "rank_core/export/serving.py:served_config",
+    "rank_core/settings/config.py:Evaluation",
+    "rank_core/settings/config.py:Model",
+    "rank_core/settings/config.py:TrialConfig",
+    "rank_core/settings/training.py:Training",
+    "sweeps/_api.py:run",
+    "sweeps/commands/board/pages.py:_bundles",
+    "sweeps/commands/lists.py:settings_page",
+    "sweeps/commands/measure.py:_ranking",
+    "sweeps/commands/run.py:",
+    "sweeps/commands/run.py:main",
+    "sweeps/plan/make_plan.py:base_config",
+    "sweeps/report/reliability.py:_power",
+    "sweeps/serving.py:grid",
+}
+"""Places that name a command of ours; `test_a_named_command_exists` looks at each."""
+
+NOT_RUN = {
+    "rank_core/encoders/backbones.py:_folder": "the Hub",
+    "rank_core/errors.py:not_installed": "installs",
+    "sweeps/commands/doctor/finding.py:_requirements": "installs",
+    "sweeps/commands/doctor/gpu_checks.py:_check_parts": "installs what checks a GPU",
+    "sweeps/commands/mlflow_commands.py:_parser": "`ui` and `sync` themselves, of their help",
+    "sweeps/plan/next_command.py:seeded": "makes a command for those above",
+    "sweeps/store/sweep_file.py:command_in": "makes a command for those above",
+    "sweeps/store/sweep_file.py:written_again": "makes a command for those above",
+}
+"""{place: why its command is not run}."""
+
+
+def test_every_place_that_prints_a_command_is_run_or_listed():
+    places = {one.place for one in printed()}
+    listed = [*RUN, *NAMES, *NOT_RUN]
+    assert len(listed) == len({*listed})
+    assert places - {*listed} == set(), "add a test that runs what is printed there"
+    assert {*listed} - places == set(), "nothing is printed there any more"
+    tests = {*RUN.values()} - {NEXT_STEPS}
+    assert tests <= globals().keys()
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted({one.command for one in printed() if one.command.startswith("ranksweep ")}),
+)
+def test_a_named_command_exists(command, stop_when_parsed):
+    """A name alone, or words that its parser accepts."""
+    words = shlex.split(command.replace(VALUE, "models").replace("SWEEP", "seeds"))[1:]
+    if words[0] == "run" and len(words) == 2:
+        assert words[1] in {*sweeps(), "FILE.toml", "models"}
+    elif len(words) == 1 or words[-1] == "--help":
+        assert words[0] in COMMANDS
+    else:
+        accept_python(["-m", "sweeps", *words])
+
+
+SMALL = ("chunking.window=40", "chunking.stride=20", "training.max_steps=2")
+FLAGS = ("--engine", "local", "--tracking-uri", "none")
+
+
+class Shell:
+    """Runs commands as a reader's shell does, and finds those that they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def run(self, *words: object, code: int = 0) -> str:
+        """All that a command prints."""
+        assert main([*map(str, words)]) == code, self.capsys.readouterr()
+        out, err = self.capsys.readouterr()
+        return f"{out}{err}"
+
+    def run_printed(self, text: str, name: str) -> str:
+        """What the one printed command `name` prints."""
+        [command] = commands_in(text, name)
+        return self.run(*command)
+
+
+def commands_in(text: str, name: str) -> list[list[str]]:
+    """The words, behind the program's, of the commands of this name in a text."""
+    program = r"(?:ranksweep|\S*python\S* -m sweeps|\S+/ranksweep)"
+    found = re.findall(rf"{program} ({name}\b[^`\n]*)", text)
+    return [shlex.split(command) for command in dict.fromkeys(found)]
+
+
+@pytest.fixture(scope="module")
+def inputs(collection_folder, backbone_folder) -> list[str]:
+    return ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Iterator[Path]:
+    """A working directory, in which commands name the module."""
+    folder = tmp_path_factory.mktemp("printed") / "a folder"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch, quick_reports():
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        patch.setattr(sys, "orig_argv", ["python", "-m", "sweeps"])
+        patch.setenv("COLUMNS", "2000")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def swept(place, inputs) -> Path:
+    """A sweep of two systems and three seeds."""
+    words = ["run", "window_stride", *inputs, *SMALL, *FLAGS, "--num-seeds", "3"]
+    assert main(words) == 0
+    return place / "results" / "window_stride" / "woods"
+
+
+@pytest.fixture
+def copy(swept, place, tmp_path, monkeypatch) -> Path:
+    """The same to be changed, in a working directory like its own."""
+    shutil.copytree(place / "results", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / swept.relative_to(place)
+
+
+@pytest.fixture
+def shell(capsys) -> Shell:
+    return Shell(capsys)
+
+
+@pytest.mark.slow
+def test_the_winner_is_exported_as_the_sweep_says(place, inputs, shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shell.run_printed(shell.run("run", "window_stride", *inputs, *SMALL, *FLAGS), "export")
+    assert Path("model/ranker.json").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_without_a_report_gets_one(copy, shell):
+    shutil.rmtree(copy / "report")
+    shell.run_printed(shell.run("status", copy), "report")
+    assert (copy / "report" / "index.html").exists()
+    noted = (copy / "report" / "index.html").read_text()
+    again = commands_in(noted, "report")
+    assert all(main(words) == 0 for words in again)
+
+
+@pytest.mark.slow
+def test_a_seed_that_is_missing_is_trained(copy, shell):
+    """By `status`, and by `export` of the cell that lacks it."""
+    [last] = copy.parents[1].glob("trials/maxp-*-seed3")
+    shutil.rmtree(last)
+    shell.run_printed(shell.run("status", copy), "run")
+    assert (last / "result.json").exists()
+    label = json.loads((copy / "sweep.json").read_text())["cells"][1]["label"]
+    for trial in copy.parents[1].glob("trials/maxp-*"):
+        shutil.rmtree(trial)
+    text = shell.run("export", copy, "--cell", label, "--to", "m", code=2)
+    shell.run_printed(text.replace(" runs it", ""), "run")
+    assert (last / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_weights_that_are_missing_are_made(copy, shell):
+    for path in copy.parents[1].glob("trials/*/weights.safetensors"):
+        path.unlink()
+    text = shell.run("export", copy, "--to", "m", code=2)
+    shell.run_printed(text, "run")
+    shell.run("export", copy, "--to", "m")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sweep.json", "qrels/test.qrels"])
+def test_a_damaged_sweep_is_written_again(copy, shell, name):
+    path = copy / name
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    shell.run_printed(shell.run("report", copy, code=2), "run")
+    shell.run("report", copy)
+
+
+@pytest.mark.slow
+def test_a_design_leads_to_its_sweep(copy, shell):
+    text = shell.run("design", copy, "--delta", "0.9", "--gpu-hours", "0.2")
+    shell.run_printed(text, "run")
+
+
+@pytest.mark.slow
+def test_a_bundle_is_verified_by_the_printed_command(copy, shell):
+    text = shell.run("bundle", copy, "--to", "a.zip")
+    shell.run_printed(text, "verify")
+    Path("none").mkdir()
+    text = shell.run("board", "none", "--out", "site", code=2)
+    [words] = commands_in(text, "bundle")
+    shell.run(*(str(copy) if word == "DIR" else word for word in words))
+
+
+@pytest.mark.slow
+def test_a_comparison_is_made_again(copy, shell):
+    """With the flag that its next step adds."""
+    trials = copy.parents[1] / "trials"
+    [one] = trials.glob("firstp-*-seed1")
+    runs = [f"BM25={copy}/first_stage/test.run.gz", f"model={one}/test.run.gz"]
+    judged = ("--qrels", copy / "qrels" / "test.qrels")
+    text = shell.run("compare", *runs, *judged, "--out", "c")
+    command = json.loads(Path("c/results.json").read_text())["sweep"]["command"]
+    shutil.rmtree("c")
+    shell.run_printed(command, "compare")
+    both = [f"BM25={copy}/first_stage/test.run.gz", f"RM3={one}/test.run.gz"]
+    text = shell.run("compare", *both, *judged)
+    assert "--deterministic" in text
+    shell.run_printed(text, "compare")
+
+
+@pytest.mark.slow
+def test_what_split_wrote_is_examined(place, collection_folder, shell, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    splits = load_collection(str(collection_folder)).splits.values()
+    write_qrels(Path("q.trec"), {q: own for split in splits for q, own in split.qrels.items()})
+    write_queries(Path("q.tsv"), {q: text for one in splits for q, text in one.queries.items()})
+    files = ("--qrels", "q.trec", "--queries", "q.tsv", "--docs", collection_folder / "docs.jsonl")
+    shell.run_printed(shell.run("split", *files, "--to", "mine"), "doctor")
+
+
+@pytest.mark.slow
+def test_mlflow_gets_what_it_lacks(place, inputs, shell, tmp_path, monkeypatch):
+    """By the command that a sweep names where MLflow does not answer."""
+    monkeypatch.chdir(tmp_path)
+    shell.run("run", "window_stride", *inputs, *SMALL, *FLAGS[:2], "--num-seeds", "1")
+    text = shell.run_printed(ours("sync", str(tmp_path / "results/window_stride/woods")), "sync")
+    assert "sqlite:///" in text
+
+
+@pytest.mark.slow
+def test_a_winner_that_is_the_baseline_is_exported(copy, inputs, shell):
+    text = shell.run("run", "window_stride", "--engine", "local", "--confirm", code=2)
+    assert "the winner is the baseline" in text
+    shell.run_printed(text, "export")
+    assert Path("model/ranker.json").exists()

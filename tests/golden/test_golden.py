@@ -1,0 +1,73 @@
+"""What a user gets is frozen: terminal, tables, results.json and the words of the pages.
+
+After a change that is meant, this freezes what is said now and shows what has changed:
+
+    GOLDEN=renew .venv/bin/python -m pytest -q -m "" tests/golden; git diff tests/golden/expected
+
+Such a change needs a line in CHANGELOG.md.
+"""
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.golden.cases import CASES
+from tests.golden.frozen import Texts, differences, kept, renew, settled
+from tests.sweeps.conftest import quick_reports
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+DESCRIBED = Path(__file__).parent / "sweeps_of_0.3"
+"""{case}.json: the case's `sweep.json` as ranksweep 0.3 wrote it."""
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory: with relative paths, lines wrap at the same words on every machine."""
+    monkeypatch.chdir(tmp_path)
+
+
+def texts_of(case: str, folder: Path, described: bytes = b"") -> Texts:
+    """What a user gets of a case, whose sweep may be described otherwise."""
+    make, read, draws = CASES[case]
+    made = make(Path("woods"))
+    if described:
+        (made / "sweep.json").write_bytes(described)
+    with nullcontext() if draws else quick_reports():
+        return {name: settled(text, folder) for name, text in read(made).items()}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=[pytest.mark.slow] * case.draws) for name, case in CASES.items()],
+)
+def test_what_a_user_gets_is_as_it_was(case: str, tmp_path: Path) -> None:
+    texts = texts_of(case, tmp_path)
+    if os.environ.get("GOLDEN") == "renew":
+        renew(case, texts)
+    found = differences(case, texts)
+    assert not found, f"{case} is not as it was:\n{found}\n{__doc__}"
+
+
+@pytest.mark.parametrize("case", sorted(path.stem for path in DESCRIBED.iterdir()))
+def test_a_sweep_of_version_0_3_has_the_same_report(case: str, tmp_path: Path) -> None:
+    texts = texts_of(case, tmp_path, (DESCRIBED / f"{case}.json").read_bytes())
+    found = differences(case, texts)
+    assert not found, f"{case}, as ranksweep 0.3 described it, is not as it was:\n{found}"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        ("p 0.012345678901", "p 0.012345678902", True),  # the last digits of a processor
+        ("p 0.012345678901", "p 0.012345999999", False),
+        ("p 0.0123456789", "p 0.012", False),  # rounded
+        ("0.0", "1.1e-17", True),
+        ("mean 0.561", "mean 0.562", False),
+        ("Best: MaxP 64/48", "Best: MaxP 64/32", False),
+    ],
+)
+def test_last_digits_alone_may_differ(before: str, now: str, same: bool) -> None:
+    frozen = {"a.json": settled(before, Path("/x"))}
+    assert (kept(frozen, {"a.json": settled(now, Path("/x"))}) == frozen) == same

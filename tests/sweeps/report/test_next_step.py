@@ -1,0 +1,81 @@
+"""The next step of a sweep: from its place beside the first stage, and from a design's power."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sweeps.__main__ import main
+from sweeps.report.analysis import analyse
+from sweeps.report.load import load_sweep
+from sweeps.report.next_step import NextStep, next_step
+from tests.sweeps.report.test_load import FIVE, NAMES, read_values, write_sweep, write_values
+
+SAMPLED = {"collection": {"name": "c", "content_hash": "0", "sampled_from": 400}}
+
+
+def step_of(folder: Path, **changes: object) -> NextStep:
+    settings: dict[str, object] = {"kinds": FIVE[:2], "seed_deviation": 0.002, "first_stage": {}}
+    settings |= changes
+    step = next_step(analyse(load_sweep(write_sweep(folder, **settings))))
+    assert step
+    return step
+
+
+def test_two_seeds_lead_to_the_third_where_it_would_decide(tmp_path: Path) -> None:
+    step = step_of(tmp_path, seeds=(1, 2), effect=0.3, num_queries=100)
+    assert "A third seed decides" in step.why and step.command.endswith("--num-seeds 3")
+    assert re.search(r"about \d+ (s|min|h)", step.why), "what it costs"
+
+
+@pytest.mark.parametrize("seeds", [(1, 2), (1, 2, 3)])
+def test_where_seeds_find_nothing_no_training_is_proposed(
+    tmp_path: Path, seeds: tuple[int, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The power is that of the design, which the step names and which runs."""
+    step = step_of(
+        tmp_path, seeds=seeds, effect=0.001, num_queries=20, seed_deviation=0.05, **SAMPLED
+    )
+    assert "20 of 400 queries (evaluation.max_test_queries)" in step.why
+    assert "--num-seeds" not in step.command and " design " in step.command
+    delta, power = re.findall(
+        r"([\d.]+), the (?:largest here|margin), with (\d+)% power", step.why
+    )[0]
+    words = step.command.replace("DIR", str(tmp_path)).split()[1:]
+    words[words.index("--delta") + 1] = delta
+    assert main(words) == 0
+    [row] = re.findall(r"^3 .*$", capsys.readouterr().out, re.M)
+    assert abs(int(row.split()[3].strip("%")) - int(power)) <= 1  # at this number of queries
+
+
+@pytest.mark.parametrize("seeds", [(1,), (1, 2), (1, 2, 3)])
+@pytest.mark.parametrize("effect", [0.0, 0.3])
+def test_below_the_first_stage_no_seed_is_the_next_step(
+    tmp_path: Path, seeds: tuple[int, ...], effect: float
+) -> None:
+    first = {"nDCG@10": 0.99, "RR@10": 0.99}
+    step = step_of(tmp_path, seeds=seeds, effect=effect, first_stage=first, **SAMPLED)
+    assert "My model is worse than BM25" in step.why and step.command == ""
+    assert "of 400 queries" in step.why
+    page = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
+    assert (
+        "docs/troubleshooting.md" in step.why
+        and "## My model is worse than BM25" in page.read_text()
+    )
+
+
+def test_a_limit_of_steps_is_named(tmp_path: Path) -> None:
+    sweep = load_sweep(write_sweep(tmp_path, first_stage={"nDCG@10": 0.99, "RR@10": 0.99}))
+    analysis = analyse(sweep)
+    sweep.settings["training.max_steps"] = 20  # type: ignore[index]
+    step = next_step(analysis)
+    assert step and "20 steps (training.max_steps)" in step.why
+
+
+def test_a_design_that_would_be_refused_is_not_named(tmp_path: Path) -> None:
+    """Of a baseline that has no seeds."""
+    folder = write_sweep(tmp_path, effect=0.0, deterministic=(NAMES[0],), num_queries=30)
+    table = read_values(folder)
+    write_values(folder, table[~((table["cell"] == NAMES[0]) & (table["seed"] > 1))])
+    step = next_step(analyse(load_sweep(folder)))
+    assert step is None or " design " not in step.command
