@@ -164,8 +164,6 @@ def _cost(sweep: Sweep, num_seeds: int) -> str:
         return ""
     spent = used["train_seconds"] + used["eval_seconds"]
     seconds = spent.groupby(used["cell"], observed=True).mean()
-        (used["train_seconds"] + used["eval_seconds"]).groupby(used["cell"], observed=True).mean()
-    )
     trained = [cell for cell in seconds.index if cell not in sweep.deterministic]
     have = used.groupby("cell", observed=True)["seed"].nunique()
     left = sum(seconds[cell] * max(0, num_seeds - have[cell]) for cell in trained)
