@@ -149,7 +149,8 @@ def choose(records: Records) -> Shortlist:
         raise BadInput(
             f"the winner is the baseline; nothing to confirm: {sweep.label(sweep.baseline)} has "
             f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, {sweep.label(winner)} "
-            f"{dev[winner]:.3f}. `{ours('export', records.uri, '--to', 'model')}` saves the baseline"
+            f"{dev[winner]:.3f}. `{ours('export', records.uri, '--to', 'model')}` saves the "
+            "baseline"
         )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
