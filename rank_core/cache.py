@@ -7,8 +7,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -68,6 +69,8 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
     home = cache_root() / kind
     final = home / key
     if final.is_dir():
+        with suppress(OSError):  # another user's
+            os.utime(final)  # its last use, for `ranksweep storage --cache`
         return final
     home.mkdir(parents=True, exist_ok=True)
     with _locked(home / f"{key}.lock", kind):
@@ -85,3 +88,34 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
             shutil.rmtree(building, ignore_errors=True)
             raise
     return final
+
+
+class CacheEntry(NamedTuple):
+    """A folder that `cached_directory` built."""
+
+    kind: str
+    path: Path
+    num_bytes: int
+    used: float  # when it was last used or read, in seconds since the epoch
+
+
+def cache_entries() -> Iterator[CacheEntry]:
+    """The folders of the cache, which are built again when they are needed; nothing else that is
+    kept beside them, such as the answers of chat models."""
+    for lock in sorted(cache_root().glob("*/*.lock")):
+        path = lock.with_suffix("")
+        with suppress(OSError):  # removed meanwhile
+            files = [file.stat() for file in path.rglob("*") if file.is_file()]
+            times = [max(file.st_mtime, file.st_atime) for file in files]
+            size = sum(file.st_size for file in files)
+            yield CacheEntry(path.parent.name, path, size, max([path.stat().st_mtime, *times]))
+
+
+def remove_entry(entry: CacheEntry) -> None:
+    """Removes a folder of the cache, by one rename: a killed removal leaves what the next build of
+    the folder removes."""
+    with _locked(entry.path.with_name(f"{entry.path.name}.lock"), entry.kind):
+        gone = entry.path.with_name(f"{entry.path.name}.building-removed")
+        with suppress(FileNotFoundError):
+            entry.path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -43,10 +43,12 @@ class Split:
 @dataclass(frozen=True)
 class Collection:
     """A collection. `content_hash` covers everything a trial reads: texts, splits, runs.
-    `first_stage` is the name in tables of the ranker of its candidates; empty if unknown."""
+    `first_stage` is the name in tables of the ranker of its candidates; empty if unknown. The last
+    `unranked` documents are texts of training files alone, which no first stage ranks."""
 
     name: str
     content_hash: str
     documents: Mapping[str, str]
     splits: Mapping[str, Split]
     first_stage: str = ""
+    unranked: int = 0

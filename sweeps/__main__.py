@@ -21,6 +21,7 @@ COMMANDS = {
     "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
     "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
     "sync": ("mlflow_commands:sync", "DIR", "send MLflow the trials that it lacks"),
+    "storage": ("storage:main", "DIR", "list what a storage holds, and remove what can go"),
     "compare": ("compare.command:main", "SYSTEM ..", "test anyone's runs or per-query values"),
     "measure": ("measure:main", "RUN", "print the measures of one run (--qrels)"),
     "check": ("check:main", "MODULE:CLASS", "check a model of your own by the laws of all models"),

@@ -172,6 +172,10 @@ def run(
     found = sweep_of(str(sweep))
     if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
         raise BadInput(f"this has no trials to return: call `ranksweep run {sweep}` in a shell")
+    if seeds is not None and flags.get("num_seeds") is not None:
+        raise BadInput(
+            f"seeds are given once, got seeds={seeds!r} and num_seeds={flags['num_seeds']!r}"
+        )
     if isinstance(seeds, int):
         flags["num_seeds"] = seeds
     elif seeds is not None:
@@ -200,7 +204,7 @@ def compare(
     margin: float = ROPE,
     paired_seeds: bool = False,
     separate_runs: bool = False,
-    ties: str = "doc_id",
+    ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
 ) -> ComparedSystems:
@@ -221,7 +225,7 @@ def compare(
         margin: a difference up to this size counts as practically equal.
         paired_seeds: run i of every system shares its randomness with run i of the others.
         separate_runs: systems were trained on each query set; their runs there are independent.
-        ties: rank of equal scores, by doc_id or as trec_eval.
+        ties: rank of equal scores of runs, doc_id (the default) or as trec_eval.
         digits: decimals of means and differences in tables.
         tracking_uri: MLflow's, for mlflow: and runs:/ sources.
     """

@@ -20,7 +20,7 @@ import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are import
 from rank_core.data.load import load_collection
 from rank_core.seeding import generator
 from rank_core.settings.config import Chat
-from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
+from sweeps.plan.command_line import Need, Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.flags import Flag
 from sweeps.positions.analysis import (
     Settings,
@@ -34,23 +34,34 @@ from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
 from sweeps.positions.rsv import ChunkScorer, RelevantPair, cosine_scorer, word_chunks
 
 SMOKE_PAIRS = 20
+JUDGE = (Need("judge_url"),)
 FLAGS = (
     Flag("--split", "NAME", "train, dev or test; default: the first of them", default=""),
     Flag("--passages", "FILE", "JSON lines of {query_id, text}: relevant", Path),
     Flag("--least-grade", "N", "of a relevant document", int, 1, least=1, most=10**9),
-    Flag("--max-pairs", "N", "sampled relevant documents, 0: all", int, 1000, most=10**9),
+    Flag(
+        "--max-pairs",
+        "N",
+        "sampled relevant documents, 0: all",
+        int,
+        1000,
+        most=10**9,
+        needs=(Need("smoke_test", without=True),),
+    ),
     Flag("--seed", "N", "of the samples", int, 1, least=-math.inf),
     Flag("--window", "N", "words of a chunk", int, 50, least=1, most=10**6),
     Flag("--bins", "N", "parts of a document in plots", int, 10, least=1, most=1000),
     Flag("--first", "N", "words of a first window, marked", int, 512, least=1, most=10**6),
     Flag("--backbone", "NAME|DIR", "score chunks by this encoder's mean vectors too"),
     Flag("--judge-url", "URL", "grade chunks by a chat model of this server"),
-    Flag("--judge-model", "NAME", "the model's name on that server", default=""),
-    Flag("--judge-key", "VARIABLE", "environment variable with the key", default=""),
-    Flag("--judge-pairs", "N", "relevant documents to grade", int, 50, least=1, most=10**6),
-    Flag("--judge-window", "N", "words of a graded chunk", int, 300, least=1, most=10**6),
+    Flag("--judge-model", "NAME", "the model's name on that server", default="", needs=JUDGE),
+    Flag("--judge-key", "VARIABLE", "environment variable with the key", default="", needs=JUDGE),
+    Flag("--judge-pairs", "N", "documents to grade", int, 50, least=1, most=10**6, needs=JUDGE),
+    Flag(
+        "--judge-window", "N", "words of a graded chunk", int, 300, least=1, most=10**6, needs=JUDGE
+    ),
     Flag("--smoke-test", "", f"take {SMOKE_PAIRS} relevant documents alone", bool),
-    Flag("--storage", "DIR", "of results", default="results"),
+    Flag("--storage", "DIR", "of results", default="results", needs=(Need("out", without=True),)),
     Flag("--out", "DIR", "default: STORAGE/positional_bias/COLLECTION-SPLIT", Path),
 )
 

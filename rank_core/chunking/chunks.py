@@ -23,6 +23,11 @@ class Span(NamedTuple):
     end: int
 
 
+def num_chunks(num_tokens: int, window: int, stride: int) -> int:
+    """The number of `chunk_spans`, without making them."""
+    return -(-max(0, num_tokens - window) // stride) + 1
+
+
 @lru_cache(maxsize=65536)
 def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
     """The ceil(max(0, n - window) / stride) + 1 spans of a document of n = `num_tokens` tokens.
@@ -30,8 +35,7 @@ def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
     They cover the document: spans start `stride` apart, the last one ends at the document's end,
     and none contains another. An empty document has one empty span, so that it gets a score.
     """
-    num_chunks = -(-max(0, num_tokens - window) // stride) + 1
-    starts = range(0, num_chunks * stride, stride)
+    starts = range(0, num_chunks(num_tokens, window, stride) * stride, stride)
     return tuple(Span(start, min(start + window, num_tokens)) for start in starts)
 
 
@@ -86,7 +90,8 @@ def _mean_overlap(whole: NDArray[np.int64], chunking: Chunking) -> NDArray[np.fl
         return np.maximum(window - (whole - 1) * stride, 0).astype(np.float64)
     between, kept = np.maximum(whole - 2, 1), limit - 2
     overlap, share = np.zeros(len(whole)), kept / between
-    for gap in range(1, -(-window // stride)):
+    # No document has chunks further apart than its first and last.
+    for gap in range(1, min(-(-window // stride), int(whole.max(initial=1)))):
         # All gaps are identically distributed; C(between - gap, kept - 1) of the C(between, kept)
         # samples have a gap of this many chunks at a given place.
         overlap += (limit - 1) * share * (window - gap * stride)

@@ -68,19 +68,24 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
 def cell_of(config: TrialConfig, inputs: Inputs) -> str:
     """The cell's name: model, window, stride and the fingerprint of all else, including the source
     of a user's model, loss and measures."""
-    model, settings = config.model.name, config.settings()
+    fingerprint = config.fingerprint(
+        collection_hash=inputs.collection.content_hash,
+        backbone_hash=inputs.backbone.content_hash,
+        contents=contents_of(config),
+    )
+    chunking = config.chunking
+    name = re.sub(r"[.:]", "-", config.model.name)
+    return f"{name}-w{chunking.window}-s{chunking.stride}-{fingerprint}"
+
+
+def contents_of(config: TrialConfig) -> dict[str, str]:
+    """{setting: hash of what it names} of files, further encoders and a user's own code."""
+    settings = config.settings()
     sources = {
         setting: f"{settings[setting]} {'+'.join(map(source_hash, names))}"
         for setting, names in own_names(config).items()
     }
-    fingerprint = config.fingerprint(
-        collection_hash=inputs.collection.content_hash,
-        backbone_hash=inputs.backbone.content_hash,
-        contents=content_hashes(config) | sources,
-    )
-    chunking = config.chunking
-    name = re.sub(r"[.:]", "-", model)
-    return f"{name}-w{chunking.window}-s{chunking.stride}-{fingerprint}"
+    return content_hashes(config) | sources
 
 
 def own_names(config: TrialConfig) -> dict[str, tuple[str, ...]]:

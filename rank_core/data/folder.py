@@ -15,43 +15,50 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.readers import KINDS, Fields, judgment_rows, pairs_of, queries_of
 from rank_core.data.readers import documents as read_documents
+from rank_core.data.readers import judgment_rows, pairs_of, queries_of
 from rank_core.data.store import (
     HASH,
     STORE_VERSION,
     DocumentStore,
+    First,
     Splits,
     open_split,
     stored_documents,
     write_split,
 )
-from rank_core.data.trec import gathered_qrels, iter_run, open_content, read_lines, write_run
+from rank_core.data.tables import KINDS, TABS
+from rank_core.data.trec import (
+    gathered_qrels,
+    identifier,
+    iter_run,
+    open_content,
+    read_lines,
+    write_run,
+)
+from rank_core.data.vocabulary import Fields, say
 from rank_core.errors import BadInput, shown
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
     "a collection folder has docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
     "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md"
 )
-QUERIES = (".tsv", ".tsv.gz", *KINDS)
-JUDGMENTS = (".trec", ".qrels", ".txt", *QUERIES)
-CALLED = {
-    "train": ("qrels/train",),
-    "dev": ("qrels/dev", "qrels/validation"),
-    "test": ("qrels/test",),
-}
-"""{split: names of its judgments' file in BEIR's layout}."""
+RECORDS = (*KINDS, *TABS)
+JUDGMENTS = (".trec", ".qrels", ".txt", *RECORDS)
+CALLED = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+"""{split: its names in files and folders}."""
+OWN = "own_documents.txt"
+"""The file of a cached collection with the number of documents that are no texts of pairs."""
 
 
 FileState = tuple[str, int, int]
@@ -85,31 +92,38 @@ class _Files(NamedTuple):
         """The splits' files of pairs."""
         return [split.queries for _, split in self.splits if split.is_pairs]
 
+    def states(self) -> tuple[FileState, ...]:
+        """The states of the files, links followed."""
+        found = ((path.resolve(), path.stat()) for path in self.paths())
+        return tuple((str(path), s.st_size, s.st_mtime_ns) for path, s in found)
+
 
 def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
     """The collection of a folder, named after it; cached in memory until one of its files changes.
     `fields` maps the files' own field names to the known ones. Raises `BadInput` for missing or
     invalid files."""
+    files = _files_of(folder, fields)
+    return _load(files, files.states())
+
+
+def check_folder(folder: Path, fields: Fields | None, *, documents: Path) -> None:
+    """Reads a folder as `load_folder` does, but ranks nothing. Raises `BadInput` where that would.
+    `documents` is what the folder's file of documents is a link to."""
+    files = _files_of(folder, fields)._replace(documents=documents)
+    _judged(files, _stored(files, files.states()))
+
+
+def _files_of(folder: Path, fields: Fields | None) -> _Files:
     files = _find_files(Path(folder).expanduser().resolve())
-    files = files._replace(fields=tuple((fields or {}).items()))
-    states = ((str(path), path.stat()) for path in files.paths())
-    return _load(files, tuple((path, s.st_size, s.st_mtime_ns) for path, s in states))
+    return files._replace(fields=tuple((fields or {}).items()))
 
 
 @functools.lru_cache(maxsize=4)
 def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     """`states` stand for the contents of the files, which are read once per machine and state."""
-    fields = dict(files.fields)
-    own = [states[0], *(state for state in states if state[0] in set(map(str, files.pairs)))]
-    state = [str(STORE_VERSION), *own, *([files.fields] if fields else [])]
-    documents = stored_documents(
-        _digest_of(*state),
-        lambda: _documents(files, fields),
-        source=str(files.documents),
-        repeated=functools.partial(_refuse_repeated, files.documents, fields),
-    )
+    documents = _stored(files, states)
     recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
-    key = _digest_of(LAYOUT_VERSION, recipe, states, *([files.fields] if fields else []))
+    key = _digest_of(LAYOUT_VERSION, recipe, states, *([files.fields] if files.fields else []))
     folder = cached_directory(
         "collections", f"{files.folder.name}-{key}", lambda folder: _build(folder, files, documents)
     )
@@ -121,53 +135,67 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     }
     rankers = {"BM25" if ranker.lower() == "bm25" else ranker for ranker in rankers}
     ranker = rankers.pop() if len(rankers) == 1 else ""
-    return Collection(name, content_hash, documents, Splits(name, splits), ranker)
+    own = int((folder / OWN).read_text(encoding="ascii"))
+    return Collection(
+        name, content_hash, documents, Splits(name, splits), ranker, unranked=len(documents) - own
+    )
+
+
+def _stored(files: _Files, states: tuple[FileState, ...]) -> DocumentStore:
+    """The documents, then the texts of pairs that are not among them."""
+    fields, pairs = dict(files.fields), set(files.pairs)
+    own = [state for path, state in zip(files.paths(), states, strict=True) if path in pairs]
+    state = [str(STORE_VERSION), states[0], *own, *([files.fields] if fields else [])]
+    return stored_documents(
+        _digest_of("texts 2", *state),
+        lambda: _documents(files, fields),
+        source=str(files.documents),
+        repeated=functools.partial(_refuse_repeated, files.documents, fields),
+    )
 
 
 def _documents(files: _Files, fields: Fields) -> Iterator[tuple[str, str]]:
-    """The documents, then the texts of pairs that are not among them."""
-    known = set[str]()
-    for _, doc_id, text in read_documents(files.documents, fields):
+    """The documents, then the texts of pairs that are not among them. Raises `BadInput` for an id
+    with two texts."""
+    known: dict[str, tuple[bytes, ...]] = {}
+    for document in read_documents(files.documents, fields):
         if files.pairs:
-            known.add(doc_id)
-        yield doc_id, text
+            texts = {document.text, document.untitled}
+            known[document.doc_id] = tuple(map(_text_hash, texts))
+        yield document.doc_id, document.text
     for path in files.pairs:
-        for line in pairs_of(path):
-            for passage in (*line.positives, *line.negatives):
+        for line in pairs_of(path, fields):
+            for passage in line.passages:
+                text, untitled = _text_hash(passage.text), _text_hash(passage.untitled)
                 if passage.doc_id not in known:
-                    known.add(passage.doc_id)
+                    known[passage.doc_id] = text, untitled
                     yield passage.doc_id, passage.text
+                elif {text, untitled}.isdisjoint(known[passage.doc_id]):
+                    first = _place_of(files, fields, passage.doc_id)
+                    raise BadInput(
+                        f"{line.place}: document {passage.doc_id!r} has another text at {first}; "
+                        "an id must be of one text in all files of a collection"
+                    )
 
 
-class _First(Mapping[str, str]):
-    """The first documents of a store: the collection without the texts of pairs."""
+def _text_hash(text: str) -> bytes:
+    """A hash of a text, ignoring white space."""
+    return hashlib.blake2b(" ".join(text.split()).encode(), digest_size=16).digest()
 
-    def __init__(self, documents: Mapping[str, str], number: int) -> None:
-        self._documents, self._number = documents, number
 
-    def __getitem__(self, doc_id: str) -> str:
-        return self._documents[doc_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return islice(self._documents, self._number)
-
-    def __len__(self) -> int:
-        return self._number
+def _place_of(files: _Files, fields: Fields, doc_id: str) -> str:
+    """The first place of a document's text."""
+    for document in read_documents(files.documents, fields):
+        if document.doc_id == doc_id:
+            return document.place
+    lines = (line for path in files.pairs for line in pairs_of(path, fields))
+    return next(line.place for line in lines if doc_id in {own.doc_id for own in line.passages})
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     contents = {str(path.relative_to(files.folder)): path for path in files.paths()}
     fields = dict(files.fields)
-    judged = {name: _read_judged(split, documents, fields) for name, split in files.splits}
-    owners: dict[str, Path] = {}
-    for name, split in files.splits:
-        for query_id in judged[name][0]:
-            if query_id in owners:  # it could be trained on and tested
-                raise BadInput(
-                    f"{split.qrels}: query {query_id!r} is also in {owners[query_id]}; a query may "
-                    "be in only one split"
-                )
-            owners[query_id] = split.qrels
+    judged = _judged(files, documents)
     candidates = {
         name: _candidates(split.run, queries_of(split.queries, fields), documents)
         for name, split in files.splits
@@ -176,13 +204,15 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     candidates |= {
         name: iter(negatives)
         for name, split in files.splits
-        if name == "train" and split.is_pairs and (negatives := _negatives(split.queries))
+        if name == "train" and split.is_pairs and (negatives := _negatives(split.queries, fields))
     }
+    own = len(documents)
+    if files.pairs:
+        own = sum(1 for _ in read_documents(files.documents, fields))
     without = {name: queries for name, (queries, _) in judged.items() if name not in candidates}
     if without:
         documents_hash = _content_hash({"docs": files.documents}, files.fields)
-        number = sum(1 for _ in read_documents(files.documents, fields)) if files.pairs else 0
-        ranked = _First(documents, number) if files.pairs else documents
+        ranked = First(documents, own) if files.pairs else documents
         for name, path in bm25_runs(ranked, without, documents_hash).items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
@@ -190,96 +220,173 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
         write_split(folder / name, queries, qrels, candidates[name], documents)
     named = {name.removesuffix(".gz"): contents[name] for name in contents}
     content_hash = _content_hash(named, files.fields)
+    (folder / OWN).write_text(str(own), encoding="ascii")
     (folder / HASH).write_text(content_hash[:16], encoding="ascii")
 
 
 def _find_files(folder: Path) -> _Files:
-    """The paths of the collection's files; raises one `BadInput` with everything that is
-    missing."""
+    """The paths of the collection's files. Raises one `BadInput` with everything that is missing,
+    and one for two files of the same thing."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder; {LAYOUT}")
-    missing: list[str] = []
 
-    def table(stem: str, kinds: tuple[str, ...], *others: str, needed: str = "") -> Path | None:
-        """The table called `stem` or one of `others`."""
-        names = [f"{name}{kind}" for name in (stem, *others) for kind in kinds]
-        paths = [path for name in names for path in folder.glob(name) if path.is_file()]
+    def tables(stems: Iterable[str], kinds: tuple[str, ...]) -> list[Path]:
+        names = [f"{stem}{kind}" for stem in stems for kind in kinds]
+        return [path for name in names for path in sorted(folder.glob(name)) if path.is_file()]
+
+    def one(what: str, paths: list[Path]) -> Path | None:
         if len(paths) > 1:
-            names = [str(path.relative_to(folder)) for path in paths]
-            raise BadInput(f"{folder} may have only one of {', '.join(names)}; remove the others")
-        if needed and not paths:
-            missing.append(needed)
+            names = ", ".join(str(path.relative_to(folder)) for path in paths)
+            raise BadInput(f"{folder} has several files for {what}: {names}; keep one of them")
         return paths[0] if paths else None
 
+    documents = one("the documents", tables(("docs", "corpus"), RECORDS))
+    queries = one("the queries", tables(("queries",), RECORDS))
+    is_beir = documents is not None and documents.name.startswith("corpus")
+    missing = [] if documents else ["docs.jsonl (or docs.jsonl.gz)"]
     splits: list[tuple[str, _SplitFiles]] = []
-    pairs = {name: path for name in SPLITS if (path := table(name, KINDS))}
-    if documents := table("corpus", KINDS):  # BEIR's
-        judged = {name: table(called[0], JUDGMENTS, *called[1:]) for name, called in CALLED.items()}
-        needed = "queries.jsonl" if any(judged.values()) or not pairs else ""
-        queries = table("queries", QUERIES, needed=needed) or folder
-        for name, qrels in judged.items():
-            if name in pairs:
-                splits.append((name, _SplitFiles(pairs[name], pairs[name], None)))
-            elif qrels:
-                splits.append((name, _SplitFiles(queries, qrels, None)))
-        missing += [] if splits else ["qrels/{train,dev,test}.tsv"]
-    else:
-        documents = table("docs", KINDS, needed="docs.jsonl (or docs.jsonl.gz)") or folder
-        for name in SPLITS:
-            if name in pairs:
-                splits.append((name, _SplitFiles(pairs[name], pairs[name], None)))
-                continue
-            queries = table(f"{name}/queries", QUERIES, needed=f"{name}/queries.tsv") or folder
-            qrels = table(f"{name}/qrels", JUDGMENTS, needed=f"{name}/qrels.trec") or folder
-            run = table(f"{name}/*", (".run", ".run.gz"))
-            splits.append((name, _SplitFiles(queries, qrels, run)))
-    if missing:
+    for split, called in CALLED.items():
+        pairs = tables(called, RECORDS)
+        beir = tables([f"qrels/{name}" for name in called], JUDGMENTS)
+        folders = [
+            (
+                tables([f"{name}/queries"], RECORDS),
+                tables([f"{name}/qrels"], JUDGMENTS),
+                tables([f"{name}/*"], (".run", ".run.gz")),
+            )
+            for name in called
+        ]
+        forms = [*pairs, *beir, *(next(filter(None, own))[0] for own in folders if any(own))]
+        found = one(split, forms)
+        if found in pairs:
+            splits.append((split, _SplitFiles(pairs[0], pairs[0], None)))
+        elif found in beir:
+            missing += [] if queries or "queries.jsonl" in missing else ["queries.jsonl"]
+            splits.append((split, _SplitFiles(queries or folder, beir[0], None)))
+        elif found or (not is_beir and any((folder / name).is_dir() for name in called)):
+            own_queries, qrels, runs = next(filter(any, folders), ([], [], []))
+            name = found.parent.name if found else split
+            run = one(f"the runs of {name}", runs)
+            missing += [] if own_queries else [f"{name}/queries.tsv"]
+            missing += [] if qrels else [f"{name}/qrels.trec"]
+            split_files = _SplitFiles(
+                one(f"the queries of {name}", own_queries) or folder,
+                one(f"the judgments of {name}", qrels) or folder,
+                run,
+            )
+            splits.append((split, split_files))
+    if not splits:
+        ours = [f"{name}/{file}" for name in SPLITS for file in ("queries.tsv", "qrels.trec")]
+        missing += ["qrels/{train,dev,test}.tsv"] if is_beir else ours
+    if documents is None or missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
     return _Files(folder, documents, tuple(splits))
 
 
+_Judged = tuple[dict[str, str], Qrels]
+"""The judged queries of a split, in file order, and their judgments."""
+
+
+def _judged(files: _Files, documents: DocumentStore) -> dict[str, _Judged]:
+    """{split: its judged queries and their judgments}. Raises `BadInput` for a query that could be
+    trained on and tested."""
+    fields = dict(files.fields)
+    if empty := documents.num_blank():
+        if empty == len(documents):
+            raise BadInput(f"{files.documents}: all {empty:,} documents are empty")
+        say(f"{files.documents}: {empty:,} of {len(documents):,} documents are empty")
+    judged = {}
+    owners: dict[str, Path] = {}
+    for name, split in files.splits:
+        judged[name] = (
+            _paired(split.queries, fields)
+            if split.is_pairs
+            else _read_judged(name, split, documents, fields)
+        )
+        for query_id in judged[name][0]:
+            if query_id in owners:
+                raise BadInput(
+                    f"{split.qrels}: query {query_id!r} is also in {owners[query_id]}; a query may "
+                    "be in only one split"
+                )
+            owners[query_id] = split.qrels
+    return judged
+
+
 def _read_judged(
-    split: _SplitFiles, documents: Mapping[str, str], fields: Fields
-) -> tuple[dict[str, str], Qrels]:
-    """The judged queries, in file order, and their judgments."""
-    if split.is_pairs:
-        return _paired(split.queries)
+    name: str, split: _SplitFiles, documents: DocumentStore, fields: Fields
+) -> _Judged:
+    """A split of queries and judgments. Judged documents that the collection lacks are counted:
+    measures need them, and training cannot read them."""
     queries = queries_of(split.queries, fields)
     if not queries:
         raise BadInput(f"{split.queries} has no queries")
+    number, absent = 0, list[tuple[str, str, str]]()
 
-    def known() -> Iterator[tuple[str, str, str, str]]:
-        for place, query_id, doc_id, relevance in judgment_rows(split.qrels, fields):
-            _require_known(place, query_id, queries, doc_id, documents)
+    def known() -> Iterator[tuple[str, object, object, object]]:
+        nonlocal number
+        for place, query, document, relevance in judgment_rows(split.qrels, fields):
+            query_id = identifier(place, "query_id", query)
+            doc_id = identifier(place, "doc_id", document)
+            _require_known(place, "query", query_id, queries)
+            number += 1
+            if doc_id not in documents:
+                absent.append((place, query_id, doc_id))
             yield place, query_id, doc_id, relevance
 
     qrels = gathered_qrels(known())
+    if 2 * len(absent) > number:  # the files of two collections
+        place, _, doc_id = absent[0]
+        _require_known(place, "document", doc_id, documents)
     if not any(relevance > 0 for judged in qrels.values() for relevance in judged.values()):
         raise BadInput(f"{split.qrels} has no relevant document (relevance above 0)")
+    if absent:
+        place, _, doc_id = absent[0]
+        what = "training leaves them out" if name == "train" else "measures count them"
+        say(
+            f"{name}: {len(absent):,} of {number:,} judged documents are missing in the collection "
+            f"({what}), such as {doc_id}, {place}"
+        )
+    for _, query_id, doc_id in absent if name == "train" else ():
+        del qrels[query_id][doc_id]
     judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
 
 
-def _paired(path: Path) -> tuple[dict[str, str], Qrels]:
-    """The queries of a file of pairs; their texts in `pos` are relevant, all others unjudged."""
+def _paired(path: Path, fields: Fields) -> _Judged:
+    """The queries and judgments of a file of pairs; texts without a grade are unjudged."""
     queries: dict[str, str] = {}
+    places: dict[str, str] = {}
     qrels: Qrels = {}
-    for line in pairs_of(path):
+    for line in pairs_of(path, fields):
+        first = places.setdefault(line.query_id, line.place)
         if queries.setdefault(line.query_id, line.query) != line.query:
-            raise BadInput(f"{line.place}: query_id {line.query_id!r} has two texts")
-        qrels.setdefault(line.query_id, {}).update((own.doc_id, 1) for own in line.positives)
+            raise BadInput(
+                f"{line.place}: query_id {line.query_id!r} has two texts, the other one at {first}"
+            )
+        judged = qrels.setdefault(line.query_id, {})
+        for own in line.passages:
+            if own.grade is not None and judged.setdefault(own.doc_id, own.grade) != own.grade:
+                raise BadInput(
+                    f"{line.place}: query {line.query_id!r} judges a text as {own.grade}, and as "
+                    f"{judged[own.doc_id]} before: {shown(own.text)}"
+                )
     if not queries:
         raise BadInput(f"{path} has no queries")
+    if not any(grade > 0 for judged in qrels.values() for grade in judged.values()):
+        raise BadInput(f"{path} has no relevant text (a grade above 0)")
     return queries, qrels
 
 
-def _negatives(path: Path) -> list[tuple[str, dict[str, float]]]:
-    """The texts in `neg` of each query, in the file's order; empty if no line has any."""
+def _negatives(path: Path, fields: Fields) -> list[tuple[str, dict[str, float]]]:
+    """The texts of each query that are not relevant, in the file's order; empty if no line has
+    any."""
     run: dict[str, dict[str, float]] = {}
-    for line in pairs_of(path):
+    for line in pairs_of(path, fields):
         own = run.setdefault(line.query_id, {})
-        for passage in line.negatives:
-            own.setdefault(passage.doc_id, -float(len(own)))
+        for passage in line.passages:
+            if (passage.grade or 0) <= 0:
+                own.setdefault(passage.doc_id, -float(len(own)))
     return list(run.items()) if any(run.values()) else []
 
 
@@ -293,21 +400,18 @@ def _candidates(
         if query_id not in queries or (documents.rows(ranked) < 0).any():
             for number, line in read_lines(path):
                 query_id, _, doc_id, *_ = line.split()
-                _require_known(f"{path}:{number}", query_id, queries, doc_id, documents)
+                _require_known(f"{path}:{number}", "query", query_id, queries)
+                _require_known(f"{path}:{number}", "document", doc_id, documents)
         yield query_id, ranked
     if empty:
         raise BadInput(f"{path} has no lines; without the file, BM25 is the first stage")
 
 
-def _require_known(
-    place: str, query_id: str, queries: Mapping[str, str], doc_id: str, documents: Mapping[str, str]
-) -> None:
-    for kind, name, known in (("query", query_id, queries), ("document", doc_id, documents)):
-        if name not in known:
-            raise BadInput(
-                f"{place}: unknown {kind} {shown(name)}; is this file of another collection or "
-                "split?"
-            )
+def _require_known(place: str, kind: str, name: str, known: Mapping[str, str]) -> None:
+    if name not in known:
+        raise BadInput(
+            f"{place}: unknown {kind} {shown(name)}; is this file of another collection or split?"
+        )
 
 
 def bm25_runs(
@@ -350,5 +454,5 @@ def _digest_of(*parts: object) -> str:
 
 def _refuse_repeated(path: Path, fields: Fields, doc_id: str) -> NoReturn:
     """Raises `BadInput` with the places of a duplicate doc_id."""
-    first, second, *_ = (place for place, name, _ in read_documents(path, fields) if name == doc_id)
+    first, second, *_ = (own.place for own in read_documents(path, fields) if own.doc_id == doc_id)
     raise BadInput(f"{second}: doc_id {doc_id!r} is a duplicate of {first}")

@@ -36,10 +36,16 @@ from rank_core.data.transforms.expression import (
     portable_steps,
     with_folder,
 )
-from rank_core.data.trec import in_rank_order, read_run
+from rank_core.data.trec import (
+    grade_of,
+    in_rank_order,
+    read_run,
+    require_identifier,
+    score_of,
+)
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.own_code import announced, guarded, is_reference, load
-from rank_core.records import Collection, Split
+from rank_core.records import Collection, Qrels, Split
 
 COLLECTIONS: dict[str, str] = {
     "python-docs": "rank_core.data.made.python_docs:load_python_docs",
@@ -155,6 +161,8 @@ def _check(what: str, collection: Collection) -> None:
                             f"{where}: {kind} must be {{query_id: {{doc_id: number}}}} of its "
                             f"queries and documents; got {shown({query_id: {doc_id: value}})}"
                         )
+                    place = f"{where}: {kind} of query {query_id!r}, document {doc_id!r}"
+                    grade_of(place, value) if kind == "qrels" else score_of(place, value)
         if not any(grade > 0 for judged in split.qrels.values() for grade in judged.values()):
             raise BadInput(f"{where} has no relevant document (relevance above 0)")
         for query_id in split.queries:
@@ -170,6 +178,7 @@ def _texts(what: str, texts: Mapping[Any, Any]) -> None:
     for name, text in texts.items() if isinstance(texts, dict) else islice(texts.items(), 1):
         if not (isinstance(name, str) and isinstance(text, str)):
             raise BadInput(f"{what} must be {{id: text}}, both str; got {shown({name: text})}")
+        require_identifier(what, "id", name)
 
 
 def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
@@ -177,7 +186,7 @@ def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
     splits = {
         name: Split(
             queries={q: text for q, text in split.queries.items() if q in split.qrels},
-            qrels=split.qrels,
+            qrels=_plain(split.qrels),
             candidates={q: in_rank_order(scores) for q, scores in split.candidates.items()},
         )
         for name, split in collection.splits.items()
@@ -187,6 +196,13 @@ def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
     return splits | {
         name: replace(splits[name], candidates=read_run(path)) for name, path in runs.items()
     }
+
+
+def _plain(qrels: Qrels) -> Qrels:
+    """Grades as numbers of Python; what is read from disk has them already."""
+    if not isinstance(qrels, dict):
+        return qrels
+    return {q: {doc_id: int(grade) for doc_id, grade in own.items()} for q, own in qrels.items()}
 
 
 def _content_hash(collection: Collection) -> str:

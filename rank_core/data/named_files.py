@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rank_core.data import readers
 from rank_core.data.ir_collections import PREFIX, IrSource
-from rank_core.data.trec import iter_run
+from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput
 from rank_core.records import Qrels
 
@@ -36,26 +36,27 @@ def named_digest(name: str | Path, entity: str) -> str | None:
     return hashlib.sha256(f"{name} {entity}".encode()).hexdigest()[:16]
 
 
-def named_qrels(name: str | Path, fields: readers.Fields | None = None) -> Qrels:
-    """The judgments of a file or an ir_datasets id."""
+def named_qrels(name: str | Path, fields: Fields | None = None) -> Qrels:
+    """The judgments of a file or an ir_datasets id. `fields` is None where a command has no
+    `--fields`."""
     source = source_of(name, "qrels")
-    return source.qrels() if source else readers.qrels_of(Path(name), fields or {})
+    return source.qrels() if source else readers.qrels_of(Path(name), fields)
 
 
-def named_queries(name: str | Path, fields: readers.Fields | None = None) -> dict[str, str]:
+def named_queries(name: str | Path, fields: Fields | None = None) -> dict[str, str]:
     """{query_id: text} of a file or an ir_datasets id."""
     source = source_of(name, "queries")
-    return source.queries() if source else readers.queries_of(Path(name), fields or {})
+    return source.queries() if source else readers.queries_of(Path(name), fields)
 
 
 def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
     """(query_id, {doc_id: score}) of a run file, of the scores in a file of pairs, or of an id's
     ranked documents."""
     source = source_of(name, "scoreddocs")
-    if source is None and readers.kind_of(Path(name)):
+    if source is None and readers.is_pairs(Path(name)):
         yield from _pair_scores(Path(name))
     elif source is None:
-        yield from iter_run(Path(name))
+        yield from readers.run_of(Path(name))
     elif (run := source.candidates(RANKED)) is None:
         raise BadInput(f"{name} has unordered documents, no ranked lists")
     else:
@@ -65,8 +66,8 @@ def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
 def _pair_scores(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """The scores of a file of pairs; raises `BadInput` for texts without one."""
     run: dict[str, dict[str, float]] = {}
-    for line in readers.pairs_of(path):
-        for passage in (*line.positives, *line.negatives):
+    for line in readers.pairs_of(path, {}):
+        for passage in line.passages:
             if passage.score is None:
                 raise BadInput(f"{line.place}: a teacher's file needs pos_scores and neg_scores")
             run.setdefault(line.query_id, {})[passage.doc_id] = passage.score

@@ -1,169 +1,389 @@
-"""Documents, queries and judgments: lines of JSON under the field names in common use, or the text
-files of queries and judgments. One record at a time is in memory."""
+"""Documents, queries, judgments and training texts of files of records, under the field names in
+common use (`vocabulary`), or the text files of queries and judgments. One record at a time is in
+memory."""
 
 import hashlib
-import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rank_core.data.tables import KINDS, TABS, Record, frame_records, kind_of, records
 from rank_core.data.trec import (
+    described,
+    dictionary_rows,
     gathered_qrels,
     gathered_queries,
+    gathered_run,
+    grade_of,
+    identifier,
+    iter_run,
     qrels_lines,
     query_lines,
     read_lines,
-    require_identifier,
+    score_of,
+)
+from rank_core.data.vocabulary import (
+    DOCUMENT,
+    JUDGMENT,
+    OURS,
+    PAIRS,
+    QUERY,
+    RANKED,
+    UNUSED,
+    Fields,
+    Reading,
+    Schema,
 )
 from rank_core.errors import BadInput, shown
-from rank_core.records import Qrels
+from rank_core.records import Qrels, Run
 
-KINDS = (".jsonl", ".jsonl.gz")
+if TYPE_CHECKING:
+    import pandas as pd
 
-Fields = Mapping[str, str]
-"""{name of a field in a file: its name here}, for names other than those below."""
-
-Names = dict[str, tuple[str, ...]]
-DOCUMENT: Names = {
-    "doc_id": ("doc_id", "_id", "id", "docid", "docno"),
-    "text": ("text", "contents"),
-    "title": ("title",),
-}
-QUERY: Names = {"query_id": ("query_id", "_id", "id", "qid"), "text": ("text", "query", "contents")}
-JUDGMENT: Names = {
-    "query_id": ("query_id", "query-id", "qid"),
-    "doc_id": ("doc_id", "corpus-id", "docid", "docno"),
-    "relevance": ("relevance", "score", "label", "rel"),
-}
-"""{field: its names in our layout, BEIR, Pyserini and PyTerrier; the first one present is used}"""
-PAIRS: Names = {
-    "query": ("query", "anchor", "text"),
-    "pos": ("pos", "positive_passages", "positive"),
-    "neg": ("neg", "negative_passages", "negative"),
-    "query_id": QUERY["query_id"],
-    "doc_id": DOCUMENT["doc_id"],
-    "text": DOCUMENT["text"],
-}
-"""The same of a query with relevant and other texts: FlagEmbedding, Tevatron and MLDR, triplets of
-sentence-transformers."""
-
-FIELD_NAMES = tuple(dict.fromkeys((*DOCUMENT, *QUERY, *JUDGMENT)))
+_Placed = Iterable[tuple[str, Record]]
 
 
-def kind_of(path: Path) -> str:
-    """The suffix of a file of JSON lines; empty for others."""
-    return next((kind for kind in KINDS if path.name.endswith(kind)), "")
+class Document(NamedTuple):
+    """A document with its place; `text` starts with the title, `untitled` does not."""
+
+    place: str
+    doc_id: str
+    text: str
+    untitled: str
 
 
-def documents(path: Path, fields: Fields) -> Iterator[tuple[str, str, str]]:
-    """(file and line, doc_id, text) of each document, where the text starts with the title."""
-    for place, record in _records(path):
-        doc_id, text = _texts(place, record, ("doc_id", "text"), DOCUMENT, fields)
-        require_identifier(place, "doc_id", doc_id)
-        title = _name(record, "title", DOCUMENT, fields)
-        # Pyserini's `contents` includes the title.
-        titled = _name(record, "text", DOCUMENT, fields) != "contents" or "title" in fields.values()
-        if titled and title and record[title] is not None:
-            text = f"{_text(place, record, title)}\n{text}"
-        if not text.strip():
-            raise BadInput(f"{place}: document {doc_id!r} is empty")
-        yield place, doc_id, text
+def documents(path: Path, fields: Fields) -> Iterator[Document]:
+    """The documents of a file of records. The text may be empty."""
+    reading = Reading(str(path), DOCUMENT, fields)
+    for place, record in records(path):
+        yield _document(place, record, reading, fields)
+    reading.end()
 
 
-def queries_of(path: Path, fields: Fields) -> dict[str, str]:
+def _document(place: str, record: Record, reading: Reading, fields: Fields) -> Document:
+    found = reading.found(place, record)
+    doc_id = identifier(place, "doc_id", record[reading.required(place, found, "doc_id", record)])
+    return Document(place, doc_id, *_titled(place, record, reading, found, fields))
+
+
+def _titled(
+    place: str,
+    record: Record,
+    reading: Reading,
+    found: Mapping[str, tuple[str, ...]],
+    fields: Fields,
+) -> tuple[str, str]:
+    """(text with the title, text without it) of a document."""
+    name = reading.required(place, found, "text", record)
+    text = _text(place, record, name)
+    [title] = found.get("title", ("",))
+    # Pyserini's `contents` includes the title.
+    is_titled = name != "contents" or "title" in fields.values()
+    if is_titled and title and record[title] is not None:
+        return f"{_text(place, record, title)}\n{text}", text
+    return text, text
+
+
+def queries_of(path: Path, fields: Fields | None) -> dict[str, str]:
     """{query_id: text}, in file order."""
+    if not has_names(path, QUERY, fields):
+        return gathered_queries(query_lines(path))
+    reading = Reading(str(path), QUERY, fields)
 
-    def rows() -> Iterator[tuple[str, str, str]]:
-        for place, record in _records(path):
-            query_id, text = _texts(place, record, ("query_id", "text"), QUERY, fields)
-            yield place, query_id, text
+    def rows() -> Iterator[tuple[str, object, str]]:
+        for place, record in records(path):
+            found = reading.found(place, record)
+            query_id = record[reading.required(place, found, "query_id", record)]
+            yield (
+                place,
+                query_id,
+                _text(place, record, reading.required(place, found, "text", record)),
+            )
+        reading.end()
 
-    return gathered_queries(rows() if kind_of(path) else query_lines(path))
-
-
-def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str, str]]:
-    """(file and line, query_id, doc_id, relevance) of each judgment."""
-    if not kind_of(path):
-        yield from qrels_lines(path)
-        return
-    for place, record in _records(path):
-        query_id, doc_id, grade = _texts(place, record, tuple(JUDGMENT), JUDGMENT, fields)
-        yield place, query_id, doc_id, grade
+    return gathered_queries(rows())
 
 
-def qrels_of(path: Path, fields: Fields) -> Qrels:
-    """All judgments, in file order."""
+def judgment_rows(
+    path: Path, fields: Fields | None
+) -> Iterator[tuple[str, object, object, object]]:
+    """(place, query_id, doc_id, relevance) of each judgment."""
+    if has_names(path, JUDGMENT, fields):
+        return _judgments(records(path), str(path), fields)
+    return qrels_lines(path)
+
+
+def _judgments(
+    placed: _Placed, source: str, fields: Fields | None
+) -> Iterator[tuple[str, object, object, object]]:
+    reading, least = Reading(source, JUDGMENT, fields), _least(fields or {})
+    for place, record in placed:
+        found = reading.found(place, record)
+        query_id, doc_id, grade = (
+            reading.required(place, found, one, record) for one in JUDGMENT.names
+        )
+        value = _grade(place, record[grade], grade, least, reading)
+        yield place, record[query_id], record[doc_id], value
+    reading.end()
+
+
+def qrels_of(path: Path, fields: Fields | None) -> Qrels:
+    """All judgments of a file, in its order."""
     return gathered_qrels(judgment_rows(path, fields))
 
 
+def frame_qrels(frame: "pd.DataFrame", where: str = "the judgments") -> Qrels:
+    """The judgments of a data frame, under the rules and names of files."""
+    return gathered_qrels(_judgments(frame_records(frame, where), where, None))
+
+
+def dictionary_qrels(table: Mapping[Any, Any], where: str = "the judgments") -> Qrels:
+    """The judgments of {query_id: {doc_id: relevance}}, under the rules of files."""
+    return gathered_qrels(dictionary_rows(table, where, "judgments"))
+
+
+def run_of(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
+    """(query_id, {doc_id: score}) of a TREC run, or of a table with the columns query_id, doc_id,
+    score and perhaps rank."""
+    if has_names(path, RANKED, None):
+        yield from _run(records(path), str(path)).items()
+    else:
+        yield from iter_run(path)
+
+
+def dictionary_run(table: Mapping[Any, Any], where: str = "the run") -> Run:
+    """The run of {query_id: {doc_id: score}}, ordered as a file's."""
+    return gathered_run((*row, 0) for row in dictionary_rows(table, where, "a run"))
+
+
+def _run(placed: _Placed, source: str) -> Run:
+    reading = Reading(source, RANKED, None)
+
+    def rows() -> Iterator[tuple[str, object, object, object, int]]:
+        for place, record in placed:
+            found = reading.found(place, record)
+            query_id, doc_id, score = (
+                record[reading.required(place, found, one, record)]
+                for one in ("query_id", "doc_id", "score")
+            )
+            rank = grade_of(place, record[found["rank"][0]], "rank") if "rank" in found else 0
+            yield place, query_id, doc_id, score, rank
+        reading.end()
+
+    return gathered_run(rows())
+
+
+def is_pairs(path: Path) -> bool:
+    """True for a file of records whose first one has a query with texts."""
+    if not has_names(path, PAIRS, {}):
+        return False
+    _, first = next(records(path), ("", {}))
+    return bool({"pos", "judged"} & Reading(str(path), PAIRS, {}).names(first).keys())
+
+
+def has_names(path: Path, schema: Schema, fields: Fields | None) -> bool:
+    """True for a file whose records have named fields: of a TSV file, if its first line has names
+    of the ids of a schema."""
+    if not kind_of(path, TABS):
+        return bool(kind_of(path, KINDS))
+    _, line = next(read_lines(path), (0, ""))
+    header: Record = dict.fromkeys((name.strip(' "') for name in line.split("\t")), "")
+    found = Reading(str(path), schema, fields).names(header)
+    return found.keys() >= _HEADER[schema]
+
+
+_HEADER: dict[Schema, set[str]] = {
+    DOCUMENT: {"doc_id", "text"},
+    QUERY: {"query_id", "text"},
+    JUDGMENT: {"query_id", "doc_id"},
+    RANKED: {"query_id", "doc_id"},
+    PAIRS: {"query"},
+}
+"""{schema: the fields by which a line of names is known}."""
+
+
 class Passage(NamedTuple):
-    """A text of a line of pairs; its id is the file's, or the hash of the text."""
+    """A text of a line of pairs; its id is the file's, or the hash of the text. The grade of a text
+    that is not judged is None."""
 
     doc_id: str
     text: str
-    score: float | None
+    untitled: str
+    grade: int | None
+    score: float | None = None  # a teacher's
 
 
 class Pairs(NamedTuple):
-    """A query with its relevant texts and others, which are not relevant."""
+    """A query with texts, judged or not; those without a grade above 0 are not relevant."""
 
     place: str
     query_id: str
     query: str
-    positives: list[Passage]
-    negatives: list[Passage]
+    passages: list[Passage]
 
 
-def pairs_of(path: Path) -> Iterator[Pairs]:
-    """The lines of a file of {query, pos, neg}. Texts are strings, or objects with an id and a
-    text; `pos_scores` and `neg_scores` are a teacher's. A query without an id is named by the
-    file and the hash of its text, so that lines with the same query are one query."""
+def pairs_of(path: Path, fields: Fields) -> Iterator[Pairs]:
+    """The lines of a file of queries with relevant and other texts (`vocabulary.PAIRS`). Texts are
+    strings, or objects with an id and a text. A query without an id is named by the file and the
+    hash of its text, so that lines with the same query are one query."""
+    if kind_of(path, TABS) and not has_names(path, PAIRS, fields):
+        raise BadInput(
+            f"{path}:1: the first line must have the names of the columns, such as query, positive "
+            "and negative"
+        )
     stem = path.name.partition(".")[0]
-    for place, record in _records(path):
-        [query] = _texts(place, record, ("query",), PAIRS, {})
+    reading = _PairReading(Reading(str(path), PAIRS, fields), str(path), stem, fields)
+    for place, record in records(path):
+        yield reading.line(place, record)
+    reading.line_fields.end()
+    reading.text_fields.end()
+
+
+class _PairReading:
+    """The reading of the lines of one file of pairs."""
+
+    def __init__(self, line_fields: Reading, source: str, stem: str, fields: Fields) -> None:
+        self.line_fields, self._stem, self._fields = line_fields, stem, fields
+        self.text_fields = Reading(f"{source}, texts", DOCUMENT, fields)
+        self._least = _least(fields)
+
+    def line(self, place: str, record: Record) -> Pairs:
+        """The query and the texts of a line."""
+        found = self.line_fields.found(place, record)
+        query = _text(place, record, self.line_fields.required(place, found, "query", record))
         if not query.strip():
             raise BadInput(f"{place}: the query is empty")
-        query_id = _id(place, record, "query_id") or _hashed(stem, query)
-        lists = [_passages(place, record, kind, stem) for kind in ("pos", "neg")]
-        if not lists[0]:
-            raise BadInput(f"{place}: a query must have a text in pos, found none")
-        yield Pairs(place, query_id, query, *lists)
+        query_id = _hashed(self._stem, query)
+        if "query_id" in found:
+            query_id = identifier(place, "query_id", record[found["query_id"][0]])
+        graded = self._graded(place, record, found)
+        others = self._passages(place, record, "neg", found.get("neg", ()))
+        scores = self._scores(place, record, found, len(graded), len(others))
+        texts = [*graded, *others]
+        return Pairs(
+            place,
+            query_id,
+            query,
+            [own._replace(score=s) for own, s in zip(texts, scores, strict=True)],
+        )
+
+    def _graded(
+        self, place: str, record: Record, found: Mapping[str, tuple[str, ...]]
+    ) -> list[Passage]:
+        """The relevant texts of a line, or those that its label judges."""
+        if "pos" in found and "judged" in found:
+            raise BadInput(
+                f"{place}: {found['pos'][0]} and {found['judged'][0]} both have texts, of which "
+                f"one alone is read; name the other by --fields {found['judged'][0]}={UNUSED}"
+            )
+        kind = "pos" if "pos" in found else "judged"
+        texts = self._passages(place, record, kind, found.get(kind, ()))
+        [label] = found.get("relevance", ("",))
+        if kind == "judged" and texts and not label:
+            [name] = found["judged"]
+            raise BadInput(
+                f"{place}: {name} must come with a label (relevance, label or score), found "
+                f"{shown(list(record))}; if each text is relevant, --fields {name}=pos"
+            )
+        if not texts:
+            raise BadInput(
+                f"{place}: a query must have a text in pos, found {shown(list(record))}; name "
+                "others by --fields THEIRS=pos"
+            )
+        if not label or self._teaches(label, record, found):
+            return [text._replace(grade=1) for text in texts]
+        if "neg" in found:
+            raise BadInput(
+                f"{place}: {label} beside {found['neg'][0]} has no meaning that is known: texts "
+                f"in {found[kind][0]} are relevant, the others are not; --fields {label}={UNUSED} "
+                "reads the line without it, pos_scores and neg_scores are a teacher's"
+            )
+        values = record[label] if isinstance(record[label], list) else [record[label]]
+        if len(values) != len(texts):
+            raise BadInput(
+                f"{place}: {label} must have a grade for each of the {len(texts)} texts in "
+                f"{found[kind][0]}, found {len(values)}"
+            )
+        grades = [_grade(place, value, label, self._least, self.line_fields) for value in values]
+        return [text._replace(grade=grade) for text, grade in zip(texts, grades, strict=True)]
+
+    def _teaches(self, label: str, record: Record, found: Mapping[str, tuple[str, ...]]) -> bool:
+        """True for the list of scores that sentence-transformers writes beside mined negatives."""
+        return "neg" in found and "score" in label.lower() and isinstance(record[label], list)
+
+    def _scores(
+        self,
+        place: str,
+        record: Record,
+        found: Mapping[str, tuple[str, ...]],
+        num_graded: int,
+        num_others: int,
+    ) -> list[float | None]:
+        """A teacher's scores of all texts, None where there are none."""
+        [label] = found.get("relevance", ("",))
+        if label and self._teaches(label, record, found):
+            return _numbers(place, label, record[label], num_graded + num_others)
+        scores: list[float | None] = []
+        for kind, number in (("pos_scores", num_graded), ("neg_scores", num_others)):
+            given = record[found[kind][0]] if kind in found else None
+            scores += _numbers(place, kind, given, number) if given else [None] * number
+        return scores
+
+    def _passages(
+        self, place: str, record: Record, kind: str, names: tuple[str, ...]
+    ) -> list[Passage]:
+        passages = []
+        for name in names:
+            given = record[name]
+            if given is None or (given == "" and (kind == "neg" or len(names) > 1)):
+                continue  # an n-tuple with fewer texts
+            for text in given if isinstance(given, list) else [given]:
+                whole = untitled = ""
+                doc_id = None
+                if isinstance(text, dict):
+                    found = self.text_fields.found(place, text)
+                    whole, untitled = _titled(place, text, self.text_fields, found, self._fields)
+                    whole = whole if whole.removeprefix("\n") != untitled else untitled
+                    if "doc_id" in found:
+                        doc_id = identifier(place, "doc_id", text[found["doc_id"][0]])
+                else:
+                    whole = untitled = _text(place, {name: text}, name)
+                if not whole.strip():
+                    raise BadInput(f"{place}: a text in {name} is empty")
+                passages.append(
+                    Passage(doc_id or _hashed(self._stem, whole), whole, untitled, None)
+                )
+        return passages
 
 
-def _passages(place: str, record: Mapping[str, Any], kind: str, stem: str) -> list[Passage]:
-    name = _name(record, kind, PAIRS, {})
-    given = record[name] if name else []
-    texts = given if isinstance(given, list) else [given]
-    scores = record.get(f"{kind}_scores") or [None] * len(texts)
-    numbers = isinstance(scores, list) and all(
-        score is None or (type(score) in (int, float) and abs(score) <= sys.float_info.max)
-        for score in scores
-    )
-    if not numbers or len(scores) != len(texts):
-        raise BadInput(f"{place}: {kind}_scores must be numbers, one for each text")
-    passages = []
-    for given_text, score in zip(texts, scores, strict=True):
-        own = given_text if isinstance(given_text, dict) else {"text": given_text}
-        [text] = _texts(place, own, ("text",), PAIRS, {})
-        if not text.strip():
-            raise BadInput(f"{place}: a text in {kind} is empty")
-        doc_id = _id(place, own, "doc_id") or _hashed(stem, text)
-        passages.append(Passage(doc_id, text, None if score is None else float(score)))
-    return passages
-
-
-def _id(place: str, record: Mapping[str, Any], field: str) -> str | None:
-    """The id in a record of a file of pairs; None if it has none."""
-    if _name(record, field, PAIRS, {}) is None:
-        return None
-    [own] = _texts(place, record, (field,), PAIRS, {})
-    require_identifier(place, field, own)
-    return own
+def _numbers(place: str, name: str, given: Any, number: int) -> list[float | None]:
+    """A teacher's scores; None for a text that it has not scored."""
+    if not isinstance(given, list) or len(given) != number:
+        raise BadInput(f"{place}: {name} must be numbers, one for each of {number} texts")
+    law = f"{name} must be numbers: a score"
+    for score in given:
+        if isinstance(score, str):
+            raise BadInput(f"{place}: {law} must be a finite number, found {score!r}")
+    return [None if score is None else score_of(place, score, law) for score in given]
 
 
 def _hashed(stem: str, text: str) -> str:
     return f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _least(fields: Fields) -> float | None:
+    """The least score of a relevant text, as given by --fields."""
+    least = (ours.partition(":")[2] for ours in fields.values())
+    return next((float(number) for number in least if number), None)
+
+
+def _grade(place: str, value: object, name: str, least: float | None, reading: Reading) -> int:
+    """A grade; of a score, 1 if it is not below the least score of a relevant text."""
+    if least is not None:
+        return int(score_of(place, value, name) >= least)
+    limit = f"{name}=relevance:0.5 makes grades of scores, 1 from 0.5 on"
+    hint = reading.remedy(limit, "round it, or make 1 and 0 of scores by a limit of yours")
+    return grade_of(place, value, name, f"; {hint}")
 
 
 def parse_fields(text: str) -> dict[str, str]:
@@ -171,67 +391,29 @@ def parse_fields(text: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for word in text.split(","):
         theirs, _, ours = (part.strip() for part in word.partition("="))
-        if not theirs or ours not in FIELD_NAMES or theirs in fields:
+        name, colon, least = ours.partition(":")
+        is_limit = not colon or (name == "relevance" and _is_number(least))
+        if not theirs or name not in OURS or theirs in fields or not is_limit:
             raise BadInput(
                 f"--fields must be written THEIRS=OURS,..., each once, with OURS one of "
-                f"{', '.join(FIELD_NAMES)}; got {shown(word)}"
+                f"{', '.join(OURS)} (or relevance:LIMIT for scores); got {shown(word)}"
             )
         fields[theirs] = ours
     return fields
 
 
-def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(file and line, object) of each line."""
-    for number, line in read_lines(path):
-        rule = f"{path}:{number}: a line must be one JSON object"
-        try:
-            record = json.loads(line, object_pairs_hook=_fields)
-        except (ValueError, RecursionError) as error:  # also of too large a number
-            raise BadInput(f"{rule}: {shown(str(error))}") from None
-        if not isinstance(record, dict):
-            raise BadInput(f"{rule}, found {type(record).__name__}")
-        yield f"{path}:{number}", record
+def _is_number(text: str) -> bool:
+    try:
+        score_of("", text)
+    except BadInput:
+        return False
+    return True
 
 
-def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of an object; raises ValueError for duplicates, which JSON would accept."""
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise ValueError("it has a duplicate field")
-    return record
-
-
-def _name(record: Mapping[str, Any], field: str, names: Names, fields: Fields) -> str | None:
-    """The name of a field in a record; None if it is missing."""
-    renamed = [theirs for theirs, ours in fields.items() if ours == field]
-    # --fields is about documents; queries may have other names for their text.
-    known = renamed if renamed and names is DOCUMENT else (*renamed, *names[field])
-    return next((name for name in known if name in record), None)
-
-
-def _texts(
-    place: str, record: Mapping[str, Any], required: tuple[str, ...], names: Names, fields: Fields
-) -> Iterator[str]:
-    for field in required:
-        name = _name(record, field, names, fields)
-        if name is None:
-            hint = "" if names is PAIRS else f"; name others by --fields THEIRS={field}"
-            raise BadInput(
-                f"{place}: a record must have {field}, found {shown(list(record))}{hint}"
-            )
-        value = record[name]
-        whole = (
-            isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-        )
-        yield str(int(value)) if whole and field != "text" else _text(place, record, name)
-
-
-def _text(place: str, record: Mapping[str, Any], field: str) -> str:
+def _text(place: str, record: Record, field: str) -> str:
     value = record[field]
     if not isinstance(value, str):
-        # Nested values may be too deep to be printed.
-        what = type(value).__name__ if isinstance(value, dict | list) else json.dumps(value)[:80]
-        raise BadInput(f"{place}: {field} must be a string (an id, a whole number), found {what}")
+        raise BadInput(f"{place}: {field} must be a string, found {described(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -29,6 +30,7 @@ from rank_core.records import Qrels, Run, Split
 HASH_BYTES = 8  # of 3 million ids, a collision in one of four million collections
 IDS, HASHES, ORDER = "ids", "index.hashes", "index.rows"
 ROWS_AT_ONCE = 512
+BLANK = 64  # bytes below which a text may be blank
 CHARACTERS_AT_ONCE = 1 << 22  # tokenizers need 100 to 700 bytes of memory per token
 
 Value = TypeVar("Value")
@@ -268,9 +270,31 @@ class DocumentStore(Stored[str]):
         """16 hex digits that identify all ids and texts."""
         return (self.folder / HASH).read_text(encoding="ascii")
 
+    def num_blank(self) -> int:
+        """The number of texts of nothing but a little white space."""
+        short = np.flatnonzero(self.table.column(TEXTS).lengths() < BLANK)
+        return sum(not self.value(row).strip() for row in short.tolist())
+
     def value(self, row: int) -> str:
         """The text of a row."""
         return self.table.column(TEXTS)[row].tobytes().decode()
+
+
+class First(Mapping[str, str]):
+    """The first documents of a collection, without the texts of pairs, which no first stage
+    ranks."""
+
+    def __init__(self, documents: Mapping[str, str], number: int) -> None:
+        self._documents, self._number = documents, number
+
+    def __getitem__(self, doc_id: str) -> str:
+        return self._documents[doc_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return islice(self._documents, self._number)
+
+    def __len__(self) -> int:
+        return self._number
 
 
 class _TextsTable(TableWriter):

@@ -8,16 +8,20 @@ import codecs
 import gzip
 import io
 import itertools
+import json
 import math
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from numbers import Integral, Real
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
+
+import numpy as np
 
 from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write, unreadable
@@ -27,6 +31,9 @@ MAX_NAME = 1000  # characters of an id; the longest ones are URLs
 _GZIP = b"\x1f\x8b"
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the invisible byte order mark
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
+_GRADE = re.compile(r"([+-]?[0-9]{1,9})(\.0*)?")
+MAX_GRADE = 1_000_000  # measures count the documents of each grade up to the highest
+EXACT = 1 << 53  # whole numbers below it are exact in a float
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEADER = re.compile(r"(_?id|q_?id|query[_-]?id|topic[_-]?id)\t(text|query|title)", re.IGNORECASE)
 _QRELS_HEADER = re.compile(
@@ -48,12 +55,12 @@ def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
         yield f"{path}:{number}", fields[0].strip(), fields[1].strip()
 
 
-def gathered_queries(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+def gathered_queries(rows: Iterable[tuple[str, object, str]]) -> dict[str, str]:
     """{query_id: text} of (place, query_id, text); raises `BadInput` for empty ones and
     duplicates."""
     queries: dict[str, str] = {}
-    for place, query_id, text in rows:
-        require_identifier(place, "query_id", query_id)
+    for place, given, text in rows:
+        query_id = identifier(place, "query_id", given)
         if not text.strip():
             raise BadInput(f"{place}: query {query_id!r} is empty")
         if query_id in queries:
@@ -85,17 +92,118 @@ def qrels_lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
             yield f"{path}:{number}", fields[0], fields[-2], fields[-1]
 
 
-def gathered_qrels(rows: Iterable[tuple[str, str, str, str]]) -> Qrels:
-    """The judgments of (place, query_id, doc_id, relevance); raises `BadInput` for duplicates."""
+def gathered_qrels(rows: Iterable[tuple[str, object, object, object]]) -> Qrels:
+    """The judgments of (place, query_id, doc_id, relevance) of a file, a data frame or a
+    dictionary. Raises `BadInput` with the place for ids and grades that are none, and for documents
+    judged twice."""
     qrels: Qrels = {}
-    for place, query_id, doc_id, relevance in rows:
-        if not _WHOLE_NUMBER.fullmatch(relevance):
-            raise BadInput(f"{place}: relevance must be a whole number, found {shown(relevance)}")
+    for place, query, document, relevance in rows:
+        query_id = identifier(place, "query_id", query)
+        doc_id = identifier(place, "doc_id", document)
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
             raise BadInput(f"{place}: query {query_id!r} judges document {doc_id!r} twice")
-        judged[doc_id] = int(relevance)
+        judged[doc_id] = grade_of(place, relevance)
     return qrels
+
+
+def gathered_run(rows: Iterable[tuple[str, object, object, object, int]]) -> Run:
+    """The run of (place, query_id, doc_id, score, rank) of a data frame or a dictionary, ordered as
+    in `read_run`. Raises `BadInput` with the place."""
+    ranked: dict[str, dict[str, tuple[int, float]]] = {}
+    for place, query, document, score, rank in rows:
+        query_id = identifier(place, "query_id", query)
+        doc_id = identifier(place, "doc_id", document)
+        of_query = ranked.setdefault(query_id, {})
+        if doc_id in of_query:
+            raise BadInput(f"{place}: query {query_id!r} ranks document {doc_id!r} twice")
+        of_query[doc_id] = rank, score_of(place, score)
+    return {query_id: _in_order(of_query) for query_id, of_query in ranked.items()}
+
+
+def dictionary_rows(
+    table: Mapping[Any, Any], where: str, of: str
+) -> Iterator[tuple[str, Any, Any, Any]]:
+    """(place, query_id, doc_id, value) of {query_id: {doc_id: value}}; `of` says what the values
+    are."""
+    for query_id, inner in table.items():
+        if not isinstance(inner, Mapping):
+            raise BadInput(
+                f"{where}, {shown(query_id)}: {of} must be {{query_id: {{doc_id: number}}}}, found "
+                f"{type(inner).__name__}"
+            )
+        for doc_id, value in inner.items():
+            yield f"{where}, query {query_id!r}, document {doc_id!r}", query_id, doc_id, value
+
+
+def identifier(place: str, kind: str, value: object) -> str:
+    """An id as text: 301 for 301 and for the 301.0 that pandas makes of a column with a hole.
+    Raises `BadInput` for what is no id."""
+    if isinstance(value, str):
+        require_identifier(place, kind, value)
+        if not value.isascii() and value.encode("utf-8", "replace").decode() != value:
+            raise BadInput(f"{place}: {kind} must be valid Unicode, found {shown(value)}")
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, Real) and not isinstance(value, bool):
+        number = float(value)
+        if number.is_integer() and abs(number) < EXACT:
+            return str(int(number))
+        if number.is_integer():
+            raise BadInput(
+                f"{place}: {kind} {number!r} is a float too large to be exact; ids must be texts "
+                "or whole numbers"
+            )
+    raise BadInput(
+        f"{place}: {kind} must be a string (an id, a whole number), found {described(value)}"
+    )
+
+
+def grade_of(place: str, value: object, name: str = "relevance", hint: str = "") -> int:
+    """A grade as a whole number. Raises `BadInput` for anything else; `hint` says what to do about
+    a fraction."""
+    grade: int | None = None
+    if isinstance(value, str) and (match := _GRADE.fullmatch(value.strip())):
+        grade = int(match[1])
+    elif isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        number = value if isinstance(value, Integral) else float(value)
+        if isinstance(number, Integral) or number.is_integer():
+            grade = int(number)
+    if grade is None:
+        fraction = isinstance(value, Real) or (isinstance(value, str) and _NUMBER.fullmatch(value))
+        raise BadInput(
+            f"{place}: {name} must be a whole number, found {described(value)}"
+            f"{hint if fraction and not isinstance(value, bool) else ''}"
+        )
+    if abs(grade) > MAX_GRADE:
+        raise BadInput(
+            f"{place}: {name} must be between {-MAX_GRADE:,} and {MAX_GRADE:,}, found {grade:,}"
+        )
+    return grade
+
+
+def score_of(place: str, value: object, name: str = "score") -> float:
+    """A score as a finite number. Raises `BadInput` for anything else."""
+    score = math.nan
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        # float() would also accept 1_000 and the digits of other scripts, unlike other tools.
+        score = float(value)
+    elif isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        with suppress(OverflowError):
+            score = float(value)
+    if not math.isfinite(score):
+        raise BadInput(f"{place}: {name} must be a finite number, found {described(value)}")
+    return score
+
+
+def described(value: object) -> str:
+    """A value of a file or of Python for a message; nested values may be too deep to be printed."""
+    if isinstance(value, dict | list | tuple):
+        return type(value).__name__
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return shown(value.item() if isinstance(value, np.generic) else value)
 
 
 def write_qrels(path: Path, qrels: Qrels) -> None:
@@ -173,6 +281,11 @@ def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
         if doc_id in ranked:
             raise BadInput(f"{path}:{number}: query {query_id!r} ranks document {doc_id!r} twice")
         ranked[doc_id] = rank, score
+    return _in_order(ranked)
+
+
+def _in_order(ranked: Mapping[str, tuple[int, float]]) -> dict[str, float]:
+    """{doc_id: score} of {doc_id: (rank, score)}: by score, then by rank, then by doc_id."""
     order = sorted(ranked.items(), key=lambda item: (-item[1][1], item[1][0], item[0]))
     return {doc_id: score for doc_id, (_, score) in order}
 
@@ -261,6 +374,11 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(line number from 1, line) of a UTF-8 file, without blank lines."""
+    return ((number, line) for number, line in content_lines(path) if line.strip())
+
+
+def content_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line) of a UTF-8 file."""
     with open_content(path) as stream:
         # str.splitlines() would also split at separators within a text.
         for number, content in enumerate(stream, start=1):
@@ -280,8 +398,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     f"{path}:{number}: a line must end in LF or CR LF, and have no CR or NUL "
                     f"inside (UTF-16, or a binary file?): {shown(line)}"
                 )
-            if line.strip():
-                yield number, line
+            yield number, line
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -173,6 +173,18 @@ def license_of(backbone: Backbone) -> str:
     return found[1] if found else ""
 
 
+@lru_cache(maxsize=8)
+def without_weights(backbone: Backbone) -> nn.Module:
+    """The encoder's modules, without memory for their weights."""
+    config = copy.deepcopy(load_config(backbone.name, backbone.folder))
+    kind = backbone_type(backbone.name, config)
+    loader: Any = getattr(transformers, kind.loader, transformers.AutoModel)
+    make = getattr(loader, "_from_config", None) or loader.from_config
+    with torch.device("meta"), quietly():
+        encoder: nn.Module = make(config)
+    return encoder
+
+
 def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
     `BadInput` for missing weights."""

@@ -38,21 +38,29 @@ def add_adapters(
     require_peft()
     from peft import LoraConfig, inject_adapter_in_model
 
+    check_targets(encoder, targets)
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]
         lora_dropout=dropout,
         target_modules=list(targets) or ALL_LINEAR,
     )
-    try:
-        inject_adapter_in_model(config, encoder)
-    except ValueError as error:
-        modules = encoder.named_modules()
-        names = {name.rpartition(".")[2] for name, m in modules if isinstance(m, nn.Linear)}
+    inject_adapter_in_model(config, encoder)
+
+
+def check_targets(encoder: nn.Module, targets: Sequence[str]) -> None:
+    """Raises `BadInput` where one of the targets is the end of no linear layer's name: peft passes
+    over it."""
+    layers = [name for name, part in encoder.named_modules() if isinstance(part, nn.Linear)]
+    lacking = [
+        name for name in targets if not any(f".{own}".endswith(f".{name}") for own in layers)
+    ]
+    if lacking:
         raise BadInput(
-            "training.lora_targets must name linear layers of the encoder, got "
-            f"{','.join(targets)}; it has {', '.join(sorted(names))} ({error})"
-        ) from None
+            f"training.lora_targets must name linear layers of the encoder, got {','.join(targets)}"
+            f", of which it lacks {', '.join(lacking)}; it has "
+            f"{', '.join(sorted({name.rpartition('.')[2] for name in layers}))}"
+        )
 
 
 def thin_base(encoder: nn.Module, products: torch.dtype | None) -> None:

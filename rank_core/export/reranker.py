@@ -119,11 +119,17 @@ class Reranker:
             raise BadInput("rank needs one query and several documents: a list or {doc_id: text}")
         if self.needs_first_stage and first_stage is None:
             raise BadInput(
-                "this system adds the first stage's score to the model's: pass "
-                "first_stage=[...], a score for each document, or call rerank with a run"
+                "this system adds the first stage's score to the model's: pass first_stage=[...], "
+                "or {doc_id: score} for named documents, or call rerank with a run"
             )
         named = isinstance(documents, Mapping)
         texts = _by_id(documents)
+        if first_stage is not None and isinstance(first_stage, Mapping) != named:
+            form = "{doc_id: score}, as documents are {doc_id: text}"
+            raise BadInput(
+                f"first_stage must have the form of the documents: "
+                f"{form if named else 'a list of scores, as documents are a list'}"
+            )
         scores = _by_id(dict.fromkeys(texts, 0.0) if first_stage is None else first_stage)
         finite = all(isinstance(x, Real) and math.isfinite(x) for x in scores.values())
         if texts.keys() != scores.keys() or not finite:

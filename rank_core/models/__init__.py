@@ -5,12 +5,12 @@ import dataclasses
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rank_core.chunking.chunks import chunk_spans
+from rank_core.chunking.chunks import num_chunks
 from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
-from rank_core.own_code import is_reference, load, path_of
-from rank_core.settings.config import Chat, Model, TrialConfig, setting_types
+from rank_core.own_code import load, path_of
+from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
     own = config.settings()
     usual = TrialConfig().settings() | {"chunking.stride": chunking.window}
-    for setting in _unread(config):
+    for setting in unread_settings(config):
         if own[setting] != usual[setting]:
             window = "chunking.window=" if setting == "chunking.stride" else ""
             known = ", ".join(f"model.{option}" for option in _options(model)) or "none"
@@ -121,7 +121,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
             f"({backbone.max_input_tokens} positions less {chunking.max_query_tokens} query tokens "
             f"and 3 special tokens), got chunking.window={chunking.window}"
         )
-    most = len(chunk_spans(chunking.max_document_tokens, chunking.window, chunking.stride))
+    most = num_chunks(chunking.max_document_tokens, chunking.window, chunking.stride)
     most = min(most, chunking.max_chunks or most)
     if model.max_chunks is not None and model.reads_windows() and most > model.max_chunks:
         raise BadInput(
@@ -155,8 +155,18 @@ def _check_adapters(config: TrialConfig, backbone: Backbone, model: "type[Ranker
     elif "stage" in model.options:
         problem = f"model {config.model.name} is trained in stages"
     else:
+        if config.training.lora_targets:
+            _check_targets(config.training.lora_targets, backbone)
         return
     raise BadInput(f"training.lora_rank has no effect here: {problem}")
+
+
+def _check_targets(targets: tuple[str, ...], backbone: Backbone) -> None:
+    """Rejects names of layers that the encoder lacks, from its configuration alone."""
+    lora, backbones = (
+        import_module(f"rank_core.encoders.{name}") for name in ("lora", "backbones")
+    )
+    lora.check_targets(backbones.without_weights(backbone), targets)
 
 
 def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
@@ -164,7 +174,7 @@ def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
     return kind.options if issubclass(kind, ListRanker) else (*kind.options, "head")
 
 
-def _unread(config: TrialConfig) -> set[str]:
+def unread_settings(config: TrialConfig) -> set[str]:
     """The settings that the model never reads; another value than the usual one is refused."""
     kind = model_class(config.model.name)
     optional = {field.name for field in dataclasses.fields(Model) if field.metadata.get("added")}
@@ -180,30 +190,3 @@ def _unread(config: TrialConfig) -> set[str]:
     if not kind.overlapping_chunks:
         unread.add("chunking.stride")
     return unread | {*kind.unread}
-
-
-def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
-    """The settings without effect on a trial of this configuration, in declaration order."""
-    kind, training = model_class(config.model.name), config.training
-    lists, untrained = issubclass(kind, ListRanker), not training.num_epochs
-    passages = training.unit == "passage"
-    ignored = {
-        "model.backbone": lists,
-        "model.dropout": lists or untrained,
-        "chunking.overflow": not config.chunking.max_chunks,
-        "training.margin": not (training.loss.endswith("-margin") or is_reference(training.loss)),
-        "training.teacher": not training.teacher,
-        "training.passage_keep": not passages,
-        "training.chunk_dropout": passages,
-        "evaluation.batch_tokens": lists,
-        "evaluation.keep_chunk_scores": config.model.name not in POOLING,
-    }
-    unread = _unread(config)
-
-    def is_ignored(name: str) -> bool:
-        section, _, leaf = name.rpartition(".")
-        if section == "training" and untrained and leaf not in WITHOUT_TRAINING:
-            return True
-        return name in unread or ignored.get(name, lists and section in ("chunking", "training"))
-
-    return tuple(name for name in setting_types() if is_ignored(name))

@@ -25,6 +25,7 @@ class BiEncoder(Ranker):
     """
 
     label = "Bi-encoder"
+    rates = ("backbone", "head")
     paper = "Zhu et al. 2024"
     family = "long context"
     reads_tokens = True
@@ -38,7 +39,7 @@ class BiEncoder(Ranker):
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
-        self.pooling = settings.pool or "mean"
+        self.pooling = settings.pool or self.default_pooling(backbone)
         self.backbone = backbone
         self.head = nn.Linear(1, 1, bias=False)
         nn.init.constant_(self.head.weight, 1 / self.TEMPERATURE)
@@ -47,6 +48,11 @@ class BiEncoder(Ranker):
         stretched = backbone.max_input_tokens // self.ORIGINAL_POSITIONS
         self.position_step = max(1, stretched) if backbone.kind == "bert" else 1
         self.cls_is_global = backbone.kind == "longformer"
+
+    @classmethod
+    def default_pooling(cls, backbone: Backbone) -> str:
+        """The mean, whatever the backbone's own."""
+        return "mean"
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """cos_C1 between each row's query and its chunk."""

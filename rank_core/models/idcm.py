@@ -113,7 +113,6 @@ def _places(inputs: EncoderInput, start_C: Tensor, length_C: Tensor) -> tuple[Te
 
 STAGES = ("passages", "document", "student")
 BEST = 3  # chunk scores in a document's score
-CHOSEN = 3  # chunks of a document that the student selects
 
 
 def overlapping_spans(num_tokens: int, window: int, stride: int) -> list[Span]:
@@ -156,11 +155,19 @@ class Idcm(Ranker):
     unread = ("chunking.overflow",)
     one_chunk_is_firstp = False
     options = ("pool", "k", "stage")
+    DEFAULT_K = 3  # chunks of a document that the student selects
+
+    @classmethod
+    def rates_read(cls, settings: Model) -> tuple[str, ...]:
+        """Its stage decides: weights of the best chunks are learned after `passages`, and those of
+        the student alone at last."""
+        stages = {"passages": ("backbone", "head"), "student": ("aggregator",)}
+        return stages.get(stage_of(settings), cls.rates)
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         self.stage = stage_of(settings)
-        self.num_chosen = settings.k or CHOSEN
+        self.num_chosen = settings.k or self.DEFAULT_K
         self.extra_loss: Tensor | None = None
         if self.stage != "passages":
             self.weight_K = nn.Parameter(torch.ones(BEST))

@@ -158,6 +158,7 @@ class KeyB(KeyBlocks):
     passage."""
 
     label = "KeyB"
+    rates = ("backbone", "head")
     scores_chunks = True  # its only passage
 
     @classmethod
@@ -182,12 +183,12 @@ class KeyBParade(KeyBlocks, ParadeTransformer):
 
     label = "KeyB-PARADE"
     options = (*KeyBlocks.options, "k")
-    NUM_PASSAGES = 5
+    DEFAULT_K = 5
 
     @classmethod
     def num_passages(cls, settings: Model) -> int:
         """The number of passages of the chunking's window."""
-        number = settings.k or cls.NUM_PASSAGES
+        number = settings.k or cls.DEFAULT_K
         if not 0 < number <= (cls.max_chunks or number):
             raise BadInput(
                 f"model {settings.name} reads 1 to {cls.max_chunks} passages, got model.k={number}"

@@ -183,6 +183,7 @@ class ParadeAvg(Parade):
     """score = head(mean of the chunk vectors)."""
 
     label = "PARADE-Avg"
+    rates = ("backbone", "head")
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """score_B of the mean vectors."""
@@ -193,6 +194,7 @@ class ParadeMax(Parade):
     """score = head(element-wise maximum of the chunk vectors) (Li et al. 2020)."""
 
     label = "PARADE-Max"
+    rates = ("backbone", "head")
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """score_B of the maxima."""

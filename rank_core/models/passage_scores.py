@@ -37,6 +37,7 @@ class ChunkScores(Ranker):
     paper = "Dai & Callan 2019"
     family = "passage scores"
     scores_chunks = True
+    rates: ClassVar[tuple[str, ...]] = ("backbone", "head")
     options: ClassVar[tuple[str, ...]] = ("pool",)
     pool_scores: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
 

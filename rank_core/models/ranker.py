@@ -42,6 +42,7 @@ class Ranker(nn.Module):
     reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors other than [CLS]
     first_chunk_only: ClassVar[bool] = False
     unread: ClassVar[tuple[str, ...]] = ()  # further settings without effect on it
+    rates: ClassVar[tuple[str, ...]] = ("backbone", "head", "aggregator")  # learning rates it reads
     limited_window: ClassVar[bool] = True  # chunks must fit the backbone's positions
     one_chunk_is_firstp: ClassVar[bool] = True  # equal to FirstP on documents of one chunk
     takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model
@@ -51,6 +52,7 @@ class Ranker(nn.Module):
     most_tokens: int = 0  # of a scoring batch that the GPU's memory holds; 0: not exceeded yet
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
     options: ClassVar[tuple[str, ...]] = ()  # optional settings of `Model` that it uses
+    DEFAULT_K: ClassVar[int] = 0  # what `model.k` 0 stands for, where that is an option
     QUIRKS: ClassVar[tuple[str, ...]] = ()  # values of `model.quirks`, where that is an option
     reads_by_seed: ClassVar[bool] = False  # the seed decides what is read, trained or not
     # A chunk's score is the head's of its vector: the trained head of a checkpoint fits.
@@ -105,6 +107,16 @@ class Ranker(nn.Module):
                 f"{config.model.name}, which has separate weights for each query token, got "
                 f"chunking.max_query_tokens={chunking.max_query_tokens}"
             )
+
+    @classmethod
+    def rates_read(cls, settings: Model) -> tuple[str, ...]:
+        """The parts of `learning_rate_groups` that have parameters with these settings."""
+        return (*cls.rates, *(part for part in ("interaction",) if part in cls.options))
+
+    @classmethod
+    def default_pooling(cls, backbone: Backbone) -> str:
+        """What an empty `model.pool` stands for."""
+        return backbone.row_pooling("")
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """x_CH: a vector per chunk, pooled from the encoder's last layer."""

@@ -291,6 +291,15 @@ class TrialConfig:
         version = max(NUMERICS_VERSION, MODEL_NUMERICS.get(self.model.name, 0))
         return _hash([version, settings])
 
+    def meaning(self) -> dict[str, Any]:
+        """The settings that a cell's name stands for: all but the seed and those that change no
+        number of a trial."""
+        return {
+            name: value
+            for name, value in self.settings().items()
+            if name not in NO_PART_OF_A_CELL and name != "seed"
+        }
+
     def training_hash(
         self, *, backbone_hash: str, contents: Mapping[str, str] | None = None
     ) -> str:
@@ -391,8 +400,9 @@ def checked_setting(name: str, value: Any) -> Any:
     1.0. Raises `BadInput` for any other type and for numbers beyond `LARGEST`."""
     kind = setting_type(name)
     if kind == tuple[str, ...] and isinstance(value, (list, tuple)):
-        return tuple(value)
-    if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
+        if all(isinstance(item, str) for item in value):
+            return tuple(value)
+    elif kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
         limit: Any = LARGEST[kind]
         if not -limit < value < limit and value == value:
             raise BadInput(f"|{name}| < {limit:.0e} must hold, got {shown(value)}")

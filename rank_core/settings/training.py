@@ -20,6 +20,8 @@ LOSS_NAMES = (
     "lambda",
 )
 TEACHER_LOSSES = ("margin-mse", "teacher-ranknet", "teacher-listnet", "teacher-kl")
+MARGIN_LOSSES = ("pairwise-margin", "listwise-margin")
+LAST_EPOCH = "-last-epoch"  # suffix of schedules that are constant before the last epoch
 SCHEDULES = (
     "constant",
     "linear",

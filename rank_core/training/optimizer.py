@@ -9,9 +9,9 @@ from rank_core.errors import BadInput, OutOfMemory
 from rank_core.machine import device_class, is_out_of_memory, matrix_units
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Training
+from rank_core.settings.training import LAST_EPOCH
 
 INVERSE_DECAY = 0.1  # in schedule inverse-epoch the rate is divided by 1 + 0.1 x epoch
-LAST_EPOCH = "-last-epoch"  # suffix of schedules that are constant before the last epoch
 ONE_CYCLE_START = 1 / 25  # torch's div_factor
 ONE_CYCLE_END = ONE_CYCLE_START / 1e4  # and its final_div_factor
 

@@ -32,14 +32,15 @@ import pandas as pd
 from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
 from rank_core.data.named_files import named_qrels
-from rank_core.data.readers import Fields, parse_fields
+from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_qrels, read_run, write_qrels
+from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
 from rank_core.records import EVALUATED, Qrels
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import say
 from sweeps.report.access import (
     ACCESS_FILE,
@@ -303,7 +304,10 @@ def verify(argv: Sequence[str]) -> int:
     parser = Parser("ranksweep verify", verify.__doc__)
     parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="as `bundle` wrote it")
     parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="the judgments")
-    parser.add_argument("--fields", metavar="THEIRS=OURS,...", help="field names of --qrels")
+    fields_of = "field names of --qrels"
+    needing(
+        parser.add_argument("--fields", metavar="THEIRS=OURS,...", help=fields_of), Need("qrels")
+    )
     given = parser.parse_args(argv)
     fields = parse_fields(given.fields) if given.fields else {}
     wrong = False

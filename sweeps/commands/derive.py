@@ -21,7 +21,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrices
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import numbered, say
 from sweeps.report.aggregations import kept_chunks, system_label
 from sweeps.report.build import write_files
@@ -196,7 +196,7 @@ def _csv(sweep: Sweep, rows: Sequence[DerivedRow]) -> str:
 
 def _asked(given: argparse.Namespace) -> list[Settings]:
     """The settings of each aggregation; checked before a file is opened."""
-    names = given.aggregators or list(POOLING)
+    names = given.aggregators
     for name in names:
         if name not in POOLING:
             raise unknown("aggregation of chunk scores", name, POOLING)
@@ -215,6 +215,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
     names = f"of {', '.join(POOLING)} (default: all)"
-    add("--aggregators", nargs="+", default=[], metavar="MODEL", help=names)
-    add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
+    add("--aggregators", nargs="+", default=[*POOLING], metavar="MODEL", help=names)
+    of = add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
+    needing(of, Need("aggregators", ("kmax-avgp",)))
     return parser

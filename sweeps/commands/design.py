@@ -28,12 +28,18 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.matrix import score_matrix
 from rank_core.stats.variance import SweepComponents, sweep_components
-from sweeps.commands.compare.command import SOURCES, query_sets_of, systems_of
+from sweeps.commands.compare.command import (
+    NO_MLFLOW,
+    SOURCES,
+    has_mlflow,
+    query_sets_of,
+    systems_of,
+)
 from sweeps.commands.compare.runs import compare_runs
-from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.flags import MODES, SEARCH
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
+from sweeps.plan.flags import MODES, SEARCH, written
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
-from sweeps.plan.next_command import changed, confirming
+from sweeps.plan.next_command import confirming
 from sweeps.plan.terminal import say
 from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
@@ -133,8 +139,10 @@ def _parser() -> Parser:
     add("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
     hours = "budget (core-hours without a GPU): the best designs for it"
     add("--gpu-hours", type=float, metavar="X", help=hours)
-    add("--seconds-per-seed", type=float, metavar="X", help="of a device, to train one seed")
-    add("--seconds-per-query", type=float, metavar="X", help="of a device, to score a test query")
+    seed = "of a device, to train one seed"
+    needing(add("--seconds-per-seed", type=float, metavar="X", help=seed), Need("gpu_hours"))
+    query = "of a device, to score a test query"
+    needing(add("--seconds-per-query", type=float, metavar="X", help=query), Need("gpu_hours"))
     add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
     return parser
 
@@ -145,13 +153,22 @@ def _pilot(given: argparse.Namespace) -> Sweep:
     if len(given.pilot) > 1 or given.qrels or not _is_sweep(given.pilot[0]):
         sets = query_sets_of(given.qrels)
         uri = given.tracking_uri
+        if uri and not has_mlflow(given.pilot):
+            raise BadInput(NO_MLFLOW)
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
         pilot = compare_runs(systems, sets or None, measures=measures, tracking_uri=uri).sweep
         if pilot.means:
             raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
         return pilot
+    if given.tracking_uri:
+        raise BadInput(NO_MLFLOW)
     with opened(given.pilot[0]) as records:
         sweep = load_sweep(records.folder)
+    if given.paired_seeds and not sweep.paired_seeds:
+        raise BadInput(
+            f"--paired-seeds: the trials of {given.pilot[0]} share no randomness, as they ran with "
+            "training.paired_seeds=false"
+        )
     if measures and given.measure not in sweep.measures:
         raise unknown("measure", given.measure, sweep.measures)
     return replace(sweep, primary=given.measure or sweep.primary)
@@ -270,23 +287,29 @@ def command_of(planned: DesignPlan, design: Design) -> str:
     """The pilot's command with the sizes of a design: all of its configurations, a random sample of
     them, or its winner and baseline trained again. Of other pilots the flags that a sweep needs."""
     sweep, num_cells = planned.pilot, planned.components.num_cells
-    more = ["--num-seeds", str(design.num_seeds), "--max-gpu-hours", f"{planned.budget:g}"]
+    budget = float(f"{planned.budget:g}")
+    flags: dict[str, Any] = {"num_seeds": design.num_seeds, "max_gpu_hours": budget}
     if not sweep.command or sweep.third_party:
-        return f"any sweep with {shlex.join(more)}"
-    confirmation = design.num_configurations == 2 < num_cells
+        return f"any sweep with {shlex.join(written(flags))}"
+    confirmation = _confirms(planned, design)
     drawn = not confirmation and design.num_configurations < num_cells
     if confirmation:
-        command = changed(sweep.command, without=["max_gpu_hours"])
-        return command_in(sweep.directory, confirming(command, add=more))
+        return command_in(sweep.directory, confirming(sweep.asked, flags))
     if drawn:
-        more = ["--search", "random", "--num-configs", str(design.num_configurations - 1), *more]
-    old = {*SEED_FLAGS, "max_gpu_hours", *MODES, *(SEARCH if drawn else ())}
-    words = shlex.split(changed(sweep.command, without=old))
-    if design.num_queries != planned.num_queries:
-        words = [word for word in words if not word.startswith(f"{_SAMPLE}=")]
-        if design.num_queries < planned.available:
-            words.append(f"{_SAMPLE}={design.num_queries}")
-    return command_in(sweep.directory, shlex.join([*words, *more]))
+        flags = {"search": "random", "num_configs": design.num_configurations - 1} | flags
+    settings = dict[str, str | None]()
+    if design.num_queries != planned.num_queries:  # with other queries it is another sweep
+        sampled = design.num_queries < planned.available
+        settings[_SAMPLE] = str(design.num_queries) if sampled else None
+        flags["name"] = f"{sweep.name}-{design.num_queries}-queries"
+    old = {*SEED_FLAGS, *MODES, *flags, *(SEARCH if drawn else ())}
+    command = sweep.asked.changed(without=old, settings=settings, flags=flags)
+    return command_in(sweep.directory, command)
+
+
+def _confirms(planned: DesignPlan, design: Design) -> bool:
+    """True where the design trains the pilot's winner and baseline again."""
+    return design.num_configurations == 2 < planned.components.num_cells
 
 
 def design_text(planned: DesignPlan) -> str:
@@ -426,8 +449,8 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
         f"* recommended: {best.num_configurations} configurations, {best.num_seeds} seeds, "
         f"{best.num_queries:,} queries:"
     )
-    lines.append(command := command_of(planned, best))
-    if planned.pilot.command and "--confirm" not in shlex.split(command):
+    lines.append(command_of(planned, best))
+    if planned.pilot.command and not _confirms(planned, best):
         lines += wrapped("It reuses finished trials of the pilot with the same settings and seeds.")
     return lines
 
@@ -465,12 +488,10 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     means = np.mean(training), np.mean(query)
     if not np.isfinite(means).all():
         return None
-    parser = argparse.ArgumentParser(add_help=False)
-    for flag in ("--num-workers", "--cpus-per-worker", "--gpus-per-worker"):
-        parser.add_argument(flag, type=float, default=1.0)
-    typed, _ = parser.parse_known_args(shlex.split(sweep.command))
-    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus_per_worker
-    devices = typed.num_workers * (gpus or typed.cpus_per_worker)
+    names = ("num_workers", "cpus_per_worker", "gpus_per_worker")
+    workers, cpus, gpus = (float(sweep.flags.get(name, 1)) for name in names)
+    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else gpus
+    devices = workers * (gpus or cpus)
     unit = "GPU" if gpus else "core"
     training_cost, query_cost = (float(mean) * devices for mean in means)
     return Costs(training_cost, query_cost, "measured on the pilot", unit)

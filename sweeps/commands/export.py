@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import say
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
@@ -134,7 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
     forced = "alias champion whatever the test says; or a model whose alpha is 0"
     add("--force", action="store_true", help=forced)
-    add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
+    uri = "MLflow; default: beside the sweep"
+    needing(add("--tracking-uri", metavar="URI", help=uri), Need("register"))
     return parser
 
 
@@ -282,12 +282,14 @@ def _cell(
 
 def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
     """The error where a model has kept no weights, with the command that keeps them."""
-    keep, of_seed = ("best", "") if seed is None else ("all", f" of seed {seed}")
-    command = re.sub(r" training\.keep_weights=\S+", "", sweep.command) or "its sweep"
+    of_seed = "" if seed is None else f" of seed {seed}"
+    keep = {"training.keep_weights": "best" if seed is None else "all"}
+    command = sweep.asked.changed(settings=keep)
+    command = command if sweep.start else f"its sweep with {command}"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
         f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again, "
-        f"for them alone: {command} training.keep_weights={keep}"
+        f"for them alone: {command}"
     )
 
 

@@ -14,7 +14,7 @@ from rank_core.data.transforms.expression import TRANSFORMS
 from rank_core.errors import BadInput
 from rank_core.own_code import announced
 from rank_core.settings.config import Setting, declared_settings
-from sweeps.plan.command_line import Parser
+from sweeps.plan.command_line import Need, Parser, needing
 from sweeps.plan.terminal import wrapped
 
 KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
@@ -33,7 +33,8 @@ SECTIONS = {
 def settings(argv: Sequence[str]) -> int:
     """List settings with type, default, description and Hugging Face name."""
     parser = _parser("settings", settings.__doc__)
-    parser.add_argument("--markdown", action="store_true", help="print docs/settings.md")
+    page = parser.add_argument("--markdown", action="store_true", help="print docs/settings.md")
+    needing(page, Need("word", without=True))
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         print(settings_page(), end="")

@@ -13,7 +13,7 @@ from pathlib import Path
 from rank_core.models import MODELS, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import announced
-from sweeps.plan.command_line import Parser
+from sweeps.plan.command_line import Need, Parser, needing
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
 from sweeps.plan.terminal import columns, terminal_columns, wrapped
 
@@ -28,7 +28,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("ranksweep models", main.__doc__)
     add = parser.add_argument
     add("--profile", metavar="NAME", help=f"print a paper's settings: {', '.join(PROFILES)}")
-    add("--markdown", action="store_true", help="print docs/models.md")
+    markdown = add("--markdown", action="store_true", help="print docs/models.md")
+    needing(markdown, Need("profile", without=True))
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         print(models_page(), end="")

@@ -99,13 +99,13 @@ def main(argv: Sequence[str]) -> int:
     add("--run", required=True, metavar="FILE|ir:ID", help="the first stage's run")
     add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
     add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")
-    add("--depth", type=int, default=0, metavar="N", help="of a query (default: the trial's)")
+    add("--depth", type=int, metavar="N", help="of a query (default: the trial's)")
     add("--depth-only", action="store_true", help="leave out the candidates behind the depth")
     add("--shard-queries", type=int, default=50, metavar="N", help="of a shard (default 50)")
     given = parser.parse_args(argv)
-    for flag, least in (("shard_queries", 1), ("cpus_per_worker", 1), ("depth", 0)):
-        if (value := vars(given)[flag]) < least:
-            raise BadInput(f"--{flag.replace('_', '-')} >= {least} must hold, got {value}")
+    for flag in ("shard_queries", "cpus_per_worker", "depth"):
+        if (value := vars(given)[flag]) is not None and value < 1:
+            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
     for flag, name in (("run", given.run), ("out", given.out), ("queries", given.queries)):
         if re.match(r"\w+:/", name or ""):
             raise BadInput(f"--{flag} must be a file on this machine, got {name}; copy it first")
@@ -117,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
             run=absolute(given.run),
             out=os.path.abspath(given.out),
             queries=absolute(given.queries) if given.queries else "",
-            depth=given.depth,
+            depth=given.depth or 0,
             depth_only=given.depth_only,
             shard_queries=given.shard_queries,
             threads=given.cpus_per_worker,

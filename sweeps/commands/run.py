@@ -74,7 +74,8 @@ def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, A
             return code
     if options[0].dry_run or options[0].prepare:
         return 0
-    sweeps = Records(Storage(options[0].storage), experiment.name)
+    name = experiment.called(options[0].name).name
+    sweeps = Records(Storage(options[0].storage), name)
     return compare([sweep_on(sweeps, collection).uri for collection in loaded])
 
 

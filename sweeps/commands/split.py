@@ -2,15 +2,19 @@
 
 import json
 import math
+import shutil
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rank_core.data.folder import check_folder
 from rank_core.data.folds import FEW_QUERIES, SALT, divided
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
-from rank_core.data.readers import Fields, documents, kind_of, parse_fields
+from rank_core.data.readers import documents, parse_fields
+from rank_core.data.tables import KINDS, kind_of
 from rank_core.data.trec import write_qrels, write_queries, write_run
+from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.files import new_folder, write_json
 from rank_core.records import Qrels
@@ -60,6 +64,11 @@ def main(argv: Sequence[str]) -> int:
         _place_documents(given.docs, unfinished, fields)
         facts = ("salt", "shares", "qrels", "test")
         write_json(unfinished / "split.json", {name: vars(given)[name] for name in facts})
+    try:  # as every command reads it
+        check_folder(folder, fields, documents=_documents_file(given.docs, folder))
+    except BadInput as error:
+        shutil.rmtree(folder)
+        raise BadInput(f"{error}; {folder} is not kept") from None
     named = ["--collection", str(folder), *(["--fields", given.fields] if given.fields else [])]
     sizes = ", ".join(f"{split} {len(ids)}" for split, ids in parts.items())
     say(f"{folder}: {sizes} queries\n    {ours('doctor', *named)}")
@@ -95,6 +104,11 @@ def _place_documents(docs: str, folder: Path, fields: Fields) -> None:
                 file.write(json.dumps({"doc_id": doc_id, "text": text}, ensure_ascii=False) + "\n")
         return
     if not kind_of(path):
-        raise BadInput(f"{docs} must be a file of documents, .jsonl[.gz] (docs/data.md)")
-    next(documents(path, fields), None)  # raises for unknown names of fields
+        raise BadInput(f"{docs} must be a file of documents, {', '.join(KINDS)} (docs/data.md)")
+    next(documents(path, fields), None)  # raises for a missing file and unknown names of fields
     (folder / f"docs{kind_of(path)}").symlink_to(path)
+
+
+def _documents_file(docs: str, folder: Path) -> Path:
+    """The file of documents, under the name that messages should have."""
+    return Path(docs).absolute() if source_of(docs, "docs") is None else folder / "docs.jsonl"

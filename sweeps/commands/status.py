@@ -242,8 +242,9 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     # A budget removes trials from the plan.
     unfinished = any(trial.status not in SETTLED for trial in snapshot.trials)
     if unfinished or snapshot.file.stopped:
-        command = resumed(snapshot.file.command, stopped=bool(snapshot.file.stopped))
-        yield "resume", command_in(snapshot.file.directory, command)
+        file = snapshot.file
+        command = resumed(file.asked, file.command, stopped=bool(file.stopped))
+        yield "resume", command_in(file.directory, command)
     elif not snapshot.report:
         yield "aggregate", ours("report", snapshot.where)
 

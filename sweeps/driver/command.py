@@ -69,7 +69,7 @@ def launch(
     from sweeps.driver.sweep import run_sweep
 
     heed_interrupts()
-    return run_sweep(experiment, options, list(argv))
+    return run_sweep(experiment.called(options.name), options, list(argv))
 
 
 def refuse_secrets(settings: Mapping[str, str]) -> None:

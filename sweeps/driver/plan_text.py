@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.records import EVALUATED
 from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
+from sweeps.plan.effects import beyond_data
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import clock, columns, count, duration, numbered, shortened, wrapped
 from sweeps.plan.terminal import terminal_columns as width
@@ -53,6 +54,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         *_cut_lines(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *([f"training    {few}"] if few and not plan.reduced else []),
+        *_without_effect(plan),
         *search_class(plan.search.name).plan_lines(plan),
         f"trials      {numbered(len(plan.cells), 'cell')}{times}"
         + (f", {finished} of them done" if finished else ""),
@@ -61,6 +63,18 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     lines += CAPTION
     lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
+
+
+def _without_effect(plan: Plan) -> Iterator[str]:
+    """The settings that some cells do not read, and those that the data make needless."""
+    left_out = dict.fromkeys(name for cell in plan.cells for name in cell.left_out)
+    for name in left_out:
+        labels = ", ".join(cell.label for cell in plan.cells if name in cell.left_out)
+        value = plan.base.settings()[name]
+        yield f"left out    {name}={value}, which {labels} cannot read; it holds for the others"
+    experiment = plan.experiment
+    for line in beyond_data(plan.cells, sorted({*experiment.given, *experiment.swept})):
+        yield f"no effect   {line}"
 
 
 def _cut_lines(plan: Plan) -> list[str]:

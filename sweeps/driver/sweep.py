@@ -14,6 +14,7 @@ from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.published_plan import published_plan
+from sweeps.driver.same_sweep import check_same_sweep
 from sweeps.engine import EngineLost, local
 from sweeps.engine.drive import Drive
 from sweeps.engine.progress import Screen
@@ -46,7 +47,12 @@ from sweeps.store.sweep_file import (
     update_sweep_file,
 )
 from sweeps.store.trial_status import TrialStatus
-from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
+from sweeps.tracking.client import (
+    check_database,
+    check_tracking_uri,
+    default_tracking_uri,
+    shown_name,
+)
 from sweeps.tracking.thread import MlflowThread
 from sweeps.tracking.trial_run import experiment_id
 
@@ -101,7 +107,7 @@ def _sweep(
         shortlist.check(plan)
     else:
         records = sweep_on(records, plan.inputs.collection)
-        _check_same_sweep(experiment, options, records)
+        check_same_sweep(plan, options, records)
     if options.dry_run:
         _dry_run(plan, records, options)
         return Outcome(DONE, records.uri)
@@ -125,24 +131,6 @@ def _check_storage(records: Records, options: Options) -> None:
     records.storage.answered(lambda: records.storage.folders(records.sweep))
 
 
-def _check_same_sweep(experiment: Experiment, options: Options, records: Records) -> None:
-    """Refuses a folder that holds another sweep of the same name, and a smoke test that would
-    replace the description and report of a whole sweep."""
-    stored = described(records)
-    if stored is None:
-        return
-    if (stored.question, stored.swept) != (experiment.question, experiment.swept):
-        raise BadInput(
-            f"{records.uri} holds another sweep called {experiment.name}, with another question or "
-            "other swept settings. Give this one another name or another --storage"
-        )
-    if options.smoke_test and not stored.is_smoke_test:
-        raise BadInput(
-            f"{records.uri} holds a sweep that is no smoke test; give --smoke-test another "
-            "--storage"
-        )
-
-
 def _drive(
     plan: Plan, records: Records, options: Options, argv: list[str], tracking_uri: str
 ) -> int:
@@ -156,7 +144,7 @@ def _drive(
     search.begin()
     budget = limit_to_budget(search, options, known.states)
     _print_plan(search, known)
-    experiment = experiment_id(options.experiment_prefix, records.sweep, records.identity)
+    experiment = _experiment(records, options.experiment_prefix, tracking_uri)
     _describe(search, argv, options, budget=budget, experiment=experiment)
     with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
         _launch(search, known, mlflow, options)
@@ -167,6 +155,16 @@ def _drive(
         report = _results(search.plan, records)
     say(report.text if report else "no report: no trial has finished")
     return _ending(search, states, held_back)
+
+
+def _experiment(records: Records, prefix: str, tracking_uri: str) -> str:
+    """The identity of the sweep's experiment. In the storage's own database it stays where the
+    storage was moved or copied, and the experiment goes on."""
+    now, before = experiment_id(prefix, records.sweep, records.identity), described(records)
+    own = records.storage.is_local and tracking_uri == default_tracking_uri(records)
+    if own and before and shown_name(before.experiment) == shown_name(now):
+        return before.experiment
+    return now
 
 
 def _print_plan(search: Search, known: "Known") -> None:
@@ -196,8 +194,14 @@ def _copied_to_mlflow(
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
             f"warning: MLflow lacks {numbered(lacking, 'trial')}{why}. Send them later: "
-            f"{ours('sync', records.uri)}"
+            f"{ours('sync', records.uri, *_with_secrets(tracking_uri))}"
         )
+
+
+def _with_secrets(tracking_uri: str) -> list[str]:
+    """The flag with a tracking URI whose secrets `sweep.json` lacks, to be filled in."""
+    shown = redact_text(tracking_uri)
+    return [] if shown == tracking_uri else ["--tracking-uri", shown]
 
 
 def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]:
@@ -215,7 +219,8 @@ def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]
 def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -> None:
     """Writes `sweep.json` and the judgments, for `status` and the report."""
     records = search.records
-    described_now, before = description_of(search.plan, argv), described(records)
+    described_now = description_of(search.plan, argv, options.asked)
+    before = described(records)
     if before is None and records.read_file(FILE) is not None:
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     trials = (*(before.trials if before else ()), *described_now.trials)

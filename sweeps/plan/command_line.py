@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from errno import EDQUOT, EIO, ENOENT, ENOSPC, ENOTDIR
 from functools import partial
 from importlib.machinery import PathFinder
@@ -141,11 +142,6 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             raise
         print_error(str(not_installed(error.name, "sweep")))
         return BAD_INPUT
-    except RuntimeError:  # pathlib's, for which it has no class
-        if has_home():
-            raise
-        print_error(NO_HOME)
-        return BAD_INPUT
     except UnicodeEncodeError as error:  # a name whose bytes are no UTF-8
         if error.reason != "surrogates not allowed":
             raise
@@ -153,6 +149,11 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         print_error(
             str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
         )
+        return BAD_INPUT
+    except RuntimeError:  # pathlib's, for which it has no class
+        if has_home():
+            raise
+        print_error(NO_HOME)
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
@@ -213,6 +214,46 @@ def check_writable(name: str, folder: Path) -> None:
         raise BadInput(f"{name} must be a writable folder, got {folder}: {why}") from None
 
 
+@dataclass(frozen=True)
+class Need:
+    """What a flag needs to have an effect: another flag or argument of the same command, with one
+    of these values if there are any; `without`: that it is not given, or has another value."""
+
+    name: str  # in Python: `num_seeds`
+    values: tuple[Any, ...] = ()
+    without: bool = False
+
+    def holds(self, given: argparse.Namespace) -> bool:
+        """True for a command line with what is needed."""
+        value = vars(given)[self.name]
+        values = value if isinstance(value, list | tuple) and self.values else [value]
+        there = any(own in self.values for own in values) if self.values else bool(value)
+        return there != self.without
+
+    def text(self, flag: str) -> str:
+        """`needs --register`."""
+        value = f" {' or '.join(map(str, self.values))}" if self.values else ""
+        return f"{'has no effect with' if self.without else 'needs'} {flag}{value}"
+
+
+def needing(action: argparse.Action, *needs: Need, may_be_empty: bool = False) -> None:
+    """Declares what a flag needs, and whether an empty text is a value of it."""
+    vars(action).update(needs=needs, may_be_empty=may_be_empty)
+
+
+def _note(
+    action: argparse.Action,
+    parser: argparse.ArgumentParser,
+    namespace: argparse.Namespace,
+    flag: Any,
+) -> None:
+    """Remembers a given flag, and refuses it the second time."""
+    given: dict[str, None] = vars(namespace).setdefault("given", {})  # in their order
+    if action.dest in given:
+        parser.error(f"a flag is given once, got '{flag}' twice")
+    given[action.dest] = None
+
+
 class _Once(argparse.Action):
     """An action that refuses a repeated flag."""
 
@@ -223,11 +264,38 @@ class _Once(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        given = vars(namespace).setdefault("given", set())
-        if self.dest in given:
-            parser.error(f"a flag is given once, got {option_string} twice")
-        given.add(self.dest)
+        _note(self, parser, namespace, option_string)
         setattr(namespace, self.dest, values)
+
+
+class _Switch(argparse._StoreTrueAction):
+    """The same of a flag without a value."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        _note(self, parser, namespace, option_string)
+        super().__call__(parser, namespace, values, option_string)
+
+
+class _Append(argparse._AppendAction):
+    """An action of a flag that may be repeated, with another value each time."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if values in vars(namespace)[self.dest]:
+            parser.error(f"{option_string} names each once, got {shown(values)} twice")
+        vars(namespace).setdefault("given", {})[self.dest] = None
+        super().__call__(parser, namespace, values, option_string)
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -254,21 +322,51 @@ def _finite(text: str) -> float:
     raise argparse.ArgumentTypeError(f"a finite number is needed, got {shown(text)}")
 
 
+def _name_of(action: argparse.Action) -> str:
+    """The flag, or the name of an argument in the help."""
+    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are `BadInput`: one message, exit code 2."""
 
     def __init__(self, prog: str, description: str | None = None, **more: Any) -> None:
         text = cleandoc(description or "")
-        super().__init__(prog, description=text, formatter_class=_Formatter, **more)
+        super().__init__(
+            prog, description=text, formatter_class=_Formatter, allow_abbrev=False, **more
+        )
         self.register("action", None, _Once)
+        self.register("action", "store_true", _Switch)
+        self.register("action", "append", _Append)
         self.register("type", float, _finite)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Refuse `--flag=--`, which argparse reads as no value."""
+        """Refuse `--flag=--`, which argparse reads as no value, and an empty text."""
+        if "" in arg_strings and not vars(action).get("may_be_empty"):
+            self.error(f"argument {_name_of(action)}: expected a value, got an empty one")
         values = super()._get_values(action, arg_strings)
         if values == [] and action.nargs is None:
             self.error(f"argument {'/'.join(action.option_strings)}: expected a value")
         return values
+
+    def parse_args(self, *words: Any, **more: Any) -> Any:
+        """The arguments; raises `BadInput`, also for a flag without effect."""
+        return self._with_effect(super().parse_args(*words, **more))
+
+    def parse_intermixed_args(self, *words: Any, **more: Any) -> Any:
+        """The same, with positional arguments anywhere."""
+        return self._with_effect(super().parse_intermixed_args(*words, **more))
+
+    def _with_effect(self, given: argparse.Namespace) -> argparse.Namespace:
+        """Refuse a given flag without what it needs."""
+        names = {action.dest: _name_of(action) for action in self._actions}
+        for action in self._actions:
+            if action.dest not in vars(given).get("given", ()):
+                continue
+            for need in vars(action).get("needs", ()):
+                if not need.holds(given):
+                    self.error(f"'{names[action.dest]}' {need.text(names[need.name])}")
+        return given
 
     def error(self, message: str) -> NoReturn:
         """Raise `BadInput`; for an unknown flag with the similar flag or setting."""

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
@@ -17,6 +17,8 @@ from sweeps.plan.reference import Reference
 
 NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.stride")
 """Settings that every default label shows; backbones where there are several."""
+RESERVED = ("trials", "checkpoints", "artifacts")
+"""Folders of a storage that hold no sweep."""
 Settings = Mapping[str, Any]
 """Dotted settings and their values: one point of a grid."""
 
@@ -43,8 +45,10 @@ class Experiment:
     settings: Mapping[str, Any] = field(default_factory=dict)  # they override its profile
     profile: str = "clean"  # of PROFILES; the user's settings override it
     given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
+    typed: frozenset[str] = frozenset()  # those that its file has for all cells
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
     file: str = ""  # that defines it; empty: the one with `grid`
+    kind: str = ""  # the name of its question where `name` is another; empty: `name`
     reference: Reference | None = None  # what is published of it
 
     def __post_init__(self) -> None:
@@ -53,6 +57,15 @@ class Experiment:
                 "the name of a sweep must be letters, digits, _, - and dots, because it names a "
                 f"folder, got {shown(self.name)}"
             )
+        if self.name in RESERVED:
+            raise BadInput(
+                f"the name of a sweep must not be {self.name}, a folder of every storage that is "
+                "no sweep"
+            )
+
+    def called(self, name: str | None) -> "Experiment":
+        """The same question in a folder of another name, beside its own; None: its own."""
+        return replace(self, name=self.name if name is None else name, kind=self.kind or self.name)
 
     @property
     def source(self) -> str:

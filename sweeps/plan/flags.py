@@ -5,12 +5,12 @@ several flags decide together."""
 import argparse
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rank_core.checkpoints import Cadence
 from rank_core.errors import BadInput, unknown
-from sweeps.plan.command_line import INTERPOLATE
+from sweeps.plan.command_line import INTERPOLATE, Need, needing
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
 
@@ -25,6 +25,7 @@ SEARCH_HELP = (
 INTERPOLATE_HELP = (
     "systems also shown interpolated with the first stage; best: the baseline and the best on dev"
 )
+REPLACE_HELP = "replace a sweep with other settings in this folder; its trials stay"
 MINUTES_HELP = "time between checkpoints (default: %(default)g; 0: none)"
 HOURS_HELP = "budget over all commands; core-hours without a GPU"
 
@@ -44,6 +45,9 @@ class Flag:
     choices: tuple[str, ...] | None = None
     confirmed: bool = True  # --confirm accepts it: it changes no confirmed cell
     key: str = ""  # in the table `search` of a sweep's file
+    needs: tuple[Need, ...] = ()  # to have an effect
+    settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # it needs too: any of
+    may_be_empty: bool = False
 
     @property
     def name(self) -> str:
@@ -56,19 +60,22 @@ class Flag:
         if self.default is not None and self.kind is not bool and "default" not in text:
             text += " (default: %(default)s)"
         if self.kind is bool:
-            parser.add_argument(self.flag, action="store_true", help=text)
-            return
-        parser.add_argument(
-            self.flag,
-            metavar=None if self.choices else self.metavar,
-            type=self.kind,
-            default=self.default,
-            choices=self.choices,
-            help=text,
-        )
+            action = parser.add_argument(self.flag, action="store_true", help=text)
+        else:
+            action = parser.add_argument(
+                self.flag,
+                metavar=None if self.choices else self.metavar,
+                type=self.kind,
+                default=self.default,
+                choices=self.choices,
+                help=text,
+            )
+        needing(action, *self.needs, may_be_empty=self.may_be_empty)
 
     def check(self, value: float) -> None:
-        """Refuses a number out of its range."""
+        """Refuses a number out of its range, and one that is none."""
+        if not math.isfinite(value):
+            raise BadInput(f"{self.flag} must be a finite number, got {value}")
         ends = "" if self.inside else "="
         for law, end, broken in ((">", self.least, value < self.least),
                                  ("<", self.most, value > self.most)):  # fmt: skip
@@ -109,11 +116,26 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     "results": (
         Flag("--storage", "DIR|URI", "folder of the results", default="results"),
+        Flag("--name", "NAME", "the sweep's folder in it (default: the name of its question)"),
+        Flag("--replace", "", REPLACE_HELP, bool, confirmed=False),
         Flag("--tracking-uri", "URI", "MLflow, or none (default: sqlite in the storage)"),
         Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
-        Flag("--experiment-prefix", "NAME", f"of MLflow's experiments (default: {PREFIX_HELP})"),
+        Flag(
+            "--experiment-prefix",
+            "NAME",
+            f"of MLflow's experiments (default: {PREFIX_HELP})",
+            needs=(Need("tracking_uri", ("none",), without=True),),
+            may_be_empty=True,
+        ),
         Flag("--interpolate", "", INTERPOLATE_HELP, default="best", choices=INTERPOLATE),
-        Flag("--weights-gib", "G", "limit of kept weights, the best on dev first", float, 10.0),
+        Flag(
+            "--weights-gib",
+            "G",
+            "limit of kept weights, the best on dev first",
+            float,
+            10.0,
+            settings={"training.keep_weights": ("best",), "evaluation.folds": (0,)},
+        ),
     ),
     "engine and resources": (
         Flag("--engine", "", "local: one trial at a time here", default="ray", choices=ENGINES),
@@ -121,12 +143,25 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("--cpus-per-worker", "N", "threads", int, 1, least=1, most=MOST_WORKERS),
         Flag("--gpus-per-worker", "X", "default: 1 where there are GPUs", float, least=-math.inf),
         Flag("--checkpoint-minutes", "M", MINUTES_HELP, float, Cadence().minutes),
-        Flag("--checkpoint-gib", "G", "of all checkpoints (default: half the disk)", float, 0.0),
+        Flag(
+            "--checkpoint-gib",
+            "G",
+            "of all checkpoints (default: half the disk)",
+            float,
+            0.0,
+            needs=(Need("checkpoint_minutes", (0,), without=True),),
+        ),
         Flag("--max-gpu-hours", "H", HOURS_HELP, float, inside=True),
     ),
     "instead of the whole sweep": (
         Flag("--dry-run", "", "print the plan and launch nothing", bool),
-        Flag("--prepare", "", "make the inputs on every node, without a GPU, and end", bool),
+        Flag(
+            "--prepare",
+            "",
+            "make the inputs on every node, without a GPU, and end",
+            bool,
+            needs=(Need("dry_run", without=True),),
+        ),
         Flag("--smoke-test", "", "run the whole path on little data", bool, confirmed=False),
         Flag("--confirm", "", "train the winner on dev again with fresh seeds", bool),
     ),
@@ -138,6 +173,8 @@ SEARCH_FLAGS = {flag.key: flag for flag in FLAGS.values() if flag.key}
 SEARCH = {flag.name for flag in SEARCH_FLAGS.values()}
 SEEDS = {"seeds", "num_seeds"}
 MODES = [flag.name for flag in GROUPS["instead of the whole sweep"]]
+ONCE = ("replace",)
+"""Flags of one command alone, which no command that follows repeats."""
 NOT_CONFIRMED = [name for name, flag in FLAGS.items() if flag.key or not flag.confirmed]
 """Flags that would change the confirmed cells."""
 
@@ -157,8 +194,24 @@ def written(given: Mapping[str, Any]) -> list[str]:
             raise unknown("flag of a sweep", name, FLAGS)
         if value is None or value is False:
             continue
-        words += [FLAGS[name].flag] if FLAGS[name].kind is bool else [FLAGS[name].flag, str(value)]
+        words += (
+            [FLAGS[name].flag] if FLAGS[name].kind is bool else [FLAGS[name].flag, _text(value)]
+        )
     return words
+
+
+def _text(value: Any) -> str:
+    """`2` for 2.0."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def check_settings(given: Iterable[str], settings: Mapping[str, Any]) -> None:
+    """Refuses a given flag that has no effect with these settings."""
+    for flag in (FLAGS[name] for name in given if name in FLAGS):
+        for name, values in flag.settings.items():
+            if settings[name] not in values:
+                needed = " or ".join(map(str, values))
+                raise BadInput(f"{flag.flag} needs {name}={needed}, got {name}={settings[name]}")
 
 
 def check_flags(given: argparse.Namespace, names: Iterable[str] = FLAGS) -> None:

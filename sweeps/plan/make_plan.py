@@ -3,7 +3,7 @@
 import itertools
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,18 @@ from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
-from rank_core.models import check_model, model_class
+from rank_core.models import check_model, model_class, unread_settings
 from rank_core.models.build import is_deterministic
 from rank_core.models.ranker import Ranker
+from rank_core.models.reading import ignored_settings
 from rank_core.own_code import travelling
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
 from rank_core.training.losses import check_loss
 from rank_core.trial.trial import own_paths, portable_config
-from sweeps.plan.experiment import Experiment, Settings, suited
+from sweeps.plan.effects import check_read, check_sweepable, same_reading
+from sweeps.plan.experiment import Experiment, Grid, Settings, suited
+from sweeps.plan.flags import check_settings
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
 from sweeps.plan.plan import Plan, PlannedCell, Removed
 from sweeps.plan.profiles import profile_settings, suited_to_model
@@ -48,6 +51,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     experiment = replace(experiment, profile=options.profile, given=frozenset(names))
     base = portable_config(base or base_config(experiment, options))
     check_measures(base.evaluation.measures)
+    check_settings(options.given, base.settings())
     model_class(base.model.name)
     inputs = load_inputs(base.collection, base.model.backbone)
     splits = inputs.collection.splits.values()
@@ -55,6 +59,10 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     _check_room(base, inputs, options.num_workers)
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)
+    _check_flags_of_swept(experiment, options, base, inputs, grid)
+    check_sweepable(experiment.swept, [grid.baseline, *space.points])
+    typed = {name: base.settings()[name] for name in _typed(experiment, options)}
+    check_read(base, grid.baseline, space, swept=experiment.swept, typed=typed)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
         enough = max(2, search.kind.fewest_configs)
@@ -147,6 +155,28 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
     return Space(tuple({**common, **point} for point in product), options.ranges)
 
 
+def _check_flags_of_swept(
+    experiment: Experiment, options: Options, base: TrialConfig, inputs: Inputs, grid: Grid
+) -> None:
+    """Refuses a flag for a setting that the sweep varies, unless its points follow from it."""
+    for flag, name in FLAG_SETTINGS.items():
+        value = getattr(options, flag)
+        if value is None or name not in experiment.swept:
+            continue
+        other = base.override({name: "maxp" if value != "maxp" else "firstp"})
+        if experiment.grid(other, inputs.backbone) == grid:
+            raise BadInput(
+                f"--{flag.replace('_', '-')} {value} has no effect: {experiment.name} varies "
+                f"{name}. To run this value alone, write {name}={value}"
+            )
+
+
+def _typed(experiment: Experiment, options: Options) -> list[str]:
+    """The settings that the user wrote for all cells, by flag, as a setting or in a file."""
+    flags = [own for flag, own in FLAG_SETTINGS.items() if getattr(options, flag) is not None]
+    return [*flags, *options.settings, *experiment.typed]
+
+
 def _smoke_settings(options: Options) -> dict[str, Any]:
     """The settings of a smoke test, with which a trial takes two steps."""
     if not options.smoke_test:
@@ -206,8 +236,22 @@ def _new_cell(
         cell = _cell(experiment, base, point)
     except BadInput as error:
         return Removed(_name(point), str(error))
-    twin = next((other for other in cells if _equivalent(cell, other)), None)
-    return Removed(_name(point), f"has the same chunks as {twin.label}") if twin else cell
+    for other in cells:
+        if same_reading(cell, other):
+            why = _unlike(cell, other)
+            return Removed(_name(point), f"is the same cell as {other.label}: {why}")
+        if _equivalent(cell, other):
+            return Removed(_name(point), f"has the same chunks as {other.label}")
+    return cell
+
+
+def _unlike(cell: PlannedCell, other: PlannedCell) -> str:
+    """The settings in which two equal cells differ, and why they are equal."""
+    ours, theirs = cell.config.settings(), other.config.settings()
+    differ = [name for name in ours if ours[name] != theirs[name]]
+    unread = [name for name in differ if name in ignored_settings(cell.config)]
+    alike = [f"{n}={ours[n]} means {theirs[n]}" for n in differ if n not in unread]
+    return "; ".join([*alike, *(f"nothing reads {name}" for name in unread)]) or "equal settings"
 
 
 def _name(point: Settings) -> str:
@@ -218,8 +262,6 @@ def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
     """True if both cells are trained and evaluated alike and compute the same function: the same
     model on the same chunks, or FirstP and a chunked model where every document is a single
     chunk."""
-    if cell.cell == other.cell:
-        return True
     ours, theirs = cell.config, other.config
     chunking = replace(theirs.chunking, max_query_tokens=ours.chunking.max_query_tokens)
     model = replace(ours.model, name=theirs.model.name)
@@ -262,6 +304,7 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
     inputs = load_inputs(config.collection, config.model.backbone)
     if "model.name" in point and "chunking.window" not in point:
         config = config.override({**suited(config, inputs.backbone), **point})
+    config, left_out = _readable(config, experiment.given - {*point, *experiment.swept})
     check_model(config, inputs.backbone)
     check_loss(config.training)
     chunks = chunk_statistics(config, inputs)
@@ -273,4 +316,15 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
         chunks=chunks,
         cost=trial_cost(config, inputs, chunks),
         deterministic=is_deterministic(config, inputs.backbone),
+        left_out=left_out,
     )
+
+
+def _readable(config: TrialConfig, given: Collection[str]) -> tuple[TrialConfig, tuple[str, ...]]:
+    """The configuration without those settings of all cells that its model never reads, and their
+    names: they hold for the other cells."""
+    own, usual = config.settings(), TrialConfig().settings()
+    usual["chunking.stride"] = config.chunking.window
+    unread = unread_settings(config) & {*given}
+    left_out = tuple(name for name in own if name in unread and own[name] != usual[name])
+    return config.override({name: usual[name] for name in left_out}), left_out

@@ -1,12 +1,37 @@
-"""The command that follows from another one: a command of ours, or a sweep's with other flags."""
+"""The command that follows from another one: a command of ours, or a sweep's with other flags. A
+sweep's command is written from the flags and settings that `sweep.json` holds as data."""
 
-import argparse
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from rank_core.settings.config import setting_types
 from sweeps.plan.command_line import program
-from sweeps.plan.flags import FLAGS, MODES, NOT_CONFIRMED, SEEDS
+from sweeps.plan.flags import MODES, NOT_CONFIRMED, SEEDS, written
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a sweep's command line asked, as it was typed."""
+
+    start: tuple[str, ...] = ()  # the words before its flags, such as `ranksweep run seeds`
+    flags: Mapping[str, Any] = field(default_factory=dict)  # {name in Python: value}
+    settings: Mapping[str, str] = field(default_factory=dict)  # {dotted setting: its text}
+
+    def changed(
+        self,
+        *,
+        without: Collection[str] = (),
+        flags: Mapping[str, Any] | None = None,
+        settings: Mapping[str, str | None] | None = None,
+    ) -> str:
+        """The command without some flags (`num_seeds`), with more of them at its end, and with
+        other settings, None for a setting that it then lacks."""
+        given = {name: value for name, value in self.flags.items() if name not in without}
+        other = dict(settings or {})
+        kept = {name: text for name, text in self.settings.items() if name not in other}
+        words = [f"{name}={text}" for name, text in (kept | other).items() if text is not None]
+        return shlex.join([*self.start, *written(given), *words, *written(flags or {})])
 
 
 def ours(*words: str) -> str:
@@ -14,52 +39,28 @@ def ours(*words: str) -> str:
     return shlex.join([*program(), *words])
 
 
-def changed(command: str, *, without: Iterable[str] = (), add: Sequence[str] = ()) -> str:
-    """A sweep's command without some flags (`num_seeds`) and with more words."""
-    return shlex.join([*_without(shlex.split(command), without), *add])
-
-
-def confirming(command: str, *, add: Sequence[str] = ()) -> str:
+def confirming(asked: Asked, flags: Mapping[str, Any] | None = None) -> str:
     """The command that confirms a sweep: without the settings and flags of its cells, which the
     finished sweep has."""
-    gone = {*NOT_CONFIRMED, *SEEDS, *MODES}
-    kept, last = list[str](), ""
-    collection = list[str]()
-    for word in _without(shlex.split(command), gone):
-        name, equals, value = word.partition("=")
-        is_setting = equals and name in setting_types() and last != "--fields"
-        if is_setting and name == "collection":
-            collection = ["--collection", value]
-        kept += [] if is_setting else [word]
-        last = word
-    return shlex.join([*kept, *collection, "--confirm", *add])
+    named = {name: text for name, text in asked.settings.items() if name == "collection"}
+    return Asked(asked.start, asked.flags).changed(
+        without={*NOT_CONFIRMED, *SEEDS, *MODES, *(flags or {})},
+        flags={**named, "confirm": True, **(flags or {})},
+    )
 
 
-def seeded(command: str, seeds: Sequence[int], number: int) -> str:
+def seeded(asked: Asked, seeds: Sequence[int], number: int) -> str:
     """The command with more seeds, those that it has among them."""
     more = [*seeds, *(seed for seed in range(1, number + max(seeds) + 1) if seed not in seeds)]
     plain = more[:number] == list(range(1, number + 1))
     listed = ",".join(map(str, more[:number]))
-    return changed(
-        command, without=SEEDS,
-        add=["--num-seeds", str(number)] if plain else ["--seeds", listed],
-    )  # fmt: skip
+    return asked.changed(without=SEEDS, flags={"num_seeds": number} if plain else {"seeds": listed})
 
 
-def resumed(command: str, *, stopped: bool = False) -> str:
-    """The command that runs the missing trials; after a budget's end with twice the hours."""
-    if not stopped:
-        return command
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--max-gpu-hours", type=float)
-    given, words = parser.parse_known_args(shlex.split(command))
-    if given.max_gpu_hours is None:
-        return command
-    return shlex.join([*words, "--max-gpu-hours", f"{2 * given.max_gpu_hours:g}"])
-
-
-def _without(words: Sequence[str], names: Iterable[str]) -> list[str]:
-    parser = argparse.ArgumentParser(add_help=False)
-    for name in names:
-        FLAGS[name].add_to(parser)
-    return parser.parse_known_args(words)[1]
+def resumed(asked: Asked, typed: str, *, stopped: bool = False) -> str:
+    """The command that runs the missing trials, as it was typed; after a budget's end with twice
+    the hours."""
+    hours = asked.flags.get("max_gpu_hours")
+    if not stopped or hours is None:
+        return typed
+    return asked.changed(without=["max_gpu_hours"], flags={"max_gpu_hours": 2 * hours})

@@ -19,12 +19,14 @@ from sweeps.plan.flags import (
     GROUPS,
     MOST_SEEDS,
     NOT_CONFIRMED,
+    ONCE,
     PREFIX_VARIABLE,
     SEARCH,
     SEARCH_FLAGS,
     SEEDS,
     check_flags,
 )
+from sweeps.plan.next_command import Asked
 from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
@@ -60,6 +62,8 @@ class Options:
     seeds: tuple[int, ...]  # empty: fresh ones, for a confirmation
     num_seeds: int | None
     storage: str
+    name: str | None  # of the sweep's folder; None: the experiment's
+    replace: bool  # a sweep with other settings in the folder
     tracking_uri: str | None
     experiment_prefix: str  # of MLflow's experiments
     alpha: float
@@ -80,6 +84,8 @@ class Options:
     grids: dict[str, list[Any]]  # dotted setting: several values
     ranges: dict[str, Range]  # dotted setting: lo..hi
     search: SearchSettings
+    asked: Asked  # what was typed
+    given: frozenset[str] = frozenset()  # the flags of the command line, by their names
     code: tuple[str, ...] = ()  # files and folders outside the package that workers need
 
     @property
@@ -98,7 +104,7 @@ class Preset:
     def fill(self, arguments: argparse.Namespace) -> None:
         """Set the missing flags, except those of a search or of seeds where the command line names
         another."""
-        flags = vars(arguments).get("given", set())
+        flags = {*vars(arguments).get("given", ())}
         flags = flags | SEEDS if arguments.smoke_test else flags
         for group, names in ((SEEDS, SEEDS), ({"search"}, SEARCH)):
             flags = flags | names if flags & group else flags
@@ -114,6 +120,7 @@ def parse(
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
     settings, grids, ranges = _settings(arguments.settings)
+    asked = _asked(arguments)
     if arguments.confirm:
         _check_confirmation(arguments, [*settings, *grids, *ranges])
     elif preset:
@@ -133,6 +140,8 @@ def parse(
         seeds=seeds,
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),
+        asked=asked,
+        given=frozenset(given.get("given", ())),
         settings=settings,
         grids=grids,
         ranges=ranges,
@@ -144,6 +153,15 @@ def parse(
     )
     names = {item.name for item in fields(Options)}
     return Options(**{k: v for k, v in given.items() if k in names} | checked)
+
+
+def _asked(arguments: argparse.Namespace) -> Asked:
+    """The flags and settings of the command line as data, before those of a file are added."""
+    values = vars(arguments)
+    typed = (name for name in values.get("given", ()) if name in FLAGS and name not in ONCE)
+    flags = {name: values[name] for name in typed}
+    words = (word.partition("=") for word in arguments.settings)
+    return Asked(flags=flags, settings={name: text for name, _, text in words})
 
 
 def check_gpus(gpus: float | None, num_workers: int) -> None:

@@ -102,11 +102,24 @@ def values_text(own: Published) -> str:
     return f"{text} [{own.interval[0]:.4f}, {own.interval[1]:.4f}]" if own.interval else text
 
 
-def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted setting, value) of nested tables."""
+def flat(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """(dotted setting, value) of nested tables. Raises `BadInput` for a setting that is given
+    twice, as `"chunking.window"` and as `window` of `chunking`."""
+    found = dict[str, Any]()
+    for name, value in _flat(table, ""):
+        if name in found:
+            raise BadInput(
+                f"a setting is given once, got {name} twice: {shown(found[name])} and "
+                f"{shown(value)}"
+            )
+        found[name] = value
+    return [*found.items()]
+
+
+def _flat(table: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{above}{key}.")
+            yield from _flat(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
 

@@ -71,6 +71,7 @@ def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
         swept=swept,
         grid=lambda base, backbone: Grid(points, baseline),
         settings=base,
+        typed=frozenset(base),
         file=str(path),
         reference=parse_reference(table["reference"]) if "reference" in table else None,
     )

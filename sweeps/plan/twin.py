@@ -58,6 +58,7 @@ def twin(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
     )
     return replace(
         experiment,
+        typed=frozenset(),  # its settings are changed
         name=f"{experiment.name}-{TWIN}",
         question=f"Twin, a small copy that answers nothing: {experiment.question}",
         grid=lambda base, backbone: points,

@@ -28,7 +28,7 @@ from rank_core.progress import reported
 from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
 from rank_core.records import EVALUATED, Qrels, Run
 from sweeps.plan.command_line import INTERPOLATE
-from sweeps.report.load import SERVING, Interpolated, Sweep
+from sweeps.report.load import Interpolated, Sweep
 from sweeps.report.summary import best_on_dev, left_after
 from sweeps.store.records import RESULT, Records
 from sweeps.store.scores import SCORE_COLUMNS
@@ -88,7 +88,7 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     rows = rows or sweep.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
-    if sweep.name == SERVING:
+    if sweep.aggregates:
         from sweeps.report.aggregations import with_aggregations
 
         sweep = with_aggregations(sweep, rows)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,10 +13,12 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.files import read_file
+from rank_core.models import POOLING
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Slot
 from rank_core.stats.multiplicity import MAX_T
+from sweeps.plan.next_command import Asked
 from sweeps.report.notation import TIE_POLICY, names_text
 from sweeps.store.driver import living_driver
 from sweeps.store.records import COSTS, REMEDY, Records, State
@@ -66,11 +67,10 @@ class Interpolated:
         return FIRST_STAGE if alphas == {0} else self.of if alphas == {1} else ""
 
 
-SERVING = "serving"
-"""The name of the sweep whose rows are aggregations."""
 _AS_WRITTEN = (
     "split measures primary deterministic alpha rope paired_seeds swept seeds collection backbone "
-    "first_stage versions command directory search stopped interpolate published"
+    "first_stage versions kind command start flags settings smoke_test directory search stopped "
+    "interpolate published"
 ).split()
 """The fields of a sweep that `sweep.json` has under the same name."""
 
@@ -136,7 +136,12 @@ class Sweep:
     first_stage: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     published: tuple[Mapping[str, Any], ...] = ()  # values of a reference, to stand beside ours
-    command: str = ""
+    kind: str = ""  # the name of the question, whatever the sweep's
+    command: str = ""  # as it was typed, for people
+    start: tuple[str, ...] = ()  # the command as data, as in `SweepFile`
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    smoke_test: bool = False  # it tests the installation, not the question
     directory: str = ""  # the command's working directory
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested again here
     search: Mapping[str, Any] = field(default_factory=dict)
@@ -153,6 +158,7 @@ class Sweep:
     lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
     """{(cell, seed): its ranked lists} of a third party or an aggregation; other sweeps have them
     in their folder."""
+    aggregates: bool = False  # its rows are aggregations of the chunk scores that trials kept
     serving: Serving | None = None
     notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
     qrels: Qrels | None = None  # of a third party, likewise
@@ -168,9 +174,9 @@ class Sweep:
         return str(self.slots[0])
 
     @property
-    def smoke_test(self) -> bool:
-        """True if it tests the installation, not the question."""
-        return "--smoke-test" in shlex.split(self.command)
+    def asked(self) -> Asked:
+        """The command as data."""
+        return Asked(self.start, self.flags, self.settings)
 
     @property
     def split_text(self) -> str:
@@ -217,7 +223,7 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
     return Sweep(
         folder=folder,
         name=file.sweep,
-        question=f"{file.question} (smoke test)" if file.is_smoke_test else file.question,
+        question=f"{file.question} (smoke test)" if file.smoke_test else file.question,
         slots=(file.baseline, own) if own else (file.baseline,),
         correction=file.correction or correction_of(len(file.cells) - 1),
         cells=tuple(
@@ -232,7 +238,23 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
         settings=next((c.config for c in file.cells if c.cell == file.baseline), {}),
+        aggregates=_aggregates(file),
         **same,
+    )
+
+
+def _aggregates(file: SweepFile) -> bool:
+    """True where every cell scored all chunks of its documents once, by a model as it is, and kept
+    the scores: aggregations of them say more than the cells."""
+    scored = {
+        "evaluation.keep_chunk_scores": True,
+        "training.num_epochs": 0,
+        "evaluation.folds": 0,
+    }
+    return {*file.deterministic} >= {cell.cell for cell in file.cells} and all(
+        cell.config.get("model.name") in {*POOLING} - {"firstp"}
+        and all(cell.config.get(name) == value for name, value in scored.items())
+        for cell in file.cells
     )
 
 

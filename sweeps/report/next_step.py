@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.plan.command_line import SCRIPT
-from sweeps.plan.next_command import changed, confirming, ours, resumed, seeded
+from sweeps.plan.next_command import confirming, ours, resumed, seeded
 from sweeps.plan.terminal import about
 from sweeps.report.analysis import Analysis
 from sweeps.report.load import Sweep
@@ -63,7 +64,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return here if where == HERE else ours(name, where, *words)
 
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
-        resume = resumed(sweep.command, stopped=bool(sweep.stopped))
+        resume = resumed(sweep.asked, sweep.command, stopped=bool(sweep.stopped))
         return step("The command trains only the missing trials.", resume)
     if not analysis.primary or sweep.smoke_test:
         return None
@@ -74,16 +75,16 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
     if all(math.isnan(c.p_both) for c in analysis.primary):
         cost = _cost(sweep, 3)
         why = f"One planned comparison needs three seeds, a table five{cost}."
-        return step(why, seeded(sweep.command, sweep.seeds, 3))
+        return step(why, seeded(sweep.asked, sweep.seeds, 3))
     significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
     if not significant:
         variances = _variances(analysis)
         if variances is None:  # which a design would refuse, too
             why = "A smaller difference needs more queries."
-            return step(TWO_SEEDS, seeded(sweep.command, sweep.seeds, 3)) if two else NextStep(why)
+            return step(TWO_SEEDS, seeded(sweep.asked, sweep.seeds, 3)) if two else NextStep(why)
         number, why = _more_seeds(analysis, variances)
         if two and number:
-            return step(why, seeded(sweep.command, sweep.seeds, number))
+            return step(why, seeded(sweep.asked, sweep.seeds, number))
         return NextStep(why, own("design", "--delta", f"{sweep.rope:g}"))
     if all(c.delta < 0 for c in significant) or best_on_dev(sweep) == sweep.baseline:
         return None
@@ -93,7 +94,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         "A confirmation trains the best on dev and the baseline again with fresh seeds, for a gain "
         "without selection bias."
     )
-    return step(why, confirming(sweep.command))
+    return step(why, confirming(sweep.asked))
 
 
 def _is_below_first_stage(analysis: Analysis) -> bool:
@@ -191,7 +192,7 @@ def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     if names and sweep.command and not trained:
         flags = [word for name in names for word in ("--deterministic", name)]
         why = f"{names_text(names)} without training has no other runs, and the result holds for"
-        return NextStep(f"{why} new training runs too.", changed(sweep.command, add=flags))
+        return NextStep(f"{why} new training runs too.", f"{sweep.command} {shlex.join(flags)}")
     if single:
         return NextStep(
             f"To hold for the methods, name several training runs of "

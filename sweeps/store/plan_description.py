@@ -10,28 +10,32 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rank_core.chunking.inputs import contents_of
 from rank_core.data.trec import write_qrels, write_run
 from rank_core.encoders.backbones import tokenizer_hash
 from rank_core.files import file_sha256
-from rank_core.models import ignored_settings, model_class
+from rank_core.models import model_class
+from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import EVALUATED, Collection, Qrels, Run
+from rank_core.settings.config import NUMERICS_VERSION
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.command_line import typed_command
+from sweeps.plan.next_command import Asked
 from sweeps.plan.plan import Plan
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
 
 
-def description_of(plan: Plan, argv: list[str]) -> SweepFile:
-    """The description of a sweep for its report."""
+def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> SweepFile:
+    """The description of a sweep for its report; `asked` are the flags and settings of `argv`."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
-    asked = sum(len(part.splits["test"].queries) for part in _parts(plan))
+    queries = sum(len(part.splits["test"].queries) for part in _parts(plan))
     evaluated = len(evaluated_qrels(plan, "test"))
-    # A confirmation is a mode of the confirmed sweep.
-    reference = plan.experiment.reference
-    name = plan.experiment.file or confirms.get("sweep", plan.experiment.name)
+    reference, kind = plan.experiment.reference, plan.experiment.kind or plan.experiment.name
+    typed = typed_command(plan.experiment.file or kind, argv)
+    asked = asked or Asked()
     return SweepFile(
         sweep=plan.experiment.name,
         question=plan.experiment.question,
@@ -48,7 +52,7 @@ def description_of(plan: Plan, argv: list[str]) -> SweepFile:
             "content_hash": collection.content_hash,
             "num_documents": len(collection.documents),
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
-            **({"sampled_from": asked} if evaluated < asked else {}),
+            **({"sampled_from": queries} if evaluated < queries else {}),
             **({"first_stage": collection.first_stage} if collection.first_stage else {}),
         },
         backbone={
@@ -57,7 +61,14 @@ def description_of(plan: Plan, argv: list[str]) -> SweepFile:
             "tokenizer_hash": tokenizer_hash(backbone),
         },
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
-        command=shlex.join(typed_command(name, argv)),
+        first_stage_dev=first_stage_means(_parts(plan), "dev", base.evaluation),
+        kind=kind,
+        command=shlex.join(typed),
+        start=tuple(typed[: len(typed) - len(argv)]),
+        flags=asked.flags,
+        settings=asked.settings,
+        smoke_test=bool(plan.reduced),
+        fixed=fixed_settings(plan),
         directory=os.getcwd(),
         profile=plan.experiment.profile or "",
         confirms=confirms,
@@ -92,6 +103,20 @@ def described_cells(plan: Plan) -> dict[str, Any]:
         "deterministic": tuple(cell.cell for cell in plan.cells if cell.deterministic),
         "cells": tuple(cells),
     }
+
+
+def fixed_settings(plan: Plan) -> dict[str, Any]:
+    """{setting: value, or hash of the contents that it names} of what is not swept and has an
+    effect on some cell: the meaning of the sweep beside its cells."""
+    base, swept = plan.base, plan.experiment.swept
+    read = {name for cell in described_cells(plan)["cells"] for name in cell.config}
+    values = base.meaning() | {
+        **contents_of(base),
+        "collection": plan.inputs.collection.content_hash,
+        "model.backbone": plan.inputs.backbone.content_hash,
+    }
+    fixed = {name: value for name, value in values.items() if name in read and name not in swept}
+    return fixed | {"numerics": NUMERICS_VERSION}
 
 
 def own_baselines(plan: Plan) -> dict[str, str]:

@@ -14,11 +14,14 @@ from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.secrets import redact
+from sweeps.plan.next_command import Asked
+from sweeps.store.earlier_file import asked_in
 from sweeps.store.records import TRIALS, Records, own_digest
 from sweeps.store.storage import Storage
 
 FILE = "sweep.json"
 VERSION = 3  # of the file's format
+ALWAYS = ("schema_version", "smoke_test")  # in the file with their defaults too
 FIRST_STAGE = "first_stage"  # folder of the candidates, a run for each split
 INTERPOLATED = "interpolated"  # folder of trials interpolated with the first stage
 ROPE = 0.01
@@ -62,8 +65,16 @@ class SweepFile:
     paired_seeds: bool = False
     collection: Mapping[str, Any] = field(default_factory=dict)
     backbone: Mapping[str, Any] = field(default_factory=dict)
-    first_stage: Mapping[str, float] = field(default_factory=dict)
-    command: str = ""  # as it was typed
+    first_stage: Mapping[str, float] = field(default_factory=dict)  # its means on `split`
+    first_stage_dev: Mapping[str, float] = field(default_factory=dict)
+    kind: str = ""  # the name of the question; `sweep` is that of the folder
+    command: str = ""  # as it was typed, for people; programs read the three fields below
+    start: tuple[str, ...] = ()  # its words before the flags
+    flags: Mapping[str, Any] = field(default_factory=dict)  # {name in Python: value}, as typed
+    settings: Mapping[str, str] = field(default_factory=dict)  # {setting: its text}, as typed
+    smoke_test: bool = False  # on little data, which answers nothing
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """{setting: value, or hash of the contents that it names} of what all cells share."""
     directory: str = ""  # its working directory
     profile: str = ""
     confirms: Mapping[str, Any] = field(default_factory=dict)  # the choice tested with new seeds
@@ -82,9 +93,9 @@ class SweepFile:
     schema_version: int = VERSION
 
     @property
-    def is_smoke_test(self) -> bool:
-        """True for a sweep on little data, which answers nothing."""
-        return "--smoke-test" in self.command.split()
+    def asked(self) -> Asked:
+        """The command as data."""
+        return Asked(self.start, self.flags, self.settings)
 
     def write(self, records: Records) -> None:
         """Writes the file, atomically."""
@@ -93,7 +104,7 @@ class SweepFile:
     def content(self) -> bytes:
         """The file as it is written, without secrets."""
         blank = vars(SweepFile(*7 * (None,)))  # type: ignore[arg-type]
-        kept = {k: v for k, v in vars(self).items() if k == "schema_version" or v != blank[k]}
+        kept = {k: v for k, v in vars(self).items() if k in ALWAYS or v != blank[k]}
         described = redact(json.loads(json.dumps(kept, default=vars)))  # a `Cell`
         return json.dumps(described | {"checksum": own_digest(described)}, indent=1).encode()
 
@@ -267,5 +278,8 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
     def frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
+    if command and "start" not in described:
+        described |= asked_in(str(command))
+        described["kind"] = described.get("confirms", {}).get("sweep", described["sweep"])
     cells = tuple(Cell(**frozen(cell)) for cell in described.pop("cells"))
     return SweepFile(cells=cells, **frozen(described))

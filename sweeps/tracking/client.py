@@ -4,10 +4,14 @@ initialises a new database once."""
 import logging
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from filelock import FileLock
 
@@ -15,6 +19,7 @@ from rank_core.cache import cache_root
 from rank_core.errors import BadInput, not_installed
 from sweeps.plan.command_line import check_writable
 from sweeps.store.records import Records
+from sweeps.store.storage import reason
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -52,7 +57,16 @@ def default_tracking_uri(records: Records) -> str:
     own from the trials."""
     storage = records.storage
     folder = Path(storage.root) if storage.is_local else cache_root() / "mirrors"
-    return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
+    return sqlite_uri(folder.absolute() / "mlflow.db")
+
+
+def sqlite_uri(file: Path) -> str:
+    """The tracking URI of a database file: `?` and `%` of its path are quoted."""
+    try:
+        from sqlalchemy.engine import URL
+    except ModuleNotFoundError:  # it comes with MLflow: no database can be opened either
+        return f"sqlite:///{file}"
+    return URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
 
 
 def check_tracking_uri(uri: str) -> None:
@@ -81,7 +95,17 @@ def check_database(uri: str) -> None:
 
 def sqlite_file(tracking_uri: str) -> Path:
     """The file of a sqlite URI, absolute."""
-    return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
+    from sqlalchemy.engine import make_url
+
+    return Path(make_url(tracking_uri).database or "").absolute()
+
+
+def mlflow_uri(tracking_uri: str) -> str:
+    """A tracking URI for MLflow, which makes the folder of a sqlite file under its quoted name,
+    beside the right one, unless the URI names a driver."""
+    if tracking_uri.startswith("sqlite:") and "%" in tracking_uri:
+        return tracking_uri.replace("sqlite:", "sqlite+pysqlite:", 1)
+    return tracking_uri
 
 
 def is_server(uri: str) -> bool:
@@ -99,8 +123,9 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     # They also print a traceback of each error that they raise.
     for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    uri = mlflow_uri(tracking_uri)
     if not tracking_uri.startswith("sqlite:"):
-        return MlflowClient(tracking_uri, tracking_uri)
+        return MlflowClient(uri, uri)
     database = sqlite_file(tracking_uri)
     if not again:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -108,9 +133,33 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     lock = f"{database}.lock"
     os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock would try for ever
     with FileLock(lock):
-        client = MlflowClient(tracking_uri, tracking_uri)
+        client = MlflowClient(uri, uri)
         client.search_experiments(max_results=1)
     return client
+
+
+_PLAIN = {
+    "Can't locate revision": "its database has the schema of another program or of a newer MLflow",
+    "Detected out-of-date database schema": "its database has the schema of an older MLflow, which "
+    "`mlflow db upgrade URI` renews",
+    "file is not a database": "the file is no SQLite database",
+    "not authenticated": "the server asks for a user and a password, as MLFLOW_TRACKING_USERNAME "
+    "and MLFLOW_TRACKING_PASSWORD",
+    "error code 401": "the server asks for a user and a password, as MLFLOW_TRACKING_USERNAME and "
+    "MLFLOW_TRACKING_PASSWORD",
+    "error code 403": "the server does not allow it to this user",
+    "error code 404": "the address answers, but not as an MLflow server",
+    "Expecting value": "the address answers, but not as an MLflow server",
+}
+"""{part of what MLflow and its libraries say: what it means}"""
+
+
+def reason_of(error: Exception) -> str:
+    """Why MLflow does not take something, in a line."""
+    if isinstance(error, BadInput):
+        return str(error)
+    text = str(error)
+    return next((plain for part, plain in _PLAIN.items() if part in text), "") or reason(error)
 
 
 def every_page(search: Callable[..., Any]) -> Iterator[Any]:
@@ -144,12 +193,42 @@ def find_experiment(client: "MlflowClient", experiment: str) -> "Experiment | No
     return found[0] if found else None
 
 
+def follow_storage(tracking_uri: str, experiment_id: str, location: str | None) -> None:
+    """Lets the artifacts of an experiment be those beside its sqlite file, where both were moved or
+    copied together: MLflow keeps absolute addresses and has no call that changes them."""
+    if location is None or not tracking_uri.startswith("sqlite:"):
+        return
+    here = Path(url2pathname(urlsplit(location).path))
+    with closing(sqlite3.connect(sqlite_file(tracking_uri), timeout=60)) as database, database:
+        found = database.execute(
+            "SELECT artifact_location FROM experiments WHERE experiment_id = ?", (experiment_id,)
+        ).fetchone()
+        before = found[0] if found else location
+        name = location.rpartition("/artifacts/")[2]
+        if before == location or not before.endswith(f"/artifacts/{name}") or not here.is_dir():
+            return
+        database.execute(
+            "UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?",
+            (location, experiment_id),
+        )
+        database.execute(
+            "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, ?) "
+            "WHERE experiment_id = ? AND substr(artifact_uri, 1, ?) = ?",
+            (location, len(before) + 1, experiment_id, len(before), before),
+        )
+
+
+def artifact_location(experiment: str, artifacts: Path | None) -> str | None:
+    """The address of an experiment's artifacts; None: the server's."""
+    return None if artifacts is None else (artifacts / experiment).as_uri()
+
+
 def ensure_experiment(client: "MlflowClient", experiment: str, artifacts: Path | None) -> str:
     """MLflow's id of a sweep's experiment, created if it is new. It is shown without the identity
     of the storage, unless another sweep has that name."""
     from mlflow.exceptions import MlflowException
 
-    location = None if artifacts is None else (artifacts / experiment).as_uri()
+    location = artifact_location(experiment, artifacts)
     tags = {EXPERIMENT: experiment, "mlflow.experimentKind": "custom_model_development"}
     for name in (shown_name(experiment), experiment):
         found = find_experiment(client, experiment)

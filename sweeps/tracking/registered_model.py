@@ -12,7 +12,7 @@ from pathlib import Path
 
 import rank_core
 from rank_core.own_code import is_reference, travelling
-from sweeps.tracking.client import artifact_root, connect, ensure_experiment
+from sweeps.tracking.client import artifact_root, connect, ensure_experiment, mlflow_uri
 
 CHAMPION = "champion"
 SCRIPT = Path(__file__).with_name("pyfunc_model.py")
@@ -48,8 +48,8 @@ def register_model(folder: Path, model: Registered) -> int:
 
     root = artifact_root(model.tracking_uri, Path.cwd())
     experiment_id = ensure_experiment(client, model.experiment, root)
-    mlflow.set_tracking_uri(model.tracking_uri)
-    mlflow.set_registry_uri(model.tracking_uri)
+    mlflow.set_tracking_uri(mlflow_uri(model.tracking_uri))
+    mlflow.set_registry_uri(mlflow_uri(model.tracking_uri))
     mlflow.set_experiment(experiment_id=experiment_id)
     runs = client.search_runs(
         [experiment_id], filter_string=f"tags.`rank.trial_key` LIKE '%/{model.trial}'"

@@ -1,11 +1,13 @@
 """The runs of a sweep in MLflow: one per trial, found by a tag, brought up to date."""
 
+import hashlib
 import io
 import json
 import logging
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +19,14 @@ from rank_core.secrets import redact_text
 from sweeps.store.driver import user_name
 from sweeps.store.records import DamagedTrial, Records, State
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
-from sweeps.tracking.client import artifact_root, connect, ensure_experiment, every_page
+from sweeps.tracking.client import (
+    artifact_location,
+    artifact_root,
+    connect,
+    ensure_experiment,
+    every_page,
+    follow_storage,
+)
 from sweeps.tracking.trial_run import (
     EVIDENCE,
     Point,
@@ -65,6 +74,7 @@ class Runs:
         self.client = connect(tracking_uri, again=again)
         root = artifact_root(tracking_uri, records.folder)
         self.experiment_id = ensure_experiment(self.client, experiment, root)
+        follow_storage(tracking_uri, self.experiment_id, artifact_location(experiment, root))
         self._key = f"{experiment.rpartition('/')[2]}/"
         self._sent: dict[str, _Sent] = {}
         self._told: set[str] = set()  # kinds of refusals
@@ -152,6 +162,18 @@ class Runs:
             self._log(sent, tags={"content": digest})
             self.client.set_terminated(sent.run_id, "FINISHED")
         return sent.run_id
+
+    def values_run(
+        self, name: str, shown: str, tags: Mapping[str, str], values: Mapping[str, float]
+    ) -> None:
+        """Brings a run that is no trial up to date: its tags, and one value of each metric."""
+        digest = hashlib.sha256(json.dumps([tags, values], sort_keys=True).encode()).hexdigest()
+        sent = self._sent.get(name) or self._create(name, shown)
+        if sent.tags.get("content") != digest[:16]:
+            now = int(1000 * time.time())
+            self._log(sent, [(metric, value, 0, now) for metric, value in values.items()])
+            self.client.set_terminated(sent.run_id, "FINISHED")
+            self._log(sent, tags={**tags, "content": digest[:16]})
 
     def _is_complete(self, state: State) -> bool:
         sent = self._sent.get(state.name)

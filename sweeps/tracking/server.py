@@ -20,6 +20,7 @@ from sweeps.tracking.client import (
     connect,
     find_experiment,
     is_server,
+    mlflow_uri,
     shown_name,
     sqlite_file,
 )
@@ -49,7 +50,7 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
         names = ", ".join(sorted(item.name for item in client.search_experiments()))
         raise BadInput(
             f"no experiment {shown_name(experiment)!r} in this store; known: {names}. If the sweep "
-            "was copied here, `ranksweep sync DIR` creates it"
+            f"was copied here, `ranksweep sync DIR --tracking-uri '{tracking_uri}'` creates it"
         )
     if is_server(tracking_uri):
         parts = urlsplit(tracking_uri)  # a browser asks for name and password
@@ -89,7 +90,7 @@ def local_server(
         if "timeout=" not in store_uri:
             store_uri += f"{'&' if '?' in store_uri else '?'}timeout={_LOCK_WAIT_S}"
     # By environment, not as an argument: the URI may hold a password, and `ps` shows all.
-    environment = SERVER_ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": store_uri, **env}
+    environment = SERVER_ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": mlflow_uri(store_uri), **env}
     process = subprocess.Popen(
         [*command, *options],
         env=os.environ | environment,

@@ -13,9 +13,9 @@ from rank_core.errors import BadInput
 from rank_core.secrets import redact_text
 from sweeps.plan.terminal import duration
 from sweeps.store.records import Records
-from sweeps.store.storage import Storage, StorageAway, reason
+from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import read_sweep_file
-from sweeps.tracking.client import NONE, check_database, check_tracking_uri
+from sweeps.tracking.client import NONE, check_database, check_tracking_uri, reason_of
 from sweeps.tracking.runs import Runs
 from sweeps.tracking.view import describe
 
@@ -138,7 +138,7 @@ class MlflowThread:
     def _away(self, error: Exception) -> None:
         now = time.monotonic()
         self._since = self._since or now
-        self.trouble = str(error) if isinstance(error, BadInput) else reason(error)
+        self.trouble = reason_of(error)
         if now - self._told < _LINE_S:
             return
         self._told = now
@@ -178,6 +178,6 @@ def sync(records: Records, tracking_uri: str, experiment: str) -> int:
     except Exception as error:  # MLflow, its database and the network have many kinds
         raise BadInput(
             f"{written} runs were sent, and MLflow at {tracking_uri} does not take "
-            f"the rest ({reason(error)})"
+            f"the rest ({reason_of(error)})"
         ) from None
     return written

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sweeps.store.sweep_file import SweepFile, verdict
+from sweeps.store.sweep_file import FIRST_STAGE, SweepFile, verdict
 from sweeps.tracking.runs import Runs
 from sweeps.tracking.trial_run import metric_name, number_name
 
@@ -25,6 +25,9 @@ _RUN_NAME = "attributes.`Run Name`"
 _MAX_TAG = 20_000  # characters of an experiment tag
 _MAX_COLUMNS = 8
 _MAX_FOLDED = 200  # configurations that start as one line each
+GROUPED = ("config.id", "config.hash")
+"""The tags of a configuration: its label, and the cell that it stands for."""
+BEST, LATEST = "best/dev_", "dev/"  # prefixes of the values on dev: at the best step, the last
 REPORT = "report"
 _NOTE, _OURS = "mlflow.note.content", "mlflow.note.contentHash"  # hidden, as are all mlflow.*
 _PLACED = {"deleted": False, "isGenerated": False, "metricSectionId": "Overview",
@@ -32,9 +35,10 @@ _PLACED = {"deleted": False, "isGenerated": False, "metricSectionId": "Overview"
 
 
 def describe(runs: Runs) -> None:
-    """Sets the saved view, the report's run and the description of the experiment. A description
-    that a user has changed in MLflow stays."""
+    """Sets the saved view, the runs of the first stage and of the report, and the description of
+    the experiment. A description that a user has changed in MLflow stays."""
     runs.read_sweep()
+    _send_first_stage(runs)
     experiment = runs.client.get_experiment(runs.experiment_id)
     tags = view_tags(runs.sweep, experiment.creation_time or 0)
     text = _text(runs, _send_report(runs))
@@ -80,6 +84,21 @@ def _send_report(runs: Runs) -> str:
         return runs.files_run(REPORT, Path(folder), digest.hexdigest()[:16])
 
 
+def _send_first_stage(runs: Runs) -> None:
+    """The first stage as a finished run: what every configuration has to beat."""
+    sweep = runs.sweep
+    values = {"test/": sweep.first_stage, BEST: sweep.first_stage_dev}
+    points = {
+        f"{prefix}{metric_name(name)}": value
+        for prefix, means in values.items()
+        for name, value in means.items()
+    }
+    if points and not any(cell.config.get("model.name") == "bm25" for cell in sweep.cells):
+        label = str(sweep.collection.get("first_stage") or "first stage")
+        tags = dict(zip(GROUPED, (label, FIRST_STAGE), strict=True))
+        runs.values_run(FIRST_STAGE, label, tags, points)
+
+
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -103,8 +122,11 @@ def links(base_url: str, experiment_id: str) -> str:
 def _state(sweep: SweepFile) -> dict[str, Any]:
     measures = [sweep.primary, *(name for name in sweep.measures if name != sweep.primary)]
     metrics = [f"test/{metric_name(name)}" for name in measures][:_MAX_COLUMNS]
+    # Dev chooses, so it comes first; a running trial has its latest value alone.
+    dev, latest = (f"{prefix}{metric_name(sweep.primary)}" for prefix in (BEST, LATEST))
     params = _varied(sweep)
-    columns = [f"metrics.`{name}`" for name in [*metrics, "cost/train_seconds"]]
+    shown = [dev, *metrics, latest, "cost/train_seconds"]
+    columns = [f"metrics.`{name}`" for name in shown]
     columns += [f"params.`{name}`" for name in params]
     return {
         "selectedColumns": columns,
@@ -112,26 +134,29 @@ def _state(sweep: SweepFile) -> dict[str, Any]:
         "orderByKey": columns[0],
         "orderByAsc": False,
         # A failed trial would enter the mean of its group; the report's run has no configuration.
-        "searchFilter": "attributes.status = 'FINISHED' and tags.config.id != ''",
+        "searchFilter": "attributes.status != 'FAILED' and attributes.status != 'KILLED' "
+        "and tags.config.hash != ''",
         "runsHiddenMode": "SHOW_ALL",
         "hideEmptyCharts": True,
         # In pixels.
-        "columnWidths": {_RUN_NAME: 340} | {c: 40 + 8 * len(c.partition("`")[2]) for c in columns},
+        "columnWidths": {_RUN_NAME: 520} | {c: 40 + 8 * len(c.partition("`")[2]) for c in columns},
         "groupBy": {
             "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "tag", "groupByData": "config.id"}],
+            # Two cells may have one label: two learning rates in one folder.
+            "groupByKeys": [{"mode": "tag", "groupByData": tag} for tag in GROUPED],
         },
         "groupsExpanded": {
-            f"tag.config.id.{cell.label}": False for cell in sweep.cells[:_MAX_FOLDED]
+            f"tag.{GROUPED[0]}.{cell.label},tag.{GROUPED[1]}.{cell.cell}": False
+            for cell in sweep.cells[:_MAX_FOLDED]
         },
         "useGroupedValuesInCharts": True,
         # In this order, not by name.
         "isAccordionReordered": True,
         "compareRunSections": [
             {"uuid": name, "name": name, "display": name != "hp", "isReordered": True}
-            for name in ("Overview", "test", "train", "cost", "hp")
+            for name in ("Overview", "best", "test", "train", "cost", "hp")
         ],
-        "compareRunCharts": list(_charts(sweep, metrics[0])),
+        "compareRunCharts": list(_charts(sweep, dev, metrics[0])),
     }
 
 
@@ -146,9 +171,11 @@ def _varied(sweep: SweepFile, *, numbers: bool = False) -> list[str]:
     return varied[:_MAX_COLUMNS]
 
 
-def _charts(sweep: SweepFile, primary: str) -> Iterable[dict[str, Any]]:
-    """Bars of the test measure, learning curves with bands over seeds, parallel coordinates."""
-    yield _PLACED | {"type": "BAR", "metricKey": primary, "dataAccessKey": primary, "uuid": "bar"}
+def _charts(sweep: SweepFile, dev: str, primary: str) -> Iterable[dict[str, Any]]:
+    """Bars of the measure on dev and on test, learning curves with bands over seeds, parallel
+    coordinates."""
+    for name, place in ((dev, "bar.dev"), (primary, "bar")):
+        yield _PLACED | {"type": "BAR", "metricKey": name, "dataAccessKey": name, "uuid": place}
     for name in (f"dev/{metric_name(sweep.primary)}", "train/loss"):
         yield _PLACED | {
             "type": "LINE",

@@ -61,7 +61,7 @@ def simulate(
 
     `--OPTION` is how many `unit` to simulate; `rate` is one whose standard error is told.
     """
-    parser = argparse.ArgumentParser(description=f"{title}.")
+    parser = argparse.ArgumentParser(description=f"{title}.", allow_abbrev=False)
     parser.add_argument(f"--{option}", type=int, default=default, help=f"{unit} ({default})")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")

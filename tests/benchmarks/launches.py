@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
 
 def parser(description: str) -> argparse.ArgumentParser:
     """The flags of benchmarks on a fake GPU."""
-    flags = argparse.ArgumentParser(description=description)
+    flags = argparse.ArgumentParser(description=description, allow_abbrev=False)
     flags.add_argument("--size", choices=SIZES, default="bert-base")
     flags.add_argument("--json", type=Path, help="write the figures here")
     return flags

@@ -193,7 +193,7 @@ def needs(sweep: Sweep, law: Laws) -> dict[str, str]:
 
 def main(argv: Sequence[str]) -> None:
     """Measures, computes and prints."""
-    flags = argparse.ArgumentParser(description=__doc__)
+    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument("--documents", type=int, default=3000)
     flags.add_argument("--queries", type=int, default=300)
     flags.add_argument("--json", type=Path, help="write the figures here")

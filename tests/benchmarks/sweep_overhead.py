@@ -53,7 +53,7 @@ def computed(folder: Path) -> list[Interval]:
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    flags = argparse.ArgumentParser(description=__doc__)
+    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument("--backbone", default="tiny-docs")
     flags.add_argument("--json", type=Path)
     flags.add_argument("words", nargs="*")

@@ -399,7 +399,9 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 
 def main(argv: Sequence[str]) -> int:
     """Makes the backbone in the folder given; exit code 0."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.tiny_docs")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.tiny_docs", allow_abbrev=False
+    )
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
     make(parser.parse_args(argv).to)
     return 0

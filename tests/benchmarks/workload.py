@@ -66,7 +66,7 @@ class Workload:
 
 def parser(description: str) -> argparse.ArgumentParser:
     """The flags that all benchmarks share."""
-    flags = argparse.ArgumentParser(description=description)
+    flags = argparse.ArgumentParser(description=description, allow_abbrev=False)
     flags.add_argument("--collection", default="python-docs")
     flags.add_argument("--size", choices=SIZES, default="minilm")
     flags.add_argument("--repeats", type=int, default=5)

@@ -82,7 +82,7 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
 
 def main(argv: Sequence[str]) -> None:
     """Trains and prints."""
-    flags = argparse.ArgumentParser(description=__doc__)
+    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument("--models", help="entries of MODELS, separated by commas; default: all")
     flags.add_argument("--epochs", type=int, help="of all models; default: RECIPES, else 2")
     flags.add_argument("--seeds", default="1", help="separated by commas")

@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    flags = argparse.ArgumentParser(description=__doc__)
+    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument("--small", action="store_true", help="sizes for a CPU")
     flags.add_argument("--sizes", help=f"of {', '.join(SIZES)}")
     flags.add_argument("--tokens", help="of a call")

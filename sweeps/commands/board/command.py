@@ -10,7 +10,7 @@ from rank_core.errors import BadInput
 from sweeps.commands.board.pages import SYSTEMS, site
 from sweeps.commands.board.submissions import FAILED, submissions
 from sweeps.commands.bundle import MISMATCH, joined_judgments
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import say
 from sweeps.report.build import write_files
 
@@ -34,7 +34,10 @@ def main(argv: Sequence[str]) -> int:
     address = "where the bundles will be found (default: FOLDER, relative to the pages)"
     add("--link", default="", metavar="URL", help=address)
     workflow = "print a GitHub workflow that verifies what a pull request adds, and end"
-    add("--workflow", action="store_true", help=workflow)
+    needing(
+        add("--workflow", action="store_true", help=workflow),
+        *(Need(name, without=True) for name in ("folder", "out", "qrels", "link")),
+    )
     given = parser.parse_args(argv)
     if given.workflow:
         address = installed_from() or EDIT

@@ -59,7 +59,7 @@ SWITCHES = {
 
 
 OPTIONS = (
-    "measures alpha correction margin paired_seeds separate_runs ties digits tracking_uri"
+    "measures alpha correction margin paired_seeds separate_runs digits tracking_uri"
 ).split()
 """Flags that are parameters of `compare_runs`."""
 
@@ -74,6 +74,8 @@ def main(argv: Sequence[str]) -> int:
     if twice := [name for name in given.baseline if given.baseline.count(name) > 1]:
         raise BadInput(f"--baseline names a system once, got {twice[0]!r} twice")
     sets = query_sets_of(given.qrels)
+    if given.tracking_uri and not has_mlflow(given.systems):
+        raise BadInput(NO_MLFLOW)
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
@@ -81,6 +83,7 @@ def main(argv: Sequence[str]) -> int:
         command=shown_path(ours("compare", *argv)),
         deterministic=[*map(shown_path, given.deterministic)],
         **{name: vars(given)[name] for name in OPTIONS},
+        ties=given.ties if "ties" in given.given else None,
     )
     say(comparison_text(comparison, compact=given.compact), end="")
     pairs = all_pairs(comparison.analysis) if given.all_pairs else []
@@ -116,6 +119,15 @@ def _parser() -> Parser:
     written = "also write the page, the table and all numbers to DIR"
     add("--out", type=Path, metavar="DIR", help=written)
     return parser
+
+
+NO_MLFLOW = "--tracking-uri needs a system of mlflow:EXPERIMENT or runs:/ID"
+
+
+def has_mlflow(systems: Sequence[str]) -> bool:
+    """True if a system comes from MLflow."""
+    parts = (part for text in systems for part in text.partition("=")[2].split(","))
+    return any(is_mlflow(text) for text in (*systems, *parts))
 
 
 def systems_of(

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.data.named_files import named_qrels
+from rank_core.data.readers import dictionary_qrels, frame_qrels
 from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
@@ -24,7 +25,6 @@ from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
     Source,
     TrainingRun,
-    judgments_of,
     measure_key,
     parsed,
     training_runs,
@@ -42,8 +42,9 @@ _PLAINLY = 30
 """Two runs of a measure whose values differ by this factor may be on two scales."""
 _MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
+DOC_ID = "doc_id"
 TIES = {
-    "doc_id": TIE_POLICY,
+    DOC_ID: TIE_POLICY,
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
 """{rule for equal scores of a run: its description}."""
@@ -57,6 +58,10 @@ Systems = Mapping[str, Sequence[RunSource]]
 """{system: its training runs}; the k-th is the same training run on every query set."""
 
 Judgments: TypeAlias = str | Path | pd.DataFrame | Qrels
+JUDGMENT_KINDS = (
+    "judgments must be a file, a data frame with the columns query_id, doc_id, relevance, or "
+    "{query_id: {doc_id: relevance}}"
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def compare_runs(
     deterministic: Collection[str] = (),
     paired_seeds: bool = False,
     separate_runs: bool = False,
-    ties: str = "doc_id",
+    ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
     command: str = "",
@@ -136,11 +141,11 @@ def compare_runs(
     baselines = tuple(baselines) or (names[0],)
     _check_names("baseline", baselines, names)
     _check_names("deterministic system", deterministic, names)
-    _check_names("rule for ties", [ties], TIES)
     runs = [run for own in by_system.values() for run in own]
+    ties = _rule_for_ties(ties, runs)
     fixed = _fixed(by_system, deterministic)
     sets = _judged(qrels) or _own_queries(runs)
-    _check_on_all(by_system, sets)
+    _check_on_all(by_system, sets, separate_runs=separate_runs)
     sets = _with_columns(sets, measures or _shared_measures(runs))
     scores, trials, notes = _measured(runs, sets, ties)
     notes += [] if measures else _not_shown(runs, sets)
@@ -222,8 +227,12 @@ def _trained(runs: Sequence[SystemRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(own))
 
 
-def _check_on_all(by_system: Mapping[str, Sequence[SystemRun]], sets: Sequence[QuerySet]) -> None:
-    """Refuse a system without a run on some query set."""
+def _check_on_all(
+    by_system: Mapping[str, Sequence[SystemRun]], sets: Sequence[QuerySet], *, separate_runs: bool
+) -> None:
+    """Refuse a system without a run on some query set, and separate runs on a single one."""
+    if separate_runs and len(sets) < 2:
+        raise BadInput("--separate-runs needs several query sets: --qrels NAME=FILE, repeated")
     for system, own in by_system.items():
         has = {name for run in own for name in run.on}
         if lacks := [one.name for one in sets if not has & {"", one.name}]:
@@ -335,25 +344,38 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
         return []
     if isinstance(qrels, str | Path):
         qrels = {shown_path(Path(qrels).name): qrels}
-    elif isinstance(qrels, pd.DataFrame) or _is_qrels(qrels):
-        qrels = {"judgments": cast(Judgments, qrels)}
+    elif isinstance(qrels, pd.DataFrame) or (isinstance(qrels, Mapping) and _is_qrels(qrels)):
+        qrels = {"the judgments": cast(Judgments, qrels)}
+    elif not isinstance(qrels, Mapping):
+        raise BadInput(f"{JUDGMENT_KINDS}, got {type(qrels).__name__}")
     query_sets = []
     for name, given in cast(Mapping[str, Judgments], qrels).items():
-        where = name
-        if isinstance(given, pd.DataFrame):
-            given = judgments_of(given, name)
-        elif isinstance(given, str | Path):
-            where, given = shown_path(given), named_qrels(given)
-        if not any(grade > 0 for judged in given.values() for grade in judged.values()):
+        where, judged = str(name), judgments_of(given, str(name))
+        if isinstance(given, str | Path):
+            where = shown_path(given)
+        if not any(grade > 0 for grades in judged.values() for grade in grades.values()):
             raise BadInput(f"{where}: judgments need a relevant document, found none")
-        query_sets.append(QuerySet(name, given, where))
+        query_sets.append(QuerySet(str(name), judged, where))
     return query_sets
 
 
-def _is_qrels(qrels: Mapping[str, object]) -> bool:
+def judgments_of(given: object, where: str) -> Qrels:
+    """The judgments of a file, a data frame or a dictionary, under the same rules."""
+    if isinstance(given, pd.DataFrame):
+        return frame_qrels(given, where)
+    if isinstance(given, Mapping):
+        return dictionary_qrels(given, where)
+    if isinstance(given, str | Path):
+        return named_qrels(given)
+    raise BadInput(f"{where}: {JUDGMENT_KINDS}, got {type(given).__name__}")
+
+
+def _is_qrels(qrels: Mapping[Any, Any]) -> bool:
     """True if a mapping is {query: {document: relevance}}, and not {query set: judgments}."""
-    inner = next(iter(qrels.values()), None)
-    return isinstance(inner, Mapping) and isinstance(next(iter(inner.values()), None), int)
+    inner = [values for values in qrels.values() if not isinstance(values, Mapping) or values]
+    if not inner or not isinstance(inner[0], Mapping):
+        return not inner
+    return not isinstance(next(iter(inner[0].values())), Mapping)
 
 
 def _own_queries(runs: Sequence[SystemRun]) -> list[QuerySet]:
@@ -399,9 +421,30 @@ def _not_shown(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[
         yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
 
 
+def _rule_for_ties(given: str | None, runs: Sequence[SystemRun]) -> str:
+    """The rule for equal scores; refuses one where nothing has scores."""
+    if given is None:
+        return DOC_ID
+    _check_names("rule for ties", [given], TIES)
+    if all(part.ranking is None for run in runs for part in run.on.values()):
+        raise BadInput(f"--ties {given} needs a run: per-query values have no scores that tie")
+    return given
+
+
+def _check_paired(runs: Sequence[SystemRun]) -> None:
+    """Refuse to pair the seeds of a sweep whose trials share no randomness."""
+    for part in (part for run in runs for part in run.on.values()):
+        if part.paired is False and not part.deterministic:
+            raise BadInput(
+                f"paired seeds: {part.where} shares no randomness with other cells, as its sweep "
+                "ran with training.paired_seeds=false"
+            )
+
+
 def _pairs(runs: Sequence[SystemRun]) -> Iterator[str]:
     """A note on the runs that are paired by their places, without seeds of their own. Raises
     `BadInput` where systems have different seeds."""
+    _check_paired(runs)
     seeds = seeds_of(runs)
     first = next(iter(seeds), "")
     for name in seeds:

@@ -22,9 +22,13 @@ import pandas as pd
 
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
+from rank_core.data.tables import check_columns
 from rank_core.data.trec import (
     RankedFile,
     contradicts,
+    gathered_run,
+    grade_of,
+    identifier,
     open_content,
     read_lines,
     read_ranked,
@@ -32,9 +36,8 @@ from rank_core.data.trec import (
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
 from rank_core.files import is_there, shown_path
-from rank_core.records import Qrels, Run
 from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import SERVING, load_sweep
+from sweeps.report.load import load_sweep
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, opened, read_sweep_file
@@ -88,6 +91,7 @@ class TrainingRun:
     collection: str = ""  # a sweep's
     trained: bool = False  # on that collection, by a sweep
     cell: str = ""  # of a sweep; its name has the hash of all settings and contents
+    paired: bool | None = None  # training.paired_seeds of its sweep
 
     @property
     def name(self) -> str:
@@ -157,7 +161,7 @@ def _of_sweep(where: str) -> Held:
     """The cells of a sweep by their labels, on its reported split."""
     with opened(where) as records:
         sweep = load_sweep(records.folder)
-        if sweep.name == SERVING:
+        if sweep.aggregates:
             sweep = with_interpolated(sweep, "none")  # its rows are aggregations
         cells = read_sweep_file(records).cells
         trained = {one.cell for one in cells if one.config.get("training.num_epochs") != 0}
@@ -176,6 +180,7 @@ def _of_sweep(where: str) -> Held:
                 collection=str(sweep.collection.get("name", "")),
                 trained=str(cell) in trained,
                 cell=str(cell),
+                paired=sweep.paired_seeds if str(cell) in trained else None,
             )
         )
     return {label: own for label, own in runs.items() if own}
@@ -184,14 +189,15 @@ def _of_sweep(where: str) -> Held:
 def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
     """The finished runs of an experiment that have a table, oldest first, or one run, by system:
     the name of the MLflow run, as a table of ranksweep names a cell by its hash. Names that differ
-    only in a number at the end (`#2`) are of one system."""
+    only in a number at the end (`#2`) are of one system; cells of one name are not, and are told
+    apart by their hash."""
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:
         raise BadInput(f"{where} needs --tracking-uri, or MLFLOW_TRACKING_URI")
     check_tracking_uri(uri)
     if uri.startswith("sqlite:") and not sqlite_file(uri).is_file():
         raise BadInput(f"--tracking-uri must name a database, {uri} does not exist")
-    systems: Held = {}
+    systems: dict[tuple[str, str], list[TrainingRun]] = {}
     try:
         client = connect(uri)
         for run, artifact in _runs_with_tables(client, where):
@@ -200,14 +206,18 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
                 copy = Path(client.download_artifacts(run_id, artifact, folder))
                 own = _of_file(copy, named=place)
             for name, runs in own.items():
-                system = _system_of(run) if len(own) == 1 else name
+                system = _system_of(run) if len(own) == 1 else (name, "")
                 systems.setdefault(system, []).extend(runs)
     except BadInput:
         raise
     except Exception as error:  # MLflow, its database and the network have many kinds
         text = f"{where}: MLflow does not have it or does not answer: {reason(error)}"
         raise BadInput(text) from None
-    return systems
+    names = [name for name, _ in systems]
+    return {
+        name if names.count(name) == 1 else f"{name} ({cell})": runs
+        for (name, cell), runs in systems.items()
+    }
 
 
 def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["MlflowRun", str]]:
@@ -233,9 +243,11 @@ def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["Mlf
     yield from ((run, artifact) for run, artifact in tables if artifact)
 
 
-def _system_of(run: "MlflowRun") -> str:
-    name = run.data.tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
-    return name or str(run.info.run_id)
+def _system_of(run: "MlflowRun") -> tuple[str, str]:
+    """The name of a run's system, and its cell; "" for a run that is no trial of ranksweep."""
+    tags = run.data.tags
+    name = tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
+    return name or str(run.info.run_id), tags.get("config.hash", "")
 
 
 def _table_of(client: "MlflowClient", run_id: str) -> str:
@@ -256,9 +268,7 @@ def _of_file(path: Path, named: str = "") -> Held:
     separator = next((mark for mark in "\t,;" if mark in line), "\t")
     header = [name.strip(' "').lower() for name in line.split(separator)]
     if {*header} & {*COLUMNS["query"]}:
-        if twice := [name for name in header if name and header.count(name) > 1]:
-            law = f"the columns must differ, found {shown(twice[0])} twice"
-            raise BadInput(f"{path}:{number}: {law}")
+        check_columns(f"{path}:{number}", header)
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
@@ -357,6 +367,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     """The training runs of a table, of several splits those of test; `row` and the index of a row
     name its place in messages."""
+    check_columns(where, [str(name) for name in frame.columns])
     frame = _named(frame)
     if "query" not in frame or frame.empty:
         what = f"has {', '.join(map(str, frame.columns))}" if len(frame) else "has no row"
@@ -365,14 +376,13 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
         frame = frame[frame["split"].astype(str) == "test"]
         if frame.empty:
             raise BadInput(f"{where}: the splits must be one, or one of them test")
-    frame = frame.assign(query=_texts(frame["query"]))
-    _refuse(frame["query"].str.strip() == "", frame, row, "a query must have an id, found none")
+    frame = frame.assign(query=_ids(frame["query"], row))
     if "seed" in frame:
         seeds = pd.to_numeric(frame["seed"], errors="coerce")
         bad = seeds.isna() | (seeds % 1 != 0)
         _refuse(bad, frame, row, "a seed must be a whole number, found {seed!r}")
         frame = frame.assign(seed=seeds.astype("int64"))
-    systems = _texts(frame["system"]) if "system" in frame else pd.Series("", frame.index)
+    systems = _texts(frame["system"], row) if "system" in frame else pd.Series("", frame.index)
     return {
         str(system): [
             _content(part, f"{where}:{system}, seed {seed}", int(seed), row)
@@ -399,34 +409,24 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
 
 
 def _run(frame: pd.DataFrame, row: str) -> RankedFile:
-    documents, scores = _texts(frame["document"]), _numbers(frame["score"], row)
-    pairs = pd.DataFrame({"query": frame["query"], "document": documents, "score": scores})
-    twice = pairs.duplicated(["query", "document"])
-    _refuse(twice, pairs, row, "{document!r} occurs twice for {query!r}")
-    ordered = pairs.sort_values(["score", "document"], ascending=[False, True])
-    run: Run = {
-        str(query_id): dict(zip(own["document"], own["score"], strict=True))
-        for query_id, own in ordered.groupby("query", sort=False, observed=True)
-    }
-    if "rank" not in frame:
-        return RankedFile(run)
-    ranks = pairs.assign(rank=pd.to_numeric(frame["rank"], errors="coerce")).dropna()
-    by_query = ranks.groupby("query", sort=False, observed=True)
-    return RankedFile(
-        run,
-        [
-            str(query_id)
-            for query_id, own in by_query
-            if contradicts(zip(own["rank"], own["score"], strict=True))
-        ],
-    )
+    places = [f"{row}{number}" for number in frame.index]
+    ranks = [0] * len(frame)
+    if "rank" in frame:
+        named = zip(places, frame["rank"], strict=True)
+        ranks = [grade_of(place, rank, "rank") for place, rank in named]
+    columns = (frame["query"], frame["document"], frame["score"], ranks)
+    run = gathered_run(zip(places, *columns, strict=True))
+    ranked: dict[str, list[tuple[int, float]]] = {query_id: [] for query_id in run}
+    for query_id, rank, score in zip(frame["query"], ranks, frame["score"], strict=True):
+        ranked[str(query_id)].append((rank, float(score)))
+    return RankedFile(run, [query_id for query_id, own in ranked.items() if contradicts(own)])
 
 
 def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
     """query_id, measure, value of a long table, or of a table with a column per measure."""
     value = "value" if "value" in frame else "score"
     if {"measure", value} <= set(frame.columns):
-        parts = [(_texts(frame["measure"]), frame[value])]
+        parts = [(_texts(frame["measure"], row), frame[value])]
     else:
         parts = [(name, frame[name]) for name in _measures_of(frame, row)]
     values = pd.concat(
@@ -485,27 +485,16 @@ def _numbers(values: "pd.Series[Any]", row: str) -> "pd.Series[float]":
     return numbers
 
 
-def _texts(values: "pd.Series[Any]") -> "pd.Series[str]":
-    """Ids as texts: 301 for the 301.0 that pandas makes of a column with a hole."""
+def _ids(values: "pd.Series[Any]", row: str) -> list[str]:
+    """The ids of queries as texts."""
+    return [identifier(f"{row}{number}", "query_id", value) for number, value in values.items()]
+
+
+def _texts(values: "pd.Series[Any]", row: str) -> "pd.Series[str]":
+    """Names as texts: 301 for the 301.0 that pandas makes of a column with a hole. Raises
+    `BadInput` for a missing one."""
+    empty = values.isna() | (values.astype(str).str.strip() == "")
+    _refuse(empty, values.to_frame("name"), row, f"{values.name} must have a name, found none")
     if pd.api.types.is_float_dtype(values) and (values % 1 == 0).all():
         values = values.astype("int64")
     return values.astype(str)
-
-
-def judgments_of(frame: pd.DataFrame, where: str = "the judgments") -> Qrels:
-    """Judgments of a data frame: query_id, doc_id, relevance, or PyTerrier's qid, docno, label."""
-    named = _named(frame)
-    if not {"query", "document", "relevance"} <= set(named.columns):
-        raise BadInput(
-            f"{where}: judgments must have the columns query_id, doc_id, relevance (or qid, docno, "
-            f"label), found {', '.join(map(str, frame.columns))}"
-        )
-    qrels: Qrels = {}
-    for query_id, doc_id, grade in zip(
-        _texts(named["query"]),
-        _texts(named["document"]),
-        _numbers(named["relevance"], f"{where}, row ").astype(int).tolist(),
-        strict=True,
-    ):
-        qrels.setdefault(query_id, {})[doc_id] = grade
-    return qrels

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.commands.doctor.gpu_checks import check_gpu
-from sweeps.plan.command_line import Parser
+from sweeps.plan.command_line import Need, Parser, needing
 from sweeps.plan.flags import add_flags
 
 OF_DATA = ("collection", "fields", "backbone")
@@ -16,19 +16,20 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("ranksweep doctor", main.__doc__)
     add_flags(parser, OF_DATA)
     add = parser.add_argument
-    add("--gpu", action="store_true", help="check this machine's GPU, in ten minutes (pytest)")
-    add("--minutes", metavar="N", type=float, help="of --gpu: end then, whatever is left")
-    add("--json", metavar="FILE", type=Path, help="of --gpu; default gpu-checks.json")
+    gpu = add(
+        "--gpu", action="store_true", help="check this machine's GPU, in ten minutes (pytest)"
+    )
+    needing(gpu, *(Need(name, without=True) for name in (*OF_DATA, "settings")))
+    minutes = "of --gpu: end then, whatever is left"
+    needing(add("--minutes", metavar="N", type=float, help=minutes), Need("gpu"))
+    kept = "of --gpu; default gpu-checks.json"
+    needing(add("--json", metavar="FILE", type=Path, help=kept), Need("gpu"))
     add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
     arguments = parser.parse_intermixed_args(list(argv))
     if arguments.gpu:
-        if flags := [name for name in (*OF_DATA, "settings") if getattr(arguments, name)]:
-            parser.error(f"--gpu reads no collection, got {', '.join(flags)}")
         if arguments.minutes is not None and not arguments.minutes > 0:
             parser.error(f"--minutes must be above 0, got {arguments.minutes:g}")
         return check_gpu(arguments.json or Path("gpu-checks.json"), arguments.minutes)
-    if arguments.json or arguments.minutes is not None:
-        parser.error("--json and --minutes need --gpu")
     # Not needed by --gpu, which runs with torch alone.
     from sweeps.commands.doctor.examination import examine
 

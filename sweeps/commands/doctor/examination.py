@@ -4,13 +4,15 @@ gets what every sweep needs: the collection and its tokens."""
 import argparse
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.data.folds import FEW_QUERIES
+from rank_core.data.store import DocumentStore, num_ranked
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
@@ -21,7 +23,7 @@ from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
-from sweeps.plan.terminal import visible
+from sweeps.plan.terminal import numbered, visible
 from sweeps.plan.trial_cost import chunk_statistics, cut_queries, few_steps
 
 CUT = ("chunking.window", "chunking.stride")
@@ -87,7 +89,8 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
                 "raise chunking.max_query_tokens",
             )
         for name, split in collection.splits.items():
-            yield recall(name, split, config.evaluation)
+            yield recall(name, split, config.evaluation, _texts_alone(collection))
+        yield from gaps(collection)
         yield from shared_queries(collection)
         if not issubclass(model_class(config.model.name), ListRanker):
             yield coverage(config, inputs)
@@ -119,28 +122,70 @@ def _sizes(inputs: Inputs) -> Iterator[Finding]:
             )
 
 
-def recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
-    """The finding on the candidates of a split."""
-    recall = found_share(split, evaluation.depth)
-    result = f"{name}: {recall:.1%} of relevant documents are among {evaluation.depth} candidates"
+def recall(
+    name: str, split: Split, evaluation: Evaluation, texts: Container[str] = frozenset()
+) -> Finding:
+    """The finding on the candidates of a split. No first stage can find `texts`, which are no
+    documents of the collection: training reads them as they are."""
+    judged = [_relevant(split, query_id) for query_id in split.queries]
+    if sum(map(len, judged)) and all(doc_id in texts for of_query in judged for doc_id in of_query):
+        what = f"{name}: the relevant texts are no documents of the collection"
+        if name == "train":
+            return Finding("ok", what)
+        why = "no candidate can be relevant, so every measure is 0"
+        return Finding("error", what, why, "name them by the ids that the documents have")
+    longest = max((num_ranked(split.candidates, query_id) for query_id in split.queries), default=0)
+    recall = found_share(split, evaluation.depth, texts)
+    number = numbered(min(evaluation.depth, longest), "candidate")
+    result = f"{name}: {recall:.1%} of relevant documents are among {number}"
     if recall >= LOW_RECALL:
         return Finding("ok", result)
+    larger = ", or a larger evaluation.depth" if longest > evaluation.depth else ""
     return Finding(
         "error" if recall == 0 else "warning",
         result,
         "a reranker cannot find documents that the first stage missed",
         "a better first stage ('COLLECTION|first-stage(by=rm3,tune=R@100)', or its run as "
-        "SPLIT/NAME.run), or a larger evaluation.depth",
+        f"SPLIT/NAME.run){larger}",
     )
 
 
-def found_share(split: Split, depth: int) -> float:
-    """Share of a query's relevant documents that are among its first `depth` candidates, averaged
-    over the queries that have any."""
+def _relevant(split: Split, query_id: str) -> set[str]:
+    return {d for d, grade in split.qrels.get(query_id, {}).items() if grade > 0}
+
+
+def _texts_alone(collection: Collection) -> frozenset[str]:
+    """The ids of texts of training files that are no documents of the collection."""
+    first = len(collection.documents) - collection.unranked
+    return (
+        frozenset(islice(collection.documents, first, None)) if collection.unranked else frozenset()
+    )
+
+
+def gaps(collection: Collection) -> Iterator[Finding]:
+    """The findings on empty documents, and on relevant documents that the collection lacks."""
+    documents = collection.documents
+    empty = documents.num_blank() if isinstance(documents, DocumentStore) else 0
+    if empty:
+        what = f"{empty:,} of {len(documents):,} documents are empty"
+        yield Finding("note", what, "a model has nothing to read there")
+    for name, split in collection.splits.items():
+        relevant = {doc_id for query_id in split.queries for doc_id in _relevant(split, query_id)}
+        if absent := sorted(doc_id for doc_id in relevant if doc_id not in documents):
+            yield Finding(
+                "note",
+                f"{name}: {len(absent):,} of {len(relevant):,} relevant documents are missing, "
+                f"such as {absent[0]}",
+                "measures count them as not found",
+            )
+
+
+def found_share(split: Split, depth: int, texts: Container[str] = frozenset()) -> float:
+    """Share of a query's relevant documents, without `texts`, that are among its first `depth`
+    candidates, averaged over the queries that have any."""
     shares = []
     for query_id in split.queries:
-        relevant = {d for d, grade in split.qrels.get(query_id, {}).items() if grade > 0}
-        if relevant:
+        if relevant := {doc_id for doc_id in _relevant(split, query_id) if doc_id not in texts}:
             first = list(split.candidates.get(query_id, ()))[:depth]
             shares.append(len(relevant.intersection(first)) / len(relevant))
     return sum(shares) / max(1, len(shares))

@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,6 +93,7 @@ KINDS: list[tuple[str, Spoil, int]] = [  # (file, how it is spoilt, its line tha
     (QRELS, recoded(lambda data: data.replace(b"\n", b"\r")), 1),
     # nothing in it
     (DOCS, content(""), 0),
+    (DOCS, recoded(lambda data: re.sub(rb'"document[^"]*"', b'" "', data)), 0),
     (QRELS, content(""), 0),
     (RUN, content(""), 0),
     # documents
@@ -105,7 +107,6 @@ KINDS: list[tuple[str, Spoil, int]] = [  # (file, how it is spoilt, its line tha
     (DOCS, document(3, doc_id=True, text="x"), 3),
     (DOCS, document(3, doc_id="d3", text=None), 3),
     (DOCS, document(3, doc_id="d3", text="x", title={"en": 1}), 3),
-    (DOCS, document(4, doc_id="d4", text=" \n\u3000"), 4),
     (DOCS, document(1, doc_id="d 1", text="x"), 1),
     (DOCS, document(1, doc_id=LONG, text="x"), 1),
     (DOCS, document(6, doc_id="d2", text="x"), 6),
@@ -113,7 +114,6 @@ KINDS: list[tuple[str, Spoil, int]] = [  # (file, how it is spoilt, its line tha
     (TEXTS, line(2, "e2\tlights\tof"), 2),
     (TEXTS, line(2, "e2\t"), 2),
     (TEXTS, line(2, "e1\tagain"), 2),
-    (TEXTS, recoded(lambda data: b"query_id\ttext\n" + data), 1),
     (TEXTS, line(2, "\ufeffe2\tlights"), 2),
     # judgments
     (QRELS, line(1, "e1 Q0 d1 1 4.5 bm25"), 1),
@@ -121,7 +121,7 @@ KINDS: list[tuple[str, Spoil, int]] = [  # (file, how it is spoilt, its line tha
     (QRELS, line(2, "e1 0 d2 0.5"), 2),
     (QRELS, line(2, "e1 0 d2 " + "9" * 5000), 2),
     (QRELS, line(2, "e1 0 d1 0"), 2),
-    (QRELS, line(3, "e2 0 d99 1"), 3),
+    (QRELS, recoded(lambda data: data.replace(b"0 d", b"0 x")), 1),
     (QRELS, line(3, "e9 0 d1 1"), 3),
     # runs
     (RUN, line(2, "e1 Q0 d2 2 3.5"), 2),
@@ -191,6 +191,7 @@ HARMLESS: dict[str, tuple[str, Spoil]] = {
         RUN,
         recoded(lambda data: data.replace(b" 2 ", b" 1 ").replace(b" 3 ", b" 1 ")),
     ),
+    "names of the columns": (TEXTS, recoded(lambda data: b"query_id\ttext\n" + data)),
     "a link to the file": (
         DOCS,
         lambda path: (path.rename(path.with_name("elsewhere")), path.symlink_to("elsewhere")),
@@ -209,6 +210,20 @@ def test_files_that_differ_only_in_form_are_read_alike(folder, kind):
     for split, of_split in same.splits.items():
         for query_id, ranked in of_split.candidates.items():
             assert list(ranked) == list(good.splits[split].candidates[query_id])
+
+
+def test_empty_documents_and_missing_ones_are_counted_and_kept_in_the_measures(folder, capsys):
+    document(6, doc_id="d6", text="")(folder / DOCS)
+    for split in ("train", "test"):
+        line(1, f"{QUERIES[split][0]} 0 d99 1")(folder / split / "qrels.trec")
+    splits = load_folder(folder).splits
+    assert splits["test"].qrels["e1"] == {"d99": 1, "d2": 0}
+    assert splits["train"].qrels["t1"] == {"d2": 0}, "training cannot read it"
+    said = capsys.readouterr().err
+    assert "docs.jsonl: 1 of 6 documents are empty" in said
+    assert "test: 1 of 4 judged documents are missing" in said and "test/qrels.trec:1" in said
+    load_folder(folder)
+    assert not capsys.readouterr().err, "said once"
 
 
 def test_negative_grades_and_unjudged_queries_are_accepted(folder):

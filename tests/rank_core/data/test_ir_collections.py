@@ -4,6 +4,7 @@ missing and damaged files are named."""
 import gzip
 import json
 import shutil
+import zipfile
 
 import pytest
 
@@ -16,6 +17,7 @@ from rank_core.data.named_files import named_digest, named_qrels, named_queries,
 from rank_core.data.readers import queries_of
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
+from rank_core.evaluate import per_query
 from rank_core.settings.config import TrialConfig
 from sweeps.__main__ import main
 from tests.rank_core.data import real_formats
@@ -239,3 +241,69 @@ def test_a_trial_takes_ids_for_the_lists_that_it_learns_from(documents):
     with pytest.raises(BadInput, match="has no scoreddocs, only docs"):
         named_digest("ir:msmarco-document", "scoreddocs")
     assert named_digest("mine.run", "scoreddocs") is None
+
+
+def beir_as_published(name):
+    """{file: content} of FiQA, which has empty documents, or ArguAna, whose corpus lacks a judged
+    document."""
+    texts = {
+        n: f"advice{n} on money{n % 7} and tax" if n % 9 or name == "arguana" else ""
+        for n in range(40)
+    }
+    title = {"fiqa": "", "arguana": "On tax"}[name]
+    fields = {"metadata": {}}
+    corpus = [{"_id": f"d{n}", "title": title, "text": texts[n]} | fields for n in texts]
+    number, judged = 0, {}
+    for split in ("train", "dev", "test") if name == "fiqa" else ("test",):
+        numbers = [n for n in range(number, number + 10) if texts[n]]
+        judged[split] = {f"{split}{n}": (f"money{n % 7} tax", f"d{n}") for n in numbers}
+        number += 10
+    if name == "arguana":
+        judged["test"]["test3"] = ("money3 tax", "gone")
+    queries = [
+        {"_id": key, "text": text} | fields
+        for own in judged.values()
+        for key, (text, _) in own.items()
+    ]
+    files = {"corpus.jsonl": corpus, "queries.jsonl": queries}
+    contents = {
+        file: "".join(json.dumps(row) + "\n" for row in rows) for file, rows in files.items()
+    }
+    for split, own in judged.items():
+        rows = "".join(f"{key}\t{doc_id}\t1\n" for key, (_, doc_id) in own.items())
+        contents[f"qrels/{split}.tsv"] = f"query-id\tcorpus-id\tscore\n{rows}"
+    return contents
+
+
+@pytest.mark.parametrize("name", ["fiqa", "arguana"])
+def test_beir_as_published_has_the_same_values_as_a_folder(name, ir_home, tmp_path, capsys):
+    contents, archive = beir_as_published(name), ir_home / "beir" / name / "source.zip"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(archive, "w") as unfinished:
+        for file, content in contents.items():
+            unfinished.writestr(f"{name}/{file}", content)
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+    whole, folder = load_collection(f"ir:beir/{name}"), load_collection(str(tmp_path / name))
+    assert list(folder.documents) == list(whole.documents)
+    for doc_id, text in whole.documents.items():
+        assert folder.documents[doc_id].split() == text.split()
+    assert list(folder.splits) == list(whole.splits)
+    for split, own in whole.splits.items():
+        other = folder.splits[split]
+        assert (other.queries, other.qrels) == (own.queries, own.qrels)
+        values = [
+            per_query(dict(s.qrels), dict(s.candidates), ["nDCG@10", "RR@10", "AP"])
+            for s in (own, other)
+        ]
+        assert values[0].equals(values[1]) and 0 < values[0]["value"].mean() < 1
+    said = capsys.readouterr().err
+    expected = {"fiqa": "5 of 40 documents are empty", "arguana": "1 of 10 judged documents are"}
+    assert expected[name] in said and "fields that are not read: metadata" in said
+    assert main(["doctor", "--collection", str(tmp_path / name), "--backbone", "tiny-docs"]) == 0
+    qrels = f"{tmp_path}/{name}/qrels/test.tsv"
+    texts = [f"{tmp_path}/{name}/{file}.jsonl" for file in ("queries", "corpus")]
+    words = ["--qrels", qrels, "--queries", texts[0], "--docs", texts[1], "--shares", "4,3,3"]
+    assert main(["split", *words, "--to", f"{tmp_path}/parts"]) == 0
+    assert set(load_collection(f"{tmp_path}/parts").splits) == {"train", "dev", "test"}

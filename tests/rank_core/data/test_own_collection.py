@@ -76,6 +76,10 @@ def test_a_given_hash_is_used_and_unjudged_queries_are_dropped(given):
         (with_dev(qrels={"dev1": {"d9": 1}}), "dev: qrels .*'d9'"),
         (with_dev(qrels={"dev1": {"d1": "1"}}), "dev: qrels .*'1'"),
         (with_dev(qrels={"dev1": {"d1": 0}}), "dev .*relevan"),
+        (with_dev(qrels={"dev1": {"d1": True}}), "dev: qrels .*'d1'.*true"),
+        (with_dev(qrels={"dev1": {"d1": 10**9}}), "dev: qrels .*'d1'.*1,000,000,000"),
+        (with_dev(candidates={"dev1": {"d1": float("nan")}}), "dev: candidates .*'d1'.*nan"),
+        (made(documents={"d 1": "amber"}), "documents.*'d 1'"),
         (with_dev(candidates={"dev1": {"d9": 1.0}}), "dev: candidates .*'d9'"),
         (with_dev(candidates={"dev1": {"d1": None}}), "dev: candidates .*None"),
         (

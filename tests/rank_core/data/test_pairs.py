@@ -64,6 +64,12 @@ def test_lines_of_one_query_are_its_training_data_and_no_candidates_of_others(fo
     assert set(collection.splits["test"].candidates["e1"]) <= {"d1", "d2", "d3"}
 
 
+def test_another_first_stage_ranks_no_texts_of_training_either(folder):
+    collection = load_collection(f"{folder}|first-stage(k1=1.2)")
+    assert set(collection.splits["test"].candidates["e1"]) <= {"d1", "d2", "d3"}
+    assert "fish" in collection.documents.values()
+
+
 def test_scores_are_those_of_a_teacher(folder):
     put(folder / "train.jsonl", rows := [{"query": "a", "pos": ["x"], "neg": ["y"]}])
     with pytest.raises(BadInput, match=r"train\.jsonl:1: .*pos_scores"):
@@ -73,34 +79,79 @@ def test_scores_are_those_of_a_teacher(folder):
     assert run == {hashed("train", "a"): {hashed("train", "x"): 2, hashed("train", "y"): 0.5}}
 
 
-WRONG = {
-    '{"query": "a", "neg": ["x"]}': "pos",
-    '{"query": "a", "pos": []}': "pos",
-    '{"pos": ["x"]}': "query",
-    '{"query": "a", "pos": [3]}': "string",
-    '{"query": "a", "pos": [" "]}': "empty",
-    '{"query": "a", "pos": ["x"], "pos_scores": [1, 2]}': "pos_scores",
-    '{"query": "a", "pos": ["x"], "pos_scores": ["1"]}': "pos_scores",
-    '{"query": "a", "pos": ["x"], "pos_scores": [true]}': "pos_scores",
-    f'{{"query": "a", "pos": ["x"], "pos_scores": [{10**400}]}}': "pos_scores",
-    '{"query": " ", "pos": ["x"]}': "empty",
-    '{"id": null, "query": "a", "pos": ["x"]}': "null",
-    '{"query": "a", "pos": [{"id": null, "text": "t"}]}': "null",
-    '{"query_id": "a b", "query": "a", "pos": ["x"]}': "query_id",
-    '{"query": "a", "pos": [{"docid": "x y", "text": "t"}]}': "doc_id",
-    '{"qid": 1, "query": "a", "pos": ["x"]}\n{"qid": 1, "query": "b", "pos": ["x"]}': "'1'",
-    "[]": "object",
-}
-"""{content: what its error names}"""
+def test_labels_are_judgments_of_every_split_and_their_zeros_are_trained_against(folder):
+    labelled = [("a", "cats purr", 1), ("a", "fish", 0), ("b", "fish", 2), ("b", "cats purr", 0)]
+    rows = [{"anchor": q, "positive": text, "label": grade} for q, text, grade in labelled]
+    for split in ("train", "dev"):
+        put(folder / f"{split}.jsonl", [row | {"qid": f"{split}-{row['anchor']}"} for row in rows])
+    splits = load_folder(folder).splits
+    for split in ("train", "dev"):
+        purr, fish = hashed(split, "cats purr"), hashed(split, "fish")
+        graded = {f"{split}-a": {purr: 1, fish: 0}, f"{split}-b": {fish: 2, purr: 0}}
+        assert splits[split].qrels == graded
+    ranked = {query_id: [*own] for query_id, own in splits["train"].candidates.items()}
+    assert ranked == {
+        "train-a": [hashed("train", "fish")],
+        "train-b": [hashed("train", "cats purr")],
+    }
 
 
-@pytest.mark.parametrize(("content", "named"), WRONG.items(), ids=range(len(WRONG)))
-def test_a_bad_line_is_refused_with_file_and_number(folder, content, named):
-    (folder / "train.jsonl").write_text(f"{content}\n")
-    with pytest.raises(BadInput) as refused:
+LINE = '{"query": "a", "pos": [%s]}'
+TWICE: dict[str, tuple[dict[str, str], str]] = {
+    "two files": (
+        {"train": LINE % '{"docid": "0", "text": "a cat"}',
+         "dev": LINE.replace('"a"', '"b"') % '{"docid": "0", "text": "a dog"}'},
+        "dev.jsonl:1: .*'0'.*train.jsonl:1",
+    ),
+    "two lines": (
+        {"train": LINE % '{"docid": "0", "text": "a"}' + "\n" + LINE % '{"docid": 0, "text": "b"}'},
+        "train.jsonl:2: .*'0'.*train.jsonl:1",
+    ),
+    "a document": (
+        {"train": LINE % '{"docid": "d1", "text": "dogs sleep"}'}, "train.jsonl:1: .*corpus.jsonl:1"
+    ),
+    "a negative": (
+        {"train": '{"query": "a", "pos": ["x"], "neg": [{"id": "d2", "text": "no"}]}'},
+        "train.jsonl:1: .*corpus.jsonl:2",
+    ),
+    "a query": (
+        {"train": '{"qid": 1, "query": "a", "pos": ["x"]}\n{"qid": 1, "query": "b", "pos": ["x"]}'},
+        "train.jsonl:2: .*'1'.*train.jsonl:1",
+    ),
+    "two grades": (
+        {"train": '{"query": "a", "pos": "x", "label": 1}\n{"query": "a", "pos": "x", "label": 0}'},
+        "train.jsonl:2: .*as 0, and as 1 before: 'x'",
+    ),
+}  # fmt: skip
+"""{what an id has twice: ({split: lines}, the places)}."""
+
+
+@pytest.mark.parametrize("kind", TWICE)
+def test_an_id_of_two_texts_is_refused_with_both_places(folder, kind):
+    files, places = TWICE[kind]
+    for split, content in files.items():
+        (folder / f"{split}.jsonl").write_text(f"{content}\n")
+    with pytest.raises(BadInput, match=places):
         load_folder(folder)
-    number = 1 + content.count("\n")
-    assert f"train.jsonl:{number}: " in str(refused.value) and named in str(refused.value)
+
+
+def test_a_document_s_text_may_be_repeated_without_its_title_or_with_other_white_space(folder):
+    put(folder / "corpus.jsonl", [{"_id": "d2", "title": "Dogs", "text": "dogs  bark"}])
+    texts = [
+        {"docid": "d2", "text": "dogs bark"},
+        {"docid": "d2", "title": "Dogs", "text": "dogs bark"},
+    ]
+    put(folder / "train.jsonl", [{"query": str(n), "pos": [text]} for n, text in enumerate(texts)])
+    assert dict(load_folder(folder).documents) == {"d2": "Dogs\ndogs  bark"}
+
+
+def test_a_file_without_a_relevant_text_is_refused(folder):
+    put(folder / "train.jsonl", [{"query": "a", "positive": "x", "label": 0}])
+    with pytest.raises(BadInput, match=r"train\.jsonl has no relevant text"):
+        load_folder(folder)
+    (folder / "train.jsonl").write_text("[]\n")
+    with pytest.raises(BadInput, match=r"train\.jsonl:1: .*object"):
+        load_folder(folder)
 
 
 def test_mldr_is_read_from_its_files(tmp_path, monkeypatch):

@@ -235,6 +235,40 @@ def test_an_incomplete_or_bad_beir_folder_is_refused(broken, named, home):
         load_folder(home)
 
 
+ONE = {
+    "docs.jsonl": "corpus.jsonl",
+    "train/queries.tsv": "train.jsonl",
+    "dev/qrels.trec": "dev.csv",
+}
+ONE |= {"dev/queries.tsv": "validation/qrels.trec", "test/queries.tsv": "qrels/test.tsv"}
+ONE |= {"dev/qrels.trec ": "qrels/validation.tsv", "test/queries.tsv ": "test/queries.jsonl"}
+ONE |= {"test/qrels.trec": "test/qrels.parquet", "docs.jsonl ": "docs.csv", "train/qrels.trec":
+        "qrels/train.trec"}  # fmt: skip
+"""{a file of our layout: another one for the same thing}."""
+
+
+@pytest.mark.parametrize(("file", "other"), ONE.items())
+def test_two_files_for_one_thing_are_refused_with_both(home, file, other):
+    write_json(home / "docs.jsonl", corpus())
+    splits(home)
+    (home / other).parent.mkdir(exist_ok=True)
+    (home / other).write_text("x")
+    with pytest.raises(BadInput, match="several files for") as refused:
+        load_folder(home)
+    assert other in str(refused.value)
+    assert Path(file.strip()).parts[0] in str(refused.value)
+
+
+def test_the_forms_of_splits_may_be_mixed(home):
+    beir(home)
+    (home / "qrels" / "test.tsv").unlink()
+    (home / "qrels" / "dev.tsv").unlink()
+    (home / "qrels" / "train.tsv").unlink()
+    splits(home)
+    (home / "dev").rename(home / "validation")
+    assert_the_pets(load_folder(home))
+
+
 def test_judgments_of_four_columns_are_trec_evals_whatever_their_name(tmp_path):
     write(tmp_path / "qrels.tsv", "v1\t0\t2\t2", "v1\t0\t3\t0")
     assert qrels_of(tmp_path / "qrels.tsv", {}) == {"v1": {"2": 2, "3": 0}}

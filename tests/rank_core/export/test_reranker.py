@@ -242,3 +242,17 @@ def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, m
     monkeypatch.delitem(sys.modules, "own_model")
     with pytest.raises(BadInput, match="no module own_model; install it"):
         Reranker.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("documents", "first_stage", "named"),
+    [
+        ({"a": "x", "b": "y"}, [1.0, 2.0], r"\{doc_id: score\}"),
+        (["x", "y"], {"a": 1.0, "b": 2.0}, "a list of scores"),
+    ],
+)
+def test_scores_in_another_form_than_the_documents_are_refused_as_that(
+    reranker, documents, first_stage, named
+):
+    with pytest.raises(BadInput, match=f"the form of the documents: {named}"):
+        reranker.rank("a", documents, first_stage=first_stage)

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, check_model, ignored_settings
+from rank_core.models import MODELS, check_model
+from rank_core.models.reading import ignored_settings
 from rank_core.settings.config import TrialConfig
 
 CHUNKS = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}

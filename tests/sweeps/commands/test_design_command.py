@@ -169,7 +169,7 @@ def test_costs_are_those_of_the_pilot_s_devices(tmp_path: Path) -> None:
     assert whole == pytest.approx(2 * seconds)  # validations on dev are part of training
     query = 2 * sweep.trials["eval_seconds"].mean() / (num_test + num_dev)
     assert on_gpus.query == pytest.approx(query)
-    assert _measured_costs(replace(sweep, command=f"{typed} --smoke-test")) is None
+    assert _measured_costs(replace(sweep, smoke_test=True)) is None
 
 
 @pytest.mark.slow
@@ -188,9 +188,10 @@ def test_the_power_is_drawn_and_the_same_again(pilot, tmp_path):
         (["--delta", ".03", "--alpha", "5"], "0 < alpha < 1"),
         (["--delta", ".03", "--power", ".01"], "alpha < power"),
         (["--delta", ".03", "--baseline", "bm25"], "unknown baseline 'bm25'"),
-        (["--delta", ".03", "--seconds-per-seed", "5"], "need each other"),
+        (["--delta", ".03", "--seconds-per-seed", "5"], "needs --gpu-hours"),
+        (["--delta", ".03", "--gpu-hours", "9", "--seconds-per-seed", "5"], "need each other"),
         (
-            ["--delta", ".03", "--seconds-per-seed", "-5", "--seconds-per-query", "1"],
+            "--delta .03 --gpu-hours 9 --seconds-per-seed -5 --seconds-per-query 1".split(),
             "need each other",
         ),
         (["--delta", ".03", "--gpu-hours", "0"], "--gpu-hours > 0"),

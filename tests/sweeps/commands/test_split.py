@@ -99,3 +99,29 @@ def test_bad_words_are_refused_and_leave_nothing(words, named, files, tmp_path, 
     (tmp_path / "out").mkdir()
     assert main(["split", *files, "--to", "out"]) == 2
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "named"),
+    [
+        ("docs.jsonl", lambda text: text + '\n{"id": "d0", "contents": "twice"}', "docs.jsonl:61"),
+        ("docs.jsonl", lambda text: text + '\n{"id": "d60"}', "docs.jsonl:61"),
+        ("docs.jsonl", lambda text: text.replace('"d', '"x'), "unknown document 'd"),
+    ],
+)
+def test_a_folder_that_would_not_load_is_refused_and_not_kept(
+    file, change, named, files, tmp_path, capsys
+):
+    (tmp_path / file).write_text(change((tmp_path / file).read_text()))
+    assert main(["split", *files, "--to", "out"]) == 2
+    assert named in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_documents_that_are_missing_or_empty_are_counted(files, tmp_path, capsys):
+    text = (tmp_path / "docs.jsonl").read_text()
+    text = text.replace("number 0 is a number", "").replace('"d1"', '"gone"')
+    (tmp_path / "docs.jsonl").write_text(text)
+    assert main(["split", *files, "--to", "out"]) == 0
+    said = capsys.readouterr().err
+    assert "docs.jsonl: 1 of 60 documents are empty" in said and "such as d1, " in said
+    assert sum(map(len, members("out").values())) == 59

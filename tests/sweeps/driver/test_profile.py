@@ -1,8 +1,5 @@
 """A profile in a sweep: above the defaults, below what the user and a smoke test set."""
 
-import pytest
-
-from rank_core.errors import BadInput
 from sweeps.store.plan_description import description_of
 from tests.sweeps.plan.test_published_settings import PUBLISHED
 
@@ -39,10 +36,11 @@ def test_each_model_gets_the_quirks_that_the_profile_knows_of_it(plan_of):
     }
 
 
-def test_a_limit_of_the_profile_is_no_matter_of_firstp_but_one_of_the_user_is(plan_of):
+def test_a_limit_of_the_profile_or_the_user_is_no_matter_of_firstp(plan_of):
     words = ("--profile", "parade2020", "chunking.max_query_tokens=32")
     first, *others = plan_of(*words).cells
     assert (first.config.model.name, first.config.chunking.max_chunks) == ("firstp", 0)
     assert {cell.config.chunking.max_chunks for cell in others} == {16}
-    with pytest.raises(BadInput, match=r"max_chunks has no effect with model firstp"):
-        plan_of(*words, "chunking.max_chunks=4")
+    first, *others = plan_of(*words, "chunking.max_chunks=4").cells
+    assert (first.config.chunking.max_chunks, first.left_out) == (0, ("chunking.max_chunks",))
+    assert {cell.config.chunking.max_chunks for cell in others} == {4}

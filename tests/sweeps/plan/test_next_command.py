@@ -1,15 +1,30 @@
-"""Commands that follow from another: whole, and with the flags that still hold."""
+"""Commands that follow from another: whole, with the flags that still hold, from data."""
 
 import shlex
 
 import pytest
 
-from sweeps.plan.next_command import confirming, resumed, seeded
+from sweeps.plan.flags import FLAGS, written
+from sweeps.plan.next_command import Asked, confirming, resumed, seeded
 from sweeps.plan.options import parse
+from sweeps.store.earlier_file import asked_in
 
 RUN = "ranksweep run window_stride"
 
 
+def asked(command: str) -> Asked:
+    """A command as its own sweep.json has it."""
+    options = parse(shlex.split(command)[3:], prog="", description="")
+    return Asked(tuple(RUN.split()), options.asked.flags, options.asked.settings)
+
+
+def of_earlier(command: str) -> Asked:
+    """The same of a sweep.json of 0.3."""
+    read = asked_in(command)
+    return Asked(tuple(read["start"]), read["flags"], read["settings"])
+
+
+@pytest.mark.parametrize("read", [asked, of_earlier])
 @pytest.mark.parametrize(
     ("command", "confirmed"),
     [
@@ -18,19 +33,64 @@ RUN = "ranksweep run window_stride"
          "--storage 'my results' --confirm"),
         ("--engine local collection=mine", "--engine local --collection mine --confirm"),
         ("--collection mine --fields id=doc_id", "--collection mine --fields id=doc_id --confirm"),
-        ("--search=race --seeds 1,2,3 --max-gpu-hours 3",
+        ("--search=race --num-configs 2 --seeds 1,2,3 --max-gpu-hours 3",
          "--max-gpu-hours 3 --confirm"),
+        ("--name slow --replace training.warmup=0", "--name slow --confirm"),
     ],
 )  # fmt: skip
-def test_a_confirmation_keeps_what_it_accepts(command, confirmed):
-    following = confirming(f"{RUN} {command}")
+def test_a_confirmation_keeps_what_it_accepts(read, command, confirmed):
+    command = command.replace(" --replace", "") if read is of_earlier else command
+    following = confirming(read(f"{RUN} {command}"))
     assert following == f"{RUN} {confirmed}"
     assert parse(shlex.split(following)[3:], prog="", description="").confirm
 
 
-def test_seeds_and_budgets_are_raised():
-    assert seeded(f"{RUN} --num-seeds 1 a.b=1", (1,), 3) == f"{RUN} a.b=1 --num-seeds 3"
-    assert seeded(f"{RUN} --seeds 7", (7,), 3) == f"{RUN} --seeds 7,1,2"
-    late = f"{RUN} --max-gpu-hours 2 --num-seeds 4"
-    assert resumed(late) == late
-    assert resumed(late, stopped=True) == f"{RUN} --num-seeds 4 --max-gpu-hours 4"
+@pytest.mark.parametrize("read", [asked, of_earlier])
+def test_seeds_and_budgets_are_raised(read):
+    one = read(f"{RUN} --num-seeds 1 model.dropout=0.1")
+    assert seeded(one, (1,), 3) == f"{RUN} model.dropout=0.1 --num-seeds 3"
+    assert seeded(read(f"{RUN} --seeds 7"), (7,), 3) == f"{RUN} --seeds 7,1,2"
+    typed = f"{RUN} --max-gpu-hours 2 --num-seeds 4"
+    late = read(typed)
+    assert resumed(late, typed) == typed
+    assert resumed(late, typed, stopped=True) == f"{RUN} --num-seeds 4 --max-gpu-hours 4"
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_every_flag_is_written_as_it_was_typed(name):
+    """The law of flags as data: words to data and back, for each flag that a sweep records."""
+    flag = FLAGS[name]
+    example = {"storage": "a b", "seeds": "3,1", "fields": "id=doc_id"}
+    value = example.get(name, 2 if flag.kind is int else 0.5 if flag.kind is float else "word")
+    words = written({name: True if flag.kind is bool else value})
+    if flag.kind is bool:
+        assert words == [flag.flag]
+    else:
+        assert words == [flag.flag, str(value)]
+        read = asked_in(shlex.join([*RUN.split(), *words, "model.dropout=0.1"]))
+        assert read["flags"] == {name: value} and read["settings"] == {"model.dropout": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("command", "start"),
+    [
+        (f"{RUN} --num-seeds 2", RUN),
+        ("python -m sweeps run my.toml --num-seeds 2", "python -m sweeps run my.toml"),
+        ("python -m sweeps.seeds --num-seeds 2", "python -m sweeps.seeds"),
+        ("python sweeps/seeds.py --num-seeds 2", "python sweeps/seeds.py"),
+        ("'/my env/bin/ranksweep' run 'my sweep.toml' --num-seeds 2",
+         "'/my env/bin/ranksweep' run 'my sweep.toml'"),
+    ],
+)  # fmt: skip
+def test_a_command_of_an_earlier_version_is_read_once_as_data(command, start):
+    read = asked_in(command)
+    assert read["start"] == shlex.split(start) and read["flags"] == {"num_seeds": 2}
+
+
+def test_what_an_earlier_version_took_for_a_smoke_test_is_one():
+    assert asked_in(f"{RUN} --smoke --num-seeds 2")["smoke_test"], "0.3 took abbreviations"
+    assert not asked_in(f"{RUN} --num-seeds 2")["smoke_test"]
+    assert not asked_in("'unclosed")["smoke_test"] and not asked_in("")["start"]
+    assert asked_in("notes --smoke-test --num-seeds x") == {
+        "start": ["notes --smoke-test --num-seeds x"], "smoke_test": False
+    }  # fmt: skip

@@ -21,25 +21,30 @@ def shown(described: SweepFile) -> dict[str, Any]:
     return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
-def test_configurations_are_sorted_by_the_test_measure_and_grouped_over_seeds():
+def test_configurations_are_sorted_by_dev_and_grouped_over_seeds():
     state = shown(
         sweep({"model.name": "firstp", "window": 9, "lr": 1e-5}, {"model.name": "maxp", "window": 8,
               "stride": 4, "lr": 1e-5}, {"model.name": "maxp", "window": 8, "stride": 5})
     )  # fmt: skip
-    assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "config.id"}]
-    assert state["orderByKey"] == "metrics.`test/ndcg_cut_10`" and not state["orderByAsc"]
+    grouped = [key["groupByData"] for key in state["groupBy"]["groupByKeys"]]
+    assert grouped == ["config.id", "config.hash"]
+    assert state["orderByKey"] == "metrics.`best/dev_ndcg_cut_10`" and not state["orderByAsc"]
     assert state["selectedColumns"] == [
+        "metrics.`best/dev_ndcg_cut_10`",
         "metrics.`test/ndcg_cut_10`",
         "metrics.`test/recip_rank`",
+        "metrics.`dev/ndcg_cut_10`",
         "metrics.`cost/train_seconds`",
         "params.`model.name`",
         "params.`window`",
         "params.`stride`",
     ]
-    assert "status = 'FINISHED'" in state["searchFilter"]
-    assert state["groupsExpanded"] == {f"tag.config.id.MaxP {n}": False for n in range(3)}
+    assert all(f"status != '{lost}'" in state["searchFilter"] for lost in ("FAILED", "KILLED"))
+    assert state["groupsExpanded"] == {
+        f"tag.config.id.MaxP {n},tag.config.hash.c{n}": False for n in range(3)
+    }
     charts = {chart["uuid"]: chart for chart in state["compareRunCharts"]}
-    assert list(charts) == ["bar", "line.dev.ndcg_cut_10", "line.train.loss", "parallel"]
+    assert list(charts) == ["bar.dev", "bar", "line.dev.ndcg_cut_10", "line.train.loss", "parallel"]
     # A param that is text, or that one configuration lacks, would hide the chart.
     assert charts["parallel"]["selectedParams"] == []
     assert charts["parallel"]["selectedMetrics"] == ["hp/window", "hp/stride", "test/ndcg_cut_10"]

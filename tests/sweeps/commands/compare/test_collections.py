@@ -164,7 +164,7 @@ def test_seeds_that_differ_on_a_collection_are_not_paired_in_the_mean(tmp_path: 
     for name, lost in (("one", {(1, 5): "failed"}), ("two", {(0, 4): "failed"})):
         write_sweep(
             tmp_path / name, kinds=FIVE[:2], num_queries=20, collection={"name": name},
-            seeds=(1, 2, 3, 4, 5), fates=lost,
+            seeds=(1, 2, 3, 4, 5), fates=lost, paired_seeds=True,
         )  # fmt: skip
     systems = systems_of([str(tmp_path / "one"), str(tmp_path / "two")])
     paired, plain = (compare_runs(systems, paired_seeds=own).analysis for own in (True, False))

@@ -45,7 +45,7 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
     assert code == 0 and not lines_of("error", text)
     assert re.search(r"woods \w{16}: 20 documents .*queries: 8 train, 8 dev, 8 test", text)
     assert "8 test queries" in text and "evaluation.folds=5" in text
-    assert "test: 100.0% of relevant documents are among 100 candidates" in text
+    assert "test: 100.0% of relevant documents are among 6 candidates" in text
     assert "training: 1 step per trial (8 queries, batch 16, 1 epoch)" in text
     assert ", window " in text and "0.0% of all tokens are never seen" in text
     title, *lines, last = text.splitlines()
@@ -135,6 +135,36 @@ def test_a_candidate_list_without_any_relevant_document_is_an_error():
     lost = split(qrels={"q": {"a": 1}}, candidates={"q": ["b"]})
     found = recall("test", lost, Evaluation())
     assert found.level == "error" and "first-stage" in found.remedy
+
+
+def test_the_number_of_candidates_is_that_of_the_longest_list():
+    for depth, number in ((1, "1 candidate"), (2, "2 candidates"), (100, "2 candidates")):
+        found = recall("test", TWO, Evaluation(depth=depth))
+        assert found.what.endswith(f"among {number}")
+        assert ("evaluation.depth" in found.remedy) == (depth == 1)
+
+
+def test_texts_that_are_no_documents_are_not_looked_for_among_candidates():
+    """Those of the documented {query, pos, neg}: trained on as they are, never found by others."""
+    texts = frozenset({"x", "y"})
+    pairs = split(qrels={"q": {"x": 1, "y": 1}}, candidates={"q": ["b"]})
+    assert recall("train", pairs, Evaluation(), texts).level == "ok"
+    found = recall("test", pairs, Evaluation(), texts)
+    assert found.level == "error" and "no documents of the collection" in found.what
+    mixed = split(qrels={"q": {"x": 1, "b": 1}}, candidates={"q": ["b"]})
+    assert "100.0%" in recall("train", mixed, Evaluation(), texts).what
+
+
+def test_a_folder_with_a_file_of_pairs_is_sound(doctor, tmp_path, collection_folder):
+    folder = tmp_path / "paired"
+    shutil.copytree(collection_folder, folder)
+    shutil.rmtree(folder / "train")
+    query = (folder / "dev" / "queries.tsv").read_text().split("\n")[0].split("\t")[1]
+    for negatives in ("", ', "neg": ["c"]'):
+        line = f'{{"query": "{query}", "pos": ["b"]{negatives}}}'
+        (folder / "train.jsonl").write_text(f"{line}\n")
+        code, text = doctor("--collection", str(folder))
+        assert code == 0 and "train: the relevant texts are no documents" in text
 
 
 def test_queries_of_two_splits_with_one_text_are_a_warning():

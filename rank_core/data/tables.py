@@ -1,0 +1,142 @@
+"""Records of files and data frames: a dictionary of named fields for each line or row, with its
+place. One record at a time is in memory; a JSON list is read whole."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rank_core.data.trec import content_lines, read_lines
+from rank_core.errors import BadInput, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".csv.gz", ".parquet")
+"""Files whose records have named fields."""
+TABS = (".tsv", ".tsv.gz")
+"""Files with or without a line of names."""
+MAX_COLUMNS = 1000
+
+Record = Mapping[str, Any]
+
+csv.field_size_limit((1 << 31) - 1)  # the module's own limit is shorter than a long document
+
+
+def kind_of(path: Path, kinds: Sequence[str] = (*KINDS, *TABS)) -> str:
+    """The ending of a file of records; empty for other files."""
+    return next((kind for kind in kinds if path.name.lower().endswith(kind)), "")
+
+
+def records(path: Path) -> Iterator[tuple[str, Record]]:
+    """(place, record) of each line or row of a file. Raises `BadInput` with the place."""
+    kind = kind_of(path).removesuffix(".gz")
+    if kind == ".parquet":
+        yield from _parquet(path)
+    elif kind in (".csv", ".tsv"):
+        yield from _delimited(path, "\t" if kind == ".tsv" else "")
+    elif kind == ".json" and next(read_lines(path), (0, ""))[1].lstrip().startswith("["):
+        yield from _json_list(path)
+    else:
+        yield from _json_lines(path)
+
+
+def frame_records(frame: "pd.DataFrame", where: str) -> Iterator[tuple[str, Record]]:
+    """(place, record) of each row of a data frame, which `where` names in messages."""
+    names = [str(name) for name in frame.columns]
+    check_columns(where, names)
+    for index, row in zip(frame.index, frame.itertuples(index=False, name=None), strict=True):
+        yield f"{where}, row {index}", dict(zip(names, row, strict=True))
+
+
+def check_columns(place: str, names: Sequence[str]) -> None:
+    """Raise `BadInput` for too many columns, and for two of one name."""
+    if len(names) > MAX_COLUMNS:
+        raise BadInput(
+            f"{place}: a table must have at most {MAX_COLUMNS} columns, found {len(names):,}"
+        )
+    for name, count in Counter(names).items():
+        if name and count > 1:
+            raise BadInput(f"{place}: the columns must differ, found {shown(name)} twice")
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Record]]:
+    for number, line in read_lines(path):
+        rule = f"{path}:{number}: a line must be one JSON object"
+        try:
+            record = json.loads(line, object_pairs_hook=_fields)
+        except (ValueError, RecursionError) as error:  # also of too large a number
+            raise BadInput(f"{rule}: {shown(str(error))}") from None
+        if not isinstance(record, dict):
+            raise BadInput(f"{rule}, found {type(record).__name__}")
+        yield f"{path}:{number}", record
+
+
+def _json_list(path: Path) -> Iterator[tuple[str, Record]]:
+    text = "\n".join(line for _, line in read_lines(path))
+    try:
+        rows = json.loads(text, object_pairs_hook=_fields)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} must be one JSON list of objects: {shown(str(error))}") from None
+    for number, record in enumerate(rows):
+        if not isinstance(record, dict):
+            raise BadInput(f"{path}, row {number}: a row must be a JSON object, found {record!r}")
+        yield f"{path}, row {number}", record
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of an object; raises ValueError for duplicates, which JSON would accept."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("it has a duplicate field")
+    return record
+
+
+def _delimited(path: Path, mark: str) -> Iterator[tuple[str, Record]]:
+    """The lines of CSV or TSV below a line of names. Quoted texts may have several lines."""
+    lines = content_lines(path)
+    first = next((pair for pair in lines if pair[1].strip()), None)
+    if first is None:
+        return
+    number, header = first
+    mark = mark or next((mark for mark in ",;\t" if mark in header), ",")
+    if header.count(mark) >= MAX_COLUMNS:
+        check_columns(f"{path}:{number}", header.split(mark))
+    reader = csv.reader(
+        (f"{line}\n" for _, line in chain([first], lines)), delimiter=mark, strict=True
+    )
+    place = f"{path}:{number}"
+    try:
+        names = [name.strip() for name in next(reader)]
+        check_columns(place, names)
+        for row in reader:
+            # The line on which the row ends; `first` may stand below empty lines.
+            place = f"{path}:{number - 1 + reader.line_num}"
+            if not any(cell.strip() for cell in row):
+                continue
+            if len(row) != len(names):
+                raise BadInput(f"{place}: a line must have {len(names)} columns, found {len(row)}")
+            yield place, dict(zip(names, row, strict=True))
+    except csv.Error as error:
+        last = f"{path}:{number - 1 + reader.line_num}"
+        raise BadInput(f"{last}: no line of CSV with quotes in pairs: {error}") from None
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Record]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            check_columns(str(path), file.schema_arrow.names)
+            number = 0
+            for batch in file.iter_batches(batch_size=1000):
+                for record in batch.to_pylist():
+                    yield f"{path}, row {number}", record
+                    number += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        what = " ".join(str(error).split())
+        raise BadInput(f"{path} must be a whole Parquet file: {shown(what)}") from None

@@ -1,0 +1,102 @@
+"""What a trial reads of its settings: two configurations that differ in nothing else are the same
+cell, and differ by the noise of their seeds alone."""
+
+from typing import Any
+
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.models import POOLING, WITHOUT_TRAINING, model_class, unread_settings
+from rank_core.models.list_rankers import ListRanker
+from rank_core.models.ranker import Ranker, head_pooling, uses_checkpoint_head
+from rank_core.own_code import is_reference
+from rank_core.settings.config import TrialConfig, setting_types
+from rank_core.settings.training import LAST_EPOCH, MARGIN_LOSSES
+
+RATES = ("backbone", "head", "aggregator", "interaction")
+
+
+def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
+    """The settings without effect on a trial of this configuration, in declaration order."""
+    unread = unread_settings(config) | _ignored(config)
+    kind, untrained = model_class(config.model.name), not config.training.num_epochs
+    lists = issubclass(kind, ListRanker)
+
+    def is_ignored(name: str) -> bool:
+        section, _, leaf = name.rpartition(".")
+        if section == "training" and untrained and leaf not in WITHOUT_TRAINING:
+            return True
+        return name in unread or (lists and section in ("chunking", "training"))
+
+    return tuple(name for name in setting_types() if is_ignored(name))
+
+
+def _ignored(config: TrialConfig) -> set[str]:
+    """The settings that the model could read and this configuration does not."""
+    kind, training = model_class(config.model.name), config.training
+    lists, untrained = issubclass(kind, ListRanker), not training.num_epochs
+    passages, one_epoch = training.unit == "passage", training.num_epochs == 1
+    by_last_epoch = one_epoch and training.schedule.endswith(LAST_EPOCH)
+    first_chunk = kind.first_chunk_only and not passages
+    ignored = {
+        "model.backbone": lists,
+        "model.dropout": lists or untrained,
+        "chunking.overflow": not config.chunking.max_chunks,
+        "training.margin": not (training.loss in MARGIN_LOSSES or is_reference(training.loss)),
+        "training.teacher": not training.teacher,
+        "training.passage_keep": not passages,
+        "training.chunk_dropout": passages or first_chunk,
+        "training.warmup_backbone": not training.warmup or by_last_epoch,
+        "training.epoch_decay": one_epoch,
+        "training.reset_optimizer": one_epoch,
+        "training.lora_alpha": not training.lora_rank,
+        "training.lora_dropout": not training.lora_rank,
+        "training.lora_targets": not training.lora_rank,
+        "evaluation.batch_tokens": lists,
+        "evaluation.keep_chunk_scores": config.model.name not in POOLING,
+    }
+    if not issubclass(kind, ListRanker):
+        read = kind.rates_read(config.model)
+        # The rate of the interaction is the aggregator's where it has none of its own.
+        shared = "interaction" in read and not training.interaction_learning_rate
+        read = (*read, "aggregator") if shared else read
+        ignored |= {f"training.{part}_learning_rate": part not in read for part in RATES}
+    return {name for name, without in ignored.items() if without}
+
+
+def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any]:
+    """{setting: its meaning} of those that a trial reads, without its seed: equal for
+    configurations that are computed alike, such as `model.k` 0 and the model's default."""
+    config = _of_one_epoch(config)
+    settings, training = config.settings(), config.training
+    ignored = {*ignored_settings(config), "seed"}
+    meant: dict[str, Any] = {
+        "training.depth": training.depth or config.evaluation.depth,
+        "training.interaction_learning_rate": training.interaction_learning_rate
+        or training.aggregator_learning_rate,
+        "training.lora_alpha": training.lora_alpha or 2.0 * training.lora_rank,
+    }
+    kind = model_class(config.model.name)
+    if issubclass(kind, Ranker):
+        trained = uses_checkpoint_head(kind, backbone, config.model.head)
+        shipped = config.model.head != "new" and (backbone.folder / RANKING_HEAD).exists()
+        pool = head_pooling(backbone) if trained else kind.default_pooling(backbone)
+        meant |= {
+            "model.k": config.model.k or kind.DEFAULT_K,
+            "model.pool": config.model.pool or pool,
+            "model.head": "checkpoint" if trained or shipped else "new",
+        }
+    return {name: v for name, v in (settings | meant).items() if name not in ignored}
+
+
+def _of_one_epoch(config: TrialConfig) -> TrialConfig:
+    """The configuration with the name of a schedule that equals its own in a single epoch."""
+    training = config.training
+    if training.num_epochs != 1:
+        return config
+    if training.schedule == "inverse-epoch":
+        return config.override({"training.schedule": "constant"})
+    if not training.schedule.endswith(LAST_EPOCH):
+        return config
+    # In the last epoch the backbone warms up too.
+    one_cycle = training.schedule.removesuffix(LAST_EPOCH)
+    return config.override({"training.schedule": one_cycle, "training.warmup_backbone": True})

@@ -1,0 +1,157 @@
+"""Settings without effect: a sweep of them would compare the noise of seeds, and its report would
+name a best. What the settings decide alone is refused; what the data decide is said in the plan."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rank_core.chunking.inputs import Inputs
+from rank_core.data.store import num_ranked
+from rank_core.errors import BadInput, shown
+from rank_core.models import model_class
+from rank_core.models.list_rankers import ListRanker
+from rank_core.models.reading import effective_settings, ignored_settings
+from rank_core.settings.config import NO_PART_OF_A_CELL, TrialConfig
+from rank_core.training.examples import training_queries
+from rank_core.training.train import num_training_steps, validation_interval
+from rank_core.trial.cross_validation import parts_of
+from rank_core.trial.trial import portable_config
+from sweeps.plan.experiment import Settings
+from sweeps.plan.plan import PlannedCell
+from sweeps.plan.search_space import Space
+
+FOR_ALL_CELLS = {
+    "evaluation.measures": "all cells are measured alike",
+    "evaluation.folds": "all cells are tested on the same queries",
+    "evaluation.max_dev_queries": "all cells are selected on the same queries",
+    "evaluation.max_test_queries": "all cells are tested on the same queries",
+    "training.paired_seeds": "the test of a difference needs it of both cells",
+    **dict.fromkeys(NO_PART_OF_A_CELL, "it changes no result"),
+}
+"""{setting that a sweep cannot vary: why}."""
+
+
+def check_sweepable(swept: Iterable[str], points: Sequence[Settings]) -> None:
+    """Refuses to vary a setting that all cells of a sweep share."""
+    for name in swept:
+        if name in FOR_ALL_CELLS and len({str(point.get(name)) for point in points}) > 1:
+            raise BadInput(
+                f"{name} cannot be swept: {FOR_ALL_CELLS[name]}. Give it one value for the sweep"
+            )
+
+
+def check_read(
+    base: TrialConfig,
+    baseline: Settings,
+    space: Space,
+    *,
+    swept: Collection[str],
+    typed: Mapping[str, Any],
+) -> None:
+    """Refuses a swept setting that no point reads, and a typed one that no cell reads or has.
+    `typed` are the user's settings of all cells, {name: value}."""
+    ends = [{name: r.low for name, r in space.ranges.items()}]
+    ends.append({name: r.high for name, r in space.ranges.items()})
+    points = [{**point, **end} for point in space.points for end in ends[: 1 + bool(space.ranges)]]
+    for name in swept:
+        alone = name in space.ranges or _varies_alone(name, points)
+        if alone and not _is_read(name, base, points):
+            _refuse(name)
+    usual = TrialConfig().settings()
+    for name, value in typed.items():
+        if name in swept or value == usual[name]:  # a default changes nothing and says so
+            continue
+        if all(point.get(name, value) != value for point in (baseline, *points)):
+            raise BadInput(f"{name}={shown(value)} has no effect: every cell sets its own {name}")
+        if not _is_read(name, base, [baseline, *points]):
+            _refuse(name)
+
+
+def _varies_alone(name: str, points: Sequence[Settings]) -> bool:
+    """True if points differ in a setting alone; others may change in step with one that is read."""
+    others = ({n: value for n, value in point.items() if n != name} for point in points)
+    return len({str(point) for point in others}) < len(points)
+
+
+def _is_read(name: str, base: TrialConfig, points: Iterable[Settings]) -> bool:
+    """True if a point that can be a cell reads a setting, or none can be one: the reasons of the
+    points are then told."""
+    found = False
+    for point in points:
+        with suppress(BadInput):
+            config = portable_config(base.override(point))
+            found = True
+            if name in NO_PART_OF_A_CELL or name not in ignored_settings(config):
+                return True
+    return not found
+
+
+def _refuse(name: str) -> None:
+    raise BadInput(
+        f"nothing in these cells reads {name}: cells that differ in it alone would differ by the "
+        "noise of their seeds. Leave it out, or choose a model, a loss or a schedule that reads it"
+    )
+
+
+def same_reading(cell: PlannedCell, other: PlannedCell) -> bool:
+    """True if two cells differ in nothing that their trials read."""
+    ours, theirs = (effective_settings(own.config, own.inputs.backbone) for own in (cell, other))
+    return ours == theirs and cell.inputs == other.inputs
+
+
+def beyond_data(cells: Sequence[PlannedCell], names: Collection[str]) -> Iterator[str]:
+    """A line for each of the settings whose values lie beyond what the data have, so that larger
+    ones mean the same."""
+    for name in names:
+        values: dict[Any, tuple[int, str]] = {}
+        for cell in cells:
+            limits = _limits(cell.config, cell.inputs) if name in LIMITED else {}
+            own = cell.config.settings().get(name)
+            if name in limits and own and own >= limits[name][0]:
+                values[own] = limits[name]
+        if values:
+            limit, what = next(iter(values.values()))
+            listed = ", ".join(map(str, sorted(values)))
+            alike = ": these values mean the same" if len(values) > 1 else ""
+            yield f"{name}={listed} does not limit anything: {what} {limit:,}{alike}"
+
+
+LIMITED = (
+    "training.max_steps",
+    "training.validate_every",
+    "training.patience",
+    "training.depth",
+    "evaluation.depth",
+    "chunking.max_query_tokens",
+)
+"""Settings whose larger values mean the same on small data."""
+
+
+def _limits(config: TrialConfig, inputs: Inputs) -> dict[str, tuple[int, str]]:
+    """{setting: the least value that limits nothing, what it counts}."""
+    lengths = [inputs.query_tokens(split).lengths() for split in inputs.collection.splits]
+    longest = max((int(own.max(initial=0)) for own in lengths), default=0)
+    limits = {
+        "evaluation.depth": (_most(inputs, ("dev", "test")), "the most candidates of a query are"),
+        "chunking.max_query_tokens": (longest, "the tokens of the longest query are"),
+    }
+    if issubclass(model_class(config.model.name), ListRanker) or not config.training.num_epochs:
+        return limits
+    queries = max(len(training_queries(part, config)) for part in parts_of(config, inputs))
+    whole = config.override({"training.max_steps": 0}).training
+    steps = num_training_steps(config.training, queries)
+    validations = -(-steps // validation_interval(config.training, queries))
+    return limits | {
+        "training.depth": (_most(inputs, ("train",)), "the most candidates of a query are"),
+        "training.max_steps": (num_training_steps(whole, queries), "the steps of training are"),
+        "training.validate_every": (steps, "the steps of training are"),
+        "training.patience": (validations, "the validations are"),
+    }
+
+
+def _most(inputs: Inputs, splits: Iterable[str]) -> int:
+    """The number of candidates of the query with most of them."""
+    found = (inputs.collection.splits[name] for name in splits)
+    return max(
+        (num_ranked(own.candidates, query) for own in found for query in own.queries), default=0
+    )

@@ -1,0 +1,52 @@
+"""The flags in a `sweep.json` of ranksweep 0.3, which has its command as text alone."""
+
+import argparse
+import shlex
+from typing import Any, NoReturn
+
+from sweeps.plan.flags import FLAGS
+
+
+class _Unreadable(Exception):
+    """The error of a command that is none of a sweep."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise; argparse would end the process."""
+        raise _Unreadable(message)
+
+
+def asked_in(command: str) -> dict[str, Any]:
+    """The fields `start`, `flags`, `settings` and `smoke_test` of a command line of 0.3, which took
+    abbreviations. Of words that are no command of a sweep, all are the start."""
+    parser = _Parser(add_help=False)
+    for flag in FLAGS.values():
+        how: dict[str, Any] = {"action": "store_true"}
+        if flag.kind is not bool:
+            how = {"type": flag.kind}
+        parser.add_argument(flag.flag, default=argparse.SUPPRESS, **how)
+    try:
+        words = shlex.split(command)
+        start = _num_start(words)
+        flags, rest = parser.parse_known_args(words[start:])
+    except (ValueError, _Unreadable):
+        return {"start": [command] if command else [], "smoke_test": False}
+    settings = (word.partition("=") for word in rest if "=" in word)
+    return {
+        "start": words[:start],
+        "flags": vars(flags),
+        "settings": {name: text for name, _, text in settings},
+        "smoke_test": "smoke_test" in vars(flags),
+    }
+
+
+def _num_start(words: list[str]) -> int:
+    """The number of words before the flags: those up to `run NAME`, a script or `-m MODULE`."""
+    for place, word in enumerate(words):
+        if word == "run" or (word == "-m" and words[place + 1 : place + 2] != ["sweeps"]):
+            return place + 2
+        if word.endswith(".py"):
+            return place + 1
+    flags = (place for place, word in enumerate(words) if word.startswith("--") or "=" in word)
+    return next(flags, len(words))
