@@ -163,9 +163,10 @@ def _cost(sweep: Sweep, num_seeds: int) -> str:
     used = sweep.used
     if used.empty or not {"train_seconds", "eval_seconds"} <= set(used):
         return ""
-    seconds = (used["train_seconds"] + used["eval_seconds"]).groupby(used["cell"]).mean()
+    spent = used["train_seconds"] + used["eval_seconds"]
+    seconds = spent.groupby(used["cell"], observed=True).mean()
     trained = [cell for cell in seconds.index if cell not in sweep.deterministic]
-    have = used.groupby("cell")["seed"].nunique()
+    have = used.groupby("cell", observed=True)["seed"].nunique()
     left = sum(seconds[cell] * max(0, num_seeds - have[cell]) for cell in trained)
     return f", about {about(left)} of trials" if left > 0 else ""
 

@@ -23,7 +23,7 @@ class RerankerModel(PythonModel):
     ) -> pd.DataFrame:
         """The score of each row, under the row's index."""
         scores = pd.Series(index=model_input.index, dtype=float)
-        for query, rows in model_input.groupby("query", sort=False):
+        for query, rows in model_input.groupby("query", sort=False, observed=True):
             ranked = self.reranker.rank(str(query), rows["document"].tolist())
             for place, score in ranked:
                 scores[rows.index[place]] = score

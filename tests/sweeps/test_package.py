@@ -1,5 +1,6 @@
 """What an installed package has: its command, its files, a part that runs without what trains."""
 
+import ast
 import json
 import re
 import subprocess
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 
+SOURCES = [path for name in ("rank_core", "sweeps") for path in sorted((ROOT / name).rglob("*.py"))]
 WITHOUT = """
 import json, runpy, sys
 from importlib.machinery import PathFinder
@@ -179,6 +181,20 @@ def test_the_image_installs_what_the_clusters_install():
     extras = re.findall(r'"/src\[([\w,]+)\]"', text)[0].split(",")
     assert "sweep" in extras and {*extras} <= PROJECT["optional-dependencies"].keys()
     assert text.count("--constraint /src/cluster/constraints.txt") == text.count("pip install")
+
+
+def test_groups_are_those_that_occur_with_every_pandas():
+    """pandas 2 also has a group for a category without rows, unless `observed` says otherwise."""
+    calls = [
+        (path.name, node)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("groupby", "pivot_table")
+    ]
+    assert len(calls) > 15
+    for name, call in calls:
+        assert "observed" in {word.arg for word in call.keywords}, f"{name}:{call.lineno}"
 
 
 @pytest.mark.long

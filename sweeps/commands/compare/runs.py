@@ -530,8 +530,12 @@ def _measured(
 def _other_scale(scores: pd.DataFrame) -> Iterator[str]:
     """A note on each column in which two runs differ in scale, such as one in percent. Measures
     with known bounds are checked where they are read."""
-    sizes = scores["value"].abs().groupby([scores[name] for name in ("measure", "cell", "seed")])
-    for measure, of_measure in sizes.mean().groupby("measure", sort=False):
+    sizes = (
+        scores["value"]
+        .abs()
+        .groupby([scores[name] for name in ("measure", "cell", "seed")], observed=True)
+    )
+    for measure, of_measure in sizes.mean().groupby("measure", sort=False, observed=True):
         own = of_measure[of_measure > 0].sort_values()
         if len(own) > 1 and own.iloc[-1] > _PLAINLY * own.iloc[0]:
             (_, low, low_seed), (_, high, high_seed) = own.index[0], own.index[-1]

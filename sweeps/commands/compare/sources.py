@@ -447,7 +447,7 @@ _LAST_DIGITS = 1e-6  # of a value in single precision
 
 def _check_bounds(values: pd.DataFrame, row: str) -> None:
     """Refuse a value that its measure cannot have, such as one in percent."""
-    for name, own in values.groupby("measure", sort=False):
+    for name, own in values.groupby("measure", sort=False, observed=True):
         low, high = bounds_of(measure_key(str(name)))
         outside = (own["value"] < low - _LAST_DIGITS) | (own["value"] > high + _LAST_DIGITS)
         law = f"a value of {name} must be {low:g} or more, found {{value:g}}"
