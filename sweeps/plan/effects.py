@@ -11,6 +11,7 @@ from rank_core.chunking.inputs import Inputs
 from rank_core.data.store import num_ranked
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, shown
+from rank_core.models import usual_settings
 from rank_core.models.reading import effective_settings, ignored_settings
 from rank_core.settings.config import NO_PART_OF_A_CELL, TrialConfig
 from rank_core.training.examples import training_queries
@@ -58,9 +59,9 @@ def check_read(
         alone = name in space.ranges or _varies_alone(name, points)
         if alone and not _is_read(name, base, points):
             _refuse(name)
-    usual = TrialConfig().settings()
+    defaults, usual = TrialConfig().settings(), usual_settings(base)
     for name, value in typed.items():
-        if name in swept or value == usual[name]:  # a default changes nothing and says so
+        if name in swept or value in (defaults[name], usual[name]):  # they change nothing
             continue
         if all(point.get(name, value) != value for point in (baseline, *points)):
             raise BadInput(f"{name}={shown(value)} has no effect: every cell sets its own {name}")

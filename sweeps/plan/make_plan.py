@@ -13,7 +13,7 @@ from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
-from rank_core.models import check_model, model_class, unread_settings
+from rank_core.models import check_model, model_class, unread_settings, usual_settings
 from rank_core.models.build import is_deterministic
 from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
@@ -327,8 +327,7 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
 def _readable(config: TrialConfig, given: Collection[str]) -> tuple[TrialConfig, tuple[str, ...]]:
     """The configuration without those settings of all cells that its model never reads, and their
     names: they hold for the other cells."""
-    own, usual = config.settings(), TrialConfig().settings()
-    usual["chunking.stride"] = config.chunking.window
+    own, usual = config.settings(), usual_settings(config)
     unread = unread_settings(config) & {*given}
     left_out = tuple(name for name in own if name in unread and own[name] != usual[name])
     return config.override({name: usual[name] for name in left_out}), left_out
