@@ -56,7 +56,16 @@ FLAGS = (
     Flag("--judge-url", "URL", "grade chunks by a chat model of this server"),
     Flag("--judge-model", "NAME", "the model's name on that server", default="", needs=JUDGE),
     Flag("--judge-key", "VARIABLE", "environment variable with the key", default="", needs=JUDGE),
-    Flag("--judge-pairs", "N", "documents to grade", int, 50, least=1, most=10**6, needs=JUDGE),
+    Flag(
+        "--judge-pairs",
+        "N",
+        "relevant documents to grade",
+        int,
+        50,
+        least=1,
+        most=10**6,
+        needs=JUDGE,
+    ),
     Flag(
         "--judge-window", "N", "words of a graded chunk", int, 300, least=1, most=10**6, needs=JUDGE
     ),

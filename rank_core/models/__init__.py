@@ -3,7 +3,7 @@ here and a line in `MODELS`; a user's own is named `module:Class`."""
 
 import dataclasses
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rank_core.chunking.chunks import num_chunks
 from rank_core.encoders.backbone_types import TYPES, Backbone
@@ -90,7 +90,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     backbone."""
     model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
     own = config.settings()
-    usual = TrialConfig().settings() | {"chunking.stride": chunking.window}
+    usual = usual_settings(config)
     for setting in unread_settings(config):
         if own[setting] != usual[setting]:
             window = "chunking.window=" if setting == "chunking.stride" else ""
@@ -172,6 +172,12 @@ def _check_targets(targets: tuple[str, ...], backbone: Backbone) -> None:
 def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
     """The optional settings of `Model` that a system uses; every trained model has a head."""
     return kind.options if issubclass(kind, ListRanker) else (*kind.options, "head")
+
+
+def usual_settings(config: TrialConfig) -> dict[str, Any]:
+    """{setting: the value that it has where a model never reads it}: its default, and the window as
+    the stride."""
+    return TrialConfig().settings() | {"chunking.stride": config.chunking.window}
 
 
 def unread_settings(config: TrialConfig) -> set[str]:

@@ -4,10 +4,11 @@ cell, and differ by the noise of their seeds alone."""
 from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.published_heads import head_pooling
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.models import POOLING, WITHOUT_TRAINING, model_class, unread_settings
 from rank_core.models.list_rankers import ListRanker
-from rank_core.models.ranker import Ranker, head_pooling, uses_checkpoint_head
+from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.own_code import is_reference
 from rank_core.settings.config import TrialConfig, setting_types
 from rank_core.settings.training import LAST_EPOCH, MARGIN_LOSSES

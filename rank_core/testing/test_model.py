@@ -170,7 +170,8 @@ def test_a_gradient_reaches_every_parameter(subject: Subject) -> None:
 
 
 def test_every_parameter_has_exactly_one_learning_rate(subject: Subject) -> None:
-    """The rate of the backbone, the head, the second encoder, or the aggregator."""
+    """The rate of the backbone, the head, the second encoder, or the aggregator; `rates` names
+    those that the model reads."""
     training = Training(
         backbone_learning_rate=1e-5,
         head_learning_rate=2e-4,
@@ -186,6 +187,9 @@ def test_every_parameter_has_exactly_one_learning_rate(subject: Subject) -> None
     }
     assert len(rates) == len(expected)
     assert dict(rates) == expected
+    parts = {part for part, own in subject.model.learning_rate_groups().items() if own}
+    read = subject.kind.rates_read(config_of(subject.name, subject.backbone).model)
+    assert parts <= {*read}, "`rates` lacks a part with parameters"
 
 
 def test_inputs_at_the_edge_get_a_finite_score(subject: Subject) -> None:

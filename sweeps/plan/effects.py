@@ -1,15 +1,17 @@
 """Settings without effect: a sweep of them would compare the noise of seeds, and its report would
 name a best. What the settings decide alone is refused; what the data decide is said in the plan."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.store import num_ranked
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, shown
-from rank_core.models import model_class
-from rank_core.models.list_rankers import ListRanker
+from rank_core.models import usual_settings
 from rank_core.models.reading import effective_settings, ignored_settings
 from rank_core.settings.config import NO_PART_OF_A_CELL, TrialConfig
 from rank_core.training.examples import training_queries
@@ -57,9 +59,9 @@ def check_read(
         alone = name in space.ranges or _varies_alone(name, points)
         if alone and not _is_read(name, base, points):
             _refuse(name)
-    usual = TrialConfig().settings()
+    defaults, usual = TrialConfig().settings(), usual_settings(base)
     for name, value in typed.items():
-        if name in swept or value == usual[name]:  # a default changes nothing and says so
+        if name in swept or value in (defaults[name], usual[name]):  # they change nothing
             continue
         if all(point.get(name, value) != value for point in (baseline, *points)):
             raise BadInput(f"{name}={shown(value)} has no effect: every cell sets its own {name}")
@@ -93,63 +95,73 @@ def _refuse(name: str) -> None:
     )
 
 
-def same_reading(cell: PlannedCell, other: PlannedCell) -> bool:
-    """True if two cells differ in nothing that their trials read."""
-    ours, theirs = (effective_settings(own.config, own.inputs.backbone) for own in (cell, other))
-    return ours == theirs and cell.inputs == other.inputs
+def meaning(config: TrialConfig, backbone: Backbone) -> str:
+    """A text that is equal for configurations which differ in nothing that their trials read."""
+    return json.dumps(effective_settings(config, backbone), sort_keys=True)
 
 
 def beyond_data(cells: Sequence[PlannedCell], names: Collection[str]) -> Iterator[str]:
     """A line for each of the settings whose values lie beyond what the data have, so that larger
     ones mean the same."""
-    for name in names:
-        values: dict[Any, tuple[int, str]] = {}
+    for name in (name for name in names if name in LIMITED):
+        beyond: dict[int, Limit] = {}
         for cell in cells:
-            limits = _limits(cell.config, cell.inputs) if name in LIMITED else {}
-            own = cell.config.settings().get(name)
-            if name in limits and own and own >= limits[name][0]:
-                values[own] = limits[name]
-        if values:
-            limit, what = next(iter(values.values()))
-            listed = ", ".join(map(str, sorted(values)))
-            alike = ": these values mean the same" if len(values) > 1 else ""
-            yield f"{name}={listed} does not limit anything: {what} {limit:,}{alike}"
+            own = cell.config.settings()[name]
+            if own and own not in beyond and name not in ignored_settings(cell.config):
+                limit = LIMITED[name](cell.config, cell.inputs)
+                beyond |= {own: limit} if own >= limit[0] else {}
+        if beyond:
+            most, what = next(iter(beyond.values()))
+            listed = ", ".join(map(str, sorted(beyond)))
+            alike = ": these values mean the same" if len(beyond) > 1 else ""
+            yield f"{name}={listed} does not limit anything: {what} {most:,}{alike}"
 
 
-LIMITED = (
-    "training.max_steps",
-    "training.validate_every",
-    "training.patience",
-    "training.depth",
-    "evaluation.depth",
-    "chunking.max_query_tokens",
-)
-"""Settings whose larger values mean the same on small data."""
+Limit = tuple[int, str]
+"""The least value that limits nothing, and what it counts."""
 
 
-def _limits(config: TrialConfig, inputs: Inputs) -> dict[str, tuple[int, str]]:
-    """{setting: the least value that limits nothing, what it counts}."""
+def _candidates(*splits: str) -> Callable[[TrialConfig, Inputs], Limit]:
+    return lambda config, inputs: (_most(inputs, splits), "the most candidates of a query are")
+
+
+def _queries(config: TrialConfig, inputs: Inputs) -> Limit:
     lengths = [inputs.query_tokens(split).lengths() for split in inputs.collection.splits]
     longest = max((int(own.max(initial=0)) for own in lengths), default=0)
-    limits = {
-        "evaluation.depth": (_most(inputs, ("dev", "test")), "the most candidates of a query are"),
-        "chunking.max_query_tokens": (longest, "the tokens of the longest query are"),
-    }
-    if issubclass(model_class(config.model.name), ListRanker) or not config.training.num_epochs:
-        return limits
-    queries = max(len(training_queries(part, config)) for part in parts_of(config, inputs))
-    whole = config.override({"training.max_steps": 0}).training
-    steps = num_training_steps(config.training, queries)
-    validations = -(-steps // validation_interval(config.training, queries))
-    return limits | {
-        "training.depth": (_most(inputs, ("train",)), "the most candidates of a query are"),
-        "training.max_steps": (num_training_steps(whole, queries), "the steps of training are"),
-        "training.validate_every": (steps, "the steps of training are"),
-        "training.patience": (validations, "the validations are"),
-    }
+    return longest, "the tokens of the longest query are"
 
 
-def _most(inputs: Inputs, splits: Iterable[str]) -> int:
+def _all_steps(config: TrialConfig, inputs: Inputs) -> Limit:
+    return _steps(config.override({"training.max_steps": 0}), inputs)
+
+
+def _steps(config: TrialConfig, inputs: Inputs) -> Limit:
+    steps = num_training_steps(config.training, _num_queries(config, inputs))
+    return steps, "the steps of training are"
+
+
+def _validations(config: TrialConfig, inputs: Inputs) -> Limit:
+    interval = validation_interval(config.training, _num_queries(config, inputs))
+    return -(-_steps(config, inputs)[0] // interval), "the validations are"
+
+
+LIMITED: dict[str, Callable[[TrialConfig, Inputs], Limit]] = {
+    "evaluation.depth": _candidates("dev", "test"),
+    "chunking.max_query_tokens": _queries,
+    "training.depth": _candidates("train"),
+    "training.max_steps": _all_steps,
+    "training.validate_every": _steps,
+    "training.patience": _validations,
+}
+"""{setting whose larger values mean the same on small data: its limit}."""
+
+
+def _num_queries(config: TrialConfig, inputs: Inputs) -> int:
+    return max(len(training_queries(part, config)) for part in parts_of(config, inputs))
+
+
+@lru_cache(maxsize=8)
+def _most(inputs: Inputs, splits: tuple[str, ...]) -> int:
     """The number of candidates of the query with most of them."""
     found = (inputs.collection.splits[name] for name in splits)
     return max(

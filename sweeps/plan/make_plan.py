@@ -13,7 +13,7 @@ from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
-from rank_core.models import check_model, model_class, unread_settings
+from rank_core.models import check_model, model_class, unread_settings, usual_settings
 from rank_core.models.build import is_deterministic
 from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
@@ -22,7 +22,7 @@ from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
 from rank_core.training.losses import check_loss
 from rank_core.trial.trial import own_paths, portable_config
-from sweeps.plan.effects import check_read, check_sweepable, same_reading
+from sweeps.plan.effects import check_read, check_sweepable, meaning
 from sweeps.plan.experiment import Experiment, Grid, Settings, suited
 from sweeps.plan.flags import check_settings
 from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
@@ -59,10 +59,8 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     _check_room(base, inputs, options.num_workers)
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)
-    _check_flags_of_swept(experiment, options, base, inputs, grid)
-    check_sweepable(experiment.swept, [grid.baseline, *space.points])
-    typed = {name: base.settings()[name] for name in _typed(experiment, options)}
-    check_read(base, grid.baseline, space, swept=experiment.swept, typed=typed)
+    if not experiment.confirms:  # which has a part of the cells of a sweep that was checked
+        _check_effects(experiment, options, base, inputs, grid)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
         enough = max(2, search.kind.fewest_configs)
@@ -155,10 +153,15 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
     return Space(tuple({**common, **point} for point in product), options.ranges)
 
 
-def _check_flags_of_swept(
+def _check_effects(
     experiment: Experiment, options: Options, base: TrialConfig, inputs: Inputs, grid: Grid
 ) -> None:
-    """Refuses a flag for a setting that the sweep varies, unless its points follow from it."""
+    """Refuses settings and flags without effect, such as one for a setting that the sweep varies,
+    unless its points follow from it."""
+    space = search_space(grid.points, experiment, options)
+    check_sweepable(experiment.swept, [grid.baseline, *space.points])
+    typed = {name: base.settings()[name] for name in _typed(experiment, options)}
+    check_read(base, grid.baseline, space, swept=experiment.swept, typed=typed)
     for flag, name in FLAG_SETTINGS.items():
         value = getattr(options, flag)
         if value is None or name not in experiment.swept:
@@ -237,7 +240,7 @@ def _new_cell(
     except BadInput as error:
         return Removed(_name(point), str(error))
     for other in cells:
-        if same_reading(cell, other):
+        if cell.meaning == other.meaning:
             why = _unlike(cell, other)
             return Removed(_name(point), f"is the same cell as {other.label}: {why}")
         if _equivalent(cell, other):
@@ -316,6 +319,7 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
         chunks=chunks,
         cost=trial_cost(config, inputs, chunks),
         deterministic=is_deterministic(config, inputs.backbone),
+        meaning=meaning(config, inputs.backbone),
         left_out=left_out,
     )
 
@@ -323,8 +327,7 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
 def _readable(config: TrialConfig, given: Collection[str]) -> tuple[TrialConfig, tuple[str, ...]]:
     """The configuration without those settings of all cells that its model never reads, and their
     names: they hold for the other cells."""
-    own, usual = config.settings(), TrialConfig().settings()
-    usual["chunking.stride"] = config.chunking.window
+    own, usual = config.settings(), usual_settings(config)
     unread = unread_settings(config) & {*given}
     left_out = tuple(name for name in own if name in unread and own[name] != usual[name])
     return config.override({name: usual[name] for name in left_out}), left_out

@@ -25,6 +25,7 @@ class PlannedCell:
     chunks: "ChunkStatistics"
     cost: float  # of one trial, see `trial_cost`
     deterministic: bool  # the same run for every seed: only the first runs
+    meaning: str = ""  # equal for cells that differ in nothing that their trials read
     left_out: tuple[str, ...] = ()  # settings of all cells that its model never reads
 
 
