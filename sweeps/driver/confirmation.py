@@ -146,11 +146,11 @@ def choose(records: Records) -> Shortlist:
     stayed = [cell for cell in candidates if cell not in left_after(sweep)] or candidates
     winner = max(stayed, key=lambda cell: float(dev[cell]))
     if best_on_dev(sweep) == sweep.baseline:
+        export = ours("export", records.uri, "--to", "model")
         raise BadInput(
             f"the winner is the baseline; nothing to confirm: {sweep.label(sweep.baseline)} has "
             f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, {sweep.label(winner)} "
-            f"{dev[winner]:.3f}. `{ours('export', records.uri, '--to', 'model')}` saves the "
-            "baseline"
+            f"{dev[winner]:.3f}. `{export}` saves the baseline"
         )
     # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]

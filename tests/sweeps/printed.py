@@ -5,6 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +28,15 @@ class Printed:
     command: str
 
 
-def printed() -> Iterator[Printed]:
+@cache
+def printed() -> tuple[Printed, ...]:
     """Every place of the three packages; docstrings print nothing."""
-    for top in ("rank_core", "sweeps", "ranksweep"):
-        for path in sorted((ROOT / top).rglob("*.py")):
-            yield from _below(ast.parse(path.read_text("utf-8")), str(path.relative_to(ROOT)), ())
+    tops = ("rank_core", "sweeps", "ranksweep")
+    return tuple(
+        one
+        for path in (path for top in tops for path in sorted((ROOT / top).rglob("*.py")))
+        for one in _below(ast.parse(path.read_text("utf-8")), str(path.relative_to(ROOT)), ())
+    )
 
 
 def _below(node: ast.AST, file: str, names: tuple[str, ...]) -> Iterator[Printed]:
