@@ -4,7 +4,8 @@ Ours: `docs.jsonl` has {doc_id, text, title (optional)}; each of `train`, `dev` 
 `queries.tsv`, `qrels.trec` and optionally a first stage, `*.run[.gz]`; without it, candidates come
 from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
 `qrels/{train,dev,test}.tsv`, not all of them required. In both `train.jsonl` of {query, pos, neg},
-as well as `dev` and `test`, may stand in place of a split. Other file formats are possible
+as well as `dev` and `test`, may stand in place of a split; a split that is absent is missed by a trial that needs
+it. Other file formats are possible
 (`rank_core.data.readers`; docs/data.md). Everything is read once per machine, cached and
 memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
 `positional_bias.py` (see `spans`).
@@ -21,7 +22,15 @@ from typing import NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.readers import KINDS, Fields, judgment_rows, pairs_of, queries_of
+from rank_core.data.readers import (
+    KINDS,
+    Fields,
+    gathered_groups,
+    group_rows,
+    judgment_rows,
+    pairs_of,
+    queries_of,
+)
 from rank_core.data.readers import documents as read_documents
 from rank_core.data.store import (
     HASH,
@@ -37,12 +46,13 @@ from rank_core.errors import BadInput, shown
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
     "a collection folder has docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
-    "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md"
+    "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md. Of one file of "
+    "judgments `ranksweep split` makes such a folder"
 )
 QUERIES = (".tsv", ".tsv.gz", *KINDS)
 JUDGMENTS = (".trec", ".qrels", ".txt", *QUERIES)
@@ -186,8 +196,9 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
         for name, path in bm25_runs(ranked, without, documents_hash).items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
+    groups = {name: _groups(split, judged[name][0], fields) for name, split in files.splits}
     for name, (queries, qrels) in judged.items():
-        write_split(folder / name, queries, qrels, candidates[name], documents)
+        write_split(folder / name, queries, qrels, candidates[name], documents, groups[name])
     named = {name.removesuffix(".gz"): contents[name] for name in contents}
     content_hash = _content_hash(named, files.fields)
     (folder / HASH).write_text(content_hash[:16], encoding="ascii")
@@ -225,7 +236,8 @@ def _find_files(folder: Path) -> _Files:
         missing += [] if splits else ["qrels/{train,dev,test}.tsv"]
     else:
         documents = table("docs", KINDS, needed="docs.jsonl (or docs.jsonl.gz)") or folder
-        for name in SPLITS:
+        there = [name for name in SPLITS if name in pairs or (folder / name).is_dir()]
+        for name in there or SPLITS:
             if name in pairs:
                 splits.append((name, _SplitFiles(pairs[name], pairs[name], None)))
                 continue
@@ -258,6 +270,14 @@ def _read_judged(
         raise BadInput(f"{split.qrels} has no relevant document (relevance above 0)")
     judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
+
+
+def _groups(split: _SplitFiles, queries: Mapping[str, str], fields: Fields) -> dict[str, str]:
+    """The groups of a split's judged queries; empty if the file of queries has none."""
+    pairs = pairs_of(split.queries) if split.is_pairs else ()
+    rows = [(line.place, line.query_id, line.group) for line in pairs]
+    groups = gathered_groups(rows or group_rows(split.queries, fields))
+    return {query_id: groups[query_id] for query_id in queries} if groups else {}
 
 
 def _paired(path: Path) -> tuple[dict[str, str], Qrels]:

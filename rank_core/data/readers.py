@@ -4,7 +4,7 @@ files of queries and judgments. One record at a time is in memory."""
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,11 @@ DOCUMENT: Names = {
     "text": ("text", "contents"),
     "title": ("title",),
 }
-QUERY: Names = {"query_id": ("query_id", "_id", "id", "qid"), "text": ("text", "query", "contents")}
+QUERY: Names = {
+    "query_id": ("query_id", "_id", "id", "qid"),
+    "text": ("text", "query", "contents"),
+    "group": ("group",),
+}
 JUDGMENT: Names = {
     "query_id": ("query_id", "query-id", "qid"),
     "doc_id": ("doc_id", "corpus-id", "docid", "docno"),
@@ -44,6 +48,7 @@ PAIRS: Names = {
     "query_id": QUERY["query_id"],
     "doc_id": DOCUMENT["doc_id"],
     "text": DOCUMENT["text"],
+    "group": QUERY["group"],
 }
 """The same of a query with relevant and other texts: FlagEmbedding, Tevatron and MLDR, triplets of
 sentence-transformers."""
@@ -82,6 +87,50 @@ def queries_of(path: Path, fields: Fields) -> dict[str, str]:
     return gathered_queries(rows() if kind_of(path) else query_lines(path))
 
 
+GroupRow = tuple[str, str, str | None]
+"""(file and line, id, group), where the group is None if the record has none."""
+
+
+def group_rows(path: Path, fields: Fields) -> Iterator[GroupRow]:
+    """The `group` of each query of a file; none of a file without names of fields."""
+    return labels(path, "group", QUERY, fields) if kind_of(path) else iter(())
+
+
+def labels(path: Path, field: str, names: Names, fields: Fields) -> Iterator[GroupRow]:
+    """A field of each record of JSON, in any name it has, as the group of the record's id: the
+    first of `names`. A missing field and null are None."""
+    key = next(iter(names))
+    for place, record in _records(path):
+        [name] = _texts(place, record, (key,), names, fields)
+        yield place, name, _label(place, record, field, {field: (field,), **names}, fields)
+
+
+def _label(
+    place: str, record: Mapping[str, Any], field: str, names: Names, fields: Fields
+) -> str | None:
+    called = _name(record, field, names, fields)
+    if called is None or record[called] is None:
+        return None
+    return next(_texts(place, record, (called,), {called: (called,)}, {}))
+
+
+def gathered_groups(rows: Iterable[GroupRow]) -> dict[str, str]:
+    """{query_id: group}; empty if no query has one. Raises `BadInput` for a query with two groups,
+    and where only some have one."""
+    groups: dict[str, str] = {}
+    without = ""
+    for place, query_id, group in rows:
+        if group is None:
+            without = without or place
+        elif not group.strip():
+            raise BadInput(f"{place}: the group of query {shown(query_id)} is empty")
+        elif groups.setdefault(query_id, group) != group:
+            raise BadInput(f"{place}: query {shown(query_id)} has two groups")
+    if groups and without:
+        raise BadInput(f"{without}: a query must have a group where other queries have one")
+    return groups
+
+
 def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str, str]]:
     """(file and line, query_id, doc_id, relevance) of each judgment."""
     if not kind_of(path):
@@ -113,6 +162,7 @@ class Pairs(NamedTuple):
     query: str
     positives: list[Passage]
     negatives: list[Passage]
+    group: str | None
 
 
 def pairs_of(path: Path) -> Iterator[Pairs]:
@@ -128,7 +178,8 @@ def pairs_of(path: Path) -> Iterator[Pairs]:
         lists = [_passages(place, record, kind, stem) for kind in ("pos", "neg")]
         if not lists[0]:
             raise BadInput(f"{place}: a query must have a text in pos, found none")
-        yield Pairs(place, query_id, query, *lists)
+        group = _label(place, record, "group", PAIRS, {})
+        yield Pairs(place, query_id, query, *lists, group)
 
 
 def _passages(place: str, record: Mapping[str, Any], kind: str, stem: str) -> list[Passage]:
@@ -175,6 +226,11 @@ def parse_fields(text: str) -> dict[str, str]:
             raise BadInput(
                 f"--fields must be written THEIRS=OURS,..., each once, with OURS one of "
                 f"{', '.join(FIELD_NAMES)}; got {shown(word)}"
+            )
+        if {*theirs} & {*"|()"} or not theirs.isprintable():
+            raise BadInput(
+                "--fields cannot name a field with | ( ) or a line break, which an expression of a "
+                f"collection cannot hold, got {shown(theirs)}: rename it in the file"
             )
         fields[theirs] = ours
     return fields
