@@ -4,11 +4,10 @@ Ours: `docs.jsonl` has {doc_id, text, title (optional)}; each of `train`, `dev` 
 `queries.tsv`, `qrels.trec` and optionally a first stage, `*.run[.gz]`; without it, candidates come
 from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
 `qrels/{train,dev,test}.tsv`, not all of them required. In both `train.jsonl` of {query, pos, neg},
-as well as `dev` and `test`, may stand in place of a split; a split that is absent is missed by a trial that needs
-it. Other file formats are possible
-(`rank_core.data.readers`; docs/data.md). Everything is read once per machine, cached and
-memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
-`positional_bias.py` (see `spans`).
+as well as `dev` and `test`, may stand in place of a split. A trial that needs a split which is
+absent says so. Other file formats are possible (`rank_core.data.readers`; docs/data.md).
+Everything is read once per machine, cached and memory-mapped. The optional `spans.jsonl.gz` beside
+the documents is for `ranksweep doctor` and `positional_bias.py` (see `spans`).
 """
 
 import functools

@@ -81,9 +81,10 @@ def divided(
                 parts[name].append(query_id)
                 break
     if empty := [name for name, ids in parts.items() if not ids]:
-        number = f"{len({groups[name] for name in queries})} groups of " if groups else ""
+        number = len({groups[query_id] for query_id in queries}) if groups else 0
+        of, smaller = (f" in {number} groups", ", or smaller groups") if groups else ("", "")
         raise BadInput(
-            f"{number}{len(queries)} judged queries are too few: with salt {salt!r}, "
-            f"{', '.join(empty[:3])} got none; use larger --shares or another --salt"
+            f"{len(queries)} judged queries{of} are too few: with salt {salt!r}, "
+            f"{', '.join(empty[:3])} got none; use larger --shares or another --salt{smaller}"
         )
     return parts

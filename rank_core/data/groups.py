@@ -74,9 +74,7 @@ def _from_file(path: Path, fields: Fields) -> dict[str, str]:
     return gathered_groups(query_lines(path))
 
 
-def _rows(
-    source: str, entity: str, field: str, names: Names, fields: Fields
-) -> Iterator[GroupRow]:
+def _rows(source: str, entity: str, field: str, names: Names, fields: Fields) -> Iterator[GroupRow]:
     """The field of each record; none where a source has no names of fields."""
     if source_of(source, entity) is None and kind_of(Path(source)):
         yield from labels(Path(source), field, names, fields)

@@ -9,6 +9,10 @@ from rank_core.records import Collection, Qrels, Split
 
 HIGH_SHARE = 0.1
 """The share of test's relevant documents seen in training above which commands warn."""
+KEEP_APART = (
+    "`ranksweep split --group doc_id` keeps queries with a common relevant document in one split, "
+    "`--group FIELD` (or a file) those of a subject"
+)
 EARLIER = (("dev", "train"), ("test", "train"), ("test", "dev"))
 """(split, another that is used before it)."""
 
@@ -29,9 +33,10 @@ class Seen(NamedTuple):
     def text(self) -> str:
         """The numbers as a sentence."""
         share = self.seen / max(1, self.documents)
+        number = f"{self.seen:,} of {self.documents:,}"
         return (
-            f"{share:.1%} of {self.split}'s relevant documents ({self.seen:,} of {self.documents:,}) are "
-            "relevant to training queries too"
+            f"{share:.1%} of {self.split}'s relevant documents ({number}) are relevant to training "
+            "queries too"
         )
 
 

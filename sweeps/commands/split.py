@@ -12,7 +12,7 @@ from pathlib import Path
 from rank_core.data.folds import FEW_QUERIES, SALT, divided
 from rank_core.data.groups import read_groups
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
-from rank_core.data.overlap import Seen, seen_in_training, shared_texts
+from rank_core.data.overlap import KEEP_APART, Seen, seen_in_training, shared_texts
 from rank_core.data.readers import Fields, documents, kind_of, parse_fields
 from rank_core.data.trec import write_lines, write_qrels, write_queries, write_run
 from rank_core.errors import BadInput, shown
@@ -123,7 +123,9 @@ def _apart(
     """The queries without those of groups that --test has, which no other split may have."""
     kept = {query_id: text for query_id, text in queries.items() if groups[query_id] not in tested}
     if less := len(queries) - len(kept):
-        warn(f"{less:,} of {len(queries):,} queries of --qrels are left out: --test has their group")
+        warn(
+            f"{less:,} of {len(queries):,} queries of --qrels are left out: --test has their group"
+        )
     return kept
 
 
@@ -166,13 +168,6 @@ def _size(judged: Judged) -> str:
 
 def _say_what_is_shared(parts: Mapping[str, Judged]) -> None:
     """Says what dev and test share with training: relevant documents, and texts of queries."""
-    grouped = bool(parts["train"].groups)
-    remedy = (
-        "the groups do not part them, `--group doc_id` does"
-        if grouped
-        else "`--group doc_id` keeps queries with a common relevant document in one split, "
-        "`--group FIELD` (or a file) those of a subject"
-    )
     high = list[Seen]()
     for name in ("dev", "test"):
         seen = seen_in_training(parts["train"].qrels, parts[name].qrels, name)
@@ -180,7 +175,7 @@ def _say_what_is_shared(parts: Mapping[str, Judged]) -> None:
         high += [seen] if seen.is_high else []
     if high:
         names = " and ".join(seen.split for seen in high)
-        warn(f"{names} measure in part what training has seen: {remedy}")
+        warn(f"{names} ask in part for what training has seen: {KEEP_APART}")
     for name, earlier, same in shared_texts({s: own.queries for s, own in parts.items()}):
         warn(f"{len(same):,} {name} queries have the text of a {earlier} query, such as {same[0]}")
 

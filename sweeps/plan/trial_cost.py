@@ -144,22 +144,34 @@ def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> 
     return tokens.trained * (1 + BACKWARD) + tokens.scored
 
 
-def few_steps(config: TrialConfig, inputs: Inputs) -> tuple[str, str]:
-    """`1 step per trial (30 queries, batch 16, 1 epoch)` and the remedy, where there are fewer than
-    `FEW_STEPS`; two empty texts otherwise and without training."""
+class Steps(NamedTuple):
+    """The optimizer steps of a trial, of the fold with the fewest, and what they come from."""
+
+    number: int
+    how: str  # `30 queries, batch 16, 1 epoch`
+    remedy: str  # for more of them; empty from `FEW_STEPS` on
+
+    @property
+    def text(self) -> str:
+        """`1 step per trial (30 queries, batch 16, 1 epoch)`."""
+        return f"{numbered(self.number, 'step')} per trial ({self.how})"
+
+
+def planned_steps(config: TrialConfig, inputs: Inputs) -> Steps | None:
+    """The steps of a trial; None without training."""
     training = config.training
     if issubclass(model_class(config.model.name), ListRanker):
-        return "", ""
+        return None
     queries = min(len(training_queries(part, config)) for part in parts_of(config, inputs))
     steps = num_training_steps(training, queries)
-    if not 0 < steps < FEW_STEPS:
-        return "", ""
+    if not steps:
+        return None
     epochs = numbered(training.num_epochs, "epoch")
     how = f"{queries:,} queries, batch {training.batch_size}, {epochs}"
     remedy = "raise training.num_epochs or lower training.batch_size"
     if training.max_steps and num_training_steps(replace(training, max_steps=0), queries) > steps:
         how, remedy = f"training.max_steps={steps}", "raise training.max_steps"
-    return f"{numbered(steps, 'step')} per trial ({how})", remedy
+    return Steps(steps, how, remedy if steps < FEW_STEPS else "")
 
 
 def num_pairs(config: TrialConfig, num_train: int, dev: int, test: int) -> tuple[int, int]:
