@@ -124,24 +124,29 @@ class Tokens(NamedTuple):
 
     trained: float
     scored: float  # in validations and for test
+    tested: float = 0.0  # of these, for test: after the last step
+
+    @property
+    def cost(self) -> float:
+        """All of them, those of training times 3."""
+        return self.trained * (1 + BACKWARD) + self.scored
 
 
 def planned_tokens(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> Tokens:
     """The tokens, from the settings, the candidate lists and the mean document."""
-    groups = documents = 0
+    groups = documents = tested = 0
     for part in parts_of(config, inputs):
         dev, test = (_num_candidates(part, name, config.evaluation) for name in ("dev", "test"))
         own = num_pairs(config, len(training_queries(part, config)), dev, test)
-        groups, documents = groups + own[0], documents + own[1]
+        groups, documents, tested = groups + own[0], documents + own[1], tested + test
     read = config.training.share_read(chunks.chunks_per_document)
     trained = groups * (1 + config.training.negatives) * read
-    return Tokens(trained * chunks.tokens_per_document, documents * chunks.tokens_per_document)
+    return Tokens(*(number * chunks.tokens_per_document for number in (trained, documents, tested)))
 
 
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
     """The encoder tokens of a trial over all its folds, those of training times 3."""
-    tokens = planned_tokens(config, inputs, chunks)
-    return tokens.trained * (1 + BACKWARD) + tokens.scored
+    return planned_tokens(config, inputs, chunks).cost
 
 
 class Steps(NamedTuple):
