@@ -105,9 +105,16 @@ def _parts(given: Namespace, fields: Fields) -> dict[str, Judged]:
         queries = _apart(queries, {groups[query_id] for query_id in test}, groups)
     parts = divided(queries, _shares(given), given.salt, groups)
     whole = Judged(qrels | of_test, queries | test, groups)
-    return {split: whole.part(ids) for split, ids in parts.items()} | (
-        {"test": whole.part(test)} if test else {}
-    )
+    parts |= {"test": [*test]} if test else {}
+    found = {split: whole.part(ids) for split, ids in parts.items()}
+    for split, own in found.items():
+        if not any(grade > 0 for judged in own.qrels.values() for grade in judged.values()):
+            raise BadInput(
+                f"none of the {len(own.queries):,} queries of {split} has a relevant document "
+                "(relevance above 0); use larger --shares or another --salt"
+                + (", or smaller groups" if groups else "")
+            )
+    return found
 
 
 def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, str]]:
