@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
+from rank_core.data.store import First
 from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
@@ -114,23 +115,24 @@ class FirstStage:
         }
         label = "" if self.by == GIVEN else "BM25+RM3" if self.by.endswith("rm3") else "BM25"
         return derived(
-            collection, self, splits=splits, depends_on=self._recipe(), first_stage=label
+            collection, self, splits=splits, depends_on=self._recipe(collection), first_stage=label
         )
 
     def tuning(self, collection: Collection) -> list[dict[str, Any]]:
         """The tuning on dev: k1 and b first, then RM3; empty without tuning."""
         return json.loads((self._folder(collection) / _TUNING).read_text())
 
-    def _recipe(self) -> str:
+    def _recipe(self, collection: Collection) -> str:
         """Everything that the candidates depend on besides the collection and these settings."""
         if self.by == GIVEN:
             return ""
+        alone = ", documents alone" if collection.unranked else ""
         if self.by.startswith("lucene"):
-            return lucene.recipe()
-        return first_stage.recipe() + (", rm3 2" if self.by == "rm3" else "")
+            return lucene.recipe() + alone
+        return first_stage.recipe() + (", rm3 2" if self.by == "rm3" else "") + alone
 
     def _folder(self, collection: Collection) -> Path:
-        key = derived_hash(collection, self, self._recipe())
+        key = derived_hash(collection, self, self._recipe(collection))
         return cached_directory(
             "transforms", f"{self.name}-{key}", lambda folder: _build(folder, collection, self)
         )
@@ -138,7 +140,10 @@ class FirstStage:
 
 def _build(folder: Path, collection: Collection, transform: FirstStage) -> None:
     by_lucene = transform.by.startswith("lucene")
-    index = (lucene.LuceneIndex if by_lucene else Bm25Index)(collection.documents)
+    documents = collection.documents
+    if collection.unranked:
+        documents = First(documents, len(documents) - collection.unranked)
+    index = (lucene.LuceneIndex if by_lucene else Bm25Index)(documents)
     tunings = list(_tunings(index, collection, transform)) if transform.tune else []
     settings = tunings[-1].best if tunings else transform.settings
     for name, split in collection.splits.items():

@@ -65,6 +65,7 @@ def derived(
         documents=source.documents if documents is None else documents,
         splits=source.splits if splits is None else Splits(name, dict(splits)),
         first_stage=first_stage or source.first_stage,
+        unranked=source.unranked if documents is None else 0,
     )
 
 

@@ -64,6 +64,12 @@ def test_lines_of_one_query_are_its_training_data_and_no_candidates_of_others(fo
     assert set(collection.splits["test"].candidates["e1"]) <= {"d1", "d2", "d3"}
 
 
+def test_another_first_stage_ranks_no_texts_of_training_either(folder):
+    collection = load_collection(f"{folder}|first-stage(k1=1.2)")
+    assert set(collection.splits["test"].candidates["e1"]) <= {"d1", "d2", "d3"}
+    assert "fish" in collection.documents.values()
+
+
 def test_scores_are_those_of_a_teacher(folder):
     put(folder / "train.jsonl", rows := [{"query": "a", "pos": ["x"], "neg": ["y"]}])
     with pytest.raises(BadInput, match=r"train\.jsonl:1: .*pos_scores"):
