@@ -141,9 +141,8 @@ def _apart(
     """The queries without those of groups that --test has, which no other split may have."""
     kept = {query_id: text for query_id, text in queries.items() if groups[query_id] not in tested}
     if less := len(queries) - len(kept):
-        warn(
-            f"{less:,} of {len(queries):,} queries of --qrels are left out: --test has their group"
-        )
+        of_all = f"{less:,} of {len(queries):,} queries of --qrels"
+        warn(f"{of_all} are left out: --test has their group")
     return kept
 
 
