@@ -99,6 +99,36 @@ def _finite(values: Mapping[str, float | None], name: str) -> dict[str, float]:
     return finite
 
 
+_SHARES = (
+    "AP AP_IA Accuracy Bpref Compat ERR ERR_IA IPrec Judged P P_IA R RBP RR Rprec SetAP SetF SetP "
+    "SetR StRecall Success infAP nDCG"
+).split()
+_COUNTS = ("NumQ", "NumRel", "NumRet")
+"""Measures of ir_measures whose values are from 0 to 1 by definition, and from 0 up. Missing are
+those of other normalisations: of greedy ideals (alpha_nDCG), of costs (BPM, INST)."""
+_ELSEWHERE = {"hit_rate": "Success", "hitrate": "Success", "f1": "SetF"}
+"""{name of a measure in other tools, before its @: that of ir_measures}."""
+
+
+def bounds_of(name: str) -> tuple[float, float]:
+    """The least and the largest value that a measure can have for a query; infinite where they are
+    not known, as of a measure of one's own. Spellings of other tools, such as ndcg@10, count."""
+    import ir_measures
+
+    parameters: Mapping[str, Any] = {}
+    try:
+        measure = ir_measures.parse_measure(name)
+        own, parameters = measure.NAME, measure.params
+    except (NameError, ValueError, TypeError, SyntaxError):
+        known = {key.lower(): found.NAME for key, found in ir_measures.measures.registry.items()}
+        base, at, _ = name.lower().partition("@")
+        own = (known | _ELSEWHERE).get(base, "") if at or len(base) > 2 else ""
+    if own in _COUNTS:
+        return 0.0, math.inf
+    # Gains of one's own may be negative.
+    return (0.0, 1.0) if own in _SHARES and "gains" not in parameters else (-math.inf, math.inf)
+
+
 def cutoff_of(name: str) -> int | None:
     """The rank at which a measure stops, if any; that of a user's function is not known."""
     cutoff = None if is_reference(name) else parse_measure(name).params.get("cutoff")

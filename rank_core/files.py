@@ -70,6 +70,18 @@ def unreadable(path: Path, error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
+def shown_path(path: str | Path) -> str:
+    """A path as text that can be printed and written: bytes of a name that are no UTF-8 become
+    `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def is_there(path: str | Path) -> bool:
+    """Whether a text is the path of something; False for one that cannot be a path, such as a long
+    list of names."""
+    return os.path.exists(path)
+
+
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file's content, 64 hex digits."""
     with path.open("rb") as file:

@@ -7,12 +7,14 @@ and equal content gives equal bytes.
 import codecs
 import gzip
 import io
+import itertools
 import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import groupby
 from numbers import Integral, Real
 from operator import itemgetter
@@ -223,22 +225,53 @@ def read_run(path: str | Path) -> Run:
     return dict(iter_run(Path(path)))
 
 
+@dataclass(frozen=True)
+class RankedFile:
+    """A run, and the queries whose ranks in the file contradict its scores."""
+
+    run: Run
+    contradicted: Collection[str] = ()
+
+
+def read_ranked(path: Path) -> RankedFile:
+    """As `read_run`, with a look at the ranks, which it does not use."""
+    run: Run = {}
+    contradicted: dict[str, bool] = {}
+    for query_id, lines in _of_queries(path):
+        run[query_id] = _ordered(path, lines)
+        contradicted[query_id] = contradicts((rank, score) for _, _, rank, score, _ in lines)
+    return RankedFile(run, [query_id for query_id, against in contradicted.items() if against])
+
+
+def contradicts(ranked: Iterable[tuple[float, float]]) -> bool:
+    """Whether the (rank, score) of a query's documents are in two orders: a third of the neighbours
+    by rank or more have a higher score behind a lower one. Equal ranks are in no order."""
+    pairs = sorted(ranked)
+    neighbours = [(a, b) for (r, a), (s, b) in itertools.pairwise(pairs) if r != s and a != b]
+    return 3 * sum(a < b for a, b in neighbours) >= max(len(neighbours), 1)
+
+
 def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """(query_id, {doc_id: score}) of a run file, ordered as in `read_run`, with one query in memory
     at a time. If a query's lines are not adjacent, all queries are yielded again from there on; the
     last one counts."""
+    yield from ((query_id, _ordered(path, lines)) for query_id, lines in _of_queries(path))
+
+
+def _of_queries(path: Path) -> Iterator[tuple[str, list[_RankedLine]]]:
+    """(query_id, its lines), again from the first one if a query's lines are not adjacent."""
     begun: set[str] = set()
     for query_id, lines in groupby(_ranked_lines(path), key=itemgetter(0)):
         if query_id in begun:
             break
         begun.add(query_id)
-        yield query_id, _ordered(path, lines)
+        yield query_id, list(lines)
     else:
         return
     of_query: dict[str, list[_RankedLine]] = {}
     for line in _ranked_lines(path):
         of_query.setdefault(line[0], []).append(line)
-    yield from ((query_id, _ordered(path, lines)) for query_id, lines in of_query.items())
+    yield from of_query.items()
 
 
 def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:

@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 from rank_core.errors import BadInput
 from rank_core.stats.family import scaled
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.moderation import LEAST_POOL_MAX_T, fitted_prior, moderated_p, seeds_agree
+from rank_core.stats.moderation import (
+    LEAST_POOL_MAX_T,
+    fitted_prior,
+    moderated_p,
+    seeds_agree,
+    where_queries_vary,
+)
 from rank_core.stats.multiplicity import effective_number
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
@@ -148,6 +154,14 @@ class Rivalry:
         """The largest score, whose rounding is no difference."""
         return max(float(np.abs(self.matrix.scores[cell]).max()) for cell in self.cells)
 
+    @cached_property
+    def differences(self) -> Floats:
+        """The differences of the grand means, 0 where they are rounding."""
+        mean_K = self.means.mean(axis=1)
+        delta_KK = mean_K[None] - mean_K[:, None]
+        delta_KK[np.abs(delta_KK) <= ROUNDING * self.scale] = 0.0
+        return np.asarray(delta_KK)
+
     @property
     def pooled(self) -> bool:
         """Whether there are moderated tests."""
@@ -183,15 +197,17 @@ class Rivalry:
             V_q[i] = (self.means - mean_Q).var(axis=1, ddof=1) / Q
             queries[i] = 1 + strata_df(self.means - mean_Q, self.matrix.query_strata)
         V_q[V_q * Q <= (ROUNDING * self.scale) ** 2] = 0.0
-        mean_K = self.means.mean(axis=1)
-        delta_KK = mean_K[None] - mean_K[:, None]
-        delta_KK[np.abs(delta_KK) <= ROUNDING * self.scale] = 0.0
+        delta_KK = self.differences
         own = np.broadcast_to(self.seeds[:, None], shape), np.broadcast_to(self.seeds, shape)
-        runs = [np.where(np.isfinite(S), S, 1e9) for S in own]
+        runs = [np.array(S) for S in own]
         V_s = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, :1], self.parts[:, 0])]
         V_e = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, 1:], self.parts[:, 1])]
+        trained = np.isfinite(self.seeds)
+        smallest_K = np.array([float(self.matrix.fewest_runs(cell)) for cell in self.cells])
+        least_K = np.where(trained, smallest_K, math.inf)
+        least = [np.array(np.broadcast_to(S, shape)) for S in (least_K[:, None], least_K)]
         if self.paired_seeds:
-            self._pair(V_s, V_e, runs)
+            self._pair(V_s, V_e, runs, least)
         found = infer(
             delta=delta_KK,
             variance_queries=V_q,
@@ -199,16 +215,17 @@ class Rivalry:
             variance_error=tuple(V_e),
             num_seeds=tuple(runs),
             num_queries=queries,
+            fewest_queries=min(self.matrix.query_strata, default=Q),
+            fewest_seeds=tuple(least),
         )
-        trained = np.isfinite(self.seeds)
         moderated_KK = np.full(shape, math.nan)
         if self.pooled:
             S = self.seeds[trained]
             prior = fitted_prior(S * self.parts[trained, 0], S - 1)
             sides = list(zip(V_s, V_e, own, strict=True))
             moderated_KK = moderated_p(delta_KK, V_q, queries, sides, prior)
-        fewest = np.array([self.matrix.fewest_runs(cell) for cell in self.cells])
-        few_K = np.isfinite(self.seeds) & (fewest < LEAST_SEEDS)
+            moderated_KK = where_queries_vary(moderated_KK, found.p_both, V_q)
+        few_K = least_K < LEAST_SEEDS
         few = few_K | few_K[:, None]
         one_sided = [
             np.where(few & ~np.isnan(p), 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
@@ -216,7 +233,9 @@ class Rivalry:
         ]
         return one_sided[0], one_sided[1], np.asarray(found.se_both)
 
-    def _pair(self, V_s: list[Floats], V_e: list[Floats], runs: list[Floats]) -> None:
+    def _pair(
+        self, V_s: list[Floats], V_e: list[Floats], runs: list[Floats], least: list[Floats]
+    ) -> None:
         """Put the parts of the differences of paired runs in the place of both sides."""
         for i, one in enumerate(self.cells):
             for j, other in enumerate(self.cells):
@@ -229,14 +248,14 @@ class Rivalry:
                 (V_s[0][i, j], V_e[0][i, j]), V_s[1][i, j], V_e[1][i, j] = parts, 0.0, 0.0
                 strata = self.matrix.run_strata.get(one, ())
                 runs[0][i, j] = 1 + strata_df(delta_SQ.mean(axis=1), strata)
-                runs[1][i, j] = 1e9
+                runs[1][i, j] = least[1][i, j] = math.inf
 
     def _correlation(self, i: int, others: NDArray[np.intp], error_J: Floats) -> Floats:
         """The correlations of the differences of `others` with system i."""
         delta_JQ = self.means[others] - self.means[i]
         covariance_JJ = np.atleast_2d(np.cov(delta_JQ)) / delta_JQ.shape[1]
         shared = max(self.parts[i, 0] - self.parts[i, 1], 0.0)
-        return scaled(covariance_JJ + shared, error_J)
+        return scaled(covariance_JJ + shared, error_J, self.differences[i, others])
 
 
 def leaving_p(
@@ -277,8 +296,8 @@ def _at(p_J: Floats, place: NDArray[np.intp]) -> Floats:
 
 
 def _rivals(p: Floats, correlation_JJ: Floats, num_draws: int) -> Floats:
-    """The effective number of rivals at one-sided p-values; in one system's family rivals without a
-    variance do not count."""
+    """The effective number of rivals at one-sided p-values; in one system's family its equals do
+    not count."""
     if correlation_JJ.ndim == 2:
         counted = np.flatnonzero(np.diagonal(correlation_JJ) > 0)
         correlation_JJ = correlation_JJ[np.ix_(counted, counted)]

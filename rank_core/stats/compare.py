@@ -25,6 +25,7 @@ from rank_core.stats.moderation import (
     fitted_prior,
     moderated_error,
     seeds_agree,
+    where_queries_vary,
 )
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T, adjusted
 from rank_core.stats.scopes import (
@@ -239,7 +240,7 @@ class _Moderated:
     ) -> tuple[float, float]:
         """The wider one of a pair's two intervals, the own test's and the moderated one's."""
         low, high = confidence_interval(test, 1 - level_own)
-        if math.isnan(self.error_K[pair]):
+        if math.isnan(low) or math.isnan(self.error_K[pair]):
             return low, high
         half = float(stats.t.isf(level_moderated / 2, self.df_K[pair]) * self.error_K[pair])
         return min(low, test.delta - half), max(high, test.delta + half)
@@ -288,6 +289,10 @@ def _moderated(
     error_K, df_K = np.array(found, dtype=np.float64).T
     delta_K = np.array([test.delta for test in tests])
     p_K = np.where(np.isnan(error_K), math.nan, two_sided_p(delta_K, error_K, df_K))
+    own_K, V_q = (
+        np.array([getattr(test, name) for test in tests]) for name in ("p_both", "variance_queries")
+    )
+    p_K = where_queries_vary(p_K, own_K, V_q)
     order = {table: place for place, table in enumerate(variances)}
     baselines = {(base,) for _, base in pairs}
     own = [order[base] for base in baselines if base in order]
@@ -310,7 +315,7 @@ def false_positive_interval(test: ScopeTest, *, alpha: float = 0.05) -> tuple[fl
 def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
     if math.isnan(V):
         return math.nan
-    if V == 0:
+    if V == 0 or test.se_queries == 0:  # no t-test
         return alpha
     z = float(stats.norm.isf(alpha / 2))
     return float(2 * stats.norm.sf(z * test.se_queries / math.sqrt(V)))

@@ -80,8 +80,8 @@ def correlations(
 ) -> Floats:
     """The correlations of the mean differences of all pairs, (K, K): the covariance of their
     queries and the seed variance of the systems that two pairs share. Seeds of paired tests count
-    as independent, which hardly ever makes a corrected p smaller. Rows of pairs without a variance
-    are 0.
+    as independent, which hardly ever makes a corrected p smaller. A pair without a variance counts
+    as independent of the others, and not at all (a row of 0) without a difference.
     """
     mean_Q = {
         cell: matrix.scores[cell].mean(axis=0) for cell in {c for pair in pairs for c in pair}
@@ -102,14 +102,16 @@ def correlations(
             [[(cell == system) - (cell == base) for cell in cells] for system, base in pairs], float
         )
         covariance_KK = covariance_KK + (signs_KC * np.array(list(parts.values()))) @ signs_KC.T
-    return scaled(covariance_KK, errors_K)
+    return scaled(covariance_KK, errors_K, np.array([test.delta for test in tests]))
 
 
-def scaled(covariance_KK: Floats, errors_K: Floats) -> Floats:
-    """The correlations of differences with these standard errors; 0 where one is 0 or NaN."""
+def scaled(covariance_KK: Floats, errors_K: Floats, delta_K: Floats) -> Floats:
+    """The correlations of differences with these standard errors; 0 where one is 0 or NaN. The
+    diagonal is 1 where a comparison can err: with a variance, or a constant difference."""
     known_K = errors_K > 0
     factor_K = np.divide(1, errors_K, out=np.zeros_like(errors_K), where=known_K)
     with np.errstate(invalid="ignore"):  # scores whose squares overflow
         R_KK = np.nan_to_num(covariance_KK * factor_K[:, None] * factor_K).clip(-1, 1)
-    np.fill_diagonal(R_KK, known_K.astype(np.float64))
+    constant_K = (errors_K == 0) & (delta_K != 0)
+    np.fill_diagonal(R_KK, (known_K | constant_K).astype(np.float64))
     return R_KK

@@ -93,6 +93,12 @@ def moderated_p(
     return two_sided_p(delta, *moderated_error(variance_queries, num_queries, sides, prior))
 
 
+def where_queries_vary(moderated_p: Any, own_p: Any, variance_queries: Any) -> Any:
+    """The moderated p; that of the own test, which permutes, where nothing varies between the
+    queries and no t-test decides."""
+    return np.where(np.asarray(variance_queries) == 0, own_p, moderated_p)
+
+
 AGREEMENT = 0.25
 """Seed variances agree if neither test of `seeds_agree` has a smaller p."""
 

@@ -68,7 +68,7 @@ def _step_down(p_K: Floats, R_KK: Floats) -> Floats:
             adjusted[order[step:]] = 1.0
             break
         left = order[step:]
-        # A comparison without any variance cannot err: its p is 0 or 1, whatever the family.
+        # A comparison of two equal systems cannot err: its p is 1, whatever the family.
         counted = left[np.diagonal(R_KK)[left] > 0]
         m = float(effective_number(p_K[k], R_KK[np.ix_(counted, counted)])) if len(counted) else 1.0
         largest = max(largest, min(1.0, max(m, 1.0) * p_K[k]))

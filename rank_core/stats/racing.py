@@ -26,6 +26,7 @@ sigma^2 is the mean square of configuration x seed pooled over the live configur
 (L - 1)(s - 1) degrees of freedom: seeds are blocks, so the effect of a seed that all configurations
 share cancels as it does in the difference. A configuration whose own runs vary more than the pool
 (a collapse) has its own mean square, shrunk towards the pool; never a smaller one than the pool's.
+Where no run varies at all, no t-test decides: p is that of the permutation of s signs, 2^(1 - s).
 
 The levels of all interim analyses (`nominal_levels`): a spending function (Lan and DeMets, 1983)
 gives the probability A(t) that, by the share t of the analyses, the configuration the whole grid
@@ -50,7 +51,7 @@ from scipy import interpolate, special, stats
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.matrix import QUERIES_THAT_PROVE
-from rank_core.stats.scopes import Floats, check_probability
+from rank_core.stats.scopes import Floats, certain_p, check_probability
 
 Bools = NDArray[np.bool_]
 
@@ -118,6 +119,8 @@ def interim_analysis(
     for L in np.unique(L_B):
         rows = L_B == L
         p_BK[rows] = dunnett_p(t_BK[rows], rivals=int(L) - 1, df=int((L - 1) * (s - 1)))
+    # Equal leads in every seed: no t decides, the permutation of their signs does.
+    p_BK[(se_BK == 0) & live_BK] = certain_p(s)
     p_BK[(behind_BK == 0) & live_BK] = 1.0
     df_B = ((L_B - 1) * (s - 1)).astype(np.float64)
     return InterimAnalysis(leader_B1[:, 0], gap_BK, se_BK, df_B, p_BK)
@@ -125,7 +128,7 @@ def interim_analysis(
 
 def dunnett_p(t: Floats, *, rivals: int, df: int) -> Floats:
     """P(the largest of `rivals` correlated one-sided t statistics >= t), elementwise, for t >= 0.
-    NaN stays NaN; an infinite statistic (no seed variance at all) has p = 0."""
+    NaN stays NaN; an infinite statistic has p = 0."""
     if rivals < 1:
         return np.where(np.isnan(t), np.nan, 1.0)
     table = _log_tail(rivals, df)

@@ -8,8 +8,12 @@ Its p-values use Welch's (1947) second-order approximation in place of the first
 Satterthwaite, because the seed variance has only S - 1 degrees of freedom (`WelchDf`). Seeds are
 nested in systems: seed 1 of A and seed 1 of B share nothing unless the sweep declares it
 (`paired_scope_test`).
+
+A t-test compares a difference with its variance, so where nothing varies it cannot decide: a
+permutation test does (`certain_p`, `infer`), and there is no interval.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -84,7 +88,7 @@ class WelchDf:
 
     def two_sided_p(self, delta: Any, se: Any) -> Floats:
         """p: the level at which |delta| / se is the critical value. Without variance 1 for no
-        difference and 0 for a constant one."""
+        difference and NaN for a constant one, of which a t-test says nothing."""
         delta, se = np.abs(np.asarray(delta, dtype=np.float64)), np.asarray(se, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = delta / se
@@ -98,7 +102,7 @@ class WelchDf:
                 below = special.ndtr(-middle) > special.stdtr(at(middle), -t)
                 low, high = np.where(below, middle, low), np.where(below, high, middle)
         p = np.where(np.isnan(first), np.nan, np.maximum(2 * special.ndtr(-high), 2 * first))
-        return np.where(se == 0, np.where(delta == 0, 1.0, 0.0), p)
+        return np.where(se == 0, np.where(delta == 0, 1.0, np.nan), p)
 
 
 SCOPES = ("queries", "seeds", "both")
@@ -116,7 +120,8 @@ ROUNDING = 16 * np.finfo(np.float64).eps
 class Inference:
     """Standard errors, degrees of freedom and p-values of one comparison, or of many, elementwise.
 
-    `df_both` is that of a test at .05; `welch` has those of other levels.
+    `df_both` is that of a test at .05; `welch` has those of other levels. `p_least` is the smallest
+    p that scope `both` can have: 0, unless nothing varies between the queries.
     """
 
     se_queries: Any
@@ -128,6 +133,7 @@ class Inference:
     p_queries: Any
     p_seeds: Any
     p_both: Any
+    p_least: Any
     welch: WelchDf
 
 
@@ -177,6 +183,7 @@ def scope_test(
         variance_seeds=(seeds[0][0], seeds[1][0]),
         variance_error=(seeds[0][1], seeds[1][1]),
         num_seeds=(_number(score_A_SQ, run_strata[0]), _number(score_B_SQ, run_strata[1])),
+        fewest_seeds=(_fewest(score_A_SQ, run_strata[0]), _fewest(score_B_SQ, run_strata[1])),
         deterministic=deterministic,
         query_strata=query_strata,
         scale=scale,
@@ -202,6 +209,7 @@ def paired_scope_test(
         variance_seeds=(variance_seeds,),
         variance_error=(variance_error,),
         num_seeds=(_number(delta_SQ, run_strata),),
+        fewest_seeds=(_fewest(delta_SQ, run_strata),),
         query_strata=query_strata,
         scale=scale,
     )
@@ -210,11 +218,14 @@ def paired_scope_test(
 def confidence_interval(
     test: ScopeTest, level: float = 0.95, *, scope: str = "both"
 ) -> tuple[float, float]:
-    """The two-sided interval of the difference; NaN where the scope is undefined."""
+    """The two-sided interval of the difference; NaN where the scope is undefined, and where nothing
+    varies between the seeds or, in another scope than theirs, between the queries."""
     if scope not in SCOPES:
         raise unknown("scope", scope, SCOPES)
     check_probability("level", level)
     se: float = getattr(test, f"se_{scope}")
+    if (test.se_seeds if scope == "seeds" else test.se_queries) == 0:
+        return math.nan, math.nan
     df: float = getattr(test, f"df_{scope}")
     if scope == "both" and se > 0:
         df = float(test.welch.at_level(1 - level))
@@ -261,12 +272,20 @@ def infer(
     variance_error: tuple[Any, ...],
     num_seeds: tuple[Any, ...],
     num_queries: Any,
+    fewest_queries: Any = None,
+    fewest_seeds: tuple[Any, ...] | None = None,
 ) -> Inference:
-    """The three scopes from the variance parts, one part per trained system (one when paired).
+    """The three scopes from the variance parts, one part per trained system (one when paired); a
+    part without runs that vary has S = infinity.
 
     V = V_q + sum of max(V_s - V_e, 0): V_q already contains the residual once. The degrees of
     freedom keep the terms of a part truncated at 0: they are continuous where V_s crosses V_e, and
     conservative. A deterministic system has no part. Arguments may be arrays and broadcast.
+
+    Without variance between queries the permutation of their signs decides scope `queries`, without
+    variance between runs that of the runs scope `seeds`. Where nothing varies between queries scope
+    `both` is at most as certain as either of them. `fewest_*` are the queries and runs that these
+    permute, in strata those of the smallest; they default to `num_*`.
     """
     V_q, Q = np.asarray(variance_queries, dtype=np.float64), np.asarray(num_queries)
     parts = [
@@ -286,6 +305,15 @@ def infer(
         mean_squares += [(V_s, df), (-V_e, df * (Q - 1.0))]
     fewest = reduce(np.minimum, [df for _, _, df in parts], Q - 1.0)
     welch = WelchDf.of(mean_squares, V_both, fewest)
+    delta = np.asarray(delta, dtype=np.float64)
+    least_queries = certain_p(num_queries if fewest_queries is None else fewest_queries)
+    least_seeds = certain_runs_p(num_seeds if fewest_seeds is None else fewest_seeds)
+    least_seeds = np.where(V_seeds == 0, least_seeds, 0.0)
+    p_queries = two_sided_p(delta, np.sqrt(V_q), df_queries)
+    p_queries = np.where((V_q == 0) & (delta != 0), least_queries, p_queries)
+    p_seeds = two_sided_p(delta, np.sqrt(V_seeds), df_seeds)
+    p_seeds = np.where((V_seeds == 0) & (delta != 0), least_seeds, p_seeds)
+    p_both = welch.two_sided_p(delta, np.sqrt(V_both))
     return Inference(
         se_queries=np.sqrt(V_q),
         se_seeds=np.sqrt(V_seeds),
@@ -293,9 +321,10 @@ def infer(
         df_queries=df_queries,
         df_seeds=df_seeds,
         df_both=np.where(V_both == 0, df_queries, welch.at_level(0.05)),
-        p_queries=two_sided_p(delta, np.sqrt(V_q), df_queries),
-        p_seeds=two_sided_p(delta, np.sqrt(V_seeds), df_seeds),
-        p_both=welch.two_sided_p(delta, np.sqrt(V_both)),
+        p_queries=p_queries,
+        p_seeds=p_seeds,
+        p_both=np.where(V_q == 0, np.fmax(np.maximum(p_queries, p_seeds), p_both), p_both),
+        p_least=np.where(V_q == 0, np.maximum(least_queries, least_seeds), 0.0),
         welch=welch,
     )
 
@@ -318,12 +347,35 @@ def _number(score_SQ: Floats, strata: Strata) -> float:
     return float(1 + strata_df(score_SQ.mean(axis=1), strata))
 
 
+def _fewest(score_SQ: Floats, strata: Strata) -> int:
+    """The runs of a system, of several strata those of the smallest."""
+    return min(strata, default=len(score_SQ))
+
+
 def two_sided_p(delta: Any, se: Any, df: Any) -> Floats:
-    """Student's two-sided p; without variance 1 for no difference and 0 for a constant one."""
+    """Student's two-sided p; without variance 1 for no difference and NaN for a constant one, of
+    which a t-test says nothing."""
     delta, se = np.abs(np.asarray(delta, dtype=np.float64)), np.asarray(se, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stats.t.sf(delta / se, df)
-    return np.where(se == 0, np.where(delta == 0, 1.0, 0.0), p)
+    return np.where(se == 0, np.where(delta == 0, 1.0, np.nan), p)
+
+
+def certain_p(num: Any) -> Floats:
+    """The two-sided p of `num` equal differences that are not 0, by the exact permutation of their
+    signs (the sign test): 2^(1 - num). What does not vary can be no more certain."""
+    return np.exp2(1 - np.asarray(num, dtype=np.float64))
+
+
+def certain_runs_p(num_seeds: Sequence[Any]) -> Floats:
+    """The two-sided p of runs that differ between two sides and not within one, by the exact
+    permutation of the runs: 2 / (S_a + S_b choose S_a). Of one trained side (paired runs, or
+    against a deterministic system) by that of their signs; 0 where nothing is trained."""
+    S_a, S_b = (*(np.asarray(S, dtype=np.float64) for S in num_seeds), math.inf, math.inf)[:2]
+    both = np.isfinite(S_a) & np.isfinite(S_b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        exchanged = 2 / special.binom(np.where(both, S_a + S_b, 2.0), np.where(both, S_a, 1.0))
+    return np.where(both, exchanged, certain_p(np.minimum(S_a, S_b)))
 
 
 def _test(
@@ -332,6 +384,7 @@ def _test(
     variance_seeds: tuple[float, ...],
     variance_error: tuple[float, ...],
     num_seeds: tuple[float, ...],
+    fewest_seeds: tuple[int, ...],
     scale: float,
     deterministic: tuple[bool, ...] = (False,),
     query_strata: Strata = (),
@@ -349,6 +402,8 @@ def _test(
         variance_error=tuple(variance_error[side] for side in trained),
         num_seeds=tuple(num_seeds[side] for side in trained),
         num_queries=1 + strata_df(delta_Q, query_strata),
+        fewest_queries=min(query_strata, default=Q),
+        fewest_seeds=tuple(fewest_seeds[side] for side in trained),
     )
     return ScopeTest(
         delta=delta,
@@ -391,10 +446,12 @@ def _checked(score_SQ: Floats) -> Floats:
 def equivalence_p(test: ScopeTest, *, margin: float) -> float:
     """p of two one-sided tests (TOST, scope `both`) that |delta| < margin; that a difference is not
     significant shows no equality. Below alpha where the two-sided interval of level 1 - 2 alpha is
-    within the margin, up to the degrees of freedom, which are those at .05; NaN for one seed."""
+    within the margin, up to the degrees of freedom, which are those at .05; NaN for one seed.
+    Where nothing varies between the queries it is not below the permutation's p (`p_least`)."""
     if not margin > 0:
         raise BadInput(f"margin > 0 must hold, got margin={margin}")
-    return max(_tail(margin - test.delta, test), _tail(margin + test.delta, test))
+    tails = max(_tail(margin - test.delta, test), _tail(margin + test.delta, test))
+    return max(tails, test.p_least)
 
 
 def _tail(gap: float, test: ScopeTest) -> float:

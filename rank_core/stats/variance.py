@@ -131,8 +131,11 @@ def detectable_difference(
     """The smallest true difference that this comparison detects with power `power` (scope `both`).
 
     The family counts as in Bonferroni, alpha / family_size: Holm's condition for the smallest p.
+    NaN where nothing varies between the queries, so that no t-test decides.
     """
-    df = float(test.welch.at_level(alpha / family_size)) if test.se_both else test.df_both
+    if test.se_queries == 0:
+        return math.nan
+    df = float(test.welch.at_level(alpha / family_size))
     return test.se_both * detectable_effect(df, alpha=alpha / family_size, power=power)
 
 

@@ -1,6 +1,7 @@
 """`ranksweep bundle DIR` and `verify FILE.zip`: a sweep as one file that anyone can check.
 
-    sweep/        the sweep's folder: settings, runs, judgments, per-query values, report
+    sweep/        the sweep's folder: settings, runs, judgments, per-query values, report, and the
+                  record of looks at test values
     bundle.json   the version that made the report, and whether the judgments are in it
     SHA256SUMS    of every other file
 
@@ -8,6 +9,7 @@
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -40,7 +42,14 @@ from rank_core.files import atomic_write, file_sha256, write_json
 from rank_core.records import EVALUATED, Qrels
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.terminal import say
-from sweeps.report.access import ACCESS_FILE, read_accesses, record_access
+from sweeps.report.access import (
+    ACCESS_FILE,
+    Access,
+    access_hash,
+    read_accesses,
+    record_access,
+    write_accesses,
+)
 from sweeps.report.analysis import analyse
 from sweeps.report.build import report_files
 from sweeps.report.interpolation import with_interpolated
@@ -71,6 +80,10 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-12
 numbers of tables and pages must be equal."""
 EXACT = (".md", ".tex", ".html")
 KEYS = ["cell", "seed", "split", "query_id", "measure"]
+PICTURES = (".png", ".svg")
+SHADES = 8  # of 255, by which a pixel of the same figure may differ
+_ATTEMPT = re.compile(r"attempt-\d+\.json")
+Verdict = tuple[str, str]
 LONGEST = 160  # characters of a line in a message
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 _SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
@@ -86,6 +99,7 @@ class Manifest:
     ranksweep: str  # the version that wrote the report
     qrels: str  # "include" or "hash"
     by: str = ""  # who submits it, as they say
+    matplotlib: str = ""  # the version that drew the figures; unknown before 0.4
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,12 +121,12 @@ def main(argv: Sequence[str]) -> int:
     check_writable("the folder of --to", given.to.parent)
     with opened(given.sweep) as records, tempfile.TemporaryDirectory() as temporary:
         sweep, folder = load_sweep(records.folder), Path(temporary)
-        record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))
+        accesses = record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))
         send(records, ACCESS_FILE)
         collection = _collection_of(sweep)
         qrels = qrels_mode(collection, given.qrels)
-        about = Manifest(FORMAT, installed(), qrels, given.by)
-        stage(sweep, folder, about)
+        about = Manifest(FORMAT, installed(), qrels, given.by, version("matplotlib"))
+        stage(sweep, folder, about, accesses)
         write_json(folder / MANIFEST, asdict(about))
         given.to.parent.mkdir(parents=True, exist_ok=True)
         write_zip(given.to, folder)
@@ -169,14 +183,16 @@ def trial_files(sweep: Sweep) -> dict[str, Path]:
     return files
 
 
-def stage(sweep: Sweep, folder: Path, about: Manifest) -> None:
+def stage(sweep: Sweep, folder: Path, about: Manifest, accesses: Sequence[Access]) -> None:
     """Fill `folder` with the contents of a sweep's bundle; large files are links. The report is
     made from these files alone."""
     source, target = find_sweep(str(sweep.folder)), folder / SWEEP
     (target / TRIALS).mkdir(parents=True)
     described = replace(read_sweep_file(source), directory="", tracking_uri="", files={})
     described.write(find_sweep(str(target)))
-    named = [ACCESS_FILE, *(f"{FIRST_STAGE}/{run}" for run in RUNS)]
+    if accesses:  # of a folder that is read only, too
+        write_accesses(target / ACCESS_FILE, accesses)
+    named = [f"{FIRST_STAGE}/{run}" for run in RUNS]
     if about.qrels == "include":
         named += [str(TEXTS), *(f"qrels/{split}.qrels" for split in EVALUATED)]
     else:
@@ -330,11 +346,14 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     yield "checked", f"SHA-256 of {len(files_of(folder))} files"
     for file, stated, own in wrong_sums(folder):
         yield "wrong", f"{file}: SHA-256: states {stated}, is {own}"
-    folder /= SWEEP
+    root, folder = folder, folder / SWEEP
     sweep, records = read_sweep_file(folder), find_sweep(str(folder))
     if outside := [cell.cell for cell in sweep.cells if Path(cell.cell).name != cell.cell]:
         raise BadInput(f"a cell's name must be plain, got {shown(outside[0])}")
     names = finished_trials(sweep, records)
+    for name in files_of(root):
+        if not _may_hold(name, sweep):
+            yield "wrong", f"{name}: a bundle of this sweep has no such file"
     there = {path.name for path in (folder / TRIALS).iterdir()}
     lacking = sorted(({*sweep.trials} | there) - set(names))
     if lacking:
@@ -348,7 +367,8 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
             return
     stated = read_scores(records, names)
     if qrels:
-        _give_qrels(folder, about, qrels, stated)
+        judges = _give_qrels(folder, about, qrels, stated)
+        yield "checked", f"--qrels judges {judges}"
     judged = read_judgments(folder)
     values = _recomputed(records, stated, judged)
     if judged:
@@ -361,19 +381,92 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
             "per-query values against runs, rows with the first stage: the bundle has only the "
             "hash of its judgments; name them with --qrels FILE",
         )
+    own = access_hash(load_sweep(folder, values))
+    if own and own not in {access.hash for access in read_accesses(folder / ACCESS_FILE)}:
+        yield "wrong", f"{SWEEP}/{ACCESS_FILE}: lacks the look at the test values of these trials"
     if about.ranksweep != installed():
         yield "not checked", f"the report: written by ranksweep {about.ranksweep}, install that one"
         return
     for difference in _otherwise_described(records, sweep, names):
         yield "wrong", f"{SWEEP}/{FILE}: {difference}"
-    report = report_of(folder, about, values)
-    texts = sorted(name for name in report if Path(name).suffix not in (".png", ".svg"))
+    yield from _compared(folder / "report", report_of(folder, about, values), about)
+
+
+def _may_hold(name: str, sweep: SweepFile) -> bool:
+    """Whether `bundle` writes a file of this path. Those of the report are compared with a report
+    that is made again."""
+    planned = {f"{cell.cell}-seed{seed}" for cell in sweep.cells for seed in sweep.seeds}
+    if (inside := name.removeprefix(f"{SWEEP}/")) == name:
+        return name == MANIFEST
+    match inside.split("/"):
+        case ["report", *_]:
+            return True
+        case ["trials", trial, file]:
+            return trial in planned and (file in TRIAL_FILES or bool(_ATTEMPT.fullmatch(file)))
+        case ["interpolated", file]:
+            trial, _, kind = file.partition(".")
+            return kind.endswith("parquet") and trial in {*planned, FIRST_STAGE}
+    judged = [f"qrels/{split}.qrels{end}" for split in EVALUATED for end in ("", ".sha256")]
+    runs = [f"{FIRST_STAGE}/{run}" for run in RUNS]
+    return inside in {FILE, ACCESS_FILE, str(TEXTS), *judged, *runs}
+
+
+def _compared(folder: Path, report: Mapping[str, bytes], about: Manifest) -> Iterator[Verdict]:
+    """The verdicts on the files of a report against one that was made again. Figures are compared
+    where the same matplotlib draws them, else those that differ are named."""
+    texts = sorted(name for name in report if Path(name).suffix not in PICTURES)
     yield "checked", f"{len(texts)} files of the report, from these values"
-    for name in texts:
-        path = folder / "report" / name
-        content = path.read_bytes() if path.is_file() else b""
-        if difference := first_difference(name, content.decode(), report[name].decode()):
-            yield "wrong", f"{SWEEP}/report/{name}: {difference}"
+    for name in sorted({*files_of(folder)} - {*report}):
+        yield "wrong", f"{SWEEP}/report/{name}: the report of these values has no such file"
+    others = []
+    for name, own in sorted(report.items()):
+        path = folder / name
+        stated = path.read_bytes() if path.is_file() else b""
+        if stated == own:
+            continue
+        where = f"{SWEEP}/report/{name}"
+        if name in texts and (found := first_difference(name, stated.decode(), own.decode())):
+            yield "wrong", f"{where}: {found}"
+        elif not stated:
+            yield "wrong", f"{where}: is missing"
+        elif about.matplotlib != version("matplotlib"):
+            others.append(name)
+        elif name not in texts or figures_differ(stated.decode(), own.decode()):
+            if not _same_picture(name, stated, own):
+                yield "wrong", f"{where}: is not the figure of these values"
+    if others:
+        drawn = f"matplotlib {about.matplotlib}" if about.matplotlib else "an unknown matplotlib"
+        yield "not checked", f"figures drawn by {drawn}: {', '.join(others)}"
+    else:
+        yield "checked", f"{len(report) - len(texts)} figures, drawn again"
+
+
+def figures_differ(stated: str, own: str) -> bool:
+    """Whether two versions of a page have other figures, but for the last digits of their
+    coordinates."""
+    both = [_SVG.findall(text) for text in (stated, own)]
+    lines = [[line for figure in found for line in figure.splitlines()] for found in both]
+    return any(not _nearly(*pair) for pair in zip_longest(*lines, fillvalue=""))
+
+
+def _same_picture(name: str, stated: bytes, own: bytes) -> bool:
+    """Whether two figures look alike: an SVG but for last digits, a PNG but for single shades."""
+    if name.endswith(".svg"):
+        lines = (text.decode(errors="replace").splitlines() for text in (stated, own))
+        return all(_nearly(*pair) for pair in zip_longest(*lines, fillvalue=""))
+    if not name.endswith(".png"):
+        return False
+    from PIL import Image
+
+    try:
+        pixels = [
+            np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"), dtype=np.int16)
+            for data in (stated, own)
+        ]
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return False
+    same = pixels[0].shape == pixels[1].shape
+    return same and bool(np.abs(pixels[0] - pixels[1]).max(initial=0) <= SHADES)
 
 
 def manifest(folder: Path) -> Manifest:
@@ -413,9 +506,13 @@ def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str
             yield f"the label {shown(one.label)} is another cell's, {one.cell} is {usual}"
 
 
-def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame) -> None:
-    """Write the judgments of `--qrels` into the folder. Refuse those with another hash than the
-    bundle has. Queries that `--qrels` lacks keep those in the bundle."""
+def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFrame) -> str:
+    """Write the judgments of `--qrels` into the folder; returns how many of the bundle's queries
+    they have. Refuse those of none of them, and those with another hash than the bundle has.
+    Queries that `--qrels` lacks keep those in the bundle."""
+    measured = {*map(str, values["query_id"].unique())}
+    if not measured & given.keys():
+        raise BadInput("--qrels judges none of the bundle's queries: do the query ids match?")
     included = read_judgments(folder) if about.qrels == "include" else {}
     judgments = {query: grades for part in included.values() for query, grades in part.items()}
     judgments |= given
@@ -426,6 +523,7 @@ def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFram
     for path, note in notes.items():
         if path.read_text() != note:
             raise BadInput(f"--qrels must name the judgments whose hash is qrels/{path.name}")
+    return f"{len(measured & given.keys())} of the bundle's {len(measured)} queries"
 
 
 def _recomputed(

@@ -22,7 +22,7 @@ from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrices
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.terminal import numbered, say, shortened
+from sweeps.plan.terminal import numbered, say
 from sweeps.report.aggregations import kept_chunks, system_label
 from sweeps.report.build import write_files
 from sweeps.report.load import Sweep, load_sweep, trial_config
@@ -31,7 +31,6 @@ from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines
 from sweeps.store.sweep_file import find_sweep, opened, send
 
 MARK = "inference-only"
-_LABEL = 34
 _OWN = "cell label kind model k window stride max_chunks seeds".split()
 _TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
 FILES = ("derived.md", "derived.csv")
@@ -157,7 +156,7 @@ def derived_table(
     others = [measure for measure in sweep.measures if measure != sweep.primary]
     measures, lines = [sweep.primary, *others][:num_measures], []
     for row in rows:
-        shown = shortened("  " * (row.kind == MARK) + row.label, _LABEL)
+        shown = "  " * (row.kind == MARK) + row.label
         mean, *means = (f"{row.means[measure]:.3f}" for measure in measures)
         test = row.tests.get(sweep.primary)
         tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]

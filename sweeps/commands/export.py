@@ -38,6 +38,7 @@ from sweeps.tracking.client import check_database, check_tracking_uri, default_t
 from sweeps.tracking.registered_model import Registered, register_model
 
 WINNER = "winner"
+ANY_FIRST_STAGE = " +BM25"
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ def main(argv: Sequence[str]) -> int:
         if given.register:
             check_tracking_uri(uri)
             check_database(uri)
-        analysis = _analysis(records, given.cell)
-        chosen = _chosen(records, analysis.sweep, given.cell, given.seed)
+        cell = _spelled(load_sweep(records.folder), given.cell)
+        analysis = _analysis(records, cell)
+        chosen = _chosen(records, analysis.sweep, cell, given.seed)
         if chosen.mix and given.register:
             raise BadInput(
                 "--register accepts a model alone, without scores of the first stage: use --to "
@@ -117,6 +119,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--force", action="store_true", help="alias champion whatever the test says")
     add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
     return parser
+
+
+def _spelled(sweep: Sweep, cell: str) -> str:
+    """The cell with the name of the sweep's first stage: a row "+BM25", as the documentation has
+    it, is that of whatever ranked the candidates."""
+    model = cell.removesuffix(ANY_FIRST_STAGE)
+    if model == cell or cell in [one.label for one in sweep.cells]:
+        return cell
+    return f"{model} +{sweep.first_stage_name}"
 
 
 def _analysis(records: Records, cell: str) -> Analysis:
@@ -220,7 +231,7 @@ def _cell(
     labels = {cell.label: cell.cell for cell in sweep.cells}
     cell = label if label in labels.values() else labels.get(label, "")
     if not cell and label != sweep.first_stage_name:
-        raise unknown("cell", label, [WINNER, *labels])
+        raise unknown("cell", label, [WINNER, f"{WINNER} +{sweep.first_stage_name}", *labels])
     if cell and cell not in values:
         raise BadInput(f"{label} has no finished seed; {sweep.command or 'its sweep'} runs it")
     if cell not in trained:

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rank_core.errors import BadInput, nearest, not_installed, shown
+from rank_core.files import shown_path
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
@@ -128,6 +129,14 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         if error.name not in SWEEP_EXTRA:
             raise
         print_error(str(not_installed(error.name, "sweep")))
+        return BAD_INPUT
+    except UnicodeEncodeError as error:  # a name whose bytes are no UTF-8
+        if error.reason != "surrogates not allowed":
+            raise
+        name = shown_path(error.object)
+        print_error(
+            str(BadInput(f"names must be UTF-8 here, got {name}: rename the file or folder"))
+        )
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

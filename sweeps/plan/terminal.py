@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from rank_core.secrets import redact_text
 
@@ -46,18 +47,43 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
-def columns(rows: Sequence[Sequence[str]], align: str) -> list[str]:
+_LEAST = 12  # columns of a name that is wrapped
+
+
+def columns(
+    rows: Sequence[Sequence[str]], align: str, *, most: int = 0, names: Sequence[int] = (0,)
+) -> list[str]:
     """The lines of a table whose first row is its heading; `align` has `l` or `r` for each column,
-    as wide as its widest text."""
+    as wide as its widest text. Where the table is wider than `most`, the columns `names` are
+    wrapped, the widest first; nothing of a text is lost."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            text.ljust(width) if side == "l" else text.rjust(width)
-            for text, width, side in zip(row, widths, align, strict=True)
-        ).rstrip()
-        for row in rows
+    while most and sum(widths) + 2 * (len(widths) - 1) > most:
+        widest = max(names, key=lambda column: widths[column])
+        if widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
+    parts = [
+        [_broken(text, width) for text, width in zip(row, widths, strict=True)] for row in rows
     ]
-    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+    lines = [
+        [
+            "  ".join(
+                text.ljust(width) if side == "l" else text.rjust(width)
+                for text, width, side in zip(line, widths, align, strict=True)
+            ).rstrip()
+            for line in zip_longest(*row, fillvalue="")
+        ]
+        for row in parts
+    ]
+    rule = "-" * max(len(line) for row in lines for line in row)
+    return [*lines[0], rule, *(line for row in lines[1:] for line in row)]
+
+
+def _broken(text: str, width: int) -> list[str]:
+    """The lines of a cell of a table: one, where the text fits."""
+    if len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
 
 
 def wrapped(line: str, indent: int | None = None) -> str:

@@ -36,11 +36,8 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
     reported before adds no line, and values on dev need no log."""
     path = sweep.folder / ACCESS_FILE
     accesses = read_accesses(path)
-    ran = zip(sweep.used["cell"], sweep.used["seed"], strict=True)
-    trials = sorted((str(cell), int(seed)) for cell, seed in ran)
-    content = json.dumps([sweep.split, sorted(sweep.measures), trials])
-    own = hashlib.sha256(content.encode()).hexdigest()[:12]
-    if sweep.split == "dev" or not trials or own in {access.hash for access in accesses}:
+    own, trials = access_hash(sweep), _trials(sweep)
+    if not own or own in {access.hash for access in accesses}:
         return accesses
     access = Access(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -53,9 +50,29 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
     )
     accesses.append(access)
     # The report of a read-only sweep shows it all the same.
-    with suppress(PermissionError), atomic_write(path) as unfinished:
-        unfinished.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in accesses))
+    with suppress(PermissionError):
+        write_accesses(path, accesses)
     return accesses
+
+
+def access_hash(sweep: Sweep) -> str:
+    """What identifies a look at the sweep's test values; "" where it needs no record."""
+    trials = _trials(sweep)
+    if sweep.split == "dev" or not trials:
+        return ""
+    content = json.dumps([sweep.split, sorted(sweep.measures), trials])
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def _trials(sweep: Sweep) -> list[tuple[str, int]]:
+    ran = zip(sweep.used["cell"], sweep.used["seed"], strict=True)
+    return sorted((str(cell), int(seed)) for cell, seed in ran)
+
+
+def write_accesses(path: Path, accesses: Sequence[Access]) -> None:
+    """Write the record, a line an access."""
+    with atomic_write(path) as unfinished:
+        unfinished.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in accesses))
 
 
 def read_accesses(path: Path) -> list[Access]:

@@ -17,6 +17,7 @@ from sweeps.report.notation import (
     has_two_runs,
     level_text,
     names_text,
+    relation,
 )
 from sweeps.report.summary import CellSummary, fate_word, left_after
 from sweeps.store.trial_status import LOST
@@ -128,6 +129,27 @@ def notes(analysis: Analysis) -> list[str]:
     return sentences + reservations(analysis)
 
 
+def without_variance(analysis: Analysis) -> str:
+    """The primary comparisons that no t-test decides, and what their p can be at least; "" where
+    all vary between the queries. Equal systems are no finding."""
+    sweep = analysis.sweep
+    constant = [c for c in analysis.primary if c.se_queries == 0 and c.delta]
+    if not constant:
+        return ""
+    names = names_text([sweep.label(c.system) for c in constant])
+    p = max(c.p_queries if math.isnan(c.p_both) else c.p_both for c in constant)
+    able = (
+        "which so few queries or runs cannot make significant"
+        if p >= sweep.alpha
+        else "and there is no interval"
+    )
+    return (
+        f"Nothing varies between the {constant[0].num_queries} queries in the difference of "
+        f"{names} from {sweep.label(sweep.baseline)}, so no t-test applies: p is that of the exact "
+        f"permutation of signs and runs (p {relation(p)} before correction), {able}."
+    )
+
+
 def not_distinguishable(analysis: Analysis) -> str:
     """The system with the highest mean on the primary measure, those not distinguishable from it,
     and those that cannot be judged; "" where fewer than two systems can be."""
@@ -160,7 +182,10 @@ def reservations(analysis: Analysis) -> list[str]:
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"
         sentences.append(f"Systems without a difference were {fate} on dev.")
-    sentences += filter(None, [_few_seeds(analysis), interpolated_sentence(analysis)])
+    sentences += filter(
+        None,
+        [without_variance(analysis), _few_seeds(analysis), interpolated_sentence(analysis)],
+    )
     if sweep.paired_seeds and not analysis.paired:
         sentences.append(
             "Seeds are declared as paired, but the systems have different finished seeds: they "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import not_distinguishable
+from sweeps.report.caption import not_distinguishable, without_variance
 from sweeps.report.load import Sweep
 from sweeps.report.next_step import declaration
 from sweeps.report.notation import (
@@ -38,7 +38,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
         answer(analysis),
         " ".join(filter(None, chosen)),
-        certainty(analysis),
+        " ".join(filter(None, [certainty(analysis), without_variance(analysis)])),
         unjudged_sentence(analysis),
         WORDS.get(str(analysis.sweep.search.get("name")), lambda sweep: "")(analysis.sweep),
         _fates(analysis),

@@ -75,7 +75,7 @@ def interval_text(pair: Comparison, digits: int = 3, place: str = "text") -> str
     """The interval of a difference for a sentence, the table of a terminal or that of a paper; with
     one seed that of the queries alone."""
     form, drawn = _PLACES[place]
-    single = math.isnan(pair.ci_low)
+    single = math.isnan(pair.p_both)
     ends = (pair.ci_queries_low, pair.ci_queries_high) if single else (pair.ci_low, pair.ci_high)
     if math.isnan(ends[0]):
         return MISSING
@@ -85,7 +85,10 @@ def interval_text(pair: Comparison, digits: int = 3, place: str = "text") -> str
 
 
 def range_text(low: float, high: float, *, signs: bool = True) -> str:
-    """`+0.010 to +0.030`, or without the signs; words where it is wider than any measure."""
+    """`+0.010 to +0.030`, or without the signs; words where it is wider than any measure, a dash
+    where it is undefined."""
+    if math.isnan(low):
+        return MISSING
     drawn = signed if signs else number
     return _TOO_WIDE if high - low > _WIDEST else f"{drawn(low)} to {drawn(high)}"
 

@@ -123,7 +123,7 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     for pair in (pair for pair in analysis.primary if not math.isnan(pair.se_both)):
         test, size = analysis.tests[pair.measure, pair.system], pair.family_size
         detectable = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
-        per_error = detectable / test.se_both if test.se_both else 0.0
+        per_error = detectable / test.se_both if test.se_both else math.nan
         low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
         equivalence = equivalence_p(test, margin=sweep.rope)
         limits.append(Limits(pair.system, detectable, low, high, equivalence))
@@ -131,7 +131,7 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
 
 
 def _between_best(analysis: Analysis) -> BetweenBest | None:
-    """None with fewer than two such systems of two runs or more."""
+    """None with fewer than two such systems of two runs or more, and where nothing varies."""
     sweep = analysis.sweep
     trained = [pair for pair in analysis.primary if pair.system not in sweep.deterministic]
     decided = [pair for pair in trained if not math.isnan(pair.p_both)]
@@ -143,7 +143,7 @@ def _between_best(analysis: Analysis) -> BetweenBest | None:
     test = scope_test_of(matrix, pair, paired_seeds=analysis.paired, deterministic=())
     size = best.family_size
     found = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
-    return BetweenBest(pair, found)
+    return None if math.isnan(found) else BetweenBest(pair, found)
 
 
 def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None:
@@ -221,8 +221,9 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     p, seeds = judged.homogeneity_p, analysis.matrices[primary].seeds.values()
     if p is not None and p < _ALIKE and parts.seed.sd >= _SHOWN and 2 not in map(len, seeds):
         words += f", unequally (Bartlett p {relation(p)}): look at every seed"
-    if judged.limits:
-        ordered = sorted(judged.limits, key=lambda limit: limit.detectable)
+    known = [limit for limit in judged.limits if not math.isnan(limit.detectable)]
+    if known:
+        ordered = sorted(known, key=lambda limit: limit.detectable)
         middle = ordered[(len(ordered) - 1) // 2]
         words += (
             f"; a true difference of {_detectable(middle.detectable)} from "

@@ -73,9 +73,10 @@ class CellSummary:
         return float(np.mean(values)) if values else float("nan")
 
     def interval(self, measure: str, alpha: float) -> tuple[float, float] | None:
-        """Student's interval of the mean, runs random and queries fixed; None below 2 seeds."""
+        """Student's interval of the mean, runs random and queries fixed; None below 2 seeds and for
+        equal ones."""
         count, mean = len(self.seed_means[measure]), self.mean(measure)
-        if count < 2:
+        if count < 2 or self.deviation(measure) == 0:
             return None
         error = self.deviation(measure) / np.sqrt(count)
         half = float(stats.t.ppf(1 - alpha / 2, count - 1) * error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sweeps.plan.terminal import WIDTH, columns
+from sweeps.plan.terminal import WIDTH, columns, terminal_columns
 
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
@@ -87,13 +87,14 @@ def table(
     return Table(tuple(heading), lines, align, title, caption, tuple(notes))
 
 
-def terminal_lines(shown: Table) -> list[str]:
-    """The lines of a terminal, without title, groups and caption."""
+def terminal_lines(shown: Table, names: Sequence[int] = (0,)) -> list[str]:
+    """The lines of a terminal, without title, groups and caption; the columns `names` are wrapped
+    where the table is wider than it."""
     lines = [list(shown.heading)]
     for row in shown.rows:
         parts = [(cell.text, "".join(cell.letters), cell.note) for cell in row.cells]
         lines.append([" ".join(part for part in cell if part) for cell in parts])
-    return columns(lines, shown.align)
+    return columns(lines, shown.align, most=terminal_columns(), names=names)
 
 
 def wrapped(text: str) -> list[str]:

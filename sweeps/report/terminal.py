@@ -7,7 +7,7 @@ from string import ascii_lowercase
 
 from rank_core.stats.compare import Comparison, letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from sweeps.plan.terminal import WIDTH, shortened
+from sweeps.plan.terminal import shortened, terminal_columns
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import interpolated_sentence
 from sweeps.report.conclusions import conclusions
@@ -54,13 +54,10 @@ def next_lines(analysis: Analysis, where: str = HERE) -> list[str]:
 
 
 def table_text(analysis: Analysis) -> str:
-    """The table with its legend alone; names of systems are as short as the width needs."""
-    sweep, lines = analysis.sweep, list[str]()
+    """The table with its legend alone; names of systems are wrapped where the width needs it."""
+    sweep = analysis.sweep
     others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
-    for label in range(20, 9, -1):
-        lines = terminal_lines(measure_table(analysis, sweep.primary, others, label=label))
-        if max(map(len, lines)) <= WIDTH:
-            break
+    lines = terminal_lines(measure_table(analysis, sweep.primary, others))
     both = p_columns(analysis) if len(sweep.measures) == 1 else ""
     two = TWO_RUNS_WORDS * any(map(has_two_runs, analysis.comparisons))
     notes = (legend(analysis), both, two, interpolated_sentence(analysis))
@@ -72,12 +69,11 @@ def measure_table(
     measure: str,
     others: Sequence[str] = (),
     *,
-    label: int = 20,
     before: Mapping[str, str] | None = None,
 ) -> Table:
     """A measure of every system, its difference and test, and the means of `others`; without others
-    the p of both tests fit. `label` is the width of a system's name; `before` are other measures
-    {measure: heading} that stand before this one."""
+    the p of both tests fit. `before` are other measures {measure: heading} that stand before this
+    one."""
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
 
@@ -101,7 +97,7 @@ def measure_table(
         by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))
         ps = [Column("p queries", by_queries), Column("p both", of_test(both_p))]
     columns = [
-        Column("system", lambda row: shortened(row.label, label), "l"),
+        Column("system", lambda row: row.label, "l"),
         Column("runs" if sweep.third_party else "seeds", seeds),
         *(scores.column(own, heading=head) for own, head in (before or {}).items()),
         scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
@@ -123,15 +119,14 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
     fit side by side."""
     sweep = analysis.sweep
     headings = dict(zip(sweep.means[mean], sweep.collections, strict=True))
-    for label in range(20, 9, -1):
-        lines = terminal_lines(measure_table(analysis, mean, label=label, before=headings))
-        if max(map(len, lines)) <= WIDTH:
-            return lines
+    lines = terminal_lines(measure_table(analysis, mean, before=headings))
+    if max(map(len, lines)) <= terminal_columns():
+        return lines
     scores, lines = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits), []
     for at in range(0, len(headings), _BLOCK):
         block = [*headings.items()][at : at + _BLOCK]
         columns = [scores.column(own, heading=shortened(head, 13)) for own, head in block]
-        names = Column("system", lambda row: shortened(row.label, 20), "l")
+        names = Column("system", lambda row: row.label, "l")
         lines += [*terminal_lines(drawn(analysis.rows, [names, *columns])), ""]
     return [*lines, *terminal_lines(measure_table(analysis, mean, before={}))]
 

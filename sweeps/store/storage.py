@@ -24,7 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from rank_core.errors import BadInput
-from rank_core.files import NO_FILE
+from rank_core.files import NO_FILE, shown_path
 from rank_core.secrets import redact_text
 from sweeps.plan.terminal import duration
 
@@ -65,6 +65,8 @@ class Storage:
         rule = "--storage must be a folder or a URI such as s3://bucket/path"
         if not uri:
             raise BadInput(f"{rule}, got ''")
+        if (text := shown_path(uri)) != uri:
+            raise BadInput(f"{rule} whose name is UTF-8, got {text}: rename it")
         scheme = uri.partition("://")[0] if "://" in uri else "file"
         try:
             if scheme not in SCHEMES or "::" in uri:

@@ -1,15 +1,18 @@
 """Measures: values by hand, and tried on a toy run before anything is launched."""
 
+import math
 import random
 import re
 from itertools import product
 from math import log2
 
+import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
 from rank_core.evaluate import (
     WORKING,
+    bounds_of,
     check_measures,
     condensed,
     highest_values,
@@ -162,3 +165,36 @@ def test_the_grades_of_the_judgments_are_tried_too():
     with pytest.raises(BadInput, match=r"'ERR@20'.*perl.* for grades from 0 to 7"):
         check_measures(["nDCG@10", "ERR@20"], [{"q": {"a": 1}}, {"q": {"a": 7, "b": 0}}])
     check_measures(["nDCG@10"], [{"q": {"a": 7}}])
+
+
+EVERY_SHARE = """AP AP(rel=2)@10 P@3 R@5 RR RR@2 nDCG@5 nDCG Rprec Bpref Success@2 SetP SetR SetF
+SetAP
+IPrec@0.3 Judged@5 Compat(p=0.9) infAP""".split()
+
+
+@pytest.mark.parametrize("name", EVERY_SHARE)
+def test_a_measure_with_bounds_never_leaves_them(name):
+    rng, (low, high) = np.random.default_rng(2), bounds_of(name)
+    assert (low, high) == (0, 1)
+    for _ in range(5):
+        grades, scores = rng.integers(-1, 4, 12).tolist(), rng.normal(size=(2, 20))
+        qrels = {"q1": {f"d{i}": grade for i, grade in enumerate(grades)}, "q2": {"d3": 1}}
+        run = {
+            query: dict(zip(map("d{}".format, range(20)), own.tolist(), strict=True))
+            for query, own in zip(qrels, scores, strict=True)
+        }
+        values = query_values(qrels, run, name).values()
+        assert all(low <= value <= high + 1e-9 for value in values)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("ndcg@10", (0, 1)), ("mrr@10", (0, 1)), ("hit_rate@5", (0, 1)), ("map", (0, 1)),
+        ("NumRet", (0, math.inf)), ("mine", (-math.inf, math.inf)),
+        ("my_module:f", (-math.inf, math.inf)), ("r", (-math.inf, math.inf)),
+        ("nDCG(gains={0:-1,1:1})@10", (-math.inf, math.inf)), ("", (-math.inf, math.inf)),
+    ],
+)  # fmt: skip
+def test_bounds_are_known_by_a_measures_definition_alone(name, bounds):
+    assert bounds_of(name) == bounds

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
+from rank_core.files import is_there, shown_path
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
@@ -57,8 +58,7 @@ SWITCHES = {
 
 
 OPTIONS = (
-    "measures alpha correction margin deterministic paired_seeds separate_runs ties digits "
-    "tracking_uri"
+    "measures alpha correction margin paired_seeds separate_runs ties digits tracking_uri"
 ).split()
 """Flags that are parameters of `compare_runs`."""
 
@@ -76,8 +76,9 @@ def main(argv: Sequence[str]) -> int:
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
-        baselines=given.baseline,
-        command=ours("compare", *argv),
+        baselines=[*map(shown_path, given.baseline)],
+        command=shown_path(ours("compare", *argv)),
+        deterministic=[*map(shown_path, given.deterministic)],
         **{name: vars(given)[name] for name in OPTIONS},
     )
     say(comparison_text(comparison, compact=given.compact), end="")
@@ -129,7 +130,9 @@ def systems_of(
             parts = rest.split(",")
             if not name or not all(parts):
                 raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
-            named.append((name, [source for part in parts for source in sources_of(part, sets)]))
+            named.append(
+                (shown_path(name), [source for part in parts for source in sources_of(part, sets)])
+            )
         else:
             for source in sources_of(text, sets):
                 held: Mapping[str, Sequence[RunSource]] = {"": [source]}
@@ -152,21 +155,21 @@ def _collections(runs: Sequence[RunSource]) -> set[str]:
 def _is_source(text: str) -> bool:
     """True if a text with a = is a source itself, not `NAME=source`: a label may hold a =."""
     before, colon, _ = text.partition("=")[0].partition(":")
-    return Path(text).exists() or is_mlflow(text) or bool(colon and Path(before).exists())
+    return is_there(text) or is_mlflow(text) or bool(colon and is_there(before))
 
 
 def query_sets_of(arguments: Sequence[str]) -> dict[str, Path]:
     """{query set: its judgments} from one file, or from `NAME=FILE` several times; may be empty."""
-    if len(arguments) == 1 and ("=" not in arguments[0] or Path(arguments[0]).exists()):
-        return {Path(arguments[0]).name: Path(arguments[0])}
+    if len(arguments) == 1 and ("=" not in arguments[0] or is_there(arguments[0])):
+        return {shown_path(Path(arguments[0]).name): Path(arguments[0])}
     sets: dict[str, Path] = {}
     for text in arguments:
         name, _, file = text.partition("=")
         if not name or not file:
             raise BadInput(f"several query sets are given as NAME=FILE, got {text!r}")
-        if name in sets:
+        if shown_path(name) in sets:
             raise BadInput(f"a query set must be named once, got {name!r} twice")
-        sets[name] = Path(file)
+        sets[shown_path(name)] = Path(file)
     return sets
 
 
@@ -186,7 +189,7 @@ def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:
 
 def _files(text: str) -> list[str]:
     """The source, or the files of a pattern in the order of the numbers in their names."""
-    if not glob.has_magic(text) or is_mlflow(text) or "://" in text or Path(text).exists():
+    if not glob.has_magic(text) or is_mlflow(text) or "://" in text or is_there(text):
         return [text]
 
     def natural(path: str) -> list[tuple[str, int]]:  # seed2 before seed10
@@ -201,4 +204,4 @@ def _files(text: str) -> list[str]:
 def _name(source: RunSource) -> str:
     """`maxp.1` for `runs/maxp.1.run.gz`."""
     path = next(iter(source.values())) if isinstance(source, Mapping) else source
-    return Path(Path(str(path)).name.removesuffix(".gz")).stem
+    return shown_path(Path(Path(str(path)).name.removesuffix(".gz")).stem)

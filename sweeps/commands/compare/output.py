@@ -11,11 +11,11 @@ from string import ascii_lowercase
 
 import pandas as pd
 
+from rank_core.files import shown_path
 from rank_core.seeding import generator
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
-from sweeps.commands.compare.runs import RunComparison
-from sweeps.plan.terminal import shortened
+from sweeps.commands.compare.runs import RunComparison, ties_note
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
 from sweeps.report.conclusions import conclusions, paired_t_test
@@ -27,7 +27,6 @@ from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import collections_lines, legend, measure_table, next_lines, p_columns
 from sweeps.store.records import SCORES
 
-_LABEL, _PAIR_LABEL = 18, 15
 PAIR_COLUMNS = (
     "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both "
     "p_both_adjusted p_queries_tukey family_size"
@@ -57,12 +56,11 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     if compact:
         lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
     for measure in () if compact or sweep.means else sweep.measures:
-        lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
+        lines += ["", measure, *terminal_lines(measure_table(analysis, measure))]
     for mean in () if compact else sweep.means:
         lines += ["", mean, *collections_lines(analysis, mean)]
     lines += [""]
     fixed, tied = sweep.deterministic, comparison.tied
-    ties = f"{tied:,} documents tie with another; {sweep.tie_policy}." if tied else ""
     for sentence in (
         legend(analysis),
         "" if compact or sweep.means else p_columns(analysis),
@@ -70,7 +68,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
         f"Deterministic, without seed variance: {', '.join(fixed)}." if fixed else "",
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
-        ties,
+        ties_note(tied, sweep.tie_policy),
     ):
         lines += wrapped(sentence)
     lines += [""] if lines[-1] else []
@@ -106,8 +104,8 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
     for column in analysis.sweep.measures:
         rows = [
             (
-                shortened(comparison.system, _PAIR_LABEL),
-                shortened(comparison.baseline, _PAIR_LABEL),
+                comparison.system,
+                comparison.baseline,
                 short_signed(comparison.delta, analysis.sweep.digits),
                 interval_text(comparison, analysis.sweep.digits, "terminal"),
                 p_text(pair.p_tukey),
@@ -117,7 +115,7 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
             if (comparison := pair.comparison).measure == column
         ]
         heading = ("pair", "", "diff", f"{level} interval", "p Tukey", "p both")
-        drawn = terminal_lines(table(heading, rows, "llrrrr"))
+        drawn = terminal_lines(table(heading, rows, "llrrrr"), names=(0, 1))
         lines += ["", f"All pairs, {column}", *drawn]
     sizes = dict.fromkeys(str(pair.comparison.family_size) for pair in pairs)
     words = (
@@ -142,7 +140,7 @@ def write_files(
     remarks = _reservations(comparison)
     systems: dict[str, dict[int, dict[str, str]]] = {}
     for run in comparison.runs:
-        places = {query_set: part.where for query_set, part in run.on.items()}
+        places = {query_set: shown_path(part.where) for query_set, part in run.on.items()}
         systems.setdefault(run.system, {})[run.seed] = places
     judged = [one for one in comparison.query_sets if one.where]
     files = report_files(

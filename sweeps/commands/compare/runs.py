@@ -4,6 +4,7 @@ A system is a cell; its k-th training run is its k-th seed. A column is a measur
 or, of several, the mean over them.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,9 +16,10 @@ import pandas as pd
 
 from rank_core.data.named_files import named_qrels
 from rank_core.data.readers import dictionary_qrels, frame_qrels
+from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures, per_query
-from rank_core.files import file_sha256
+from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.commands.compare.sources import (
@@ -36,6 +38,8 @@ from sweeps.store.sweep_file import ROPE, Cell
 MEASURES = ("nDCG@10", "RR@10")
 """Default measures of runs."""
 COUNTS = ("Num", "num_")  # the names of measures that are no share, such as NumRet, begin so
+_PLAINLY = 30
+"""Two runs of a measure whose values differ by this factor may be on two scales."""
 _MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
 
 TIES = {
@@ -267,9 +271,9 @@ def _asked(names: Sequence[str], baseline: str) -> str:
 def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListReader]:
     """{(system, seed): its ranked lists}, of runs on a single query set, read again."""
 
-    def read(ranking: Callable[[], Run], queries: Collection[str]) -> dict[str, list[str]]:
-        wanted = set(queries)
-        return {query: _ordered(own, ties) for query, own in ranking().items() if query in wanted}
+    def read(ranking: Callable[[], RankedFile], queries: Collection[str]) -> dict[str, list[str]]:
+        wanted, run = set(queries), ranking().run
+        return {query: _ordered(own, ties) for query, own in run.items() if query in wanted}
 
     return {
         (run.system, run.seed): partial(read, run.on[""].ranking)
@@ -334,7 +338,7 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
     if qrels is None:
         return []
     if isinstance(qrels, str | Path):
-        qrels = {Path(qrels).name: qrels}
+        qrels = {shown_path(Path(qrels).name): qrels}
     elif isinstance(qrels, pd.DataFrame) or (isinstance(qrels, Mapping) and _is_qrels(qrels)):
         qrels = {"the judgments": cast(Judgments, qrels)}
     elif not isinstance(qrels, Mapping):
@@ -343,7 +347,7 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
     for name, given in cast(Mapping[str, Judgments], qrels).items():
         where, judged = str(name), judgments_of(given, str(name))
         if isinstance(given, str | Path):
-            where = str(given)
+            where = shown_path(given)
         if not any(grade > 0 for grades in judged.values() for grade in grades.values()):
             raise BadInput(f"{where}: judgments need a relevant document, found none")
         query_sets.append(QuerySet(str(name), judged, where))
@@ -463,20 +467,21 @@ def _measured(
     for run in runs:
         tied = 0
         for part, own in _parts(run, sets):
-            ranking = None if part.ranking is None else part.ranking()
+            file = None if part.ranking is None else part.ranking()
+            ranking = file and file.run
             _check_differs(part, ranking, seen.setdefault((run.system, own[0].name), []))
             for one in own:
                 if ranking is None:
                     table = _given_values(part, one)
                 else:
                     kept = _ranked(part.where, ranking, one)
-                    tied += _num_tied(kept, ties)
+                    tied += num_tied(kept, ties)
                     table = per_query(one.qrels, ranks_as_scores(kept, ties), list(one.columns))
                 measure = table["measure"].map(one.columns)
                 tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
             queries = set(ranking or () if part.values is None else part.values["query_id"])
             answered |= queries
-            for note in _lost(queries, own):
+            for note in (*_lost(queries, own), *(order_notes(file) if file else ())):
                 lost.setdefault(note, []).append(part.name)
         trial = {"cell": run.system, "seed": run.seed, "status": "done"}
         trials.append(trial | ({"ties": tied} if ranked else {}))
@@ -492,7 +497,44 @@ def _measured(
                 "of this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
             )
     scores = pd.concat(tables, ignore_index=True).assign(split="judged")
+    notes += _other_scale(scores)
     return scores, pd.DataFrame(trials), notes
+
+
+def _other_scale(scores: pd.DataFrame) -> Iterator[str]:
+    """A note on each column in which two runs differ in scale, such as one in percent. Measures
+    with known bounds are checked where they are read."""
+    sizes = scores["value"].abs().groupby([scores[name] for name in ("measure", "cell", "seed")])
+    for measure, of_measure in sizes.mean().groupby("measure", sort=False):
+        own = of_measure[of_measure > 0].sort_values()
+        if len(own) > 1 and own.iloc[-1] > _PLAINLY * own.iloc[0]:
+            (_, low, low_seed), (_, high, high_seed) = own.index[0], own.index[-1]
+            yield (
+                f"Check the scales of {measure}: the mean size of its values is {own.iloc[0]:.3g} "
+                f"in run {low_seed} of {low} and {own.iloc[-1]:.3g} in run {high_seed} of {high}; "
+                "is one in percent?"
+            )
+
+
+def order_notes(file: RankedFile) -> Iterator[str]:
+    """The notes on a run whose scores say another order than its ranks, or none, in most
+    queries."""
+    several = {query_id: own for query_id, own in file.run.items() if len(own) > 1}
+    if 2 * len(file.contradicted) > len(several):
+        yield (
+            "ranks and scores contradict each other in most queries; documents are ordered by "
+            "descending score (negate scores of which smaller ones are better, such as distances)."
+        )
+    if 2 * sum(len({*own.values()}) == 1 for own in several.values()) > len(several):
+        yield (
+            "all scores of a query are equal in most queries; documents are ordered by their ids, "
+            "not by their ranks."
+        )
+
+
+def ties_note(tied: int, policy: str) -> str:
+    """The number of tied documents and their order; "" without any."""
+    return f"{tied:,} documents tie with another; {policy}." if tied else ""
 
 
 def _parts(
@@ -548,7 +590,7 @@ def _check_differs(
 ) -> None:
     """Refuse a copy of another run of the system. Equal values in files that differ are refused by
     `score_matrix` where chance cannot explain them."""
-    is_file = ranking is None and Path(part.where).is_file()
+    is_file = ranking is None and os.path.isfile(part.where)
     content = file_sha256(Path(part.where)) if is_file else ranking
     if content is None:
         return
@@ -589,7 +631,8 @@ def _compared_score(score: float, ties: str) -> float:
     return float(np.float32(score)) if ties == "trec_eval" else score
 
 
-def _num_tied(ranked: Run, ties: str) -> int:
+def num_tied(ranked: Run, ties: str = "doc_id") -> int:
+    """The documents that tie with another one that is counted."""
     return sum(
         len(scores) - len({_compared_score(score, ties) for score in scores.values()})
         for scores in ranked.values()

@@ -6,6 +6,7 @@ of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three colu
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -23,15 +24,19 @@ from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
 from rank_core.data.tables import check_columns
 from rank_core.data.trec import (
+    RankedFile,
+    contradicts,
     gathered_run,
     grade_of,
     identifier,
     open_content,
     read_lines,
-    read_run,
+    read_ranked,
+    score_of,
 )
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.records import Run
+from rank_core.evaluate import bounds_of
+from rank_core.files import is_there, shown_path
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import SERVING, load_sweep
 from sweeps.store.records import SCORES
@@ -49,6 +54,7 @@ COLUMNS = {
     "query": ("query_id", "qid", "q_id", "topic", "query"),
     "document": ("doc_id", "docno", "docid"),
     "score": ("score",),
+    "rank": ("rank",),
     "measure": ("measure", "metric"),
     "value": ("value",),
     "relevance": ("relevance", "label", "rel"),
@@ -79,7 +85,7 @@ class TrainingRun:
     """A training run of a system: a ranking, or per-query values."""
 
     where: str
-    ranking: Callable[[], Run] | None = None
+    ranking: Callable[[], RankedFile] | None = None
     values: pd.DataFrame | None = None  # query_id, measure, value; measures by `measure_key`
     seed: int | None = None  # None where the source has no seeds
     deterministic: bool = False
@@ -92,7 +98,7 @@ class TrainingRun:
         whole."""
         if "://" in self.where:
             return self.where
-        path, colon, label = self.where.partition(":")
+        path, colon, label = shown_path(self.where).partition(":")
         return f"{Path(path).name or path}{colon}{label}"
 
     @property
@@ -139,15 +145,15 @@ def _of_text(text: str, tracking_uri: str | None) -> Held | None:
     if is_mlflow(text):
         return _of_mlflow(text, tracking_uri)
     if text.startswith(PREFIX):
-        return {"": [TrainingRun(text, ranking=lambda: dict(named_run(text)))]}
+        return {"": [TrainingRun(text, ranking=lambda: RankedFile(dict(named_run(text))))]}
     path = Path(text)
-    if "://" in text or (path / FILE).exists():
+    if "://" in text or is_there(path / FILE):
         return _of_sweep(text)
-    if path.is_dir():
+    if os.path.isdir(path):
         path /= SCORES
         if not path.is_file():
             raise BadInput(f"{text} has neither {FILE} of a sweep nor {SCORES} of a comparison")
-    return _of_file(path) if path.exists() else None
+    return _of_file(path) if is_there(path) else None
 
 
 def _of_sweep(where: str) -> Held:
@@ -256,7 +262,7 @@ def _of_file(path: Path, named: str = "") -> Held:
         return _held(_delimited(path, separator), where, f"{where}:")
     fields = line.split()
     if len(fields) == 6:
-        return {"": [TrainingRun(where, ranking=partial(read_run, path))]}
+        return {"": [TrainingRun(where, ranking=partial(read_ranked, path))]}
     if len(fields) != 3 or pd.isna(pd.to_numeric(fields[2], errors="coerce")):
         found = f"{path}:{number}: found {shown(line)}" if number else f"{path} is empty"
         raise BadInput(f"{found}; a source must be {KINDS}")
@@ -392,13 +398,22 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
     return TrainingRun(where, values=_keyed(_values(frame, row)), seed=seed)
 
 
-def _run(frame: pd.DataFrame, row: str) -> Run:
-    ranks = frame["rank"] if "rank" in frame else pd.Series(0, frame.index)
-    places = (f"{row}{number}" for number in frame.index)
-    ranked = (grade_of(place, rank, "rank") for place, rank in zip(places, ranks, strict=True))
-    columns = (frame["query"], frame["document"], frame["score"], ranked)
-    places = (f"{row}{number}" for number in frame.index)
-    return gathered_run(zip(places, *columns, strict=True))
+def _run(frame: pd.DataFrame, row: str) -> RankedFile:
+    places = [f"{row}{number}" for number in frame.index]
+    given = frame["rank"] if "rank" in frame else pd.Series(0, frame.index)
+    ranks = [grade_of(place, rank, "rank") for place, rank in zip(places, given, strict=True)]
+    columns = (frame["query"], frame["document"], frame["score"], ranks)
+    run = gathered_run(zip(places, *columns, strict=True))
+    if "rank" not in frame:
+        return RankedFile(run)
+    scores = [score_of(place, score) for place, score in zip(places, frame["score"], strict=True)]
+    ranked = pd.DataFrame({"query": frame["query"].array, "rank": ranks, "score": scores})
+    against = [
+        str(query_id)
+        for query_id, own in ranked.groupby("query", sort=False)
+        if contradicts(zip(own["rank"], own["score"], strict=True))
+    ]
+    return RankedFile(run, against)
 
 
 def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
@@ -414,10 +429,27 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
     )
     values = values[values["query_id"] != _SUMMARY]
     values = values.assign(value=_numbers(values["value"], row))
+    _check_bounds(values, row)
     law = "{measure} of query {query_id!r} occurs twice; runs and systems of one table are "
     law += "distinguished by the columns seed and system"
     _refuse(values.duplicated(["query_id", "measure"]), values, row, law)
     return values
+
+
+_LAST_DIGITS = 1e-6  # of a value in single precision
+
+
+def _check_bounds(values: pd.DataFrame, row: str) -> None:
+    """Refuse a value that its measure cannot have, such as one in percent."""
+    for name, own in values.groupby("measure", sort=False):
+        low, high = bounds_of(measure_key(str(name)))
+        outside = (own["value"] < low - _LAST_DIGITS) | (own["value"] > high + _LAST_DIGITS)
+        law = f"a value of {name} must be {low:g} or more, found {{value:g}}"
+        if math.isfinite(high):
+            law = f"a value of {name} must be from {low:g} to {high:g}, found {{value:g}}"
+            if own["value"].between(low, 100 * high).all():
+                law += "; are the values in percent? Divide them by 100"
+        _refuse(outside, own, row, law)
 
 
 def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:

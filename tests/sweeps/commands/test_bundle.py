@@ -18,6 +18,7 @@ from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.errors import BadInput
 from sweeps.__main__ import main
 from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, write_zip
+from sweeps.report.figures import figures
 from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
@@ -62,7 +63,7 @@ def unpacked(bundle: Path, folder: Path) -> Path:
 
 def verified(folder: Path) -> int:
     """The exit code of `verify` for a changed bundle whose checksums fit."""
-    (folder / SUMS).unlink()
+    (folder / SUMS).unlink(missing_ok=True)
     write_zip(folder.with_suffix(".zip"), folder)
     return main(["verify", str(folder.with_suffix(".zip"))])
 
@@ -131,6 +132,23 @@ def file_outside(folder: Path) -> None:
     path.write_text(json.dumps(result | {"checksum": own_digest(result)}))
 
 
+def foreign_trial(folder: Path) -> None:
+    """Another cell's results, well sealed."""
+    trials = folder / "sweep/trials"
+    shutil.copytree(trials / f"{FIRSTP}-seed1", trials / "cafecafecafe-seed1")
+    sealed(trials / "cafecafecafe-seed1")
+
+
+def added(name: str) -> Change:
+    """A file more."""
+    return lambda folder: (folder / name).write_text("<script>alert(1)</script>") and None
+
+
+def removed(name: str) -> Change:
+    """A file less."""
+    return lambda folder: (folder / name).unlink()
+
+
 REPORT = "sweep/report/"
 CHANGES: dict[str, list[tuple[Change, str]]] = {
     "report": [
@@ -147,6 +165,17 @@ CHANGES: dict[str, list[tuple[Change, str]]] = {
         (one_judgment, f"{FIRSTP}-seed2/per_query.parquet: test, query test-3"),
     ],
     "a file": [(file_outside, "etc/hostname does not exist")],
+    "more files": [
+        (added("more.html"), "more.html: a bundle of this sweep has no such file"),
+        (added("sweep/index.html"), "sweep/index.html: a bundle of this sweep has no such file"),
+        (added(f"{REPORT}own.html"), "own.html: the report of these values has no such file"),
+        (added(f"sweep/trials/{FIRSTP}-seed1/x.html"), "x.html: a bundle of this sweep has no"),
+        (foreign_trial, "cafecafecafe-seed1/result.json: a bundle of this sweep has no such file"),
+    ],
+    "no record": [(removed("sweep/test_access.jsonl"), "test_access.jsonl: lacks the look")],
+    "another record": [
+        (replaced("sweep/test_access.jsonl", r'"hash": "\w+"', '"hash": "0"'), "lacks the look")
+    ],
     "settings": [
         (
             replaced(f"sweep/trials/{FIRSTP}-seed2/config.json", "firstp", "maxp"),
@@ -321,3 +350,42 @@ def test_another_processor_s_last_digits_are_no_difference():
     assert not first_difference("a.csv", "system,p\nA,0.10000000001\n", "system,p\nA,0.1\n")
     assert first_difference("a.csv", "system,p\nA,0.1\n", "system,p\nA,0.1\nB,0.2\n")
     assert first_difference("a.md", "| A | 0.1230 |", "| A | 0.123 |"), "what is shown is exact"
+
+
+PIXELS = b"\x89PNG another figure"
+
+
+@pytest.mark.slow
+def test_another_figure_is_found_although_the_checksums_fit(finished, tmp_path, capsys):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeps.report.build.figures", figures)
+        bundle = made(finished, *INCLUDED)
+        assert main(["verify", str(bundle)]) == 0
+        assert "figures, drawn again" in capsys.readouterr().out
+        for number, (name, old, new) in enumerate(
+            [
+                ("plots/forest.svg", "</svg>", "<script>1</script></svg>"),
+                ("plots/forest.png", "", ""),
+                ("index.html", "</svg>", "<script>1</script></svg>"),
+            ]
+        ):
+            folder = unpacked(bundle, tmp_path / str(number))
+            path = folder / REPORT / name
+            if old:
+                path.write_text(path.read_text().replace(old, new, 1))
+            else:
+                path.write_bytes(PIXELS)
+            assert verified(folder) == 3
+            assert f"{name}: is not the figure of these values" in capsys.readouterr().out
+            replaced("bundle.json", r'"matplotlib": "[^"]*"', '"matplotlib": "1.0"')(folder)
+            assert verified(folder) == 0
+            assert "not checked figures drawn by matplotlib 1.0" in capsys.readouterr().out
+            path.unlink()
+            assert verified(folder) == 3
+
+
+def test_judgments_of_other_queries_are_refused(bundle, hashed, tmp_path, capsys):
+    (tmp_path / "other.qrels").write_text("elsewhere 0 d1 1\n")
+    for one in (bundle, hashed):
+        assert main(["verify", str(one), "--qrels", str(tmp_path / "other.qrels")]) == 2
+        assert "judges none of the bundle's queries" in capsys.readouterr().err

@@ -2,9 +2,11 @@
 
 import re
 
+import pandas as pd
 import pytest
 
 from sweeps.__main__ import main
+from sweeps.commands.compare.runs import compare_runs
 
 RUN = "q1 Q0 a 1 3.0 x\nq1 Q0 b 2 2.0 x\nq2 Q0 c 1 9.0 x\nq4 Q0 a 1 1.0 x\n"
 QRELS = "q1 0 b 2\nq2 0 c 1\nq3 0 a 1\n"  # q3 is not ranked, q4 not judged
@@ -64,3 +66,55 @@ def test_a_function_of_the_user_is_a_measure(capsys):
 def test_bad_input_is_named(words, message, capsys):
     assert main(["measure", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+DOCUMENTS = "jfcagbeidh"
+
+
+def lines_of(scores, ranks):
+    """Six queries, each with ten documents of these scores and ranks."""
+    rows = zip(DOCUMENTS, ranks, scores, strict=True)
+    lines = [(doc_id, rank, score) for doc_id, rank, score in rows]
+    return [f"q{q} Q0 {d} {rank} {score} x" for q in range(6) for d, rank, score in lines]
+
+
+DOWN, UP, RANKS = [10.5 - i for i in range(10)], [0.5 + i for i in range(10)], [*range(1, 11)]
+SHUFFLED = [5, 1, 9, 3, 7, 2, 8, 4, 10, 6]
+
+
+@pytest.mark.parametrize(
+    ("scores", "ranks", "says"),
+    [
+        (DOWN, RANKS, ""),
+        (DOWN, [*range(10)], ""),
+        (DOWN, [1] * 10, ""),  # a tool without ranks
+        ([-x for x in UP], RANKS, ""),
+        (DOWN, [2, 1, *RANKS[2:]], ""),  # rounding
+        ([1.0] * 10, RANKS, "all scores of a query are equal"),
+        (UP, RANKS, "contradict"),
+        (UP, [*range(10)], "contradict"),
+        (DOWN, SHUFFLED, "contradict"),
+        ([0.0, 0.0, *UP[2:]], RANKS, "contradict"),
+    ],
+)
+@pytest.mark.parametrize("command", ["measure", "compare", "frame"])
+def test_scores_that_say_another_order_than_the_ranks_are_said(
+    files, capsys, command, scores, ranks, says
+):
+    lines = lines_of(scores, ranks)
+    (files / "own.run").write_text("\n".join(lines) + "\n")
+    (files / "good.run").write_text("\n".join(lines_of(DOWN, RANKS)) + "\n")
+    (files / "six.qrels").write_text("".join(f"q{q} 0 {DOCUMENTS[q]} 1\n" for q in range(6)))
+    if command == "frame":
+        columns = ["qid", "q0", "docno", "rank", "score", "name"]
+        frame = pd.DataFrame([line.split() for line in lines], columns=columns)
+        frame = frame.drop(columns=["q0", "name"]).astype({"rank": int, "score": float})
+        systems = {"good": ["good.run"], "own": [frame]}
+        out = " ".join(compare_runs(systems, "six.qrels").sweep.notes)
+    else:
+        words = ["own.run"] if command == "measure" else ["good.run", "own.run"]
+        assert main([command, *words, "--qrels", "six.qrels"]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert ("tie with another" in out) == (len({*scores}) < 10)
+    assert ("contradict" in out or "scores of a query are equal" in out) == bool(says)
+    assert says in out

@@ -251,3 +251,39 @@ def test_mlflow_s_runs_are_sources(
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(BadInput, match="needs --tracking-uri"):
         compared("A=mlflow:team/one", "B=mlflow:team/two")
+
+
+def written(path, measure, factor, form):
+    """A table of eight values, in one of the forms that tools write."""
+    rows = [(f"q{i}", round(0.1 * i * factor, 4)) for i in range(1, 9)]
+    if form == "long":
+        lines = ["query_id,measure,value", *(f"{q},{measure},{v}" for q, v in rows)]
+    elif form == "wide":
+        lines = [f"qid\t{measure}", *(f"{q}\t{v}" for q, v in rows)]
+    else:  # ir_measures -q
+        lines = [f"{q}\t{measure}\t{v}" for q, v in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["long", "wide", "tool"])
+@pytest.mark.parametrize(
+    ("measure", "factor", "cause"),
+    [("nDCG@10", 100, "percent"), ("AP", -1, "from 0 to 1"), ("NumRet", -3, "must be 0 or more")],
+)
+def test_a_value_that_its_measure_cannot_have_is_refused_by_file_and_line(
+    tmp_path, form, measure, factor, cause
+):
+    good = written(tmp_path / "a.tsv", measure, 1, form)
+    bad = written(tmp_path / "b.tsv", measure, factor, form)
+    line = 1 if form == "tool" else 2
+    with pytest.raises(BadInput, match=rf"b\.tsv:{line}: .*{measure}.*{cause}"):
+        compare_runs(systems_of([good, bad]))
+
+
+@pytest.mark.parametrize(("factor", "says"), [(100, True), (0.01, True), (3, False)])
+def test_two_scales_of_a_measure_without_bounds_are_said(tmp_path, factor, says):
+    sizes = {"a.csv": 1, "b.csv": factor}
+    paths = [written(tmp_path / name, "mine", size, "long") for name, size in sizes.items()]
+    notes = " ".join(compare_runs(systems_of(paths)).sweep.notes)
+    assert ("Check the scales of mine" in notes) == says
