@@ -1,7 +1,7 @@
 """Records of ranking experiments: runs, judgments, splits of judged queries, collections."""
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 Run = dict[str, dict[str, float]]
 """A TREC run: {query_id: {doc_id: score}}, each query's documents in rank order."""
@@ -16,11 +16,13 @@ EVALUATED = ("dev", "test")
 
 @dataclass(frozen=True)
 class Split:
-    """A split: its queries, their judgments and their first-stage candidates."""
+    """A split: its queries, their judgments and their first-stage candidates. `groups` has the
+    group of each query, such as the meeting that it is about; it is empty where none are known."""
 
     queries: Mapping[str, str]
     qrels: Qrels
     candidates: Run
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     def subset(self, query_ids: Iterable[str]) -> "Split":
         """The split restricted to these queries, in this order."""
@@ -29,6 +31,7 @@ class Split:
             {query_id: self.queries[query_id] for query_id in query_ids},
             {query_id: self.qrels[query_id] for query_id in query_ids},
             {query_id: self.candidates[query_id] for query_id in query_ids},
+            {query_id: self.groups[query_id] for query_id in query_ids if query_id in self.groups},
         )
 
     def judged_in(self, documents: Container[str]) -> "Split":

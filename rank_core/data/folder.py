@@ -21,7 +21,13 @@ from typing import NamedTuple, NoReturn
 from rank_core import first_stage
 from rank_core.cache import cached_directory
 from rank_core.data.readers import documents as read_documents
-from rank_core.data.readers import judgment_rows, pairs_of, queries_of
+from rank_core.data.readers import (
+    gathered_groups,
+    group_rows,
+    judgment_rows,
+    pairs_of,
+    queries_of,
+)
 from rank_core.data.store import (
     HASH,
     STORE_VERSION,
@@ -46,12 +52,13 @@ from rank_core.errors import BadInput, shown
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
     "a collection folder has docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
-    "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md"
+    "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md. Of one file of "
+    "judgments `ranksweep split` makes such a folder"
 )
 RECORDS = (*KINDS, *TABS)
 JUDGMENTS = (".trec", ".qrels", ".txt", *RECORDS)
@@ -216,8 +223,9 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
         for name, path in bm25_runs(ranked, without, documents_hash).items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
+    groups = {name: _groups(split, judged[name][0], fields) for name, split in files.splits}
     for name, (queries, qrels) in judged.items():
-        write_split(folder / name, queries, qrels, candidates[name], documents)
+        write_split(folder / name, queries, qrels, candidates[name], documents, groups[name])
     named = {name.removesuffix(".gz"): contents[name] for name in contents}
     content_hash = _content_hash(named, files.fields)
     (folder / OWN).write_text(str(own), encoding="ascii")
@@ -351,6 +359,14 @@ def _read_judged(
         del qrels[query_id][doc_id]
     judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
+
+
+def _groups(split: _SplitFiles, queries: Mapping[str, str], fields: Fields) -> dict[str, str]:
+    """The groups of a split's judged queries; empty if the file of queries has none."""
+    pairs = pairs_of(split.queries, fields) if split.is_pairs else ()
+    rows = [(line.place, line.query_id, line.group) for line in pairs]
+    groups = gathered_groups(rows or group_rows(split.queries, fields))
+    return {query_id: groups[query_id] for query_id in queries} if groups else {}
 
 
 def _paired(path: Path, fields: Fields) -> _Judged:

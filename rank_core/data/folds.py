@@ -63,14 +63,17 @@ def query_share(text: str, salt: str = SALT) -> float:
 
 
 def divided(
-    queries: Mapping[str, str], shares: Mapping[str, float], salt: str = SALT
+    queries: Mapping[str, str],
+    shares: Mapping[str, float],
+    salt: str = SALT,
+    groups: Mapping[str, str] | None = None,
 ) -> dict[str, list[str]]:
-    """{part: query_ids}, with sizes approximately proportional to `shares`. Raises `BadInput` for
-    an empty part."""
+    """{part: query_ids}, with sizes approximately proportional to `shares`; with `groups` of all
+    queries the group decides in place of the text. Raises `BadInput` for an empty part."""
     names, total = list(shares), sum(shares.values())
     parts: dict[str, list[str]] = {name: [] for name in names}
     for query_id, text in queries.items():
-        place = query_share(text, salt) * total
+        place = query_share(groups[query_id] if groups else text, salt) * total
         below = 0.0
         for name in names:
             below += shares[name]
@@ -78,8 +81,10 @@ def divided(
                 parts[name].append(query_id)
                 break
     if empty := [name for name, ids in parts.items() if not ids]:
+        number = len({groups[query_id] for query_id in queries}) if groups else 0
+        of, smaller = (f" in {number} groups", ", or smaller groups") if groups else ("", "")
         raise BadInput(
-            f"{len(queries)} judged queries are too few: with salt {salt!r}, "
-            f"{', '.join(empty[:3])} got none; use larger --shares or another --salt"
+            f"{len(queries)} judged queries{of} are too few: with salt {salt!r}, "
+            f"{', '.join(empty[:3])} got none; use larger --shares or another --salt{smaller}"
         )
     return parts

@@ -163,6 +163,15 @@ def _check(what: str, collection: Collection) -> None:
                         )
                     place = f"{where}: {kind} of query {query_id!r}, document {doc_id!r}"
                     grade_of(place, value) if kind == "qrels" else score_of(place, value)
+        for query_id, group in split.groups.items():
+            if query_id not in split.queries or not (isinstance(group, str) and group.strip()):
+                raise BadInput(
+                    f"{where}: groups must be {{query_id: group}} of its queries, each a text; got "
+                    f"{shown({query_id: group})}"
+                )
+        lacking = next((q for q in split.qrels if q not in split.groups), None)
+        if split.groups and lacking is not None:
+            raise BadInput(f"{where}: query {shown(lacking)} has no group, and others have one")
         if not any(grade > 0 for judged in split.qrels.values() for grade in judged.values()):
             raise BadInput(f"{where} has no relevant document (relevance above 0)")
         for query_id in split.queries:
@@ -188,6 +197,7 @@ def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
             queries={q: text for q, text in split.queries.items() if q in split.qrels},
             qrels=_plain(split.qrels),
             candidates={q: in_rank_order(scores) for q, scores in split.candidates.items()},
+            groups={q: group for q, group in split.groups.items() if q in split.qrels},
         )
         for name, split in collection.splits.items()
     }
@@ -212,6 +222,7 @@ def _content_hash(collection: Collection) -> str:
         digest.update(json.dumps(document).encode())
     for name, split in sorted(collection.splits.items()):
         content = [name, dict(split.queries), split.qrels, split.candidates]
+        content += [dict(split.groups)] if split.groups else []
         # A number of NumPy has `item`.
         text = json.dumps(content, sort_keys=True, default=lambda number: number.item())
         digest.update(text.encode())

@@ -3,6 +3,7 @@ common use (`vocabulary`), or the text files of queries and judgments. One recor
 memory."""
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +34,7 @@ from rank_core.data.vocabulary import (
     Fields,
     Reading,
     Schema,
+    with_field,
 )
 from rank_core.errors import BadInput, shown
 from rank_core.records import Qrels, Run
@@ -102,6 +104,54 @@ def queries_of(path: Path, fields: Fields | None) -> dict[str, str]:
         reading.end()
 
     return gathered_queries(rows())
+
+
+GroupRow = tuple[str, str, str | None]
+"""(place, id, group), where the group is None if the record has none."""
+
+
+def group_rows(path: Path, fields: Fields) -> Iterator[GroupRow]:
+    """The `group` of each query of a file; none of a file without names of fields."""
+    return labels(path, "group", QUERY, fields) if has_names(path, QUERY, fields) else iter(())
+
+
+def labels(path: Path, field: str, schema: Schema, fields: Fields) -> Iterator[GroupRow]:
+    """A field of each record, in any name it has, as the group of the record's id: the first field
+    of the schema. A missing field and null are None."""
+    key = next(iter(schema.names))
+    reading = Reading(str(path), with_field(schema, field), fields)
+    for place, record in records(path):
+        found = reading.found(place, record)
+        name = identifier(place, key, record[reading.required(place, found, key, record)])
+        yield place, name, _label(place, record, found, field)
+
+
+def _label(
+    place: str, record: Record, found: Mapping[str, tuple[str, ...]], field: str
+) -> str | None:
+    """The value of a field, a text or a whole number; None where it is missing or null."""
+    [name] = found.get(field, ("",))
+    value = record[name] if name else None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value if isinstance(value, str) else identifier(place, name, value)
+
+
+def gathered_groups(rows: Iterable[GroupRow]) -> dict[str, str]:
+    """{query_id: group}; empty if no query has one. Raises `BadInput` for a query with two groups,
+    and where only some have one."""
+    groups: dict[str, str] = {}
+    without = ""
+    for place, query_id, group in rows:
+        if group is None:
+            without = without or place
+        elif not group.strip():
+            raise BadInput(f"{place}: the group of query {shown(query_id)} is empty")
+        elif groups.setdefault(query_id, group) != group:
+            raise BadInput(f"{place}: query {shown(query_id)} has two groups")
+    if groups and without:
+        raise BadInput(f"{without}: a query must have a group where other queries have one")
+    return groups
 
 
 def judgment_rows(
@@ -220,6 +270,7 @@ class Pairs(NamedTuple):
     query_id: str
     query: str
     passages: list[Passage]
+    group: str | None = None
 
 
 def pairs_of(path: Path, fields: Fields) -> Iterator[Pairs]:
@@ -265,6 +316,7 @@ class _PairReading:
             query_id,
             query,
             [own._replace(score=s) for own, s in zip(texts, scores, strict=True)],
+            _label(place, record, found, "group"),
         )
 
     def _graded(
@@ -397,6 +449,11 @@ def parse_fields(text: str) -> dict[str, str]:
             raise BadInput(
                 f"--fields must be written THEIRS=OURS,..., each once, with OURS one of "
                 f"{', '.join(OURS)} (or relevance:LIMIT for scores); got {shown(word)}"
+            )
+        if {*theirs} & {*"|()"} or not theirs.isprintable():
+            raise BadInput(
+                "--fields cannot name a field with | ( ) or a line break, which an expression of a "
+                f"collection cannot hold, got {shown(theirs)}: rename it in the file"
             )
         fields[theirs] = ours
     return fields

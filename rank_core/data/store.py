@@ -376,7 +376,7 @@ def _checked(documents: Iterable[tuple[str, str]], source: str) -> Iterator[tupl
         yield doc_id.encode("utf-8", "replace").decode(), text
 
 
-JUDGED, RANKED, SCORES = "judged", "ranked", "scores"
+JUDGED, RANKED, SCORES, GROUPS = "judged", "ranked", "scores", "groups"
 
 
 class Splits(dict[str, Split]):
@@ -388,8 +388,8 @@ class Splits(dict[str, Split]):
 
     def __missing__(self, split: str) -> Split:
         raise BadInput(
-            f"{self._name} has no {split} split, only {', '.join(self)}; use a collection that has "
-            "one, or divide its judgments (`ranksweep split`)"
+            f"{self._name} has no {split} split, only {', '.join(self)}: divide its judgments by "
+            "`ranksweep split`, or test all of its queries with evaluation.folds=5"
         )
 
     def __reduce__(self) -> tuple[type["Splits"], tuple[str, dict[str, Split]]]:
@@ -403,6 +403,14 @@ class JudgmentStore(Stored[dict[str, int]]):
         """The judgments of a row."""
         words = self.table.column(JUDGED)[row].tobytes().decode().split()
         return dict(zip(words[::2], map(int, words[1::2]), strict=True))
+
+
+class GroupStore(Stored[str]):
+    """{query_id: group}."""
+
+    def value(self, row: int) -> str:
+        """The group of a row."""
+        return self.table.column(GROUPS)[row].tobytes().decode()
 
 
 class RunStore(Stored[dict[str, float]]):
@@ -447,22 +455,27 @@ def write_split(
     qrels: Qrels,
     run: Iterable[tuple[str, Mapping[str, float]]],
     documents: DocumentStore,
+    groups: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a split to a new folder; a query missing from `run` has no candidates. Every candidate
-    must be one of the documents. Memory use is 12 bytes per candidate."""
+    must be one of the documents. `groups` has every query or is empty. Memory use is 12 bytes per
+    candidate."""
     candidates = {query_id: ranked_rows(scored, documents) for query_id, scored in run}
     none = ranked_rows({}, documents)
     folder.mkdir(parents=True)
     types = {JUDGED: np.uint8, RANKED: np.int32, SCORES: np.float64}
+    types |= {GROUPS: np.uint8} if groups else {}
     with _TextsTable(folder, **types) as table:
         for query_id, text in queries.items():
             judged = "".join(f"{doc_id} {grade}\n" for doc_id, grade in qrels[query_id].items())
             rows, scores = candidates.get(query_id, none)
             row: dict[str, Sequence[Any]] = {JUDGED: [judged.encode()], RANKED: [rows]}
+            row |= {GROUPS: [groups[query_id].encode()]} if groups else {}
             table.add([query_id], [text], **row | {SCORES: [scores]})
 
 
 def open_split(folder: Path, documents: DocumentStore) -> Split:
     """The split in a folder: mappings in place of dictionaries, read on access."""
     judged, candidates = JudgmentStore(folder), RunStore(folder, documents)
-    return Split(DocumentStore(folder), cast(Qrels, judged), cast(Run, candidates))
+    groups = GroupStore(folder) if (folder / f"{GROUPS}.offsets").exists() else {}
+    return Split(DocumentStore(folder), cast(Qrels, judged), cast(Run, candidates), groups)

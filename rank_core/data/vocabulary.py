@@ -5,7 +5,7 @@ once."""
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from rank_core.data.tables import Record
@@ -41,6 +41,7 @@ class Schema:
     last: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     joined: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
+    renamed_alone: bool = False  # a field that --fields names has no other names
     is_judged: bool = False  # a field that is not read could change what is relevant
 
 
@@ -49,10 +50,15 @@ DOCUMENT = Schema(
         "doc_id": (*DOC_IDS, "_id", "id"),
         "text": ("text", "contents", "content"),
         "title": ("title",),
-    }
+    },
+    renamed_alone=True,
 )
 QUERY = Schema(
-    {"query_id": (*QUERY_IDS, "_id", "id", "topic"), "text": ("text", "query", "contents")}
+    {
+        "query_id": (*QUERY_IDS, "_id", "id", "topic"),
+        "text": ("text", "query", "contents"),
+        "group": ("group",),
+    }
 )
 JUDGMENT = Schema(
     {"query_id": (*QUERY_IDS, "topic"), "doc_id": DOC_IDS, "relevance": LABELS},
@@ -88,6 +94,7 @@ PAIRS = Schema(
         "relevance": LABELS,
         "pos_scores": ("pos_scores", "positive_scores"),
         "neg_scores": ("neg_scores", "negative_scores"),
+        "group": ("group",),
     },
     last={"query": ("text",)},
     joined=("neg",),
@@ -98,7 +105,7 @@ PAIRS = Schema(
 only the `relevance` tells. The names are those of sentence-transformers (triplets, n-tuples,
 labelled pairs and lists), FlagEmbedding, Tevatron, MLDR, DPR, MTEB, Cohere and ms-swift."""
 
-OURS = ("doc_id", "text", "title", "query_id", "relevance", "query", "pos", "neg", UNUSED)
+OURS = ("doc_id", "text", "title", "query_id", "relevance", "query", "pos", "neg", "group", UNUSED)
 """What --fields may call a field."""
 
 
@@ -170,6 +177,17 @@ class Reading:
             say(f"{self._source}: fields that are not read: {listed}{more}")
 
 
+def with_field(schema: Schema, field: str) -> Schema:
+    """The schema with one more field, under its own name alone."""
+    if field in schema.names:
+        return schema
+    names = {
+        ours: tuple(name for name in known if _plain(name) != _plain(field))
+        for ours, known in schema.names.items()
+    }
+    return replace(schema, names=names | {field: (field,)})
+
+
 def say(line: str) -> None:
     """Prints what a user should know of data that is read."""
     print(f"note: {line}", file=sys.stderr, flush=True)
@@ -186,7 +204,7 @@ def _layout(
     for ours in schema.names:
         if own := tuple(theirs for theirs, name in given.items() if name == ours):
             found[ours] = own
-        elif schema is DOCUMENT and any(name == ours for _, name in renamed):
+        elif schema.renamed_alone and any(name == ours for _, name in renamed):
             continue  # --fields is about documents first; queries may have other names
         elif own := _named(free, schema.names[ours], ours in schema.numbered):
             found[ours] = own

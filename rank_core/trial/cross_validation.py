@@ -77,18 +77,23 @@ def load_folds(collection_name: str, backbone_name: str, num_folds: int) -> tupl
 def deal(collection: Collection, num_folds: int) -> list[Collection]:
     """The collection once per fold, as `<name>/fold<n>`.
 
-    The queries of all splits are ordered by a hash of their ids and dealt round robin, independent
-    of seeds and other collections. Raises `BadInput` for fewer queries than folds.
+    The queries of all splits, or the groups that they have, are ordered by a hash of their ids and
+    dealt round robin, each to a fold with the fewest queries, independent of seeds and other
+    collections. Raises `BadInput` for fewer queries, or groups, than folds.
     """
     pool = _pool(collection)
-    if len(pool.queries) < num_folds:
+    units: dict[str, list[str]] = {}
+    for query_id in pool.queries:
+        units.setdefault(pool.groups.get(query_id, query_id), []).append(query_id)
+    if len(units) < num_folds:
+        what = "groups of queries" if pool.groups else "judged queries"
         raise BadInput(
-            f"evaluation.folds={num_folds} exceeds the {len(pool.queries)} judged queries of "
-            f"{collection.name}"
+            f"evaluation.folds={num_folds} exceeds the {len(units)} {what} of {collection.name}"
         )
-    shuffled = sorted(pool.queries, key=lambda query_id: (derive(0, "folds", query_id), query_id))
     width = len(str(num_folds))
-    folds = {f"fold{n + 1:0{width}}": set(shuffled[n::num_folds]) for n in range(num_folds)}
+    folds: dict[str, set[str]] = {f"fold{n + 1:0{width}}": set() for n in range(num_folds)}
+    for unit in sorted(units, key=lambda name: (derive(0, "folds", name), name)):
+        min(folds.values(), key=len).update(units[unit])  # the first of several
     dealt = []
     for name in folds:
         members = rotate(folds, name, list(pool.queries))
@@ -127,6 +132,7 @@ def _pool(collection: Collection) -> Split:
     queries: dict[str, str] = {}
     qrels: Qrels = {}
     candidates: Run = {}
+    groups: dict[str, str] = {}
     for name, split in collection.splits.items():
         for query_id, text in split.queries.items():
             if query_id in queries:
@@ -136,7 +142,8 @@ def _pool(collection: Collection) -> Split:
                 )
             queries[query_id], qrels[query_id] = text, split.qrels[query_id]
             candidates[query_id] = split.candidates.get(query_id, {})
-    return Split(queries, qrels, candidates)
+        groups |= split.groups
+    return Split(queries, qrels, candidates, groups)
 
 
 def _collection_of_trial(path: Path) -> str:

@@ -1,41 +1,67 @@
 """`ranksweep split`: train, dev and test from one file of judgments."""
 
+import gzip
 import json
 import math
 import shutil
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rank_core.data.folder import check_folder
 from rank_core.data.folds import FEW_QUERIES, SALT, divided
+from rank_core.data.groups import read_groups
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
+from rank_core.data.overlap import KEEP_APART, Seen, seen_in_training, shared_texts
 from rank_core.data.readers import documents, parse_fields
 from rank_core.data.tables import KINDS, kind_of
-from rank_core.data.trec import write_qrels, write_queries, write_run
+from rank_core.data.trec import write_lines, write_qrels, write_queries, write_run
 from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.files import new_folder, write_json
-from rank_core.records import Qrels
+from rank_core.records import Qrels, Run
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import say, warn
+from sweeps.plan.terminal import numbered, say, warn
 
 NEEDED = {"qrels": "judgments", "queries": "their queries", "docs": "documents", "to": "new folder"}
 OPTIONS = {
     "shares": "A,B,C of train, dev, test (default: 80,10,10; with --test: 90,10)",
     "test": "judgments of the test split",
+    "group": "field, or file query TAB group: no group is in two splits (doc_id: shared documents)",
     "salt": f"salt of the hash (default: {SALT})",
     "run": "first stage for all queries (default: BM25)",
     "fields": "field names, THEIRS=OURS: id=doc_id,body=text",
 }
+KEPT = ("salt", "shares", "qrels", "test", "group", "run", "fields")
+"""The options that split.json records."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Judged queries, with their groups if --group is given."""
+
+    qrels: Qrels
+    queries: dict[str, str]
+    groups: dict[str, str]
+
+    def part(self, ids: Iterable[str]) -> "Judged":
+        """Some of the queries, in this order."""
+        names = list(ids)
+        return Judged(
+            {name: self.qrels[name] for name in names},
+            {name: self.queries[name] for name in names},
+            {name: self.groups[name] for name in names} if self.groups else {},
+        )
 
 
 def main(argv: Sequence[str]) -> int:
     """Divide judged queries into train, dev and test, and write them as a collection. The SHA-256
-    of a query's text and the salt decides its split, on every machine and with any other queries.
-    Files are of any kind in docs/data.md; ir:ID is an ir_datasets id. Documents are linked."""
+    of a query's text, or of its group, and the salt decides its split, on every machine and with
+    any other queries. Files are of any kind in docs/data.md; ir:ID is an ir_datasets id. Documents
+    are linked; with --fields they are written under the standard names."""
     parser = Parser("ranksweep split", main.__doc__)
     for name, text in (NEEDED | OPTIONS).items():
         parser.add_argument(f"--{name}", required=name in NEEDED, help=text)
@@ -44,6 +70,36 @@ def main(argv: Sequence[str]) -> int:
     if folder.exists():
         raise BadInput(f"--to must be a new folder, {folder} exists")
     check_writable("--to", folder)
+    parts = _parts(given, fields)
+    runs = _runs(given.run, parts) if given.run else {}
+    with new_folder(folder) as unfinished:
+        for split, judged in parts.items():
+            (place := unfinished / split).mkdir()
+            _write_queries(place, judged)
+            write_qrels(place / "qrels.trec", judged.qrels)
+            if split in runs:
+                write_run(place / "first-stage.run.gz", runs[split], tag="first-stage")
+        _place_documents(given.docs, unfinished, fields)
+        write_json(unfinished / "split.json", {name: vars(given)[name] for name in KEPT})
+    try:  # as every command reads it
+        [placed] = folder.glob("docs.*")
+        named = Path(given.docs).absolute() if placed.is_symlink() else placed
+        check_folder(folder, {}, documents=named)
+    except BadInput as error:
+        shutil.rmtree(folder)
+        raise BadInput(f"{error}; {folder} is not kept") from None
+    sizes = ", ".join(f"{split} {_size(judged)}" for split, judged in parts.items())
+    say(f"{folder}: {sizes} queries")
+    _say_what_is_shared(parts)
+    say(f"    {ours('doctor', '--collection', str(folder))}")
+    if min(len(parts[name].queries) for name in ("dev", "test")) < FEW_QUERIES:
+        few = f"fewer than {FEW_QUERIES} dev or test queries detect no real difference"
+        warn(f"{few}: raise their --shares, or test all queries with evaluation.folds=5")
+    return 0
+
+
+def _parts(given: Namespace, fields: Fields) -> dict[str, Judged]:
+    """The judged queries of each split."""
     qrels, queries = _judged(given.qrels, given.queries, fields)
     texts = given.test if (given.test or "").startswith("ir:") else given.queries
     of_test, test = _judged(given.test, texts, fields) if given.test else ({}, {})
@@ -51,31 +107,25 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--test {given.test} judges no query")
     if shared := qrels.keys() & of_test.keys():
         raise BadInput(f"--test judges query {min(shared)!r}, which --qrels judges as well")
-    parts = divided(queries, _shares(given), given.salt) | ({"test": list(test)} if test else {})
-    run = dict(named_run(given.run)) if given.run else {}
-    with new_folder(folder) as unfinished:
-        for split, ids in parts.items():
-            (place := unfinished / split).mkdir()
-            write_queries(place / "queries.tsv", {q: (queries | test)[q] for q in ids})
-            write_qrels(place / "qrels.trec", {q: (qrels | of_test)[q] for q in ids})
-            if run:
-                ranked = {q: run[q] for q in ids if q in run}
-                write_run(place / "first-stage.run.gz", ranked, tag="first-stage")
-        _place_documents(given.docs, unfinished, fields)
-        facts = ("salt", "shares", "qrels", "test")
-        write_json(unfinished / "split.json", {name: vars(given)[name] for name in facts})
-    try:  # as every command reads it
-        check_folder(folder, fields, documents=_documents_file(given.docs, folder))
-    except BadInput as error:
-        shutil.rmtree(folder)
-        raise BadInput(f"{error}; {folder} is not kept") from None
-    named = ["--collection", str(folder), *(["--fields", given.fields] if given.fields else [])]
-    sizes = ", ".join(f"{split} {len(ids)}" for split, ids in parts.items())
-    say(f"{folder}: {sizes} queries\n    {ours('doctor', *named)}")
-    if min(len(parts[name]) for name in ("dev", "test")) < FEW_QUERIES:
-        few = f"fewer than {FEW_QUERIES} dev or test queries detect no real difference"
-        warn(f"{few}: raise their --shares, or test all queries with evaluation.folds=5")
-    return 0
+    groups: dict[str, str] = {}
+    if given.group is not None:
+        sources = dict.fromkeys((given.queries, texts))
+        groups = read_groups(
+            given.group, queries=[*sources], docs=given.docs, qrels=qrels | of_test, fields=fields
+        )
+        queries = _apart(queries, {groups[query_id] for query_id in test}, groups)
+    parts = divided(queries, _shares(given), given.salt, groups)
+    whole = Judged(qrels | of_test, queries | test, groups)
+    parts |= {"test": [*test]} if test else {}
+    found = {split: whole.part(ids) for split, ids in parts.items()}
+    for split, own in found.items():
+        if not any(grade > 0 for judged in own.qrels.values() for grade in judged.values()):
+            raise BadInput(
+                f"none of the {len(own.queries):,} queries of {split} has a relevant document "
+                "(relevance above 0); use larger --shares or another --salt"
+                + (", or smaller groups" if groups else "")
+            )
+    return found
 
 
 def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, str]]:
@@ -83,6 +133,68 @@ def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, 
     if lacking := [query_id for query_id in judged if query_id not in texts]:
         raise BadInput(f"{qrels} judges query {shown(lacking[0])}, which {queries} lacks")
     return judged, {query_id: text for query_id, text in texts.items() if query_id in judged}
+
+
+def _apart(
+    queries: dict[str, str], tested: Collection[str], groups: Mapping[str, str]
+) -> dict[str, str]:
+    """The queries without those of groups that --test has, which no other split may have."""
+    kept = {query_id: text for query_id, text in queries.items() if groups[query_id] not in tested}
+    if less := len(queries) - len(kept):
+        of_all = f"{less:,} of {len(queries):,} queries of --qrels"
+        warn(f"{of_all} are left out: --test has their group")
+    return kept
+
+
+def _runs(run: str, parts: Mapping[str, Judged]) -> dict[str, Run]:
+    """The candidates of each split with queries that the run ranks; says which it does not rank,
+    and refuses a run that ranks none."""
+    ranked = dict(named_run(run))
+    runs = {s: {q: ranked[q] for q in own.queries if q in ranked} for s, own in parts.items()}
+    if not any(runs.values()):
+        asked = next(iter(parts["train"].queries))
+        others = f"; it has queries such as {shown(next(iter(ranked)))}" if ranked else ""
+        raise BadInput(
+            f"--run {run} ranks none of the queries of --qrels, such as {shown(asked)}{others}"
+        )
+    for split, own in parts.items():
+        less = len(own.queries) - len(runs[split])
+        if less and runs[split]:
+            warn(f"--run ranks {less:,} of {len(own.queries):,} {split} queries not: no candidates")
+        elif less:
+            warn(f"--run ranks no query of {split}: BM25 over all documents ranks them")
+    return {split: of_split for split, of_split in runs.items() if of_split}
+
+
+def _write_queries(place: Path, judged: Judged) -> None:
+    """The queries, with their groups as JSON lines."""
+    if not judged.groups:
+        write_queries(place / "queries.tsv", judged.queries)
+        return
+    rows = (
+        {"query_id": name, "text": " ".join(text.split()), "group": judged.groups[name]}
+        for name, text in judged.queries.items()
+    )
+    write_lines(place / "queries.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
+
+
+def _size(judged: Judged) -> str:
+    groups = len({*judged.groups.values()})
+    return f"{len(judged.queries):,}" + (f" ({numbered(groups, 'group')})" if groups else "")
+
+
+def _say_what_is_shared(parts: Mapping[str, Judged]) -> None:
+    """Says what dev and test share with training: relevant documents, and texts of queries."""
+    high = list[Seen]()
+    for name in ("dev", "test"):
+        seen = seen_in_training(parts["train"].qrels, parts[name].qrels, name)
+        say(f"    {seen.text}")
+        high += [seen] if seen.is_high else []
+    if high:
+        names = " and ".join(seen.split for seen in high)
+        warn(f"{names} ask in part for what training has seen: {KEEP_APART}")
+    for name, earlier, same in shared_texts({s: own.queries for s, own in parts.items()}):
+        warn(f"{len(same):,} {name} queries have the text of a {earlier} query, such as {same[0]}")
 
 
 def _shares(given: Namespace) -> dict[str, float]:
@@ -96,19 +208,23 @@ def _shares(given: Namespace) -> dict[str, float]:
 
 
 def _place_documents(docs: str, folder: Path, fields: Fields) -> None:
-    """Link the documents into the collection; those of an ir_datasets id are written."""
+    """Link the documents into the collection. Those of an ir_datasets id, and those under other
+    names of fields, are written: nothing has to remember the names then."""
     source, path = source_of(docs, "docs"), Path(docs).absolute()
-    if source is not None:
-        with (folder / "docs.jsonl").open("w", encoding="utf-8") as file:
-            for doc_id, text in source.documents():
-                file.write(json.dumps({"doc_id": doc_id, "text": text}, ensure_ascii=False) + "\n")
-        return
-    if not kind_of(path):
+    kind = "" if source else kind_of(path)
+    if source is None and not kind:
         raise BadInput(f"{docs} must be a file of documents, {', '.join(KINDS)} (docs/data.md)")
-    next(documents(path, fields), None)  # raises for a missing file and unknown names of fields
-    (folder / f"docs{kind_of(path)}").symlink_to(path)
-
-
-def _documents_file(docs: str, folder: Path) -> Path:
-    """The file of documents, under the name that messages should have."""
-    return Path(docs).absolute() if source_of(docs, "docs") is None else folder / "docs.jsonl"
+    if source is None and not fields:
+        next(documents(path, fields), None)  # raises for unknown names of fields
+        (folder / f"docs{kind}").symlink_to(path)
+        return
+    pairs = (
+        source.documents()
+        if source
+        else ((own.doc_id, own.text) for own in documents(path, fields))
+    )
+    zipped = kind.endswith(".gz")
+    opened = gzip.open if zipped else open
+    with opened(folder / f"docs.jsonl{'.gz' * zipped}", "wt", encoding="utf-8") as file:
+        for doc_id, text in pairs:
+            file.write(json.dumps({"doc_id": doc_id, "text": text}, ensure_ascii=False) + "\n")

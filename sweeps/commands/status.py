@@ -6,17 +6,26 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
 from sweeps.plan.command_line import Parser
 from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.next_command import ours, resumed
-from sweeps.plan.terminal import WIDTH, duration, numbered, say
+from sweeps.plan.terminal import WIDTH, columns, duration, numbered, say
 from sweeps.store.driver import Driver, living_driver
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.records import Records, State
-from sweeps.store.sweep_file import NoSweep, SweepFile, command_in, find_sweep, read_sweep_file
+from sweeps.store.sweep_file import (
+    FILE,
+    NoSweep,
+    SweepFile,
+    command_in,
+    find_sweep,
+    read_sweep_file,
+    sweeps_below,
+)
 from sweeps.store.trial_status import INTERRUPTED, LOST, USED, TrialStatus
 from sweeps.tracking.client import default_tracking_uri
 
@@ -24,6 +33,7 @@ DAMAGED = "damaged"  # the status of a trial with damaged files
 SETTLED = (*USED, TrialStatus.DIVERGED, TrialStatus.STOPPED)  # the same command repeats none
 WATCH_SECONDS = 5.0
 WAIT_SECONDS = 1800.0  # for a sweep to begin
+ENOUGH_TO_ESTIMATE = 0.1  # of a trial's steps, before the time left is shown
 FIELD = 12  # width of the first column of the upper part
 
 
@@ -58,9 +68,12 @@ class Snapshot:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the progress of a running, killed or finished sweep; changes nothing."""
+    """Print the progress of a running, killed or finished sweep, or the sweeps below a folder;
+    changes nothing."""
     parser = Parser("ranksweep status", main.__doc__)
-    parser.add_argument("folder", metavar="DIR", help="a sweep's folder or URI (s3://...)")
+    parser.add_argument(
+        "folder", metavar="DIR", help="a sweep's folder or URI (s3://...), or one above"
+    )
     watch = "wait half an hour for the sweep to begin, and repeat until no command drives it "
     watch += "(default: every %(const)g seconds)"
     add = parser.add_argument
@@ -70,8 +83,12 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--watch must be seconds above 0, got {given.watch:g}")
     if given.watch is not None:
         _wait_for_sweep(given.folder, given.watch)
-    live = LiveText() if is_live_terminal() else None
     records = find_sweep(given.folder)
+    if given.watch is None and records.read_file(FILE) is None:
+        if lines := list(_sweeps_below(given.folder, records)):
+            say("\n".join(lines))
+            return 0
+    live = LiveText() if is_live_terminal() else None
     try:
         while True:
             width, height = shutil.get_terminal_size((WIDTH, 24))
@@ -91,6 +108,21 @@ def main(argv: Sequence[str]) -> int:
     finally:
         if live:
             live.close()
+
+
+def _sweeps_below(where: str, records: Records) -> Iterator[str]:
+    """A line for each sweep below a folder, and the command for more; nothing without any."""
+    rows: list[tuple[str, str, str]] = [("sweep", "trials", "")]
+    for name in sweeps_below(records):
+        try:
+            snapshot = take_snapshot(f"{where.rstrip('/')}/{name}")
+            rows.append((name, counts_text(snapshot.trials), _driver(snapshot, time.time())))
+        except BadInput as error:  # its own; the others are listed
+            rows.append((name, "unreadable", str(error)))
+    if len(rows) > 1:
+        yield from columns(rows, "lll")
+        yield ""
+        yield ours("status", f"{where.rstrip('/')}/{rows[1][0]}")
 
 
 def _wait_for_sweep(folder: str, seconds: float) -> None:
@@ -180,8 +212,8 @@ def _time(snapshot: Snapshot) -> str:
     spent = sum(trial.seconds for trial in snapshot.trials if trial.seconds is not None)
     left = _seconds_left(snapshot)
     if left is None:
-        return "unknown until a trial has finished"
-    text = f"{duration(spent)} in finished trials"
+        return "unknown until a trial has made some steps"
+    text = f"{duration(spent)} in finished trials" if spent else "by the steps so far"
     if left == 0:
         return text
     if snapshot.driver is None:
@@ -191,12 +223,17 @@ def _time(snapshot: Snapshot) -> str:
 
 
 def _seconds_left(snapshot: Snapshot) -> float | None:
-    """The computing time of all trials that will still run, from the finished seeds of their cells;
-    for other cells in proportion to the tokens read per document, which dominate it."""
-    seconds: dict[str, list[float]] = {}
+    """The computing time of all trials that will still run, from the finished seeds of their cells,
+    before the first one ends from the steps of running ones; for other cells in proportion to the
+    tokens read per document, which dominate it."""
+    finished: dict[str, list[float]] = {}
+    running: dict[str, list[float]] = {}
     for trial in snapshot.trials:
         if trial.seconds is not None:
-            seconds.setdefault(trial.cell, []).append(trial.seconds)
+            finished.setdefault(trial.cell, []).append(trial.seconds)
+        elif trial.expected is not None:
+            running.setdefault(trial.cell, []).append(trial.expected)
+    seconds = finished or running
     if not seconds:
         return None
     tokens = {c.cell: float(c.encoder_tokens_per_document or 1) for c in snapshot.file.cells}
@@ -304,8 +341,21 @@ def _now(records: Records, state: State, primary: str) -> TrialNow:
     if state.status is TrialStatus.PLANNED and state.attempts:
         return replace(now, status=INTERRUPTED)
     if state.status is TrialStatus.RUNNING and (progress := state.progress):
-        return replace(now, dev=dev, step=progress["step"], num_steps=progress["num_steps"])
+        step, num_steps = progress["step"], progress["num_steps"]
+        expected = _expected(progress, since=state.attempts[-1].begun / 1000)
+        return replace(now, dev=dev, step=step, num_steps=num_steps, expected=expected)
     return now
+
+
+def _expected(progress: Mapping[str, Any], since: float) -> float | None:
+    """The seconds of all steps and validations of a trial, by the time between the steps that its
+    attempt has made; None before a tenth of them. Those before a checkpoint were others'."""
+    own = [point for point in progress.get("curve", ()) if point["seconds"] >= since]
+    num_steps = progress["num_steps"] or 0
+    made = own[-1]["step"] - own[0]["step"] if own else 0
+    if not made or made < ENOUGH_TO_ESTIMATE * num_steps:
+        return None
+    return float((own[-1]["seconds"] - own[0]["seconds"]) / made * num_steps)
 
 
 def _news(state: State) -> News:

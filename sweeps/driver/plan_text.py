@@ -4,19 +4,32 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from rank_core.data.overlap import KEEP_APART, seen_by
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
-from rank_core.models import model_class
+from rank_core.models import ignored_settings, model_class
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import EVALUATED
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.cross_validation import parts_of
 from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.plan.effects import beyond_data
-from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.experiment import value_text
+from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import clock, columns, count, duration, numbered, shortened, wrapped
 from sweeps.plan.terminal import terminal_columns as width
-from sweeps.plan.trial_cost import cut_queries, few_steps
+from sweeps.plan.trial_cost import cut_queries, planned_steps, planned_tokens
 from sweeps.search.search import search_class
 from sweeps.store.plan_description import evaluated_qrels
 
+CHIEF_SETTINGS = frozenset(
+    "chunking.max_document_tokens chunking.max_query_tokens evaluation.depth training.loss "
+    "training.negatives training.batch_size training.num_epochs training.backbone_learning_rate "
+    "training.head_learning_rate training.aggregator_learning_rate training.schedule "
+    "training.warmup training.precision model.dropout".split()
+)
+"""Settings that a plan names at any value, if all cells have the same."""
+TOLD_ELSEWHERE = frozenset({"model.backbone"})
 CAPTION = (
     "chunks, tokens/doc: means of a document (encoder tokens); max: its most chunks",
     "read: share of the documents' tokens in some chunk; cost: encoder tokens",
@@ -31,11 +44,9 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     once = sum(cell.deterministic for cell in plan.cells)
     evaluated = {name: len(evaluated_qrels(plan, name)) for name in EVALUATED}
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
-    steps = (few_steps(cell.config, cell.inputs) for cell in plan.cells)
     settings = base.settings()  # those that an embedded backbone sets in place of the defaults
     embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
     own = [f"{name}={value:g}" for name, value in embedded.items() if settings[name] == value]
-    few = ": ".join(next((found for found in steps if any(found)), ()))
     times = f" x {numbered(len(plan.seeds), 'seed')} = {number}"
     times += f" ({once} without randomness run once)" if once else ""
     if once == len(plan.cells):
@@ -53,7 +64,12 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + _trained_head(plan),
         *_cut_lines(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
-        *([f"training    {few}"] if few and not plan.reduced else []),
+        *_candidate_lines(plan),
+        *_seen_lines(plan),
+        *_training_lines(plan),
+        *_token_lines(plan),
+        *_setting_lines(plan),
+        *_baseline_lines(plan),
         *_without_effect(plan),
         *search_class(plan.search.name).plan_lines(plan),
         f"trials      {numbered(len(plan.cells), 'cell')}{times}"
@@ -75,6 +91,93 @@ def _without_effect(plan: Plan) -> Iterator[str]:
     experiment = plan.experiment
     for line in beyond_data(plan.cells, sorted({*experiment.given, *experiment.swept})):
         yield f"no effect   {line}"
+
+
+def _candidate_lines(plan: Plan) -> list[str]:
+    """The value of the first stage on dev, which a reranker has to exceed."""
+    parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
+    primary = plan.base.evaluation.measures[0]
+    value = first_stage_means(parts, "dev", plan.base.evaluation)[primary]
+    ranker = plan.inputs.collection.first_stage or "the first stage"
+    return [f"candidates  of {ranker}: {primary} {value:.3f} on dev"]
+
+
+def _seen_lines(plan: Plan) -> list[str]:
+    """How much of test training has seen, and what to do if that is much."""
+    parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
+    trained = any(planned_steps(cell.config, cell.inputs) for cell in plan.cells)
+    seen = seen_by(parts) if trained else None
+    if seen is None:
+        return []
+    return [f"seen        {seen.text}"] + (
+        [f"warning     a model may know them from training: {KEEP_APART}"] if seen.is_high else []
+    )
+
+
+def _training_lines(plan: Plan) -> list[str]:
+    """The steps of a trial; of few, which train next to nothing, also the remedy."""
+    found = [planned_steps(cell.config, cell.inputs) for cell in plan.cells]
+    steps = sorted({own for own in found if own}, key=lambda own: own.number)
+    if not steps:
+        return []
+    text = " to ".join(dict.fromkeys((steps[0].text, steps[-1].text)))
+    remedy = "" if plan.reduced else steps[0].remedy
+    return [f"training    {text}{remedy and f': {remedy}'}"]
+
+
+def _token_lines(plan: Plan) -> list[str]:
+    """The encoder tokens of a trial in training and in evaluation, of the cheapest and the dearest
+    cell."""
+    cells = sorted((cell for cell in plan.cells if cell.cost), key=lambda cell: cell.cost)
+    texts = []
+    for cell in cells[:1] + cells[-1:]:
+        tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
+        own = f"{count(tokens.trained)} in training, {count(tokens.scored)} in evaluation"
+        texts.append(f"{own} ({cell.label})")
+    return [f"tokens      of a trial: {' to '.join(dict.fromkeys(texts))}"] if texts else []
+
+
+def _setting_lines(plan: Plan) -> list[str]:
+    """The settings that all cells share: the chief ones, and those that are not at their defaults;
+    a paragraph for each section."""
+    settings = [cell.config.settings() for cell in plan.cells]
+    ignored = [set(ignored_settings(cell.config)) for cell in plan.cells]
+    sections: dict[str, list[str]] = {}
+    for name, default in TrialConfig().settings().items():
+        value = settings[0][name]
+        section, _, leaf = name.rpartition(".")
+        shared = all(own[name] == value for own in settings)
+        unread = all(name in own for own in ignored)
+        told = name in CHIEF_SETTINGS or (value != default and name not in TOLD_ELSEWHERE)
+        if section and shared and told and not unread:
+            sections.setdefault(section, []).append(f"{leaf}={value_text(value) or 'none'}")
+    starts = ["fixed       ", *[" " * 12] * len(sections)]
+    return [
+        f"{start}{section}: {', '.join(own)}"
+        for start, (section, own) in zip(starts, sections.items(), strict=False)
+    ]
+
+
+def _baseline_lines(plan: Plan) -> list[str]:
+    """What a difference from the baseline means where its window is longer than all others."""
+    baseline, *others = plan.cells
+    window = baseline.config.chunking.window
+    if not _reads_one_chunk(baseline):
+        return []
+    beside = [cell.label for cell in others if _reads_one_chunk(cell)]
+    windows = sorted({c.config.chunking.window for c in others if not _reads_one_chunk(c)})
+    if not windows or windows[-1] >= window:
+        return []
+    text = (
+        f"baseline    {baseline.label} reads up to {window} tokens as one chunk, others windows "
+        f"of {', '.join(map(str, windows))}: a difference is one of window and of what is read"
+    )
+    return [f"{text}; with the same window: {', '.join(beside)}" if beside else text]
+
+
+def _reads_one_chunk(cell: PlannedCell) -> bool:
+    kind = model_class(cell.config.model.name)
+    return issubclass(kind, Ranker) and kind.first_chunk_only
 
 
 def _cut_lines(plan: Plan) -> list[str]:
@@ -144,6 +247,7 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
     measured = [trial for trial in missing if trial.cell.cell in forecast.trials]
     trials = [forecast.trials[trial.cell.cell] for trial in measured]
     tokens = sum(estimate.tokens for estimate in trials)
+    trained = sum(estimate.trained for estimate in trials)
     seconds = [estimate.seconds for estimate in trials]
     wall = calibration.interval(wall_seconds(seconds, forecast.slots))
     low, middle, high = (amount + forecast.start_seconds for amount in wall)
@@ -154,7 +258,7 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         f"estimate    {duration(middle)} (95%: {duration(low)} - {duration(high)}) "
         f"on {numbered(forecast.slots, 'slot')}",
         f"            {hours:.3g} {forecast.unit}-hours ({lows:.3g}-{highs:.3g}), "
-        f"{count(tokens)} encoder tokens",
+        f"{count(tokens)} encoder tokens" + (f", {count(trained)} in training" if trained else ""),
         f"measured    {forecast.num_measured} of {numbered(forecast.num_kinds, 'kind')} of trial, "
         f"a batch of each, in {duration(forecast.seconds)}",
     ]

@@ -1,10 +1,13 @@
 """A sweep from the command line to the tested table."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
@@ -27,6 +30,7 @@ from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.next_command import ours
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.resources import MACHINE, resources_of
 from sweeps.plan.terminal import numbered, say, warn
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import Report, write_report
@@ -99,6 +103,8 @@ def _sweep(
     check_tracking_uri(tracking_uri)
     if uri is not None:
         check_database(tracking_uri)
+    if not options.prepare:
+        _check_machine(options)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     options = replace(options, code=own_code(plan))
     if plan.search.kind.proposes:
@@ -129,6 +135,16 @@ def _check_storage(records: Records, options: Options) -> None:
     if records.storage.is_local and not options.dry_run:
         check_writable("--storage", Path(records.storage.root))
     records.storage.answered(lambda: records.storage.folders(records.sweep))
+
+
+def _check_machine(options: Options) -> None:
+    """Refuses trials that need more than this machine has, before anything is written; a cluster
+    is asked once it is joined."""
+    if options.engine == "local":
+        local.check_machine(options)
+    elif cluster_address() is None:
+        cpus, gpus = os.cpu_count() or 1, torch.cuda.device_count()
+        resources_of(options, cpus=cpus, gpus=gpus, place=MACHINE)
 
 
 def _drive(

@@ -37,6 +37,7 @@ class TrialNow:
     seconds: float | None = None  # of training and evaluation
     step: int | None = None  # of the running attempt
     num_steps: int | None = None
+    expected: float | None = None  # seconds that a running trial takes, by its steps so far
     doing: str = ""  # of a running trial; empty: see `step`
 
 

@@ -21,7 +21,7 @@ from sweeps.store.trial_status import TrialStatus
 def run_trials(drive: Drive, options: Options) -> None:
     """Runs the trials of a sweep until it is over. Raises `BadInput` for trials that this machine
     cannot run, and `EngineLost` where a trial's error breaks the GPU for this process."""
-    _check(options)
+    check_machine(options)
     say(f"{numbered(len(drive.search.ahead), 'trial')}, one at a time in this process")
     failures = Failures()
     with settings_restored():
@@ -53,7 +53,7 @@ def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) ->
     return False
 
 
-def _check(options: Options) -> None:
+def check_machine(options: Options) -> None:
     """Refuse a trial that needs more than this machine has."""
     cpus, gpus, needed = os.cpu_count() or 1, torch.cuda.device_count(), options.gpus_per_worker
     if options.cpus_per_worker > cpus or (needed or 0) > gpus:

@@ -1,16 +1,18 @@
 """The progress of a running sweep, as lines or, on a terminal, as a table drawn in place."""
 
+import math
 import shutil
 import sys
 import time
 from collections.abc import Mapping
-from typing import TextIO
+from functools import cache
+from typing import NamedTuple, TextIO
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text, step_text
 from sweeps.engine.trial_task import End
 from sweeps.plan.live_text import LiveText
-from sweeps.plan.plan import Trial
+from sweeps.plan.plan import PlannedCell, Trial
 from sweeps.plan.terminal import (
     about,
     duration,
@@ -20,15 +22,34 @@ from sweeps.plan.terminal import (
     visible,
     wrapped,
 )
+from sweeps.plan.trial_cost import planned_tokens
 from sweeps.search.search import Search
 from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
 
 HEARTBEAT_SECONDS = 30.0
 DRAW_SECONDS = 0.5  # at least, between two drawings of the table
-ENOUGH_TO_ESTIMATE = 0.1  # share of the work before the time left is shown
+ENOUGH_TO_ESTIMATE = 0.1  # of a trial, before the time left is shown
 TITLE = 28  # columns of a trial's name
 MOST_RUNNING = 8  # trials named in a line
+
+
+class Pace(NamedTuple):
+    """The first and the last step that an attempt has made so far, with their Unix times."""
+
+    first: tuple[int, float]
+    last: tuple[int, float]
+    num_steps: int
+
+    @property
+    def seconds(self) -> float:
+        """The time between them."""
+        return self.last[1] - self.first[1]
+
+    @property
+    def share(self) -> float:
+        """The share of all steps between them."""
+        return (self.last[0] - self.first[0]) / max(1, self.num_steps)
 
 
 class Screen:
@@ -52,6 +73,8 @@ class Screen:
         self.slots = 1  # trials that ran when the last one was launched
         self._seconds = self._cost = 0.0  # of trials with a result
         self._share: dict[str, float] = {}  # of a running trial's steps
+        self._began: dict[str, float] = {}  # Unix time of a running attempt
+        self._paces: dict[str, Pace] = {}  # of a running trial
         self.last_line = self.last_news = time.monotonic()
         self.last_drawn = 0.0
 
@@ -65,6 +88,7 @@ class Screen:
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
         self.launched(trial)
+        self._began[trial.name] = time.time()
         self.running[trial.name] = step_text(None, None)
         if attempt > 1:
             self.tell(f"attempt {attempt}", trial)
@@ -73,14 +97,24 @@ class Screen:
         """A trial reports its progress."""
         self.running[trial.name] = step_text(news.step, news.num_steps)
         self._share[trial.name] = news.step / max(1, news.num_steps)
+        self._follow(trial, news)
         self.last_news = time.monotonic()
         if news.dev:
             self.dev[trial.name] = news.dev[self.primary]
         self.heartbeat()
 
+    def _follow(self, trial: Trial, news: Progress) -> None:
+        """Takes in the steps that this attempt has made; those before a checkpoint are replayed."""
+        began = self._began.get(trial.name, math.inf)
+        steps = [(point.step, point.seconds) for point in news.curve if point.seconds >= began]
+        if steps:
+            known = self._paces.get(trial.name)
+            first = known.first if known else steps[0]
+            self._paces[trial.name] = Pace(first, steps[-1], news.num_steps)
+
     def ended(self, trial: Trial, end: End, *, again: bool) -> None:
         """An attempt ended, and the trial with it unless it runs `again`."""
-        for of_attempt in (self.running, self._share, self.dev):
+        for of_attempt in (self.running, self._share, self.dev, self._began, self._paces):
             of_attempt.pop(trial.name, None)
         if again:
             self.tell(f"{end.kind}, runs again: {end.reason}", trial)
@@ -172,20 +206,32 @@ class Screen:
         return TrialNow(cell, trial.seed, status, attempts, dev=dev, doing=doing)
 
     def _remaining(self) -> str:
-        """The time left by the computing time of the finished trials per encoder token, from their
-        first step on: the start of a process predicts nothing."""
+        """The time left by the computing time per encoder token, of finished trials and of the
+        steps of running ones: the start of a process predicts nothing."""
         trials = {trial.name: trial for trial in (*self.search.ahead, *self.trials.values())}
         to_do = sum(
             _cost(trial) * (1 - self._share.get(name, 0.0))
             for name, trial in trials.items()
             if name not in self.statuses
         )
-        if not to_do or self._cost < ENOUGH_TO_ESTIMATE * (self._cost + to_do):
+        seconds, cost = self._seconds, self._cost
+        for name, pace in self._paces.items():
+            seconds += pace.seconds
+            cost += pace.share * _cost_of_steps(trials[name].cell)
+        mean = (self._cost + to_do) / max(1, len(trials))
+        if not to_do or not cost or cost < ENOUGH_TO_ESTIMATE * mean:
             return ""
-        seconds = to_do * self._seconds / self._cost / self.slots
-        return f"  (about {about(seconds)} left)" if seconds >= 0.5 else ""
+        left = to_do * seconds / cost / self.slots
+        return f"  (about {about(left)} left)" if left >= 0.5 else ""
 
 
 def _cost(trial: Trial) -> float:
     """The cost in encoder tokens; at least 1, for systems that read none."""
     return max(trial.cell.cost, 1.0)
+
+
+@cache
+def _cost_of_steps(cell: PlannedCell) -> float:
+    """The part of a trial's cost that its steps and their validations have: all but test."""
+    tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
+    return cell.cost * (1 - tokens.tested / max(1.0, tokens.cost))

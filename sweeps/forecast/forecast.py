@@ -94,6 +94,7 @@ class TrialEstimate:
     seconds: float
     tokens: float  # that the encoder reads
     peak_bytes: int
+    trained: float = 0.0  # of the tokens, those of training
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,7 @@ def trial_estimate(tokens: Tokens, speed: Speed, *, num_workers: int = 1) -> Tri
         seconds=speed.start_seconds + reading / num_workers,
         tokens=tokens.scored + tokens.trained,
         peak_bytes=speed.peak_bytes,
+        trained=tokens.trained,
     )
 
 

@@ -3,7 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,6 +50,9 @@ class Experiment:
     file: str = ""  # that defines it; empty: the one with `grid`
     kind: str = ""  # the name of its question where `name` is another; empty: `name`
     reference: Reference | None = None  # what is published of it
+    beside: Callable[[Settings, Sequence[int]], tuple[Settings, ...]] | None = None
+    """Further baselines, from the baseline and the windows of the cells, where the user has given
+    several windows."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
@@ -84,11 +87,12 @@ class Experiment:
         for name in self.swept:
             if name not in NAMED_ANYWAY:  # `head rate 1e-5` of training.head_learning_rate
                 short = name.rpartition(".")[2].replace("_learning_rate", " rate")
-                parts.append(f"{short} {_text(settings[name])}")
+                parts.append(f"{short} {value_text(settings[name])}")
         return ", ".join(parts)
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """The value of a setting as short as a command line takes it: 1e-5, 0.1, a,b."""
     if isinstance(value, tuple):
         return ",".join(value)
     if isinstance(value, float) and 0 < value < 1e-3:

@@ -78,6 +78,9 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     if not search.kind.proposes:
         drawn = space.drawn(search.seed) if search.num_configs else points
         cells, removed = _feasible(experiment, base, baseline, drawn, search.num_configs)
+        windows_given = "chunking.window" in options.grids and not options.smoke_test
+        if windows_given and search.kind.drawn == "never":
+            cells[1:1] = _beside(experiment, base, cells, grid.baseline)
     for start in {cell.config.training.init_from for cell in cells} - {""}:
         for seed in options.seeds:
             weights_file(start, seed)
@@ -229,6 +232,16 @@ def _feasible(
         reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
         raise BadInput(f"no configuration can run: {reasons}")
     return cells, removed
+
+
+def _beside(
+    experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], baseline: Settings
+) -> list[PlannedCell]:
+    """The experiment's further baselines that differ from all cells."""
+    windows = sorted({cell.config.chunking.window for cell in cells[1:]})
+    points = experiment.beside(baseline, windows) if experiment.beside else ()
+    found = (_new_cell(experiment, base, cells, point) for point in points)
+    return [cell for cell in found if isinstance(cell, PlannedCell)]
 
 
 def _new_cell(

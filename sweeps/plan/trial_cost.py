@@ -124,42 +124,59 @@ class Tokens(NamedTuple):
 
     trained: float
     scored: float  # in validations and for test
+    tested: float = 0.0  # of these, for test: after the last step
+
+    @property
+    def cost(self) -> float:
+        """All of them, those of training times 3."""
+        return self.trained * (1 + BACKWARD) + self.scored
 
 
 def planned_tokens(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> Tokens:
     """The tokens, from the settings, the candidate lists and the mean document."""
-    groups = documents = 0
+    groups = documents = tested = 0
     for part in parts_of(config, inputs):
         dev, test = (_num_candidates(part, name, config.evaluation) for name in ("dev", "test"))
         own = num_pairs(config, len(training_queries(part, config)), dev, test)
-        groups, documents = groups + own[0], documents + own[1]
+        groups, documents, tested = groups + own[0], documents + own[1], tested + test
     read = config.training.share_read(chunks.chunks_per_document)
     trained = groups * (1 + config.training.negatives) * read
-    return Tokens(trained * chunks.tokens_per_document, documents * chunks.tokens_per_document)
+    return Tokens(*(number * chunks.tokens_per_document for number in (trained, documents, tested)))
 
 
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
     """The encoder tokens of a trial over all its folds, those of training times 3."""
-    tokens = planned_tokens(config, inputs, chunks)
-    return tokens.trained * (1 + BACKWARD) + tokens.scored
+    return planned_tokens(config, inputs, chunks).cost
 
 
-def few_steps(config: TrialConfig, inputs: Inputs) -> tuple[str, str]:
-    """`1 step per trial (30 queries, batch 16, 1 epoch)` and the remedy, where there are fewer than
-    `FEW_STEPS`; two empty texts otherwise and without training."""
+class Steps(NamedTuple):
+    """The optimizer steps of a trial, of the fold with the fewest, and what they come from."""
+
+    number: int
+    how: str  # `30 queries, batch 16, 1 epoch`
+    remedy: str  # for more of them; empty from `FEW_STEPS` on
+
+    @property
+    def text(self) -> str:
+        """`1 step per trial (30 queries, batch 16, 1 epoch)`."""
+        return f"{numbered(self.number, 'step')} per trial ({self.how})"
+
+
+def planned_steps(config: TrialConfig, inputs: Inputs) -> Steps | None:
+    """The steps of a trial; None without training."""
     training = config.training
     if issubclass(model_class(config.model.name), ListRanker):
-        return "", ""
+        return None
     queries = min(len(training_queries(part, config)) for part in parts_of(config, inputs))
     steps = num_training_steps(training, queries)
-    if not 0 < steps < FEW_STEPS:
-        return "", ""
+    if not steps:
+        return None
     epochs = numbered(training.num_epochs, "epoch")
     how = f"{queries:,} queries, batch {training.batch_size}, {epochs}"
     remedy = "raise training.num_epochs or lower training.batch_size"
     if training.max_steps and num_training_steps(replace(training, max_steps=0), queries) > steps:
         how, remedy = f"training.max_steps={steps}", "raise training.max_steps"
-    return f"{numbered(steps, 'step')} per trial ({how})", remedy
+    return Steps(steps, how, remedy if steps < FEW_STEPS else "")
 
 
 def num_pairs(config: TrialConfig, num_train: int, dev: int, test: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
 from sweeps.plan.options import Options, cluster_address, cluster_file
+from sweeps.plan.resources import CLUSTER, Resources, resources_of
 from sweeps.plan.terminal import duration, numbered, print_error, say
 from sweeps.ray_engine.start import ray_folder, workers_path
 from sweeps.store.failures import first_line
@@ -34,18 +35,6 @@ _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
 HIDE_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 """Ray shows all GPUs of a node to processes that reserved none, unless this is set in them."""
-DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resources of a trial, and the number of trials that run at a time."""
-
-    num_workers: int
-    cpus: float  # of a worker
-    gpus: float  # of a worker
-    threads: int  # of a worker
-    slots: int
 
 
 def connect(num_workers: int, code: Sequence[str] = ()) -> None:
@@ -147,24 +136,7 @@ def disconnect() -> None:
 
 def trial_resources(options: Options) -> Resources:
     """The resources of a trial. Raises `BadInput` for those that the cluster can never provide."""
-    cpus, gpus = capacity("CPU"), capacity("GPU")
-    gpus_per_worker = options.gpus_per_worker
-    if gpus_per_worker is None:
-        gpus_per_worker = 1.0 if gpus else 0.0
-    n = options.num_workers
-    # The Tune trial of a group needs a little of a core besides its workers.
-    cpus_per_worker = options.cpus_per_worker - (0.1 if n > 1 else 0.0)
-    fits = [cpus / (n * cpus_per_worker + (DRIVER_CPU if n > 1 else 0.0))]
-    if gpus_per_worker:
-        fits.append(gpus / (n * gpus_per_worker))
-    slots = int(min(fits))
-    if slots < 1:
-        raise BadInput(
-            f"a trial needs {numbered(n, 'worker')} with {options.cpus_per_worker} CPU and "
-            f"{gpus_per_worker:g} GPU each; the cluster has {cpus:g} CPU and {gpus:g} GPU in all. "
-            "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or add nodes"
-        )
-    return Resources(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker, slots)
+    return resources_of(options, cpus=capacity("CPU"), gpus=capacity("GPU"), place=CLUSTER)
 
 
 def capacity(resource: str) -> float:

@@ -25,11 +25,10 @@ from sweeps.engine import EngineLost
 from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
+from sweeps.plan.resources import DRIVER_CPU, Resources
 from sweeps.plan.terminal import duration, numbered, say
 from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
-    DRIVER_CPU,
-    Resources,
     check_shared,
     connect,
     disconnect,

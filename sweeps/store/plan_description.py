@@ -124,7 +124,8 @@ def own_baselines(plan: Plan) -> dict[str, str]:
     inputs = {
         cell.cell: (cell.config.model.backbone, cell.config.collection) for cell in plan.cells
     }
-    first = {inputs[c.cell]: c.cell for c in plan.cells if c.config.model.name == "firstp"}
+    firstp = [cell.cell for cell in plan.cells if cell.config.model.name == "firstp"]
+    first = {inputs[cell]: cell for cell in reversed(firstp)}  # the plan's first of each
     own = {cell: first[of] for cell, of in inputs.items() if first.get(of, cell) != cell}
     return own if len(first) > 1 else {}
 

@@ -115,7 +115,7 @@ def read_sweep_file(where: Records | Path) -> SweepFile:
     records = find_sweep(str(where)) if isinstance(where, Path) else where
     content = records.storage.answered(lambda: records.read_file(FILE))
     if content is None:
-        inside = sweeps_in(records)
+        inside = sweeps_below(records)
         listed = f"; it holds the folders of sweeps: {', '.join(inside)}" if inside else ""
         raise (BadInput if inside else NoSweep)(
             f"DIR must be a sweep's folder, which holds {FILE}; found none in {records.uri}{listed}"
@@ -135,8 +135,18 @@ def described(records: Records) -> SweepFile | None:
 def sweeps_in(records: Records) -> list[str]:
     """The names of the folders with a sweep that an experiment's folder holds."""
     storage = records.storage
-    names = storage.folders(records.sweep)
+    names = [name for name in storage.folders(records.sweep) if name != TRIALS]
     return [name for name in names if storage.modified(records.path(f"{name}/{FILE}"))]
+
+
+def sweeps_below(records: Records) -> list[str]:
+    """The names of the sweeps that an experiment's folder, or a storage, holds."""
+    names = sweeps_in(records)
+    for name in records.storage.folders(records.sweep):
+        if name not in (*names, TRIALS) and not name.startswith("."):
+            inside = Records(records.storage, records.path(name))
+            names += [f"{name}/{own}" for own in sweeps_in(inside)]
+    return names
 
 
 def sweep_on(experiment: Records, collection: Collection) -> Records:

@@ -63,6 +63,7 @@ class Debias:
             {query_id: _renamed(train.qrels, query_id) for query_id in train.qrels},
             # A mapping in place of a dictionary, read on access.
             cast(Run, Computed(train.candidates, partial(_renamed, train.candidates))),
+            train.groups,
         )
         splits = {name: split for name, split in collection.splits.items() if name != TRAIN}
         return derived(

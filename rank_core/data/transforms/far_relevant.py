@@ -128,7 +128,8 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
         relevant = {plan.query_id: plan.doc_id for plan in plans if plan.split == name}
         queries = {query_id: " ".join(split.queries[query_id].split()) for query_id in relevant}
         qrels = {query_id: {doc_id: 1} for query_id, doc_id in relevant.items()}
-        write_split(folder / name, queries, qrels, index.run(queries).items(), store)
+        groups = {q: split.groups[q] for q in queries} if split.groups else {}
+        write_split(folder / name, queries, qrels, index.run(queries).items(), store, groups)
 
 
 def _documents(

@@ -120,7 +120,8 @@ def _sampled(collection: Collection, transform: _Sample) -> Collection:
         for query_id, of_query in qrels.items()
     }
     candidates = Computed(gone, partial(_not_gone, train.candidates, gone))
-    split = Split({q: train.queries[q] for q in qrels}, qrels, cast(Run, candidates))
+    groups = {q: train.groups[q] for q in qrels if q in train.groups}
+    split = Split({q: train.queries[q] for q in qrels}, qrels, cast(Run, candidates), groups)
     return derived(collection, transform, splits=dict(collection.splits) | {TRAIN: split})
 
 

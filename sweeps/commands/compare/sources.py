@@ -32,6 +32,7 @@ from rank_core.data.trec import (
     open_content,
     read_lines,
     read_ranked,
+    score_of,
 )
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
@@ -410,16 +411,20 @@ def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> Tra
 
 def _run(frame: pd.DataFrame, row: str) -> RankedFile:
     places = [f"{row}{number}" for number in frame.index]
-    ranks = [0] * len(frame)
-    if "rank" in frame:
-        named = zip(places, frame["rank"], strict=True)
-        ranks = [grade_of(place, rank, "rank") for place, rank in named]
+    given = frame["rank"] if "rank" in frame else pd.Series(0, frame.index)
+    ranks = [grade_of(place, rank, "rank") for place, rank in zip(places, given, strict=True)]
     columns = (frame["query"], frame["document"], frame["score"], ranks)
     run = gathered_run(zip(places, *columns, strict=True))
-    ranked: dict[str, list[tuple[int, float]]] = {query_id: [] for query_id in run}
-    for query_id, rank, score in zip(frame["query"], ranks, frame["score"], strict=True):
-        ranked[str(query_id)].append((rank, float(score)))
-    return RankedFile(run, [query_id for query_id, own in ranked.items() if contradicts(own)])
+    if "rank" not in frame:
+        return RankedFile(run)
+    scores = [score_of(place, score) for place, score in zip(places, frame["score"], strict=True)]
+    ranked = pd.DataFrame({"query": frame["query"].array, "rank": ranks, "score": scores})
+    against = [
+        str(query_id)
+        for query_id, own in ranked.groupby("query", sort=False)
+        if contradicts(zip(own["rank"], own["score"], strict=True))
+    ]
+    return RankedFile(run, against)
 
 
 def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:

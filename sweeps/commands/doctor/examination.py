@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from rank_core.chunking.inputs import Inputs, load_inputs
+from rank_core.data.folder import SPLITS
 from rank_core.data.folds import FEW_QUERIES
+from rank_core.data.overlap import KEEP_APART, seen_by, shared_groups, shared_texts
 from rank_core.data.store import DocumentStore, num_ranked
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
@@ -24,11 +26,10 @@ from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_fi
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
 from sweeps.plan.terminal import numbered, visible
-from sweeps.plan.trial_cost import chunk_statistics, cut_queries, few_steps
+from sweeps.plan.trial_cost import chunk_statistics, cut_queries, planned_steps
 
 CUT = ("chunking.window", "chunking.stride")
 LOW_RECALL = 0.7
-_EARLIER = (("dev", "train"), ("test", "train"), ("test", "dev"))
 
 
 def examine(arguments: argparse.Namespace) -> int:
@@ -92,11 +93,13 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
             yield recall(name, split, config.evaluation, _texts_alone(collection))
         yield from gaps(collection)
         yield from shared_queries(collection)
+        yield from shared_subjects(collection)
         if not issubclass(model_class(config.model.name), ListRanker):
             yield coverage(config, inputs)
-        few, remedy = few_steps(config, inputs) if "train" in collection.splits else ("", "")
-        if few:
-            yield Finding("warning", f"training: {few}", "next to nothing is learned", remedy)
+        steps = planned_steps(config, inputs) if "train" in collection.splits else None
+        if steps and steps.remedy:
+            what, why = f"training: {steps.text}", "next to nothing is learned"
+            yield Finding("warning", what, why, steps.remedy)
         check_model(config, inputs.backbone)
     except BadInput as error:
         yield Finding("error", str(error))
@@ -111,6 +114,14 @@ def _sizes(inputs: Inputs) -> Iterator[Finding]:
         f"(mean {lengths.mean():,.0f}, median {np.median(lengths):,.0f}, longest {lengths.max():,} "
         f"tokens of {inputs.backbone.name}); queries: {queries}",
     )
+    if absent := [name for name in SPLITS if name not in collection.splits]:
+        yield Finding(
+            "warning",
+            f"no {' and no '.join(absent)} split",
+            "a sweep trains on train and chooses on dev",
+            "divide the judgments by `ranksweep split`, or test all queries with "
+            "evaluation.folds=5",
+        )
     for name in ("dev", "test"):
         split = collection.splits.get(name)
         if split is not None and len(split.queries) < FEW_QUERIES:
@@ -194,22 +205,31 @@ def found_share(split: Split, depth: int, texts: Container[str] = frozenset()) -
 def shared_queries(collection: Collection) -> Iterator[Finding]:
     """The findings on dev queries that are in train, and test queries that are in either: texts
     that are equal except in case and white space. Such a query measures nothing."""
-    texts = {
-        name: {
-            query_id: " ".join(text.casefold().split()) for query_id, text in own.queries.items()
-        }
-        for name, own in collection.splits.items()
-    }
-    for name, earlier in _EARLIER:
-        theirs = set(texts.get(earlier, {}).values())
-        if same := [query_id for query_id, text in texts.get(name, {}).items() if text in theirs]:
-            yield Finding(
-                "warning",
-                f"{name}: {len(same):,} of {len(texts[name]):,} queries with the text of a "
-                f"{earlier} query, such as {same[0]}",
-                "a model may have learned their answers",
-                f"remove them from {earlier}",
-            )
+    queries = {name: split.queries for name, split in collection.splits.items()}
+    for name, earlier, same in shared_texts(queries):
+        yield Finding(
+            "warning",
+            f"{name}: {len(same):,} of {len(queries[name]):,} queries with the text of a "
+            f"{earlier} query, such as {same[0]}",
+            "a model may have learned their answers",
+            f"remove them from {earlier}",
+        )
+
+
+def shared_subjects(collection: Collection) -> Iterator[Finding]:
+    """The findings on groups of queries and relevant documents that training shares with others."""
+    if groups := shared_groups(collection.splits):
+        yield Finding(
+            "warning",
+            f"{len(groups):,} groups have queries in several splits, such as {groups[0]}",
+            "a model is tested on what it was trained on",
+            "`ranksweep split --group` keeps a group in one split",
+        )
+    seen = seen_by([collection])
+    if seen and not seen.is_high:
+        yield Finding("ok", seen.text)
+    elif seen:
+        yield Finding("warning", seen.text, "a model may know them from training", KEEP_APART)
 
 
 def coverage(config: TrialConfig, inputs: Inputs) -> Finding:

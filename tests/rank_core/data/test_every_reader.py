@@ -175,7 +175,7 @@ def read(table: str, given: Any, fields: str = "") -> Any:
         return dictionary_qrels(given) if isinstance(given, dict) else qrels_of(given, names)
     if isinstance(given, pd.DataFrame):
         [[run]] = training_runs(given).values()
-        return run.ranking()
+        return run.ranking().run
     return dictionary_run(given) if isinstance(given, dict) else dict(run_of(given))
 
 

@@ -209,8 +209,36 @@ def test_a_beir_folder_may_lack_splits_which_are_reported_on_access(home):
         (home / "qrels" / f"{name}.tsv").unlink()
     collection = load_folder(home)
     assert list(collection.splits) == ["test"]
-    with pytest.raises(BadInput, match=r"pets has no dev split, only test"):
+    with pytest.raises(BadInput, match=r"pets has no dev split, only test.* split`.*folds=5"):
         collection.splits["dev"]
+
+
+def test_a_folder_of_ours_may_lack_whole_splits_and_no_files(home):
+    write(home / "docs.jsonl", '{"doc_id": "1", "text": "cats"}')
+    with pytest.raises(BadInput, match=r"train/queries\.tsv.*test/qrels\.trec.*`ranksweep split`"):
+        load_folder(home)
+    write(home / "test" / "queries.tsv", "q1\tcats")
+    with pytest.raises(BadInput, match=r"lacks test/qrels\.trec;"):
+        load_folder(home)
+    write(home / "test" / "qrels.trec", "q1 0 1 1")
+    collection = load_folder(home)
+    assert [*collection.splits] == ["test"]
+    with pytest.raises(BadInput, match=r"no train split, only test.* split`.*folds=5"):
+        collection.splits["train"]
+
+
+ODD_FIELDS = [
+    "a|b=doc_id", "a(b=doc_id", "a)b=text", "|=text", "uri=doc_id,a|b=text", "a\nb=text",
+    "=doc_id", "uri=", "uri", "", ",", "uri=docid", "uri=doc_id,uri=text", "uri=doc_id=x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", ODD_FIELDS)
+def test_odd_names_of_fields_are_refused_with_a_sentence(fields, home):
+    with pytest.raises(BadInput, match="--fields"):
+        parse(["--collection", str(home), "--fields", fields], prog="x", description="")
+    with pytest.raises(BadInput):  # inside an expression some are no `fields(...)` at all
+        load_collection(f"{home}|fields({fields})|debias")
 
 
 @pytest.mark.parametrize(

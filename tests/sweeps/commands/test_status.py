@@ -1,6 +1,7 @@
 """`ranksweep status` of a sweep that runs, was killed or has ended."""
 
 import os
+import time
 import uuid
 from dataclasses import replace
 
@@ -196,6 +197,51 @@ def test_the_time_left_follows_the_tokens_that_cells_read(begun):
         news = {"step": 4, "num_steps": 24, "curve": [], "dev": None}
         begun.records.progress(begun.trials[3].name, news)
         assert "about 35 s left, 1 at a time" in seen(begun)
+
+
+def test_the_time_left_is_told_before_the_first_trial_ends(begun):
+    file = read_sweep_file(begun.records)
+    cells = (
+        replace(cell, encoder_tokens_per_document=number)
+        for cell, number in zip(file.cells, (100.0, 300.0), strict=True)
+    )
+    replace(file, cells=tuple(cells)).write(begun.records)
+    with only_driver(begun.records):
+        begun.start(0)
+        now = time.time()
+
+        def report(**at):
+            curve = [{"step": int(name[1:]), "seconds": now + later} for name, later in at.items()]
+            news = {"step": curve[-1]["step"], "num_steps": 100, "curve": curve, "dev": None}
+            begun.records.progress(begun.trials[0].name, news)
+            return " ".join(seen(begun).split())
+
+        assert "time unknown until a trial has made some steps" in report(s1=1, s5=5)
+        # Steps before a checkpoint tell nothing of this attempt, which takes 2 s a step: 158 s,
+        # 200 s of the other seed, and MaxP at three times its tokens.
+        assert "time by the steps so far; about 25 min 58 s left, 1 at a time" in report(
+            s1=-900, s2=-890, s3=2, s21=38
+        )
+
+
+def test_the_sweeps_below_a_folder_are_named(begun, tmp_path, capsys):
+    begun.finish(0)
+    broken = begun.folder.parent / "broken"
+    broken.mkdir()
+    (broken / "sweep.json").write_text("oops")
+    for where, name in (("", "window_stride/woods"), ("/window_stride/", "woods")):
+        assert main(["status", f"{tmp_path / 'results'}{where}"]) == 0
+        told = capsys.readouterr().out
+        [line] = [line for line in told.splitlines() if line.startswith(name)]
+        assert "1 done, 3 waiting" in line and "incomplete" in line
+        assert name.replace("woods", "broken") in told and "must be a sweep's description" in told
+        command = told.splitlines()[-1].partition(" status ")[2]
+        assert main(["status", command]) in (0, 2), "a sweep below"
+        capsys.readouterr()
+    assert main(["report", str(tmp_path / "results")]) == 2
+    assert "window_stride/woods" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["status", str(tmp_path / "empty")]) == 2
 
 
 def test_a_remote_sweep_is_read_where_another_machine_left_it(

@@ -50,6 +50,10 @@ def _unless_given(inputs_words, words):
 
 # What `tests/sweeps/plan/test_options.py` cannot know without the inputs: {words: what is named}
 COMMAND_LINES = {
+    "--gpus-per-worker 1 --dry-run": "CPU and 0 GPU in all",
+    "--gpus-per-worker 1 --engine local --dry-run": "0 GPU. Lower",
+    "--gpus-per-worker 1": "RAY_ADDRESS",
+    "--cpus-per-worker 4096 --dry-run": "4096 CPU",
     "chunking.windw=48": "chunking.window",
     "--bogus": "--bogus",
     "--model maxpp": "maxp",

@@ -1,6 +1,7 @@
 """What a person and the report get to know of a plan."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,12 @@ from rank_core.data.trec import read_qrels, read_run
 from rank_core.encoders.shipped import SETTINGS
 from rank_core.evaluate import mean_values, per_query
 from rank_core.ranking.scorer import evaluated_queries
+from rank_core.trial.cross_validation import parts_of
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
-from sweeps.store.plan_description import description_of, write_description
+from sweeps.plan.terminal import count
+from sweeps.plan.trial_cost import planned_tokens
+from sweeps.store.plan_description import description_of, own_baselines, write_description
 from sweeps.store.sweep_file import parse_sweep_file, read_sweep_file
 
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
@@ -42,6 +46,81 @@ def test_the_plan_counts_the_queries_that_are_cut(plan_of):
     assert "queries     24 of 24 are cut at chunking.max_query_tokens=3\n" in text
 
 
+def line_of(plan, name):
+    [line] = (x for x in plan_text(plan, finished=0).splitlines() if x.startswith(f"{name} "))
+    return line
+
+
+def test_the_plan_names_the_settings_that_all_cells_share(plan_of):
+    given = "training.loss=ranknet", "training.max_steps=9", "training.precision=fp32"
+    text = plan_text(plan_of(*SMALL, *given), finished=0)
+    fixed = text[text.index("fixed  ") : text.index("\nbaseline")]
+    paragraphs = re.split(r"\n {12}(?=\w+: )", fixed)
+    sections = {part.partition(":")[0].split()[-1]: part for part in paragraphs}
+    assert [*sections] == ["model", "chunking", "training", "evaluation"]
+    for said in ("loss=ranknet", "max_steps=9", "precision=fp32", "batch_size=16", "negatives=1"):
+        assert said in sections["training"]
+    assert "head_learning_rate=1e-4" in sections["training"] and "depth=" in sections["evaluation"]
+    # Differs between cells, is at a default that no one misses, or is read by none of them.
+    assert "window=" not in text.partition("trials  ")[0].replace("max_", "")
+    assert "keep_weights" not in text and "margin=" not in text
+
+
+def test_the_plan_has_the_tokens_of_training_and_evaluation_apart(plan_of):
+    plan = plan_of(*SMALL)
+    first, last = (planned_tokens(c.config, c.inputs, c.chunks) for c in plan.cells)
+    words = [f"{count(t.trained)} in training, {count(t.scored)} in" for t in (first, last)]
+    assert all(word in line_of(plan, "tokens") for word in words)
+    none = plan_of(*SMALL, "training.num_epochs=0")
+    assert "0 K in training" in line_of(none, "tokens")
+
+
+def test_the_plan_has_the_first_stage_on_dev(plan_of):
+    plan = plan_of(*SMALL, "evaluation.max_dev_queries=5")
+    collection, evaluation = plan.inputs.collection, plan.base.evaluation
+    some = collection.splits["dev"].subset(evaluated_queries(collection, "dev", evaluation))
+    value = mean_values(per_query(some.qrels, some.candidates, ["nDCG@10"]))["nDCG@10"]
+    assert line_of(plan, "candidates") == f"candidates  of BM25: nDCG@10 {value:.3f} on dev"
+
+
+@pytest.mark.parametrize("folds", ["0", "4"])
+def test_the_plan_says_what_training_has_seen_of_test(plan_of, folds):
+    plan = plan_of(*SMALL, f"evaluation.folds={folds}")
+    parts = [part.collection.splits for part in parts_of(plan.base, plan.inputs)]
+    relevant = [
+        {d for of in own[s].qrels.values() for d, grade in of.items() if grade > 0}
+        for own in parts
+        for s in ("train", "test")
+    ]
+    both = sum(len(a & b) for a, b in zip(relevant[::2], relevant[1::2], strict=True))
+    numbers = f"({both} of {sum(map(len, relevant[1::2]))})"
+    assert numbers in line_of(plan, "seen") and "split --group" in line_of(plan, "warning")
+    none = plan_text(plan_of(*SMALL, "training.num_epochs=0"), finished=0)
+    assert "seen  " not in none, "nothing is trained"
+
+
+def test_first_p_of_the_same_windows_stands_beside_a_longer_baseline(plan_of):
+    def labels(*words):
+        return [cell.label for cell in plan_of(*words).cells]
+
+    pair = "chunking.window=32,48", "chunking.stride=32"
+    assert labels(*pair) == ["FirstP 96", "FirstP 32", "FirstP 48", "MaxP 32", "MaxP 48/32"]
+    plan = plan_of(*pair)
+    assert "FirstP 32, FirstP 48" in line_of(plan, "baseline")
+    assert own_baselines(plan) == {}
+    # Cells of sweeps as they were: one window, windows up to the baseline's, the sweep's own.
+    assert labels("chunking.window=48", "chunking.stride=32") == ["FirstP 96", "MaxP 48/32"]
+    assert "windows of 48: " in line_of(plan_of(*SMALL), "baseline")
+    for words in (["chunking.window=48,96", "chunking.stride=48"], []):
+        assert [x for x in labels(*words) if x.startswith("FirstP")] == ["FirstP 96"]
+        assert "\nbaseline " not in plan_text(plan_of(*words), finished=0)
+    names = {cell.cell for cell in plan_of("chunking.window=48", "chunking.stride=32").cells}
+    assert names <= {cell.cell for cell in plan.cells}
+    drawn = plan_of(*pair, "--search", "random", "--num-configs", "2")
+    assert len(drawn.cells) == 3 and len(plan_of(*pair, "--smoke-test").cells) == 3
+    assert [c.label for c in plan_of(*pair, "--model", "firstp").cells].count("FirstP 32") == 1
+
+
 def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     plan = plan_of(*SMALL)
     own = {"model.backbone": "tiny-docs", **SETTINGS, "model.dropout": 0.2}
@@ -53,7 +132,7 @@ def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
 
 def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     plan = plan_of(*SMALL)
-    one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20)
+    one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20, trained=5e5)
     known = Forecast(
         trials={cell.cell: one for cell in plan.cells},
         **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 10.0},
@@ -64,7 +143,7 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     first = next(line for line in text.splitlines() if line.startswith("First"))
     assert first.split()[2:] == ("2 4.0 M 1:40 (1:22-2:02) 0.0556 700 MiB".split())
     assert "estimate    3 min 30 s (95%: 2 min 54 s - 4 min 13 s) on 2 slots" in text
-    assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens" in text
+    assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens, 2.0 M in training" in text
     assert "measured    2 of 2 kinds of trial, a batch of each" in text and "calibrated" not in text
 
 

@@ -1,5 +1,6 @@
 """What a sweep says and keeps while it runs."""
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -90,6 +91,28 @@ def test_the_time_left_is_that_of_the_trials_that_run_at_once(
     drive.ended(trials[0], End(TrialStatus.DONE, result, reason="completed"))
     # Five more of 2.4 s.
     assert f"(about {left} left)" in drive.screen.out.getvalue()
+
+
+def test_the_time_left_is_told_before_the_first_trial_ends(drive, trials, monkeypatch):
+    monkeypatch.setattr(sweeps.engine.progress, "_cost_of_steps", lambda cell: 0.8 * cell.cost)
+    now = time.time()
+
+    def report(*steps):
+        curve = tuple(
+            CurvePoint(step, now + 10 * step, 1.0, 1e-3, 2.0) if step > 0
+            else CurvePoint(-step, now - 1000, 1.0, 1e-3, 2.0)  # of an earlier attempt
+            for step in steps
+        )  # fmt: skip
+        drive.reported(trials[0], Progress(abs(steps[-1]), 100, curve, None))
+        return drive.screen.lines(80, 24)[-1]
+
+    drive.started(drive.search.next())
+    assert "left)" not in report(-3, -9), "steps of another process tell nothing"
+    assert "left)" not in report(10, 20), "a tenth of a mean trial, of 150, is 15"
+    # 20 steps take 200 s: a fifth of the steps, which are 80 of 100. 70 and 200 are to come.
+    assert "(about 56 min left)" in report(21, 30)
+    drive.ended(trials[0], failure("node lost", "its node has died"), again=True)
+    assert "left)" not in drive.screen.lines(80, 24)[-1]
 
 
 @pytest.mark.parametrize(

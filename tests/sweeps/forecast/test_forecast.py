@@ -36,7 +36,7 @@ def flat(seconds: float) -> TrialEstimate:
 def test_a_trial_is_what_it_reads_times_the_rates_and_what_it_does_once():
     tokens = Tokens(trained=200.0, scored=250.0)
     found = trial_estimate(tokens, SPEED)
-    assert found == TrialEstimate(pytest.approx(5 + 250 * 0.02 + 200 * 0.1), 450.0, 100)
+    assert found == TrialEstimate(pytest.approx(5 + 250 * 0.02 + 200 * 0.1), 450.0, 100, 200.0)
     shared = trial_estimate(tokens, SPEED, num_workers=2)
     assert shared.seconds == pytest.approx(5 + (5 + 20) / 2)
 

@@ -29,12 +29,17 @@ def test_a_large_backbone_gets_the_pairs_of_the_paper(plan_of):
     assert grid.baseline["chunking.window"] == 477
 
 
-def test_a_plan_warns_of_trials_with_few_steps(plan_of):
-    assert "1 step per trial (8 queries, batch 16, 1 epoch)" in plan_text(plan_of(), finished=0)
-    capped = plan_text(plan_of("training.num_epochs=20", "training.max_steps=2"), finished=0)
+def test_a_plan_names_the_steps_and_warns_of_few(plan_of):
+    def said(*words):
+        return plan_text(plan_of(*words), finished=0)
+
+    few = "1 step per trial (8 queries, batch 16, 1 epoch): raise training.num_epochs"
+    assert few in " ".join(said().split())
+    capped = said("training.num_epochs=20", "training.max_steps=2")
     assert "2 steps per trial (training.max_steps=2): raise training.max_steps" in capped
-    for words in ["training.num_epochs=20"], ["training.num_epochs=0"], ["--smoke-test"]:
-        assert "per trial (" not in plan_text(plan_of(*words), finished=0)
+    assert "10 steps per trial (8 queries, batch 16, 20 epochs)\n" in said("training.num_epochs=20")
+    assert "2 steps per trial (8 queries, batch 4, 1 epoch)\n" in said("--smoke-test")
+    assert "per trial (" not in said("training.num_epochs=0")
 
 
 def test_given_values_are_crossed_with_the_experiments_own_for_the_other_setting(plan_of):

@@ -1,0 +1,109 @@
+"""Groups of queries, such as the meeting that they are about: read from a file or from a field of
+the queries or the documents. All queries of a group belong in the same split."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rank_core.data.named_files import source_of
+from rank_core.data.readers import (
+    GroupRow,
+    gathered_groups,
+    has_names,
+    labels,
+)
+from rank_core.data.trec import query_lines
+from rank_core.data.vocabulary import DOCUMENT, QUERY, Fields, Schema
+from rank_core.errors import BadInput, shown
+from rank_core.records import Qrels
+
+OF_DOCUMENT = "doc_id"
+"""The field of documents that is different in each: its groups share relevant documents."""
+
+
+def read_groups(
+    name: str, *, queries: Sequence[str], docs: str, qrels: Qrels, fields: Fields
+) -> dict[str, str]:
+    """{query_id: group} of all judged queries.
+
+    `name` is a file of groups (`query_id TAB group`, or JSON lines with both), or a field: of the
+    files of queries if they have it, otherwise of the documents. With a field of the documents a
+    query has the groups of its relevant ones, and queries that share one are in one group; `doc_id`
+    puts queries with a common relevant document together. Raises `BadInput` for a judged query
+    without a group, and for a field that no record has.
+    """
+    if Path(name).is_file():
+        return _of_every(name, _from_file(Path(name), fields), qrels)
+    given = [row for source in queries for row in _rows(source, "queries", name, QUERY, fields)]
+    if any(group is not None for _, _, group in given):
+        judged = (row for row in given if row[1] in qrels)
+        return _of_every(f"field {name} of the queries", gathered_groups(judged), qrels)
+    if name == OF_DOCUMENT or fields.get(name) == OF_DOCUMENT:
+        return _joined({query_id: _relevant(judged) for query_id, judged in qrels.items()})
+    rows = _rows(docs, "docs", name, DOCUMENT, fields)
+    of_document = {doc_id: group for _, doc_id, group in rows if group is not None}
+    if not of_document:
+        raise BadInput(
+            f"--group must be a file of query and group, or a field of the queries or documents; "
+            f"{shown(name)} is none. `--group {OF_DOCUMENT}` keeps queries together that have a "
+            "relevant document in common"
+        )
+    return _joined(
+        {query_id: _groups_of(query_id, judged, of_document, name)
+         for query_id, judged in qrels.items()}
+    )  # fmt: skip
+
+
+def _groups_of(
+    query_id: str, judged: Mapping[str, int], of_document: Mapping[str, str], field: str
+) -> list[str]:
+    relevant = _relevant(judged)
+    if lacking := [doc_id for doc_id in relevant if doc_id not in of_document]:
+        raise BadInput(
+            f"--group {field}: document {shown(lacking[0])}, relevant to query {shown(query_id)}, "
+            "has no such field"
+        )
+    return [of_document[doc_id] for doc_id in relevant]
+
+
+def _from_file(path: Path, fields: Fields) -> dict[str, str]:
+    if has_names(path, QUERY, fields):
+        return gathered_groups(labels(path, "group", QUERY, fields))
+    return gathered_groups(query_lines(path))
+
+
+def _rows(
+    source: str, entity: str, field: str, schema: Schema, fields: Fields
+) -> Iterator[GroupRow]:
+    """The field of each record; none where a source has no names of fields."""
+    if source_of(source, entity) is None and has_names(Path(source), schema, fields):
+        yield from labels(Path(source), field, schema, fields)
+
+
+def _of_every(source: str, groups: Mapping[str, str], qrels: Qrels) -> dict[str, str]:
+    if lacking := next((query_id for query_id in qrels if query_id not in groups), None):
+        raise BadInput(f"{source} has no group of query {shown(lacking)}, which is judged")
+    return {query_id: groups[query_id] for query_id in qrels}
+
+
+def _relevant(judged: Mapping[str, int]) -> list[str]:
+    return [doc_id for doc_id, grade in judged.items() if grade > 0]
+
+
+def _joined(labels_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The group of each query where queries with a common label are in one group, directly or
+    through others: its first label in alphabetic order. A query without labels is alone."""
+    parent: dict[str, str] = {}
+
+    def root(label: str) -> str:
+        while parent.setdefault(label, label) != label:
+            parent[label] = label = parent[parent[label]]
+        return label
+
+    for found in labels_of.values():
+        roots = sorted({root(label) for label in found})
+        for other in roots[1:]:
+            parent[other] = roots[0]
+    return {
+        query_id: root(found[0]) if found else f"query {query_id}"
+        for query_id, found in labels_of.items()
+    }
