@@ -371,7 +371,8 @@ def certain_runs_p(num_seeds: Sequence[Any]) -> Floats:
     """The two-sided p of runs that differ between two sides and not within one, by the exact
     permutation of the runs: 2 / (S_a + S_b choose S_a). Of one trained side (paired runs, or
     against a deterministic system) by that of their signs; 0 where nothing is trained."""
-    S_a, S_b = (*(np.asarray(S, dtype=np.float64) for S in num_seeds), math.inf, math.inf)[:2]
+    sides: list[Any] = [np.asarray(S, dtype=np.float64) for S in num_seeds]
+    S_a, S_b = [*sides, math.inf, math.inf][:2]
     both = np.isfinite(S_a) & np.isfinite(S_b)
     with np.errstate(invalid="ignore", over="ignore"):
         exchanged = 2 / special.binom(np.where(both, S_a + S_b, 2.0), np.where(both, S_a, 1.0))

@@ -47,7 +47,7 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
-_LEAST = 12  # columns of a name that is wrapped
+_LEAST = 10  # columns of a name that is wrapped
 
 
 def columns(
