@@ -12,7 +12,6 @@ from urllib.request import url2pathname
 
 from ray.job_config import JobConfig
 
-import sweeps
 from rank_core.errors import BadInput
 from sweeps.plan.terminal import say
 
@@ -75,7 +74,7 @@ def workers_path() -> JobConfig:
 def _is_checkout(folder: Path) -> bool:
     """True for the folder that this package is imported from, and not by an installation: without
     it workers would not find the package."""
-    if folder.resolve() != Path(sweeps.__file__).resolve().parents[1]:
+    if folder.resolve() != Path(__file__).resolve().parents[2]:
         return False
     try:
         origin = json.loads(distribution("ranksweep").read_text("direct_url.json") or "{}")
