@@ -114,7 +114,6 @@ CASES = [
         negatives=(1, 2),
         margin=(0.01, 3.0),
         teacher=("", TEACHER),
-        unit=("document", "passage"),
         passage_keep=(0.1, 0.9),
         chunk_dropout=(0.0, 0.9),
         labels=("qrels", "first-stage"),
@@ -143,6 +142,12 @@ CASES = [
         {"training.unit": "passage"},
         passage_keep=(0.1, 0.9),
         chunk_dropout=(0.0, 0.9),
+    ),
+    # Enough groups that some passage after the first is drawn.
+    *cases(
+        "training",
+        {"training.epoch_steps": 8, "training.batch_size": 4},
+        unit=("document", "passage"),
     ),
     *cases("training", {"training.loss": "pairwise-margin"}, margin=(0.01, 3.0)),
     *cases("training", {"training.warmup": 0.0}, warmup_backbone=(True, False)),
