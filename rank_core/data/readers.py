@@ -175,11 +175,11 @@ def pairs_of(path: Path) -> Iterator[Pairs]:
         if not query.strip():
             raise BadInput(f"{place}: the query is empty")
         query_id = _id(place, record, "query_id") or _hashed(stem, query)
-        lists = [_passages(place, record, kind, stem) for kind in ("pos", "neg")]
-        if not lists[0]:
+        positives, negatives = (_passages(place, record, kind, stem) for kind in ("pos", "neg"))
+        if not positives:
             raise BadInput(f"{place}: a query must have a text in pos, found none")
         group = _label(place, record, "group", PAIRS, {})
-        yield Pairs(place, query_id, query, *lists, group)
+        yield Pairs(place, query_id, query, positives, negatives, group)
 
 
 def _passages(place: str, record: Mapping[str, Any], kind: str, stem: str) -> list[Passage]:
