@@ -35,8 +35,9 @@ from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.flags import FLAGS, add_flags
 from sweeps.plan.make_plan import base_config
 from sweeps.plan.options import Options, add_settings, check_gpus, parse
+from sweeps.plan.resources import Resources
 from sweeps.plan.terminal import numbered, say
-from sweeps.ray_engine.cluster import Resources, connect, disconnect, trial_resources
+from sweeps.ray_engine.cluster import connect, disconnect, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
 

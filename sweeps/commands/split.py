@@ -40,17 +40,17 @@ KEPT = ("salt", "shares", "qrels", "test", "group", "run", "fields")
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Judged queries, with their groups if --group is given."""
+class JudgedQueries:
+    """JudgedQueries queries, with their groups if --group is given."""
 
     qrels: Qrels
     queries: dict[str, str]
     groups: dict[str, str]
 
-    def part(self, ids: Iterable[str]) -> "Judged":
+    def part(self, ids: Iterable[str]) -> "JudgedQueries":
         """Some of the queries, in this order."""
         names = list(ids)
-        return Judged(
+        return JudgedQueries(
             {name: self.qrels[name] for name in names},
             {name: self.queries[name] for name in names},
             {name: self.groups[name] for name in names} if self.groups else {},
@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parts(given: Namespace, fields: Fields) -> dict[str, Judged]:
+def _parts(given: Namespace, fields: Fields) -> dict[str, JudgedQueries]:
     """The judged queries of each split."""
     qrels, queries = _judged(given.qrels, given.queries, fields)
     texts = given.test if (given.test or "").startswith("ir:") else given.queries
@@ -115,7 +115,7 @@ def _parts(given: Namespace, fields: Fields) -> dict[str, Judged]:
         )
         queries = _apart(queries, {groups[query_id] for query_id in test}, groups)
     parts = divided(queries, _shares(given), given.salt, groups)
-    whole = Judged(qrels | of_test, queries | test, groups)
+    whole = JudgedQueries(qrels | of_test, queries | test, groups)
     parts |= {"test": [*test]} if test else {}
     found = {split: whole.part(ids) for split, ids in parts.items()}
     for split, own in found.items():
@@ -146,7 +146,7 @@ def _apart(
     return kept
 
 
-def _runs(run: str, parts: Mapping[str, Judged]) -> dict[str, Run]:
+def _runs(run: str, parts: Mapping[str, JudgedQueries]) -> dict[str, Run]:
     """The candidates of each split with queries that the run ranks; says which it does not rank,
     and refuses a run that ranks none."""
     ranked = dict(named_run(run))
@@ -166,7 +166,7 @@ def _runs(run: str, parts: Mapping[str, Judged]) -> dict[str, Run]:
     return {split: of_split for split, of_split in runs.items() if of_split}
 
 
-def _write_queries(place: Path, judged: Judged) -> None:
+def _write_queries(place: Path, judged: JudgedQueries) -> None:
     """The queries, with their groups as JSON lines."""
     if not judged.groups:
         write_queries(place / "queries.tsv", judged.queries)
@@ -178,12 +178,12 @@ def _write_queries(place: Path, judged: Judged) -> None:
     write_lines(place / "queries.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
 
 
-def _size(judged: Judged) -> str:
+def _size(judged: JudgedQueries) -> str:
     groups = len({*judged.groups.values()})
     return f"{len(judged.queries):,}" + (f" ({numbered(groups, 'group')})" if groups else "")
 
 
-def _say_what_is_shared(parts: Mapping[str, Judged]) -> None:
+def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
     """Says what dev and test share with training: relevant documents, and texts of queries."""
     high = list[Seen]()
     for name in ("dev", "test"):

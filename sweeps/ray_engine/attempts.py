@@ -9,8 +9,9 @@ from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import End, News
 from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
+from sweeps.plan.resources import Resources
 from sweeps.plan.terminal import duration, numbered
-from sweeps.ray_engine.cluster import Resources, can_run, hosts, node_of
+from sweeps.ray_engine.cluster import can_run, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
 from sweeps.store.failures import LIMITS, Failures, first_line
 from sweeps.store.trial_status import TrialStatus

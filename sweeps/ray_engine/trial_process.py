@@ -20,7 +20,7 @@ from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryErro
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
-from sweeps.ray_engine.cluster import Resources
+from sweeps.plan.resources import Resources
 from sweeps.store.failures import FailureKind, first_line
 from sweeps.store.trial_status import TrialStatus
 
