@@ -31,8 +31,8 @@ class Reranker(pt.Transformer):
         self.text_field = text_field
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The same rows by falling score, with the columns `score` and `rank`. Raises `BadInput` for
-        a query with two texts, and for a document twice in a query."""
+        """The same rows by falling score, with the columns `score` and `rank`. Raises `BadInput`
+        for a query with two texts, and for a document twice in a query."""
         pt.validate.result_frame(inp, extra_columns=["query", self.text_field])
         scored = inp.assign(score=row_scores(self.reranker, inp, self.text_field))
         return pt.model.add_ranks(scored).sort_values(["qid", "rank"], kind="stable")
