@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import tokenize
 from rank_core.data.trec import in_rank_order
-from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.copies import kept
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_model
-from rank_core.export.serving import served_config
+from rank_core.export.served import served_model
 from rank_core.machine import trial_device
-from rank_core.models import check_model
-from rank_core.models.build import build_model
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
 from rank_core.ranking.encode import Work, weight_copies
@@ -56,9 +54,11 @@ class Reranker:
         self._autocast = autocast_type(precision or self.config.training.precision, device)
         self._tokenizer = load_tokenizer(self.backbone.folder)
         # All of this stays as it is, for any number of threads. transformers would remove
-        # truncation at the first call, while another may be reading.
-        self._tokenizer.backend_tokenizer.no_truncation()
-        self._tokenizer.backend_tokenizer.no_padding()
+        # truncation and padding at the first call, while another may be reading.
+        backend = self._tokenizer.backend_tokenizer
+        if backend.truncation or backend.padding:
+            backend.no_truncation()
+            backend.no_padding()
         with torch.inference_mode():
             self._copies = weight_copies(self._model, self._autocast)
         self._tokens, self._counting = 0, threading.Lock()
@@ -89,14 +89,10 @@ class Reranker:
         device: str | torch.device | None = None,
         precision: str = "",
     ) -> "Reranker":
-        """A published reranker (a folder or a Hugging Face id) as `serving.json` says. Raises
-        `BadInput` for a file of another tokenizer."""
-        config, first_stage = served_config(model, setting)
-        backbone = resolve_backbone(model)
-        check_model(config, backbone)
-        ranker = build_model(config, backbone, init_seed=0).eval()
-        exported = ExportedModel(ranker, config, backbone, first_stage=first_stage)
-        return cls(exported, device, precision)
+        """A published reranker (a folder or a Hugging Face id) as `serving.json` says, with the
+        depth of its measurement. Raises `BadInput` for a file of another model or tokenizer, a file
+        that was changed into what it cannot be, and a model without a trained head."""
+        return cls(served_model(model, setting), device, precision)
 
     @property
     def description(self) -> str:
