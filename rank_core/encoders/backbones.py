@@ -86,7 +86,7 @@ def resolve_backbone(name: str) -> Backbone:
         name=name,
         kind=kind_of(config),
         folder=folder,
-        content_hash=_content_hash(folder),
+        content_hash=content_hash(folder),
         max_input_tokens=max_input_tokens(kind, config),
         num_segments=(getattr(config, "type_vocab_size", 0) or 0) if kind.segments else 0,
         cls_id=cls_id,
@@ -305,7 +305,8 @@ def _folder(name: str) -> Path:
         ) from None
 
 
-def _content_hash(folder: Path) -> str:
+def content_hash(folder: Path) -> str:
+    """16 hex digits that identify the contents of a checkpoint's folder."""
     digest = hashlib.sha256()
     safe = any(folder.glob("*.safetensors"))
     patterns = CHECKPOINT_FILES if safe else (*CHECKPOINT_FILES, PICKLED)

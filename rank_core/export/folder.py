@@ -41,6 +41,7 @@ from rank_core.encoders.backbones import (
     ENCODER_FOLDER,
     LAYOUT_FILE,
     PICKLED,
+    content_hash,
     load_encoder,
     load_tokenizer,
     resolve_backbone,
@@ -52,8 +53,8 @@ from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown
 from rank_core.export.serving import (
     AGGREGATIONS,
+    identity,
     is_cross_encoder,
-    served_model,
     serving_setting,
     write_cross_encoder,
 )
@@ -131,7 +132,10 @@ def write_model(
         if config.model.name in AGGREGATIONS:
             if isinstance(model.head, nn.Linear):  # a sweep may start from it
                 save_file(model.head.state_dict(), unfinished / ENCODER_FOLDER / RANKING_HEAD)
-            setting = serving_setting(config, served_model(backbone), first_stage)
+            model_of = identity(backbone)
+            if weights:
+                model_of["content_hash"] = content_hash(unfinished / ENCODER_FOLDER)
+            setting = serving_setting(config, model_of, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
         own = config.model.name if is_reference(config.model.name) else ""
         if own:

@@ -2,6 +2,7 @@
 in its trial."""
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -13,16 +14,16 @@ from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import tokenize
-from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.data.trec import in_rank_order
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.copies import kept
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_model
-from rank_core.export.serving import served_config
+from rank_core.export.served import served_model
 from rank_core.machine import trial_device
-from rank_core.models import check_model
-from rank_core.models.build import build_model
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
-from rank_core.ranking.encode import Work
+from rank_core.ranking.encode import Work, weight_copies
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import BATCH_TOKENS, require_finite
@@ -51,8 +52,16 @@ class Reranker:
         self._exported = exported
         self._model = exported.model.to(device)
         self._autocast = autocast_type(precision or self.config.training.precision, device)
-        self._work = Work()
         self._tokenizer = load_tokenizer(self.backbone.folder)
+        # All of this stays as it is, for any number of threads. transformers would remove
+        # truncation and padding at the first call, while another may be reading.
+        backend = self._tokenizer.backend_tokenizer
+        if backend.truncation or backend.padding:
+            backend.no_truncation()
+            backend.no_padding()
+        with torch.inference_mode():
+            self._copies = weight_copies(self._model, self._autocast)
+        self._tokens, self._counting = 0, threading.Lock()
 
     @classmethod
     def load(
@@ -80,14 +89,10 @@ class Reranker:
         device: str | torch.device | None = None,
         precision: str = "",
     ) -> "Reranker":
-        """A published reranker (a folder or a Hugging Face id) as `serving.json` says. Raises
-        `BadInput` for a file of another tokenizer."""
-        config, first_stage = served_config(model, setting)
-        backbone = resolve_backbone(model)
-        check_model(config, backbone)
-        ranker = build_model(config, backbone, init_seed=0).eval()
-        exported = ExportedModel(ranker, config, backbone, first_stage=first_stage)
-        return cls(exported, device, precision)
+        """A published reranker (a folder or a Hugging Face id) as `serving.json` says, with the
+        depth of its measurement. Raises `BadInput` for a file of another model or tokenizer, a file
+        that was changed into what it cannot be, and a model without a trained head."""
+        return cls(served_model(model, setting), device, precision)
 
     @property
     def description(self) -> str:
@@ -137,7 +142,7 @@ class Reranker:
                 f"first_stage must have a finite score for each of the {len(texts)} documents, got "
                 f"{shown([*scores.values()])}"
             )
-        run: Run = {"": dict(sorted(scores.items(), key=lambda item: -item[1]))}
+        run: Run = {"": dict(scores)}
         [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
         ids: list[str | int] = [*ranked] if named else [int(place) for place in ranked]
         return [Ranked(*pair) for pair in zip(ids, ranked.values(), strict=True)][:top]
@@ -151,8 +156,9 @@ class Reranker:
         depth: int | None = None,
         depth_only: bool = False,
     ) -> Run:
-        """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run` in
-        the model's order; by default as many as the trial ranked. Ties are broken by doc_id. A
+        """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run`, by
+        their scores, in the model's order; by default as many as the trial ranked. Ties are broken
+        by doc_id, equal scores of `run` by their order in it. A
         system interpolated with the first stage uses the scores of `run`. The candidates that the
         model does not read follow in the order of `run`, with scores that fall below the others;
         `depth_only` leaves them out.
@@ -164,6 +170,7 @@ class Reranker:
             raise BadInput(f"depth >= 1 must hold, got {depth}")
         for query_id in run:
             _checked("query", query_id, queries)
+        run = {query_id: in_rank_order(scores) for query_id, scores in run.items()}
         reranked: Run = {}
         for some in _blocks(run, depth):
             scored = self._rerank(some, queries, documents, depth)
@@ -176,7 +183,8 @@ class Reranker:
     def _rerank(
         self, run: Run, queries: Mapping[str, str], documents: Mapping[str, str], depth: int
     ) -> Run:
-        self._model.compile_layers(self._work.tokens)
+        self._model.compile_layers(self._tokens)
+        work = Work()
         ranked = (doc_id for of_query in run.values() for doc_id in of_query)
         pairs = self._pairs({name: _checked("document", name, documents) for name in ranked})
         limit = self.config.chunking.max_query_tokens
@@ -188,14 +196,18 @@ class Reranker:
             "batch_tokens": self.config.evaluation.batch_tokens
             or BATCH_TOKENS["cuda" if self._model.device.type == "cuda" else "cpu"],
             "autocast": self._autocast,
-            "work": self._work,
+            "work": work,
         }
-        if weights := self._exported.interpolation:
-            assert isinstance(self._model, Birch)
-            return require_finite(
-                interpolate(best_sentences(self._model, pairs, **options), run, weights)
-            )
-        return require_finite(rerank(self._model, pairs, **options))
+        weights = self._exported.interpolation
+        with kept(self._copies):
+            if weights:
+                assert isinstance(self._model, Birch)
+                scored = interpolate(best_sentences(self._model, pairs, **options), run, weights)
+            else:
+                scored = rerank(self._model, pairs, **options)
+        with self._counting:
+            self._tokens += work.tokens
+        return require_finite(scored)
 
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
         ids = tokenize(self._tokenizer, list(texts.values())) if texts else []
