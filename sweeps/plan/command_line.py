@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from rank_core.errors import BadInput, nearest, not_installed, shown
 from rank_core.files import shown_path
 from rank_core.home import NO_HOME, has_home, lend_home
-from rank_core.own_code import OURS
+from rank_core.own_code import OURS, see_modules_of
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
@@ -178,8 +178,7 @@ def _add_working_directory() -> None:
         here = os.getcwd()
     except FileNotFoundError:
         raise BadInput("the working directory was removed: change to another one") from None
-    if not {"", here} & {*sys.path}:
-        sys.path.append(here)
+    see_modules_of(here)
 
 
 def _stands_in_for_a_library(error: Exception) -> str:
