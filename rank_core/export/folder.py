@@ -37,15 +37,13 @@ from rank_core.data.transforms.expression import with_folder
 from rank_core.encoders.alibi import AlibiEncoder
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import (
-    CHECKPOINT_FILES,
     ENCODER_FOLDER,
-    LAYOUT_FILE,
-    PICKLED,
     load_encoder,
     load_tokenizer,
     resolve_backbone,
 )
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
+from rank_core.encoders.checkpoint import CHECKPOINT_FILES, LAYOUT_FILE, PICKLED
 from rank_core.encoders.lora import merge_adapters
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
