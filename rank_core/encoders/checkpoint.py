@@ -52,9 +52,11 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 MODEL_TYPES = sorted({*TYPES} - {"jina-bert", "mosaic-bert"})
 """What config.json may say; those two say bert."""
 MOST_LAYERS = 1_000
+_SIZE = re.compile(r"^num_|^n_|_size$|_heads$|_layers$")
 _LEGACY, _NOW = re.compile(r"gamma$|beta$"), {"gamma": "weight", "beta": "bias"}
 """Names of TensorFlow for the weights of a normalisation."""
-_WRAPPED = re.compile(r"^(?:module\.)+|_orig_mod\.")
+_WRAPPERS = (r"^(?:(?:module|_orig_mod)\.)+", r"_orig_mod\.")
+_WRAPPED = re.compile("|".join(_WRAPPERS))
 """What torch's data parallelism and `torch.compile` put before the names of a model's weights."""
 
 
@@ -120,7 +122,8 @@ def open_config(name: str, folder: Path) -> Any:
     stated = read_json(path, dict)
     kind = stated.get("model_type")
     if kind not in MODEL_TYPES:
-        error = unknown(f"model_type of backbone {name}", kind, TYPES)
+        stated_kind = kind if isinstance(kind, str) else shown(kind)
+        error = unknown(f"model_type of backbone {name}", stated_kind, TYPES)
         raise BadInput(f"{error}{_without_code(stated)} (in {path})")
     if stated.get("quantization_config"):
         raise damaged(
@@ -131,7 +134,13 @@ def open_config(name: str, folder: Path) -> Any:
     forms = {"architectures": list, "id2label": dict, "label2id": dict}
     for setting, form in forms.items():
         if not isinstance(stated.get(setting) or form(), form):
-            raise damaged(path, f"has {setting}={shown(stated[setting])}, which is no {form}")
+            wanted = {list: "list", dict: "table"}[form]
+            raise damaged(path, f"has {setting}={shown(stated[setting])}, which is no {wanted}")
+    if not all(isinstance(one, str) for one in stated.get("architectures") or ()):
+        raise damaged(path, f"has architectures={shown(stated['architectures'])}, which are names")
+    for setting, value in stated.items():
+        if _SIZE.search(setting) and isinstance(value, int) and value < 0:
+            raise damaged(path, f"has {setting}={value}, which is no size")
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # of any kind, from the checks of a configuration
@@ -163,6 +172,7 @@ def open_tokenizer(folder: Path, **more: Any) -> Any:
             tokenizer: Any = AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=False, local_files_only=True, **more
             )
+            tokenizer("a text")
     except Exception as error:  # of any kind: of Rust, of missing keys
         kind = f"tokenizer_class {shown(settings.get('tokenizer_class'))}{_without_code(settings)}"
         raise damaged(path, f"is no tokenizer ({_reason(error)}; {kind})") from None
@@ -179,7 +189,7 @@ def open_model(loader: Any, folder: Path, config: Any, **more: Any) -> tuple[Any
     """(model, missing weights) of a checkpoint in fp32, by a class of transformers or one of ours.
     Raises `BadInput` where sizes and weights disagree."""
     if any(map(_WRAPPED.search, shapes(str(folder), folder))):
-        more["key_mapping"] = {r"^(?:module\.)+": "", r"_orig_mod\.": ""}
+        more["key_mapping"] = dict.fromkeys(_WRAPPERS, "")
     # Without a name for the attention, that of config.json would be taken: of a package that is
     # absent, or of code on a hub.
     more = {"attn_implementation": "eager", **more}

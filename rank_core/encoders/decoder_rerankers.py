@@ -91,7 +91,9 @@ def logit_score(name: str, folder: Path, tokenizer: Any) -> LogitScore | None:
     """The score of a decoder by its files or its name; None for a decoder that is no known
     reranker."""
     if (folder / MODULES).exists():
-        for module in read_json(folder / MODULES, list):
+        if not (modules := read_json(folder / MODULES, list)):
+            raise damaged(folder / MODULES, "names no modules")
+        for module in modules:
             kind, path = (str(dict_of(module).get(key, "")) for key in ("type", "path"))
             if not kind:
                 raise damaged(folder / MODULES, f"has a module without a type: {shown(module)}")

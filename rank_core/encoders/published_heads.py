@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rank_core.encoders.backbone_types import TYPES, Backbone, backbone_type, kind_of
 from rank_core.encoders.backbones import load_config, load_tokenizer
-from rank_core.encoders.checkpoint import CONFIG, open_model, read_json
+from rank_core.encoders.checkpoint import CONFIG, check_weights, open_model, read_json
 from rank_core.encoders.decoder_rerankers import LogitScore, logit_score
 from rank_core.errors import BadInput
 
@@ -81,6 +81,16 @@ def head_problem(name: str, folder: Path) -> str:
     if other := [label for label in labels if OTHER_TASKS.search(label)]:
         return f"its head is of another task: labels {', '.join(other)}"
     return ""
+
+
+@lru_cache(maxsize=16)
+def check_head(backbone: Backbone) -> None:
+    """Raises `BadInput` where the headers of a checkpoint's weights lack its trained head, or have
+    it in other sizes."""
+    if not TYPES[backbone.kind].causal:
+        config = copy.deepcopy(load_config(backbone.name, backbone.folder))
+        loader = transformers.AutoModelForSequenceClassification
+        check_weights(backbone.name, backbone.folder, loader, config)
 
 
 def head_pooling(backbone: Backbone) -> str:
