@@ -41,6 +41,11 @@ def see_modules_of(folder: str) -> None:
     _typed_in[:] = [folder]
 
 
+def _see_typed(module: str) -> None:
+    if not _is_ours(module) and not {"", *_typed_in} & {*sys.path}:
+        sys.path.extend(_typed_in)
+
+
 @contextmanager
 def only_named(names: Iterable[str]) -> Iterator[None]:
     """A block that reads a stranger's data: of the names `module:attribute` in it only these, which
@@ -117,8 +122,7 @@ def load(kind: str, path: str, is_one: Callable[[Any], bool] = callable) -> Any:
 
 def import_own(module: str, what: str) -> ModuleType:
     """A user's module. Raises `BadInput` with file and line if it cannot be imported."""
-    if not _is_ours(module) and not {"", *_typed_in} & {*sys.path}:
-        sys.path.extend(_typed_in)
+    _see_typed(module)
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:
@@ -234,6 +238,7 @@ def _is_ours(path: str) -> bool:
 
 def _sources(module: str) -> dict[str, Path]:
     """{module: file} of a module and of the user modules that it imports, directly or not."""
+    _see_typed(module)
     top, first = module.partition(".")[0], _file_of(module)
     if first is None or not first.is_file():
         raise BadInput(

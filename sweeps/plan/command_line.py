@@ -117,14 +117,14 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
     """The exit code of a command: its own, or that of bad input, Ctrl-C or a closed output (`|
-    head`). The command can import modules of the working directory, as with `python -m`."""
+    head`). A user's code that the command names is found in the working directory as well."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # ASCII or Latin-1 lacks some of our characters
             stream.reconfigure(errors="replace")
     try:
         try:
             lend_home()
-            _add_working_directory()
+            _see_working_directory()
             return command()
         finally:
             sys.stdout.flush()
@@ -173,7 +173,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         return BAD_INPUT
 
 
-def _add_working_directory() -> None:
+def _see_working_directory() -> None:
     try:
         here = os.getcwd()
     except FileNotFoundError:
