@@ -73,10 +73,12 @@ class Reranker:
         trust_code: bool = False,
     ) -> "Reranker":
         """The reranker in an exported folder, on a GPU if there is one, in the precision of its
-        training unless `precision` is fp32, bf16 or fp16. `trust_code` imports a model from outside
-        the package from the folder's `code/`, which runs it.
+        training unless `precision` is fp32, bf16 or fp16. A model from outside the package is the
+        class of a module that the caller has imported; `trust_code` imports it from the folder's
+        `code/`, which runs it.
 
-        Raises `BadInput` if the folder is no exported model.
+        Raises `BadInput` if the folder is no exported model, or names such a class and neither
+        holds.
         """
         return cls(read_model(folder, trust_code=trust_code), device, precision)
 
