@@ -85,6 +85,10 @@ class Screen:
         self.slots = len(self.running)
         self._draw()
 
+    def waits(self, trial: Trial, what: str) -> None:
+        """A trial that was launched waits for something."""
+        self.running[trial.name] = what
+
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
         self.launched(trial)

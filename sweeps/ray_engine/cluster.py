@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
@@ -210,13 +212,49 @@ def hosts() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
 
 
-def can_run(needs: Mapping[str, float]) -> bool:
-    """True if a living node has the resources of a worker, free or not."""
-    return any(
-        all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
-        for node in ray.nodes()
-        if node["Alive"]
-    )
+def can_run(needs: Mapping[str, float], num_workers: int = 1) -> bool:
+    """True if the living nodes have the resources of a trial's workers, free or not. A worker's
+    own must be on one node."""
+    wanted = {name: amount for name, amount in needs.items() if amount}
+    places = 0.0
+    for node in ray.nodes():
+        if node["Alive"]:
+            has = node["Resources"]
+            places += min(
+                (has.get(n, 0) // amount for n, amount in wanted.items()), default=math.inf
+            )
+    return places >= num_workers
+
+
+def free_text(needs: Mapping[str, float]) -> str:
+    """What of the needed resources is free in the cluster now, in words."""
+    free = ray.available_resources()
+    amounts = [f"{free.get(name, 0.0):g} {name}" for name, amount in needs.items() if amount]
+    return f"{' and '.join(amounts)} free"
+
+
+def free_groups(*, of_dead: bool) -> None:
+    """Removes the placement groups of this command's job: all of them, or those `of_dead` actors.
+    Ray keeps a group to the end of its job where Ray Train's controller dies before its workers
+    live; the workers of later attempts would wait for its resources."""
+    # The public table does not say who asked for a group.
+    from ray._private.state import actors, state
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+
+    if ray.util.client.ray.is_connected():
+        return  # a client has no table
+    job = ray.get_runtime_context().get_job_id()
+    for serialized in state._connect_and_get_accessor().get_placement_group_table():
+        group = PlacementGroupTableData.FromString(serialized)
+        removed = group.state == PlacementGroupTableData.REMOVED
+        if removed or group.is_detached or group.creator_job_id.hex() != job:
+            continue
+        creator = group.creator_actor_id
+        dead = any(creator) and actors(creator.hex()).get("State", "DEAD") == "DEAD"
+        if dead or not of_dead:
+            ray.util.remove_placement_group(
+                PlacementGroup(ray.PlacementGroupID(group.placement_group_id))
+            )
 
 
 def node_of(actor_id: str) -> tuple[str, bool]:

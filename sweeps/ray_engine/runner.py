@@ -32,11 +32,19 @@ from sweeps.ray_engine.cluster import (
     check_shared,
     connect,
     disconnect,
+    free_groups,
     prepare_nodes,
     trial_resources,
 )
 from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
-from sweeps.ray_engine.trial_process import DEV, EPOCHS, run_in_train, run_in_tune
+from sweeps.ray_engine.trial_process import (
+    DEV,
+    EPOCHS,
+    FORMED,
+    NO_WORKERS,
+    run_in_train,
+    run_in_tune,
+)
 from sweeps.store.failures import first_line
 from sweeps.store.storage import StorageAway
 
@@ -117,6 +125,8 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     # By default Tune restarts the trial of a preempted node silently.
     os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
     run = run_in_tune if resources.num_workers == 1 else run_in_train
+    if resources.num_workers > 1:
+        free_groups(of_dead=False)  # those of an earlier Tuner
     turn = Turn(attempts)
     search = _Search(turn, options, resources)
     tuner = tune.Tuner(
@@ -314,9 +324,16 @@ class _Bridge(_Adapter, Callback):
     def on_trial_result(
         self, iteration: int, trials: Any, trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        if report := result.get("report"):
-            with self.turn as attempts:
-                attempts.reported(trial.trial_id, report, stopped=bool(result.get("done")))
+        report, stopped = result.get("report"), bool(result.get("done"))
+        if not report:
+            return
+        with self.turn as attempts:
+            if report == FORMED:
+                attempts.formed(trial.trial_id)
+            elif report == NO_WORKERS:
+                attempts.got_no_workers(trial.trial_id)
+            else:
+                attempts.reported(trial.trial_id, report, stopped=stopped)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
         with self.turn as attempts:
