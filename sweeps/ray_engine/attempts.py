@@ -11,8 +11,15 @@ from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
 from sweeps.plan.resources import Resources
 from sweeps.plan.terminal import duration, numbered
-from sweeps.ray_engine.cluster import can_run, free_groups, free_text, hosts, node_of
-from sweeps.ray_engine.trial_process import kind_of_error
+from sweeps.ray_engine.cluster import (
+    can_run,
+    free_groups,
+    free_text,
+    hosts,
+    node_of,
+    slots_now,
+)
+from sweeps.ray_engine.trial_process import WAIT_SECONDS, kind_of_error
 from sweeps.store.failures import LIMITS, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
@@ -20,7 +27,6 @@ CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
 TELL_SECONDS = 10.0  # that a trial waits for its workers before it is said for what
 MEMORY_SECONDS = 15.0  # before a trial that ran out of memory runs again
-WAIT_SECONDS = 1800.0  # for a node that an autoscaler or a user adds
 
 NOT_THE_PROCESS = (
     f"{LIMITS['device'] + 1} times, each in a new process: the cause is the trial's settings or "
@@ -47,14 +53,22 @@ class Attempts:
     """The running attempts by Tune's ids, and the trials that run again."""
 
     def __init__(self, drive: Drive, resources: Resources) -> None:
-        self.drive, self.slots = drive, resources.slots
+        self.drive, self.resources = drive, resources
         self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
         self.num_workers = resources.num_workers
+        self._most = resources.slots  # trials at a time for which there are nodes, or may be
+        self._here: int | None = None  # those for which there are nodes
+        self._fewer = 0  # after faults of memory
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self._again: deque[tuple[float, Trial]] = deque()  # and not before when
         self._checked = self._warned = 0.0
         self._without_node: float | None = None  # since when
+
+    @property
+    def slots(self) -> int:
+        """The number of trials to start at a time; it follows the cluster."""
+        return max(1, self._most - self._fewer)
 
     @property
     def over(self) -> bool:
@@ -82,6 +96,7 @@ class Attempts:
         if now - self._checked < CHECK_SECONDS:
             return
         self._checked = now
+        self._follow_cluster()
         if self.num_workers > 1:
             free_groups(of_dead=True)
             self._tell_waiting(now)
@@ -101,6 +116,14 @@ class Attempts:
                 f"waiting for a node that can run a trial: {duration(waited)} of "
                 f"{duration(WAIT_SECONDS)}"
             )
+
+    def _follow_cluster(self) -> None:
+        """Takes in how many trials the nodes hold that live now, and says where that changes."""
+        before = self._here
+        self._here, self._most = slots_now(self.resources)
+        if before is not None and self._here != before:
+            why = "nodes have joined" if self._here > before else "nodes have left"
+            self.drive.screen.tell(f"{why}: {numbered(self._here, 'slot')}, {before} before")
 
     def _tell_waiting(self, now: float) -> None:
         """What the trials wait for whose process drives a group that has no workers yet."""
@@ -199,7 +222,7 @@ class Attempts:
 
     def _fewer_slots(self) -> None:
         if self.slots > 1:
-            self.slots -= 1
+            self._fewer += 1
             self.drive.screen.tell(
                 f"out of memory: {numbered(self.slots, 'trial')} at a time from now on"
             )

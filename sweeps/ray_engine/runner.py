@@ -54,6 +54,7 @@ LOOK_SECONDS = 0.5  # between looks at Ray's processes
 PROBE_SECONDS = 5.0  # between questions to the GCS
 SILENT_SECONDS = 45.0  # without an answer of the GCS, after which Ray counts as dead
 GOODBYE_SECONDS = 5.0  # for a Tuner that was given up
+MOST_PENDING = 10**6  # trials that wait for a process: the attempts have the limit
 MOST_EPOCHS = 10**6  # of ASHA's rungs; a trial ends itself
 RESTARTS = 1  # of Ray on this machine, likewise
 
@@ -121,7 +122,7 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     """Run a Tuner to its end; return the error that ended it, if any."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
     # By default Tune starts the processes of a searcher's trials one by one.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(attempts.slots)
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MOST_PENDING)
     # By default Tune restarts the trial of a preempted node silently.
     os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
     run = run_in_tune if resources.num_workers == 1 else run_in_train

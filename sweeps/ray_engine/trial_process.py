@@ -26,7 +26,7 @@ from sweeps.store.trial_status import TrialStatus
 
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
 FORMED, NO_WORKERS = "formed", "no workers"  # reports of a group: its workers live; it got none
-GROUP_SECONDS = 1800.0  # that a trial waits for its workers: an autoscaler or a user adds nodes
+WAIT_SECONDS = 1800.0  # for nodes that an autoscaler or a user adds
 LOST_NODE = ("node has died", "node failure", "owner has died")
 _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
 
@@ -55,7 +55,7 @@ def run_in_train(config: dict[str, Any]) -> None:
 
     name = f"train-{tune.get_context().get_trial_id()}"
     callbacks = [TuneReportCallback()]
-    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(GROUP_SECONDS)
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(WAIT_SECONDS)
     try:
         run_group(_train_worker, config, config["resources"], name, callbacks)
     except Exception as error:  # Ray Train has several classes

@@ -21,9 +21,7 @@ def clock(attempts, monkeypatch):
     """The clock of attempts and progress, in a list; no node can run a trial."""
     now = [1000.0]
     for used in (module, progress_module):
-        monkeypatch.setattr(
-            used, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
-        )
+        monkeypatch.setattr(used, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(module, "can_run", lambda *needs: False)
     attempts.drive.screen.last_line = attempts.drive.screen.last_news = now[0]
     return now
