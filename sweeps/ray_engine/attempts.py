@@ -98,8 +98,7 @@ class Attempts:
         self._checked = now
         self._follow_cluster()
         if self.num_workers > 1:
-            free_groups(of_dead=True)
-            self._tell_waiting(now)
+            self._tell_waiting(now, waiting=free_groups(of_dead=True))
         if can_run(self.needs, self.num_workers):
             self._without_node = None
             return
@@ -125,16 +124,17 @@ class Attempts:
             why = "nodes have joined" if self._here > before else "nodes have left"
             self.drive.screen.tell(f"{why}: {numbered(self._here, 'slot')}, {before} before")
 
-    def _tell_waiting(self, now: float) -> None:
+    def _tell_waiting(self, now: float, waiting: int) -> None:
         """What the trials wait for whose process drives a group that has no workers yet."""
+        each = " and ".join(f"{n:g} {name}" for name, n in self.needs.items() if n)
         for attempt in self.live.values():
-            if attempt.waits is not None and now - attempt.waits >= TELL_SECONDS:
-                each = " and ".join(f"{n:g} {name}" for name, n in self.needs.items() if n)
-                self.drive.screen.waits(
-                    attempt.trial,
-                    f"waiting for {self.num_workers} workers with {each} each "
-                    f"({free_text(self.needs)})",
-                )
+            if attempt.waits is None or now - attempt.waits < TELL_SECONDS:
+                continue
+            what = "its workers start"
+            if waiting:
+                free = free_text(self.needs)
+                what = f"waiting for {self.num_workers} workers with {each} each ({free})"
+            self.drive.screen.waits(attempt.trial, what)
 
     def started(self, tune_id: str, actor: str) -> None:
         """Its process has started. With it begins the attempt, but for a group of workers, whose

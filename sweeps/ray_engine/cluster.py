@@ -279,26 +279,31 @@ def free_text(needs: Mapping[str, float]) -> str:
     return f"{' and '.join(amounts)} free"
 
 
-def free_groups(*, of_dead: bool) -> None:
+def free_groups(*, of_dead: bool) -> int:
     """Removes the placement groups of this command's job: all of them, or those `of_dead` actors.
     Ray keeps a group to the end of its job where Ray Train's controller dies before its workers
-    live; the workers of later attempts would wait for its resources."""
+    live; the workers of later attempts would wait for its resources. Returns how many of the
+    others' groups wait for resources."""
     # The public table does not say who asked for a group.
     from ray._private.state import actors, state
     from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 
     if ray.util.client.ray.is_connected():
-        return  # a client has no table
-    job = ray.get_runtime_context().get_job_id()
+        return 0  # a client has no table
+    waiting, job = 0, ray.get_runtime_context().get_job_id()
     for serialized in state._connect_and_get_accessor().get_placement_group_table():
         group = PlacementGroupTableData.FromString(serialized)
         removed = group.state == PlacementGroupTableData.REMOVED
         if removed or group.is_detached or group.creator_job_id.hex() != job:
             continue
-        creator = group.creator_actor_id
-        dead = any(creator) and actors(creator.hex()).get("State", "DEAD") == "DEAD"
+        creator = ray.ActorID(group.creator_actor_id)  # nil: this process, that is Tune
+        dead = not creator.is_nil() and actors(creator.hex()).get("State", "DEAD") == "DEAD"
         if dead or not of_dead:
-            remove_placement_group(PlacementGroup(ray.PlacementGroupID(group.placement_group_id)))
+            identity = ray.PlacementGroupID(group.placement_group_id)
+            remove_placement_group(PlacementGroup(identity))
+        elif not creator.is_nil():
+            waiting += group.state == PlacementGroupTableData.PENDING
+    return waiting
 
 
 def node_of(actor_id: str) -> tuple[str, bool]:
