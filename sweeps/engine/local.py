@@ -15,12 +15,14 @@ from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import numbered, say
 from sweeps.store.failures import Failures
+from sweeps.store.storage import StorageAway
 from sweeps.store.trial_status import TrialStatus
 
 
 def run_trials(drive: Drive, options: Options) -> None:
     """Runs the trials of a sweep until it is over. Raises `BadInput` for trials that this machine
-    cannot run, and `EngineLost` where a trial's error breaks the GPU for this process."""
+    cannot run, `EngineLost` where a trial's error breaks the GPU for this process, and
+    `StorageAway` where a trial has waited in vain for the storage."""
     check_machine(options)
     say(f"{numbered(len(drive.search.ahead), 'trial')}, one at a time in this process")
     failures = Failures()
@@ -41,6 +43,8 @@ def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) ->
                 drive.reported(trial, report)
                 continue
             failed = report.status is TrialStatus.FAILED
+            if failed and report.kind == "storage":  # the next trial would wait for it, too
+                raise StorageAway(report.reason.removeprefix(f"{StorageAway.__name__}: "))
             broken = failed and report.kind == "device"
             again = failed and failures.count(trial.name, report.kind) and not broken
             drive.ended(trial, report, again=again)

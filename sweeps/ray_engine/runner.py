@@ -21,7 +21,7 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from sweeps.engine import EngineLost
+from sweeps.engine import EngineInterrupted, EngineLost
 from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
@@ -53,7 +53,7 @@ BREAKDOWNS = 5  # of Tune, without a finished trial in between
 LOOK_SECONDS = 0.5  # between looks at Ray's processes
 PROBE_SECONDS = 5.0  # between questions to the GCS
 SILENT_SECONDS = 45.0  # without an answer of the GCS, after which Ray counts as dead
-GOODBYE_SECONDS = 5.0  # for a Tuner that was given up
+GOODBYE_SECONDS, INTERRUPTED_SECONDS = 5.0, 1.5  # for a Tuner that was given up
 MOST_PENDING = 10**6  # trials that wait for a process: the attempts have the limit
 MOST_EPOCHS = 10**6  # of ASHA's rungs; a trial ends itself
 RESTARTS = 1  # of Ray on this machine, likewise
@@ -76,6 +76,8 @@ def run_trials(drive: Drive, options: Options) -> None:
             trials = numbered(len(drive.search.ahead), "trial")
             say(f"{trials} on {numbered(resources.slots, 'slot')}")
             run_on_slots(drive, options, resources)
+        except KeyboardInterrupt:
+            raise EngineInterrupted from None
         finally:
             disconnect()
 
@@ -167,9 +169,9 @@ class Turn:
     def __exit__(self, *error: object) -> None:
         self._lock.release()
 
-    def end(self) -> None:
-        """Refuses further use; waits a while for a use that has begun."""
-        begun = not self._lock.acquire(timeout=GOODBYE_SECONDS)
+    def end(self, seconds: float) -> None:
+        """Refuses further use; waits some seconds for a use that has begun."""
+        begun = not self._lock.acquire(timeout=seconds)
         self._over = True
         if not begun:
             self._lock.release()
@@ -188,15 +190,19 @@ def _until_lost(work: Callable[[], Any], turn: Turn) -> str:
 
     thread = threading.Thread(target=run, daemon=True, name="tune")
     thread.start()
-    probe = _Probe()
+    probe, goodbye = _Probe(), GOODBYE_SECONDS
     try:
         while thread.is_alive():
             thread.join(LOOK_SECONDS)
             if thread.is_alive() and (lost := _dead_process() or probe.silence()):
                 return lost
+    except KeyboardInterrupt:
+        say("interrupted: the processes of the trials end")
+        goodbye = INTERRUPTED_SECONDS
+        raise
     finally:
-        turn.end()
-        thread.join(GOODBYE_SECONDS)
+        turn.end(goodbye)
+        thread.join(goodbye)
     if errors:
         raise errors[0]
     return ""

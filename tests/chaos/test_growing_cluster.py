@@ -5,6 +5,7 @@ import json
 import re
 import time
 from contextlib import closing
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -32,7 +33,7 @@ def spans(sweep):
 def side_by_side(sweep):
     """The number of attempts that began before an earlier one had ended."""
     ends = spans(sweep)
-    return sum(begun < before for (before, _), (_, begun) in zip(ends, ends[1:], strict=False))
+    return sum(begun < before for (before, _), (_, begun) in pairwise(ends))
 
 
 def wait_for_ends(sweep, number):
