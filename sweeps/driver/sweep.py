@@ -61,7 +61,7 @@ from sweeps.tracking.thread import MlflowThread
 from sweeps.tracking.trial_run import experiment_id
 
 DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
-DRAIN_SECONDS = 60.0
+DRAIN_SECONDS, INTERRUPTED_SECONDS = 60.0, 3.0  # for MLflow at the end, and after Ctrl-C
 
 
 class Outcome(NamedTuple):
@@ -202,10 +202,15 @@ def _copied_to_mlflow(
     lacks."""
     mlflow = MlflowThread(records, tracking_uri, experiment)
     mlflow.start()
+    seconds = DRAIN_SECONDS
     try:
         yield mlflow
+    except KeyboardInterrupt:
+        say(f"interrupted: MLflow gets what it lacks, for {INTERRUPTED_SECONDS:g} s at most")
+        seconds = INTERRUPTED_SECONDS
+        raise
     finally:
-        lacking = mlflow.close(DRAIN_SECONDS)
+        lacking = mlflow.close(seconds)
     if lacking:
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(

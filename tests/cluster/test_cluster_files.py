@@ -181,6 +181,12 @@ def test_the_kuberay_job_runs_a_sweep_that_this_repository_has():
         one["mountPath"] for one in containers()[0]["volumeMounts"] if one["name"] == "shared"
     ]
     assert options.storage.startswith(f"{shared[0]}/")
+    cluster = manifest("RayJob")["spec"]["rayClusterSpec"]
+    [workers] = cluster["workerGroupSpecs"]
+    # A sweep does not see the limit of KubeRay's autoscaler.
+    assert cluster["enableInTreeAutoscaling"] is True
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    assert options.max_slots == workers["maxReplicas"] and options.gpus_per_worker == 1
     [mlflow] = [one for one in containers() if one["name"] == "mlflow"]
     assert options.tracking_uri == "http://127.0.0.1:5000" and "--port 5000" in mlflow["args"][0]
 

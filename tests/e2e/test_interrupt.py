@@ -11,6 +11,7 @@ import pytest
 from sweeps.commands.status import main as status
 from tests.e2e.conftest import trials_of
 
+SECONDS = 10.0  # from the signal to the end of the command
 WORDS = (
     "--smoke-test --num-seeds 2 training.max_steps=30 training.num_epochs=15 --tracking-uri none"
 ).split()
@@ -83,6 +84,8 @@ def test_ctrl_c_and_sigterm_end_a_command_with_130(
             assert sweep.process.poll() is None, sweep.text
             time.sleep(0.1)
         sweep.process.send_signal(number)
+        sent = time.monotonic()
         assert sweep.end() == 130, sweep.text
+        assert time.monotonic() - sent <= SECONDS, sweep.text
     assert "SIGTERM" not in sweep.text  # Ray's message
     assert_says_so(sweep, status_of)
