@@ -15,8 +15,8 @@ from ray.job_config import JobConfig
 from rank_core.errors import BadInput
 from sweeps.plan.terminal import say
 
-SOCKET = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store.00"
-"""The longest name of a socket below Ray's folder: the session's number is that of a process."""
+SOCKET = f"ray/session_2026-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store"
+"""The longest name of a socket below Ray's folder."""
 LONGEST = 107 - len(f"/{SOCKET}")
 """Bytes of the folder's name; Linux allows 107 for the name of a socket."""
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")
