@@ -191,7 +191,7 @@ if test -n "$out_of_time" && test "$code" = 130; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 case $code in
-    0 | 4 | 130) cleanup done ;;
+    0 | 2 | 4 | 130) cleanup done ;; # 2: bad input, said above
     *)
         cleanup failed
         echo "exit code $code; Ray's files are kept in $ray_files of each node" >&2

@@ -1,5 +1,5 @@
-"""Whether an interrupted sweep got on, for a batch job: one that did not would get no further when it
-is started again."""
+"""Whether an interrupted sweep got on, for a batch job: one that did not would get no further when
+it is started again."""
 
 import os
 from pathlib import Path

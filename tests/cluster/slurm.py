@@ -55,7 +55,8 @@ KillWait=10
 OverTimeLimit=0
 MinJobAge=3600
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=8000\n"
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {size}\n"
+SIZE = "CPUs=2 RealMemory=8000"  # of a node
 PARTITION = "PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP\n"
 
 
@@ -136,14 +137,14 @@ class Slurm:
 
 
 @contextmanager
-def running(folder: Path, *names: str, cpus: int = 2) -> Iterator[Slurm]:
+def running(folder: Path, *names: str) -> Iterator[Slurm]:
     """A Slurm with nodes of these names, in a folder with a short path."""
     host, user = socket.gethostname().partition(".")[0], "root"
     free = iter(_free_ports(1 + len(names)))
     conf = folder / "slurm.conf"
     text = CONF.format(host=host, user=user, folder=folder, controller=next(free))
     for name in names:
-        text += NODE.format(name=name, host=host, port=next(free), cpus=cpus)
+        text += NODE.format(name=name, host=host, port=next(free), size=SIZE)
     conf.write_text(text + PARTITION.format(names=",".join(names)))
     (folder / "plugstack.conf").touch()
     (folder / "state").mkdir()
