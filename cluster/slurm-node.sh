@@ -34,10 +34,13 @@ run_ray() {
         echo "error: $ray_files of $(hostname) is another user's, or cannot be made" >&2
         return 1
     fi
+    # Ray hands the path of its interpreter to a shell without quotes.
+    ln -sfn "$PWD/.venv" "$ray_files/venv"
     case " $* " in *" --head "*) tries=1 ;; esac # another head would be another cluster
     exec {orders}<&0
     while test "$tries" -gt 0; do
-        RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 "$python" -m ray.scripts.scripts start --block "--num-cpus=${SLURM_CPUS_PER_TASK:-1}" \
+        RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 "$ray_files/venv/bin/python" -m ray.scripts.scripts \
+            start --block "--num-cpus=${SLURM_CPUS_PER_TASK:-1}" \
             "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000 \
             --min-worker-port=0 --max-worker-port=0 "--temp-dir=$ray_files" "$@" \
             < /dev/null >> "$lines" 2>&1 {orders}<&- &

@@ -70,6 +70,7 @@ scratch=$(mktemp -d) # the times of its files tell what was done since the start
 touch "$scratch/started"
 progress=$scratch/progress # made by an interrupted sweep that got on
 head=ranksweep-$SLURM_JOB_ID.head # how slurm-workers.sh finds this job
+waited=         # the process that the script waits for
 nodes_of_ray=() # process ids, those of the head last
 orders=()       # for each the standard input of its node, from which it learns that it ends
 cleanup() {
@@ -77,6 +78,7 @@ cleanup() {
     trap - EXIT
     trap '' USR1 TERM INT
     rm -f "$head"
+    test -z "$waited" || kill "$waited" 2> /dev/null || true
     # Not `ray stop`, which would end the Ray of the user's other jobs on a machine.
     for number in "${!nodes_of_ray[@]}"; do
         echo "$word" >&"${orders[$number]}"
@@ -85,6 +87,13 @@ cleanup() {
     rm -rf "$scratch"
 }
 trap 'cleanup failed' EXIT
+# Runs a command in the background, because a signal ends `wait` at once.
+heedfully() {
+    "$@" &
+    waited=$!
+    wait "$waited"
+    waited=
+}
 
 # Ends a job that was interrupted by its time limit and would be at the same point each time.
 end_without_progress() {
@@ -108,8 +117,7 @@ trap end_without_progress USR1
 
 # On another node a sweep whose driver was killed can be taken over after a minute (sweeps/store).
 if test -n "${SLURM_RESTART_COUNT:-}"; then
-    sleep 65 & # a signal ends `wait` at once
-    wait $!
+    heedfully sleep 65
 fi
 make_environment
 seen=$(srun --ntasks-per-node=1 bash cluster/slurm-node.sh versions | sort -u)
@@ -139,23 +147,24 @@ on_node() {
 }
 # Waits until that many nodes have joined.
 joined() {
-    "$python" -c '
+    exec "$python" -c '
 import socket, sys, time
 import ray
-wanted, address, deadline = int(sys.argv[1]), sys.argv[2], time.monotonic() + 300
+wanted, address, lines = int(sys.argv[1]), *sys.argv[2:]
+deadline, lines = time.monotonic() + 300, f"within 5 minutes; the lines of Ray are in {lines} of each node"
 while not ray.is_initialized():
     try:  # Ray would print warnings of its own for a head that does not listen yet
         socket.create_connection(address.rsplit(":", 1), 5).close()
         ray.init(log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, TimeoutError):
         if time.monotonic() > deadline:
-            sys.exit("error: the head did not start within 5 minutes")
+            sys.exit(f"error: the head did not start {lines}")
         time.sleep(1)
 while (alive := sum(node["Alive"] for node in ray.nodes())) < wanted:
     if time.monotonic() > deadline:
-        sys.exit(f"error: {alive} of {wanted} nodes joined within 5 minutes")
+        sys.exit(f"error: {alive} of {wanted} nodes joined {lines}")
     time.sleep(0.5)
-print(f"{alive} nodes joined")' "$1" "$RAY_ADDRESS"
+print(f"{alive} nodes joined")' "$1" "$RAY_ADDRESS" "$ray_files"
 }
 
 # The dashboard must be on: Ray Train asks it for the resources of dead trials. The port of Ray's
@@ -166,8 +175,7 @@ for node in "${nodes[@]:1}"; do
     on_node "$node" "--address=$address"
 done
 export RAY_ADDRESS=$address
-joined "${#nodes[@]}" &
-wait $!
+heedfully joined "${#nodes[@]}"
 (umask 077 && printf '%s\n' "$address" "$RAY_AUTH_TOKEN" "$seen" > "$head.new" && mv "$head.new" "$head")
 
 # A process group of its own, because bash has background commands ignore interrupts.
@@ -189,6 +197,7 @@ if test -n "$out_of_time" && test "$code" = 130; then
     cleanup done
     echo "the time limit came: job $SLURM_JOB_ID is requeued, and the sweep resumes"
     scontrol requeue "$SLURM_JOB_ID"
+    exit "$code"
 fi
 case $code in
     0 | 2 | 4 | 130) cleanup done ;; # 2: bad input, said above

@@ -65,7 +65,7 @@ def submit(slurm: Slurm, backbone_folder: Path, collection_folder: Path) -> Iter
 def ended_well(job: Job) -> None:
     """The job's last line is the sweep's, and neither processes nor files of its Ray are left."""
     assert job.wait() == "COMPLETED", job.text
-    lines = job.text.splitlines()
+    lines = job.text.rstrip().splitlines()
     assert lines[-1].endswith("/report/index.html"), job.text
     foreign = ("srun:", "slurmstepd", "INFO scripts.py", "SIGTERM", "Killed", "rpc_client")
     assert not [line for line in lines if any(word in line for word in foreign)], job.text
