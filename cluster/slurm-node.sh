@@ -28,8 +28,8 @@ print(f"Python {sys.version.split()[0]}, {len(names)} packages {digest}")'
 # itself, before Slurm would kill it. After the line `done` its files are removed. Ray's own lines are
 # in a file among them. A node that does not find the head yet, or has lost Ray, starts it again.
 run_ray() {
-    local lines=$ray_files/${SLURMD_NODENAME:-node}.log tries=5 orders word='' ray code
-    # Ray lets everybody read and write its folders: the one around them is the user's alone.
+    local lines=$ray_files/${SLURMD_NODENAME:-node}.log tries=5 orders word='' part ray code
+    # Ray lets everybody read and write its folder: the one around it is the user's alone.
     if ! mkdir -m 700 "$ray_files" 2> /dev/null && ! test -O "$ray_files"; then
         echo "error: $ray_files of $(hostname) is another user's, or cannot be made" >&2
         return 1
@@ -42,13 +42,14 @@ run_ray() {
         RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 "$ray_files/venv/bin/python" -m ray.scripts.scripts \
             start --block "--num-cpus=${SLURM_CPUS_PER_TASK:-1}" \
             "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000 \
-            --min-worker-port=0 --max-worker-port=0 "--temp-dir=$ray_files" "$@" \
+            --min-worker-port=0 --max-worker-port=0 "--temp-dir=$ray_files/ray" "$@" \
             < /dev/null >> "$lines" 2>&1 {orders}<&- &
         ray=$!
         tries=$((tries - 1))
         while kill -0 "$ray" 2> /dev/null; do
             code=0
-            read -r -t 1 word <&"$orders" || code=$?
+            read -r -t 1 part <&"$orders" || code=$?
+            word+=$part # the time may be over within a word
             if test "$code" -le 128; then # not the time: a line, or the end
                 tries=0
                 end_ray "$ray"

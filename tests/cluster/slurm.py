@@ -20,7 +20,7 @@ from typing import Any
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
-START_SECONDS = 60.0
+START_SECONDS, WAIT_SECONDS = 60.0, 900.0
 
 # One machine is several nodes, each with ports of its own. Slurm tells its users' processes by
 # their parents here: control groups would need the machine's own.
@@ -97,12 +97,12 @@ class Job:
         """The exit code of the ended job."""
         return int(self.facts()["ExitCode"].partition(":")[0])
 
-    def wait_for(self, words: str, seconds: float = 300) -> None:
+    def wait_for(self, words: str, seconds: float = WAIT_SECONDS) -> None:
         """Waits for words in its output; raises where it ends without them."""
         self.wait(lambda: words in self.text, seconds)
         assert words in self.text, f"{self.state}: {self.text}"
 
-    def wait(self, over: Callable[[], bool] = lambda: False, seconds: float = 300) -> str:
+    def wait(self, over: Callable[[], bool] = lambda: False, seconds: float = WAIT_SECONDS) -> str:
         """Waits until the job has ended, or something else is over; returns its state."""
         deadline = time.monotonic() + seconds
         while not over():

@@ -16,6 +16,7 @@ from tests.e2e.conftest import trials_of
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.long,
+    pytest.mark.timeout(2000),
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 
@@ -87,8 +88,8 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def until(over: Callable[[], object], job: Job, seconds: float = 300) -> None:
-    job.wait(lambda: bool(over()), seconds)
+def until(over: Callable[[], object], job: Job) -> None:
+    job.wait(lambda: bool(over()))
     assert over(), f"{job.state}: {job.text}"
 
 
@@ -149,7 +150,13 @@ def test_a_node_that_is_lost_costs_time_and_no_trial(submit: Submit, slurm: Slur
     slurm.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
     until(lambda: job.facts()["Restarts"] == "1", job)
     slurm.call("scontrol", "update", "NodeName=n2", "State=RESUME")
-    slurm.call("scontrol", "update", f"JobId={job.number}", "StartTime=now")
+
+    def runs_again() -> bool:  # Slurm would wait for two minutes once it has requeued the job
+        now = ["scontrol", "update", f"JobId={job.number}", "StartTime=now"]
+        subprocess.run(now, env=dict(slurm.env), check=False, capture_output=True)
+        return job.state == "RUNNING"
+
+    until(runs_again, job)
     assert job.wait() == "COMPLETED", job.text
     assert set(statuses(results)) == {"done"}
     nothing_left(job)
@@ -184,6 +191,7 @@ def test_jobs_of_an_array_join_the_cluster_of_a_sweep_and_leave_it(slurm: Slurm,
     head = slurm.submit("--nodes=1", *one, SCRIPT, "driver.py", cwd=folder)
     until(lambda: (folder / f"ranksweep-{head.number}.head").exists(), head)
     assert (folder / f"ranksweep-{head.number}.head").stat().st_mode & 0o777 == 0o600
+    assert os.stat(f"/tmp/ray-{head.number}").st_mode & 0o777 == 0o700
     first = slurm.submit("--array=1-2", *one, WORKERS, head.number, cwd=folder, array=True)
     second = Job(first.number[:-1] + "2", first.log.with_name(first.log.name[:-5] + "2.log"), slurm)
     head.wait_for("all were used")
