@@ -54,6 +54,7 @@ JobRequeue=1
 KillWait=10
 OverTimeLimit=0
 MinJobAge=3600
+FirstJobId={job}
 """
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {size}\n"
 SIZE = "CPUs=2 RealMemory=8000"  # of a node
@@ -142,7 +143,9 @@ def running(folder: Path, *names: str) -> Iterator[Slurm]:
     host, user = socket.gethostname().partition(".")[0], "root"
     free = iter(_free_ports(1 + len(names)))
     conf = folder / "slurm.conf"
-    text = CONF.format(host=host, user=user, folder=folder, controller=next(free))
+    # The scripts take ports and folders by the job's number.
+    first = 1000 + os.getpid() % 3000
+    text = CONF.format(host=host, user=user, folder=folder, controller=next(free), job=first)
     for name in names:
         text += NODE.format(name=name, host=host, port=next(free), size=SIZE)
     conf.write_text(text + PARTITION.format(names=",".join(names)))
