@@ -16,6 +16,7 @@ from rank_core.trial.trial import prepare
 from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
+from sweeps.driver.progress_file import ProgressFile
 from sweeps.driver.published_plan import published_plan
 from sweeps.driver.same_sweep import check_same_sweep
 from sweeps.engine import EngineLost, local
@@ -396,6 +397,7 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
     primary = search.plan.base.evaluation.measures[0]
     screen = Screen(search, primary, known.states, live=LiveText() if live else None)
     drive = Drive(search.records, mlflow, search, screen, known.weights)
+    progress = ProgressFile(drive)
     try:
         if options.engine == "local":
             local.run_trials(drive, options)
@@ -404,6 +406,7 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
 
             run_trials(drive, options)
     except (KeyboardInterrupt, EngineLost) as end:
+        progress.interrupted()
         drive.interrupted()
         _note_stopped(drive.records, str(end) or "interrupted")
         raise

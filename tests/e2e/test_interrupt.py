@@ -62,7 +62,10 @@ def test_an_interrupted_sweep_says_so_and_resumes(
     monkeypatch.setattr("sweeps.engine.progress.HEARTBEAT_SECONDS", 0.0)
     for ended, number in ((1, signal.SIGINT), (0, signal.SIGHUP)):
         actions = {f"[{ended}/{2 + ended}] running": partial(signal.raise_signal, number)}
+        progress = tmp_path / f"progress-{ended}"
+        monkeypatch.setenv("RANKSWEEP_PROGRESS_FILE", str(progress))
         sweep = run_local(tmp_path / "results", *words, code=130, actions=actions)
+        assert progress.exists() == bool(ended)  # for a batch job: did this start get on?
     assert assert_says_so(sweep, status_of) == 2
 
     again = run_local(tmp_path / "results", *words)
