@@ -200,7 +200,7 @@ class _RowAttention(BigBirdBlockSparseAttention):
         self, *sizes: int, last_idx: int
     ) -> Any:
         """The parent's blocks of the next head, for the lengths of the paper."""
-        draw = BigBirdBlockSparseAttention._bigbird_block_rand_mask
+        draw: Any = BigBirdBlockSparseAttention._bigbird_block_rand_mask
 
         def all_heads(call: Any) -> list[Any]:
             return [draw(call, *sizes, last_idx=last_idx) for _ in range(self.num_attention_heads)]

@@ -177,8 +177,8 @@ def _config(
     if not 0 <= mix["alpha"] <= 1:
         raise _refused(path, "interpolation.alpha", "from 0 to 1", mix["alpha"])
     if mix["normalise"] not in NORMALISATIONS:
-        known = f"one of {', '.join(NORMALISATIONS)}"
-        raise _refused(path, "interpolation.normalise", known, mix["normalise"])
+        rule = f"one of {', '.join(NORMALISATIONS)}"
+        raise _refused(path, "interpolation.normalise", rule, mix["normalise"])
     return config, FirstStageMix(**mix)
 
 
