@@ -61,9 +61,9 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
             _check_reachable(address)
             try:
                 # What a client passes is read by its server, which has no code of ours.
-                job: dict[str, Any] = {}
-                if not address.startswith("ray://"):
-                    job = {"job_config": workers_path()}
+                job: dict[str, Any] = (
+                    {} if address.startswith("ray://") else {"job_config": workers_path()}
+                )
                 env = {"env_vars": HIDE_GPUS} | env
                 ray.init(address=address, runtime_env=env, **job, **quiet)
             except ConnectionError as error:
@@ -288,14 +288,16 @@ def free_groups(*, of_dead: bool) -> int:
     others' groups wait for resources."""
     # The public table does not say who asked for a group.
     from ray._private.state import actors, state
-    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+    from ray.core.generated import gcs_pb2
+
+    table: Any = vars(gcs_pb2)["PlacementGroupTableData"]  # made when it is imported
 
     if ray.util.client.ray.is_connected():
         return 0  # a client has no table
     waiting, job = 0, ray.get_runtime_context().get_job_id()
     for serialized in state._connect_and_get_accessor().get_placement_group_table():
-        group = PlacementGroupTableData.FromString(serialized)
-        removed = group.state == PlacementGroupTableData.REMOVED
+        group = table.FromString(serialized)
+        removed = group.state == table.REMOVED
         if removed or group.is_detached or group.creator_job_id.hex() != job:
             continue
         creator = ray.ActorID(group.creator_actor_id)  # nil: this process, that is Tune
@@ -304,7 +306,7 @@ def free_groups(*, of_dead: bool) -> int:
             identity = ray.PlacementGroupID(group.placement_group_id)
             remove_placement_group(PlacementGroup(identity))
         elif not creator.is_nil():
-            waiting += group.state == PlacementGroupTableData.PENDING
+            waiting += group.state == table.PENDING
     return waiting
 
 

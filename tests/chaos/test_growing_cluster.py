@@ -5,7 +5,6 @@ import json
 import re
 import time
 from contextlib import closing
-from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -13,9 +12,9 @@ import pytest
 from tests.chaos.victims import Machines
 from tests.e2e.conftest import trials_of, values_of
 
-TRIALS = 12
+TRIALS = 36
 WORDS = (
-    "--smoke-test --num-seeds 4 training.max_steps=20 training.num_epochs=10 --tracking-uri none"
+    "--smoke-test --num-seeds 12 training.max_steps=20 training.num_epochs=10 --tracking-uri none"
 ).split()
 pytestmark = [
     *(pytest.mark.ray, pytest.mark.chaos, pytest.mark.long),
@@ -23,21 +22,14 @@ pytestmark = [
 ]
 
 
-def spans(sweep):
-    """When each attempt so far began and ended, by its end."""
+def attempts(sweep, ended):
+    """The number of attempts that have ended, or that run now."""
     files = sweep.storage.glob("trials/*/attempt-*.json")
-    attempts = [json.loads(file.read_text()) for file in files]
-    return sorted((a["ended"], a["begun"]) for a in attempts if a["ended"])
+    return sum(bool(json.loads(file.read_text())["ended"]) is ended for file in files)
 
 
-def side_by_side(sweep):
-    """The number of attempts that began before an earlier one had ended."""
-    ends = spans(sweep)
-    return sum(begun < before for (before, _), (_, begun) in pairwise(ends))
-
-
-def wait_for_ends(sweep, number):
-    while len(spans(sweep)) < number:
+def wait_for(sweep, seen):
+    while not seen():
         assert sweep.process.poll() is None, sweep.text
         time.sleep(0.2)
 
@@ -50,18 +42,17 @@ def test_trials_follow_the_nodes(start_sweep, run_local, tmp_path, monkeypatch):
         with start_sweep(tmp_path / "changing", *words) as sweep:
             sweep.wait_for("waiting for a first node")
             machines.join()
-            wait_for_ends(sweep, 2)
-            assert side_by_side(sweep) == 0
+            wait_for(sweep, lambda: attempts(sweep, ended=True) == 2)
+            assert attempts(sweep, ended=False) <= 1
             machines.join()
             sweep.wait_for("nodes have joined: 2 slots, 1 before")
-            wait_for_ends(sweep, 6)
-            assert side_by_side(sweep) > 0
+            wait_for(sweep, lambda: attempts(sweep, ended=False) == 2)
             machines.leave(0)  # what follows runs on the second
             sweep.wait_for("nodes have left: 1 slot, 2 before")
             assert sweep.end() == 0, sweep.text
     trials = trials_of(sweep.folder)
     assert trials["status"].tolist() == ["done"] * TRIALS
-    assert re.search(r"12 trials on 3 slots", sweep.text)
+    assert re.search(f"{TRIALS} trials on 3 slots", sweep.text)
     undisturbed = run_local(tmp_path / "undisturbed", *WORDS)
     ours, theirs = values_of(sweep.folder), values_of(undisturbed.folder)
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)

@@ -1,7 +1,9 @@
 """The report of a sweep: what it says, what it never hides, and the files it writes."""
 
 import csv
+import errno
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.report import main
+from sweeps.report import build
 from sweeps.report.analysis import analyse
 from sweeps.report.build import Report, write_report
 from sweeps.report.conclusions import answer
@@ -257,3 +260,15 @@ def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(healthy, tmp_p
     assert f"Split {words}." in (report.folder / "table.md").read_text()
     assert f"40 queries of split {words}" in _page(report)
     assert "sample of" not in healthy.text + (healthy.folder / "table.md").read_text()
+
+
+def test_a_report_without_room_names_its_folder_and_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, files: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sweep = write_sweep(tmp_path, num_queries=8)
+    monkeypatch.setattr(build, "write_files", full)
+    with pytest.raises(BadInput, match=r"report: No space left .*trials are kept.*same command"):
+        write_report(sweep)
