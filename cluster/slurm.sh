@@ -164,7 +164,7 @@ while (alive := sum(node["Alive"] for node in ray.nodes())) < wanted:
     if time.monotonic() > deadline:
         sys.exit(f"error: {alive} of {wanted} nodes joined {lines}")
     time.sleep(0.5)
-print(f"{alive} nodes joined")' "$1" "$RAY_ADDRESS" "$ray_files"
+print(alive, "node" if alive == 1 else "nodes", "joined")' "$1" "$RAY_ADDRESS" "$ray_files"
 }
 
 # The dashboard must be on: Ray Train asks it for the resources of dead trials. The port of Ray's

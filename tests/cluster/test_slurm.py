@@ -22,8 +22,8 @@ pytestmark = [
 
 NODES = ("--nodes=2", "--gpus-per-node=0", "--cpus-per-task=1", "--mem=4G")
 SCRIPT, WORKERS = "cluster/slurm.sh", "cluster/slurm-workers.sh"
-SHORT = ("--smoke-test", "--num-seeds", "1", "chunking.window=48", "chunking.stride=32")
-LASTING = (*SHORT, "training.max_steps=20000", "training.num_epochs=20000")
+SHORT = ("--smoke-test", "chunking.window=48", "chunking.stride=32")
+LASTING = (*SHORT, "--num-seeds", "1", "training.max_steps=20000", "training.num_epochs=20000")
 STOPPED = "is requeued, and the sweep resumes"
 
 
@@ -98,7 +98,7 @@ def statuses(storage: Path) -> list[str]:
 
 
 def test_a_job_runs_a_sweep_on_two_nodes_to_its_report(submit: Submit, tmp_path: Path):
-    job = submit(checkout(tmp_path / "checkout"), tmp_path / "results", *SHORT)
+    job = submit(checkout(tmp_path / "checkout"), tmp_path / "results", *SHORT, "--num-seeds", "1")
     ended_well(job)
     assert "2 nodes joined" in job.text and "on 2 slots" in job.text
     assert statuses(tmp_path / "results") == ["done"] * 2
@@ -108,7 +108,8 @@ def test_a_job_from_a_folder_with_odd_letters_gets_on_where_nothing_is_exported(
     submit: Submit, tmp_path: Path
 ):
     folder = checkout(tmp_path / "it's a sweep")
-    ended_well(submit(folder, folder / "the results", *SHORT, request=("--export=NONE",)))
+    words = (*SHORT, "--num-seeds", "1")
+    ended_well(submit(folder, folder / "the results", *words, request=("--export=NONE",)))
     assert statuses(folder / "the results") == ["done"] * 2
 
 
@@ -144,7 +145,7 @@ def test_two_jobs_do_not_share_a_sweep_and_the_time_limit_requeues_one_that_got_
 
 def test_a_node_that_is_lost_costs_time_and_no_trial(submit: Submit, slurm: Slurm, tmp_path: Path):
     results = tmp_path / "results"
-    words = ("--smoke-test", "--num-seeds", "2", "training.max_steps=60", "training.num_epochs=60")
+    words = (*SHORT, "--num-seeds", "2", "training.max_steps=60", "training.num_epochs=60")
     job = submit(checkout(tmp_path / "checkout"), results, *words)
     until(lambda: list(results.glob("trials/*/result.json")), job)
     slurm.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
