@@ -316,7 +316,7 @@ def verify(argv: Sequence[str]) -> int:
     fields = parse_fields(given.fields) if given.fields else {}
     wrong = False
     with own_measures(given.measure):
-        for verdict, text in verdicts(given.bundle, given.qrels, fields):
+        for verdict, text in verdicts(given.bundle, given.qrels, fields, given.measure):
             say(f"{verdict:<12}{text}")
             wrong = wrong or verdict == "wrong"
     say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
@@ -347,11 +347,19 @@ def not_recomputed(measures: Iterable[str]) -> list[str]:
 
 
 def verdicts(
-    bundle: Path, qrels: Sequence[str] = (), fields: Fields | None = None
+    bundle: Path,
+    qrels: Sequence[str] = (),
+    fields: Fields | None = None,
+    measures: Sequence[str] = (),
 ) -> Iterator[tuple[str, str]]:
     """(verdict, text): what was `checked`, what was `not checked` and why, and what is `wrong`.
-    Raises `BadInput` for another file or other judgments."""
+    Raises `BadInput` for another file, other judgments, and `measures` that it does not have."""
     with unpacked(bundle) as folder:
+        own = read_sweep_file(folder / SWEEP).measures
+        if strange := [name for name in measures if name not in own]:
+            raise BadInput(
+                f"--measure must be one of its measures ({', '.join(own)}): {strange[0]}"
+            )
         yield from check_unpacked(folder, joined_judgments(qrels, fields))
 
 
