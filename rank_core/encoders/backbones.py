@@ -20,6 +20,7 @@ from rank_core.encoders.alibi import AlibiConfig, check_alibi, load_alibi
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import (
     Backbone,
+    BackboneType,
     RowLayout,
     backbone_type,
     kind_of,
@@ -129,8 +130,7 @@ def _check_weights(name: str, folder: Path, config: Any) -> int:
         rows = check_alibi(name, folder, _alibi_config(config))
     else:
         extra = {"add_pooling_layer": False} if kind.pooler else {}
-        loader = getattr(transformers, kind.loader, transformers.AutoModel)
-        encoder: Any = check_weights(name, folder, loader, copy.deepcopy(config), **extra)
+        encoder: Any = check_weights(name, folder, _loader(kind), copy.deepcopy(config), **extra)
         rows = int(encoder.get_input_embeddings().weight.shape[0])
     for path in {*weight_files(name, folder), *folder.glob("*.safetensors")}:
         check_finite(path)
@@ -176,6 +176,15 @@ def without_weights(backbone: Backbone) -> nn.Module:
     return without_memory(getattr(transformers, kind.loader, transformers.AutoModel), config)
 
 
+def _loader(kind: BackboneType) -> Any:
+    """The class that reads the weights of a kind of encoder."""
+    if hasattr(transformers, kind.loader):
+        return getattr(transformers, kind.loader)
+    from rank_core.encoders import sparse  # rare ones, with whole families of transformers
+
+    return getattr(sparse, kind.loader)
+
+
 def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
     `BadInput` for missing weights."""
@@ -195,14 +204,9 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
         setattr(config, attribute, dropout)
     config.use_cache = False  # nothing is generated
     extra = {"add_pooling_layer": False} if kind.pooler else {}
-    loader: Any = getattr(transformers, kind.loader, None)
-    if loader is None:  # rare ones, with whole families of transformers
-        from rank_core.encoders import sparse
-
-        loader = getattr(sparse, kind.loader)
     attention = "sdpa" if kind.attention == "plain" else kind.attention
     model, missing = open_model(
-        loader, backbone.folder, config, attn_implementation=attention, **extra
+        _loader(kind), backbone.folder, config, attn_implementation=attention, **extra
     )
     require_all(backbone.name, missing)
     if kind.loader == "QueryGlobalLongformer":

@@ -67,7 +67,7 @@ def damaged(path: Path, why: str, remedy: str = "") -> BadInput:
 
 def read_json(path: Path, form: type[T]) -> T:
     """The content of a JSON file, a `form`; raises `BadInput` for any other."""
-    kind = {dict: "a table", list: "a list"}.get(form, form.__name__)
+    kind = "a list" if form is list else "a table"
     try:
         data = path.read_bytes()
     except OSError as error:

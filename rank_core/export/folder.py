@@ -18,14 +18,15 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
@@ -67,6 +68,7 @@ from rank_core.ranking.final_runs import Interpolation
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 
+T = TypeVar("T")
 REST, FREQUENCIES, CARD = "ranker.safetensors", "frequencies.safetensors", "README.md"
 CODE = "code"
 MERGED = {name: value for name, value in TrialConfig().settings().items() if ".lora_" in name}
@@ -166,8 +168,11 @@ def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel
     backbone = resolve_backbone(config.model.backbone)
     model = build_model(config, backbone, init_seed=0)
     rest = {name for name in model.state_dict() if not name.startswith(ENCODER)}
-    _load(model, load_file(folder / REST), folder / REST, expected=rest)
-    interpolation, first_stage = content.get("interpolation"), content.get("first_stage")
+    try:
+        weights = load_file(folder / REST)
+    except (SafetensorError, OSError) as error:
+        raise _changed(folder / REST, str(error)) from None
+    _load(model, weights, folder / REST, expected=rest)
     frequencies = None
     if (folder / FREQUENCIES).exists():
         arrays = load_arrays(folder / FREQUENCIES)
@@ -178,10 +183,20 @@ def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel
         config,
         backbone,
         frequencies=frequencies,
-        interpolation=Interpolation(**interpolation) if interpolation else None,
-        first_stage=FirstStageMix(**first_stage) if first_stage else None,
+        interpolation=_stated(Interpolation, content, "interpolation", folder),
+        first_stage=_stated(FirstStageMix, content, "first_stage", folder),
         about=content.get("about", {}),
     )
+
+
+def _stated(kind: Callable[..., T], content: Mapping[str, Any], key: str, folder: Path) -> T | None:
+    """A table of `ranker.json` as an object; None where it has none."""
+    if not content.get(key):
+        return None
+    try:
+        return kind(**content[key])
+    except TypeError as error:
+        raise _changed(folder / FILE, f"{key}: {error}") from None
 
 
 def read_settings(folder: Path | str, *, trust_code: bool = False) -> TrialConfig:
@@ -197,7 +212,7 @@ def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
     content = _read_unchanged(folder)
     settings = dict(content["settings"])
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
-    settings |= {name: place for name, place in places.items() if settings[name]}
+    settings |= {name: place for name, place in places.items() if settings.get(name)}
     backbone = str(folder / ENCODER_FOLDER)
     return TrialConfig().override(settings | {"model.backbone": backbone}), content
 

@@ -80,6 +80,10 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-12
 """Tolerance of unrounded numbers: another processor may round the last digits differently. Rounded
 numbers of tables and pages must be equal."""
 EXACT = (".md", ".tex", ".html")
+ONLY_HASHED = (
+    "per-query values against runs, rows with the first stage: the bundle has only the hash of its "
+    "judgments; name them with --qrels FILE"
+)
 KEYS = ["cell", "seed", "split", "query_id", "measure"]
 PICTURES = (".png", ".svg")
 SHADES = 8  # of 255, by which a pixel of the same figure may differ
@@ -316,7 +320,7 @@ def verify(argv: Sequence[str]) -> int:
     fields = parse_fields(given.fields) if given.fields else {}
     wrong = False
     with own_measures(given.measure):
-        for verdict, text in verdicts(given.bundle, given.qrels, fields):
+        for verdict, text in verdicts(given.bundle, given.qrels, fields, given.measure):
             say(f"{verdict:<12}{text}")
             wrong = wrong or verdict == "wrong"
     say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
@@ -347,11 +351,19 @@ def not_recomputed(measures: Iterable[str]) -> list[str]:
 
 
 def verdicts(
-    bundle: Path, qrels: Sequence[str] = (), fields: Fields | None = None
+    bundle: Path,
+    qrels: Sequence[str] = (),
+    fields: Fields | None = None,
+    measures: Sequence[str] = (),
 ) -> Iterator[tuple[str, str]]:
     """(verdict, text): what was `checked`, what was `not checked` and why, and what is `wrong`.
-    Raises `BadInput` for another file or other judgments."""
+    Raises `BadInput` for another file, other judgments, and `measures` that it does not have."""
     with unpacked(bundle) as folder:
+        own = read_sweep_file(folder / SWEEP).measures
+        if strange := [name for name in measures if name not in own]:
+            raise BadInput(
+                f"--measure must be one of its measures ({', '.join(own)}): {strange[0]}"
+            )
         yield from check_unpacked(folder, joined_judgments(qrels, fields))
 
 
@@ -403,24 +415,16 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     judged = read_judgments(folder)
     values = _recomputed(records, stated, judged)
     unknown = not_recomputed(stated["measure"].unique())
-    if unknown:
-        names = " ".join(f"--measure {name}" for name in unknown)
-        yield (
-            "not checked",
-            f"{', '.join(map(shown, unknown))}: not recomputed: code that a bundle names is not "
-            f"run; if its module is yours, {names}",
-        )
+    for name in unknown:
+        why = "code that a bundle names is not run; if its module is yours,"
+        yield "not checked", f"{shown(name)}: not recomputed: {why} --measure {name}"
     if judged:
         number = int((~values["measure"].isin(unknown)).sum())
         yield "checked", f"{number:,} per-query values against runs and judgments"
         yield from _wrong_values(stated, values)
         shutil.rmtree(folder / INTERPOLATED, ignore_errors=True)  # made again with the report
     else:
-        yield (
-            "not checked",
-            "per-query values against runs, rows with the first stage: the bundle has only the "
-            "hash of its judgments; name them with --qrels FILE",
-        )
+        yield "not checked", ONLY_HASHED
     own = access_hash(load_sweep(folder, values))
     if own and own not in {access.hash for access in read_accesses(folder / ACCESS_FILE)}:
         yield "wrong", f"{SWEEP}/{ACCESS_FILE}: lacks the look at the test values of these trials"

@@ -52,6 +52,7 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
 
 LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
+    ("rank_core.encoders.shipped", "rank_core.encoders.checkpoint"): "brings in torch",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",

@@ -443,6 +443,8 @@ def test_the_module_of_a_measure_runs_only_where_the_caller_names_it(measured, c
         assert "not recomputed" not in said and "files of the report" in said
         assert (folder / "ran").exists()
         (folder / "ran").unlink()
+    assert main(["verify", bundle, "--measure", names[0]]) == 2
+    assert "must be one of its measures" in capsys.readouterr().err
 
 
 def test_a_board_runs_no_module_of_a_bundle(measured, capsys):
