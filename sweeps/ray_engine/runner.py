@@ -31,6 +31,7 @@ from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
     check_shared,
     connect,
+    connected,
     disconnect,
     prepare_nodes,
     trial_resources,
@@ -58,17 +59,17 @@ def run_trials(drive: Drive, options: Options) -> None:
     begins = "joining the Ray cluster" if cluster_address() else "starting Ray"
     drive.screen.tell(f"{begins}; its own lines: {path}")
     with ray_lines_to(path):
-        try:
-            connect(options.num_workers, options.code)
+        with connected(options.num_workers, options.code) as files:
             resources = trial_resources(options)
             if drive.records.storage.is_local:
                 check_shared(drive.records.folder)
             prepare_nodes([trial.cell.config for trial in drive.search.ahead])
             trials = numbered(len(drive.search.ahead), "trial")
             say(f"{trials} on {numbered(resources.slots, 'slot')}")
-            run_on_slots(drive, options, resources)
-        finally:
-            disconnect()
+            try:
+                run_on_slots(drive, options, resources)
+            finally:
+                files.keep = any(status.lost for status in drive.screen.statuses.values())
 
 
 def run_on_slots(drive: Drive, options: Options, resources: Resources) -> None:
@@ -102,7 +103,7 @@ def _start_again(error: NoNode, in_vain: int, options: Options, drive: Drive) ->
         again = "" if cluster_address() else " again, and no trial has ended in between"
         raise EngineLost(f"{error}{again}")
     drive.screen.tell(f"{error}: restarting it, then the sweep resumes")
-    disconnect()  # which also ends the remaining processes of Ray
+    disconnect(keep_files=True)  # which also ends the remaining processes of Ray
     try:
         connect(options.num_workers, options.code)
     except Exception as failure:  # Ray has no class for it
