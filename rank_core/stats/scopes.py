@@ -292,13 +292,8 @@ def infer(
         (np.asarray(V_s), np.asarray(V_e), np.asarray(S) - 1.0)
         for V_s, V_e, S in zip(variance_seeds, variance_error, num_seeds, strict=True)
     ]
-    V_seeds = sum((V_s for V_s, _, _ in parts), np.float64(0))
+    V_seeds, df_seeds = _of_runs(parts)
     V_both = V_q + sum((np.maximum(V_s - V_e, 0) for V_s, V_e, _ in parts), np.float64(0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        seeds_term = sum((V_s**2 / df for V_s, _, df in parts), np.float64(0))
-        df_seeds = V_seeds**2 / seeds_term
-    # Without any variance the degrees of freedom are 0/0; the p-value does not use them.
-    df_seeds = np.where(V_seeds == 0, sum(df for _, _, df in parts), df_seeds)
     df_queries = np.broadcast_to(Q - 1.0, V_q.shape)
     mean_squares = [(V_q, Q - 1.0)]
     for V_s, V_e, df in parts:
@@ -327,6 +322,16 @@ def infer(
         p_least=np.where(V_q == 0, np.maximum(least_queries, least_seeds), 0.0),
         welch=welch,
     )
+
+
+def _of_runs(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any]:
+    """(variance between runs, its degrees of freedom) of parts (V_s, V_e, df)."""
+    V_seeds = sum((V_s for V_s, _, _ in parts), np.float64(0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seeds_term = sum((V_s**2 / df for V_s, _, df in parts), np.float64(0))
+        df_seeds = V_seeds**2 / seeds_term
+    # Without any variance the degrees of freedom are 0/0; the p-value does not use them.
+    return V_seeds, np.where(V_seeds == 0, sum(df for _, _, df in parts), df_seeds)
 
 
 def strata_df(value_N: Floats, strata: Strata) -> Any:

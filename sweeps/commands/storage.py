@@ -173,15 +173,15 @@ def _plan(
         yield f"would go    {sweep.name} with {alone}{stay}"
     if given.orphans:
         gone |= {trial.name for trial in inventory.orphans}
-        size = size_text(sum(trial.num_bytes for trial in inventory.orphans))
-        yield f"would go    {numbered(len(inventory.orphans), 'orphan')}, {size}"
+        text = size_text(sum(trial.num_bytes for trial in inventory.orphans))
+        yield f"would go    {numbered(len(inventory.orphans), 'orphan')}, {text}"
     if (chosen or given.orphans) and (runs := leftovers(inventory.storage, gone)):
-        size = size_text(sum(run.num_bytes for run in runs))
-        yield f"would go    {numbered(len(runs), 'MLflow run')} of trials that are gone, {size}"
+        text = size_text(sum(run.num_bytes for run in runs))
+        yield f"would go    {numbered(len(runs), 'MLflow run')} of trials that are gone, {text}"
     if given.cache is not None:
         old = _old(given.cache)
-        size = size_text(sum(entry.num_bytes for entry in old))
-        yield f"would go    {numbered(len(old), 'folder')} of the cache, {size}"
+        text = size_text(sum(entry.num_bytes for entry in old))
+        yield f"would go    {numbered(len(old), 'folder')} of the cache, {text}"
     yield f"Nothing was removed. To carry it out: {ours('storage', *argv, '--yes')}"
 
 

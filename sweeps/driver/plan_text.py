@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rank_core.data.overlap import KEEP_APART, seen_by
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
-from rank_core.models import ignored_settings, model_class
+from rank_core.models import model_class
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import EVALUATED
 from rank_core.settings.config import TrialConfig

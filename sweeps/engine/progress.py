@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import cache
+from time import time as unix_time
 from typing import NamedTuple, TextIO
 
 from rank_core.trial.trial import Progress
@@ -88,7 +89,7 @@ class Screen:
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
         self.launched(trial)
-        self._began[trial.name] = time.time()
+        self._began[trial.name] = unix_time()
         self.running[trial.name] = step_text(None, None)
         if attempt > 1:
             self.tell(f"attempt {attempt}", trial)

@@ -190,11 +190,12 @@ def _stands_in_for_a_library(error: Exception) -> str:
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     files += [str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]]
     for path in (Path(file) for file in files):
-        if not path.is_relative_to(here):
+        # An environment may be a folder of the project, and have the name `venv`.
+        if not path.is_relative_to(here) or path.is_relative_to(sys.prefix):
             continue
         first = path.relative_to(here).parts[0]
         name = first.removesuffix(".py")
-        if name in (*OURS, SCRIPT):
+        if name in (*OURS, SCRIPT) or not name.isidentifier():
             continue
         found = PathFinder.find_spec(name, others)
         if name in sys.stdlib_module_names or (found and found.origin):

@@ -60,7 +60,9 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
             _check_reachable(address)
             try:
                 # What a client passes is read by its server, which has no code of ours.
-                job = {} if address.startswith("ray://") else {"job_config": workers_path()}
+                job: dict[str, Any] = {}
+                if not address.startswith("ray://"):
+                    job = {"job_config": workers_path()}
                 env = {"env_vars": HIDE_GPUS} | env
                 ray.init(address=address, runtime_env=env, **job, **quiet)
             except ConnectionError as error:

@@ -20,8 +20,10 @@ from sweeps.plan.terminal import say
 
 BELOW = "r"
 """Ray's own folder in the private one: Ray opens it to everyone."""
-SOCKET = f"ray-12345678/{BELOW}/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store.00"
-"""The longest name of a socket below TMPDIR: the session's number is that of a process."""
+SOCKET = (
+    f"ray-12345678/{BELOW}/session_2026-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store"
+)
+"""The longest name of a socket below TMPDIR."""
 LONGEST = 107 - len(f"/{SOCKET}")
 """Bytes of the name of TMPDIR; Linux allows 107 for the name of a socket."""
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")

@@ -201,7 +201,7 @@ def comparisons_csv(analysis: Analysis) -> str:
 
 _NOT_RESULTS = (
     "folder cells trials failures scores dev_scores interpolated first_stage_scores digits lists "
-    "qrels serving"
+    "qrels serving baseline_settings"
 ).split()
 """Fields of a sweep that are elsewhere in the results, or on this disk alone."""
 

@@ -60,8 +60,9 @@ class Inventory:
     @property
     def num_bytes(self) -> int:
         """The size of everything."""
-        parts = (*self.sweeps, *self.trials.values())
-        return sum(part.num_bytes for part in parts) + sum(self.others.values())
+        sweeps = sum(sweep.num_bytes for sweep in self.sweeps)
+        trials = sum(trial.num_bytes for trial in self.trials.values())
+        return sweeps + trials + sum(self.others.values())
 
     def users(self, trial: str) -> list[str]:
         """The sweeps that use a trial."""

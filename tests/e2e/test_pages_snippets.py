@@ -64,7 +64,7 @@ PUBLISHED = "BAAI/bge-reranker-v2-m3"
 
 def small_run(words: list[str]) -> list[str]:
     """Words of `run` with the engine of this process and few steps and queries."""
-    words = [*words, "--engine", "local"]
+    words = words if "--engine" in words else [*words, "--engine", "local"]
     if "--confirm" in words:  # has the settings of its sweep, and finds one collection only
         return words
     if words[1] == "window_stride" and "--collection" not in words:

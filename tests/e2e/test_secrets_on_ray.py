@@ -39,10 +39,10 @@ OWN = '''
 import base64, json, os
 from urllib.parse import quote
 
-from rank_core.models.cls_models import FirstP
+from rank_core.models.passage_scores import MaxP
 
 
-class Leaky(FirstP):
+class Leaky(MaxP):
     def forward(self, *given, **more):
         if not os.environ.get("RAY_JOB_ID"):
             return super().forward(*given, **more)
@@ -57,12 +57,12 @@ question = "Does anything leak?"
 seeds = 1
 [base]
 training.num_epochs = 1
-chunking.stride = 32
 chunking.window = 48
+chunking.stride = 48
 [grid]
-model.name = ["firstp", "leaky:Leaky"]
+model.name = ["maxp", "leaky:Leaky"]
 [baseline]
-model.name = "firstp"
+model.name = "maxp"
 """
 START = """
 import os, stat, sys

@@ -106,7 +106,7 @@ def serving(folder: Path) -> Path:
     question = "Which window, stride and aggregation for the reranker that I have?"
     facts: dict[str, Any] = {"sweep": "serving", "question": question, "measures": ("nDCG@10",)}
     kinds = [("maxp", 160, 160), ("maxp", 80, 40)]
-    return write_chunk_sweep(folder, kinds=kinds, num_queries=12, **facts)
+    return write_chunk_sweep(folder, kinds=kinds, num_queries=12, trained=False, **facts)
 
 
 def derive(folder: Path) -> Path:

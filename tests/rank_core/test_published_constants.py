@@ -33,7 +33,7 @@ PUBLISHED: dict[str, Any] = {
     "models.parade.ParadeTransformer.NUM_HEADS": 4,
     "models.parade.ParadeTransformerL3.NUM_LAYERS": 3,
     # KeyB(PARADE5) of Li et al. 2023; their code's BM25 of blocks, and idf of unseen words.
-    "models.keyb.KeyBParade.NUM_PASSAGES": 5,
+    "models.keyb.KeyBParade.DEFAULT_K": 5,
     "models.key_blocks.UNSEEN_IDF": 10.0,
     "models.key_blocks.K1": 0.9,
     "models.key_blocks.B": 0.4,
@@ -51,7 +51,7 @@ PUBLISHED: dict[str, Any] = {
     "models.idcm.NGRAM": 3,
     "models.idcm.LEAST": 1e-4,
     "models.idcm.BEST": 3,
-    "models.idcm.CHOSEN": 3,
+    "models.idcm.Idcm.DEFAULT_K": 3,
     # TK and TKL (Hofstätter et al. 2020), matchmaker.
     "models.word_vectors.TEXT_START": 500,
     "models.word_vectors.Contextualiser.NUM_LAYERS": 2,
@@ -107,6 +107,7 @@ OURS = {
     "models.keyb.SAME_SCORE_DECIMALS", "models.parade.RANDOM_POSITIONS",
     "models.parade.ParadePretrained.OTHER_PLACES",
     "models.parade.ParadeWithQuery.OTHER_PLACES", "models.passage_scores.KMaxAvgP.DEFAULT_K",
+    "models.ranker.Ranker.DEFAULT_K",
     "models.passage_scores.Birch.WEIGHTS", "models.readers.PADDING", "first_stage.bm25.DEPTH",
     "chunking.chunks.NO_MARK",
 }  # fmt: skip

@@ -32,10 +32,12 @@ def write_chunk_sweep(
     kinds: Sequence[tuple[str, int, int]],
     seeds: Sequence[int] = (1,),
     num_queries: int = 20,
+    trained: bool = True,
     **changes: Any,
 ) -> Path:
     """`kinds` are (model, window, stride), the first one the baseline. A query's relevant document
-    has high scores in the chunks around one place; the first stage sees other evidence."""
+    has high scores in the chunks around one place; the first stage sees other evidence. Where the
+    model is not `trained`, the description says so of each cell."""
     rng = generator(6, "chunk sweep")
     qrels: dict[str, Qrels] = {
         split: {
@@ -62,7 +64,9 @@ def write_chunk_sweep(
         cell = f"{model}-w{window}-s{stride}-{number}"
         shown = {"firstp": "FirstP", "maxp": "MaxP"}[model]
         label = f"{shown} {window}" if model == "firstp" else f"{shown} {window}/{stride}"
-        cells.append(Cell(cell, label, shown, swept))
+        as_it_is = {"training.num_epochs": 0, "evaluation.folds": 0}
+        told = {} if trained else config.override(as_it_is).settings()
+        cells.append(Cell(cell, label, shown, swept, config=told))
         for seed in seeds:
             names.append(f"{cell}-seed{seed}")
             work = folder / "work" / names[-1]
@@ -79,6 +83,7 @@ def write_chunk_sweep(
         "seeds": tuple(seeds),
         "trials": tuple(names),
         "cells": tuple(cells),
+        "deterministic": () if trained else tuple(cell.cell for cell in cells),
         "collection": {"name": "woods", "content_hash": 16 * "a", "first_stage": "BM25"},
         "backbone": {"name": "tiny", "content_hash": 16 * "b", "tokenizer_hash": 16 * "c"},
     }
