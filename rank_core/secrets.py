@@ -24,7 +24,9 @@ _SECRET = (
 _NAME = re.compile(rf"{_SECRET}$", re.IGNORECASE)
 _OF_ENVIRONMENT = re.compile(rf"(?:{_SECRET}|_tokens)$", re.IGNORECASE)
 # A value in quotes, also in those of a JSON text within another text, or up to a separator.
-_VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?P<q>\\+["'])(?:(?!(?P=q)).)*(?P=q)|[^\s,;&]+)"""
+_VALUE = (
+    r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?P<q>\\+["'])(?:(?!(?P=q)).)*(?P=q)|[^\s,;&]+)"""
+)
 _ASSIGNMENT = re.compile(
     rf"""((?:{_SECRET}\\*["']?\s*[=:]|\bpwd\s*=(?!\s*["']?[/~.])|(?<![\w-])--[\w-]*{_SECRET}\s)\s*)"""
     rf"""(?!\s|\[redacted\]){_VALUE}""",
@@ -68,8 +70,10 @@ _PATTERNS = (
     (("sig", "credential", "key=", "code=", "auth=", "pass=", "pwd="), _PARAMETER),
     (("hook", "telegram"), _HOOK),
     (
-        ("token", "secret", "passw", "passphrase", "passcode", "cookie", "credential", "webhook")
-        + ("key", "pwd", "_pat", "-pat", "auth", "signature"),
+        (
+            *("token", "secret", "passw", "passphrase", "passcode", "cookie", "credential"),
+            *("webhook", "key", "pwd", "_pat", "-pat", "auth", "signature"),
+        ),
         _ASSIGNMENT,
     ),
 )

@@ -43,6 +43,8 @@ from rank_core.models.passage_scores import MaxP
 
 
 class Leaky(MaxP):
+    label, paper = "Leaky", "none"
+
     def forward(self, *given, **more):
         if not os.environ.get("RAY_JOB_ID"):
             return super().forward(*given, **more)
