@@ -51,7 +51,7 @@ class Leaky(MaxP):
         values = [os.environ[name] for name in {names!r}]
         forms = [f(v) for v in values for f in (str, repr, json.dumps, quote)]
         forms += [base64.b64encode(v.encode()).decode() for v in values]
-        raise OSError("refused with " + " ".join(forms))
+        raise ValueError("refused with " + " ".join(forms))
 '''
 SWEEP = """
 name = "leaks"
@@ -100,7 +100,7 @@ def run(environment, folder, *words):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=420,
     )
 
 
