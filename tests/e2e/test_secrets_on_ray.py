@@ -45,9 +45,9 @@ from rank_core.models.passage_scores import MaxP
 class Leaky(MaxP):
     label, paper = "Leaky", "none"
 
-    def forward(self, *given, **more):
+    def aggregate(self, *given, **more):
         if not os.environ.get("RAY_JOB_ID"):
-            return super().forward(*given, **more)
+            return super().aggregate(*given, **more)
         values = [os.environ[name] for name in {names!r}]
         forms = [f(v) for v in values for f in (str, repr, json.dumps, quote)]
         forms += [base64.b64encode(v.encode()).decode() for v in values]
@@ -110,7 +110,16 @@ def test_no_file_of_a_sweep_on_ray_has_a_secret(
     (tmp_path / "leaky.py").write_text(OWN.replace("{names!r}", repr(sorted(SECRETS | MORE))))
     (tmp_path / "leaks.toml").write_text(SWEEP)
     inputs = ["--backbone", str(backbone_folder), "--collection", str(collection_folder)]
-    words = ["run", "leaks.toml", *inputs, "--storage", str(tmp_path / "results"), "--smoke-test"]
+    words = [
+        "run",
+        "leaks.toml",
+        *inputs,
+        "--storage",
+        str(tmp_path / "results"),
+        "--smoke-test",
+        "--num-seeds",
+        "1",
+    ]
     done = run(environment, tmp_path, "-m", "sweeps", *words)
     said = done.stdout + done.stderr
     assert done.returncode == 3, said
