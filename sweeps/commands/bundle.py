@@ -18,6 +18,7 @@ import shlex
 import shutil
 import tempfile
 import zlib
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -334,7 +335,7 @@ def add_limit(parser: Parser) -> None:
 
 def _mebibytes(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 30:
-        raise BadInput(f"--max-mib must be a whole number of MiB from 1 on, got {text}")
+        raise ArgumentTypeError(f"must be a whole number of MiB from 1 on, got {text}")
     return int(text)
 
 

@@ -398,5 +398,5 @@ def test_a_bomb_is_refused_before_it_takes_memory(tmp_path):
             archive.writestr(f"sweep/zeros-{number}", bytes(1 << 20))
     with pytest.raises(BadInput, match=r"unpacks to 3,145,728 bytes, more than .* --max-mib 2"):
         verify([str(bomb), "--max-mib", "2"])
-    with pytest.raises(BadInput, match="--max-mib must be a whole number"):
+    with pytest.raises(BadInput, match="--max-mib.* must be a whole number"):
         verify([str(bomb), "--max-mib", "-1"])
