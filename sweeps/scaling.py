@@ -37,7 +37,7 @@ from sweeps.plan.make_plan import base_config
 from sweeps.plan.options import Options, add_settings, check_gpus, parse
 from sweeps.plan.resources import Resources
 from sweeps.plan.terminal import numbered, say
-from sweeps.ray_engine.cluster import connect, disconnect, trial_resources
+from sweeps.ray_engine.cluster import connected, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
 
@@ -83,12 +83,9 @@ def _scale(given: argparse.Namespace) -> int:
     numbers = _numbers(given.num_workers)
     check_gpus(options.gpus_per_worker, num_workers=max(numbers, default=2))
     config = _configuration(options, most=max(numbers, default=1))
-    try:
-        connect(1, travelling(own_paths(config)))
+    with connected(1, travelling(own_paths(config))):
         groups = _groups(numbers, options, config.training.batch_size)
         timed_groups = list(_measured(config, groups))
-    finally:
-        disconnect()
     if not timed_groups:
         return 3
     timings = [group.timing for group in timed_groups]

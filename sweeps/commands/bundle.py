@@ -18,6 +18,7 @@ import shlex
 import shutil
 import tempfile
 import zlib
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -75,6 +76,8 @@ SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
 SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2
 RUNS = tuple(f"{split}.run.gz" for split in EVALUATED)
 TRIAL_FILES = {RESULT, "config.json", HISTORY, SCORES, "folds.parquet", "interpolation.json", *RUNS}
+MOST_MIB = 512
+MOST_BYTES = MOST_MIB << 20  # of the files in a bundle from anyone; the flag --max-mib
 MISMATCH = 3  # exit code; 1 is an error of the program itself
 RELATIVE, ABSOLUTE = 1e-6, 1e-12
 """Tolerance of unrounded numbers: another processor may round the last digits differently. Rounded
@@ -271,14 +274,19 @@ def _entry(name: str) -> ZipInfo:
     return entry
 
 
-def unpack(path: Path, folder: Path) -> None:
+def unpack(path: Path, folder: Path, most: int = MOST_BYTES) -> None:
     """Unpack a zip file, from any source, into a folder; no entry leads out of it. Raises
-    `BadInput` where the file is damaged or the disk full."""
+    `BadInput` where the file is damaged, the disk full, or the content above `most` bytes."""
     try:
         with ZipFile(path) as archive:
             if not all(archive.namelist()):
                 raise BadZipFile("a file in it has no name")
             size = sum(entry.file_size for entry in archive.infolist())
+            if size > most:
+                raise BadInput(
+                    f"{path}: unpacks to {size:,} bytes, more than the {most:,} of --max-mib "
+                    f"{most >> 20}. Raise it if you know the bundle"
+                )
             if size > (free := shutil.disk_usage(folder).free):
                 raise BadInput(f"{path}: unpacks to {size:,} bytes, and {free:,} are free")
             archive.extractall(folder)
@@ -316,11 +324,15 @@ def verify(argv: Sequence[str]) -> int:
         parser.add_argument("--fields", metavar="THEIRS=OURS,...", help=fields_of), Need("qrels")
     )
     add_measure(parser)
+    add_limit(parser)
     given = parser.parse_args(argv)
     fields = parse_fields(given.fields) if given.fields else {}
     wrong = False
     with own_measures(given.measure):
-        for verdict, text in verdicts(given.bundle, given.qrels, fields, given.measure):
+        found = verdicts(
+            given.bundle, given.qrels, fields, measures=given.measure, max_mib=given.max_mib
+        )
+        for verdict, text in found:
             say(f"{verdict:<12}{text}")
             wrong = wrong or verdict == "wrong"
     say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
@@ -350,15 +362,29 @@ def not_recomputed(measures: Iterable[str]) -> list[str]:
     return sorted(m for m in {*measures} if is_reference(m) and not may_import(m))
 
 
+def add_limit(parser: Parser) -> None:
+    """The flag for the size that a bundle may unpack to."""
+    words = f"the most that a bundle may unpack to, in MiB (default: {MOST_MIB})"
+    parser.add_argument("--max-mib", type=_mebibytes, default=MOST_MIB, metavar="MIB", help=words)
+
+
+def _mebibytes(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 30:
+        raise ArgumentTypeError(f"must be a whole number of MiB from 1 on, got {text}")
+    return int(text)
+
+
 def verdicts(
     bundle: Path,
     qrels: Sequence[str] = (),
     fields: Fields | None = None,
+    *,
     measures: Sequence[str] = (),
+    max_mib: int = MOST_MIB,
 ) -> Iterator[tuple[str, str]]:
     """(verdict, text): what was `checked`, what was `not checked` and why, and what is `wrong`.
     Raises `BadInput` for another file, other judgments, and `measures` that it does not have."""
-    with unpacked(bundle) as folder:
+    with unpacked(bundle, max_mib) as folder:
         own = read_sweep_file(folder / SWEEP).measures
         if strange := [name for name in measures if name not in own]:
             raise BadInput(
@@ -368,12 +394,12 @@ def verdicts(
 
 
 @contextmanager
-def unpacked(bundle: Path) -> Iterator[Path]:
+def unpacked(bundle: Path, max_mib: int = MOST_MIB) -> Iterator[Path]:
     """Yields a temporary folder with a bundle's files. Errors while it is read become a `BadInput`
     that names the bundle."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        unpack(bundle, folder)
+        unpack(bundle, folder, max_mib << 20)
         try:
             yield folder
         except BadInput as error:

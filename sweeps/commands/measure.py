@@ -20,6 +20,7 @@ from sweeps.commands.compare.runs import (
 )
 from sweeps.commands.compare.sources import measure_key, training_runs
 from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.escape import csv_frame
 from sweeps.plan.terminal import columns, say
 from sweeps.report.notation import TIE_POLICY
 from sweeps.report.table import wrapped
@@ -57,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     lines = [f"{given.run}: {len(qrels)} judged queries", "", *columns(rows, "lrr"), *notes]
     say("\n".join(lines))
     if file is not None:
-        values.to_csv(file, index=False)
+        csv_frame(values).to_csv(file, index=False)
         say(f"Values of each query: {file}")
     return 0
 

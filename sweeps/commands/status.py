@@ -21,6 +21,7 @@ from sweeps.store.sweep_file import (
     FILE,
     NoSweep,
     SweepFile,
+    advisable,
     command_in,
     find_sweep,
     read_sweep_file,
@@ -283,8 +284,9 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     unfinished = any(trial.status not in SETTLED for trial in snapshot.trials)
     if unfinished or snapshot.file.stopped:
         file = snapshot.file
-        command = resumed(file.asked, file.command, stopped=bool(file.stopped))
-        yield "resume", command_in(file.directory, command)
+        if advisable(file.command):
+            command = resumed(file.asked, file.command, stopped=bool(file.stopped))
+            yield "resume", command_in(file.directory, command)
     elif not snapshot.report:
         yield "aggregate", ours("report", snapshot.where)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.files import write_json
+from sweeps.plan.escape import csv_frame
 from sweeps.positions.analysis import PositionResult
 from sweeps.positions.judged_chunks import RELEVANT, JudgedSummary
 from sweeps.positions.passages import Position, position_histogram
@@ -43,7 +44,7 @@ def write_analysis(folder: Path, result: PositionResult) -> Path:
     """Writes all files into `folder` and returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in _tables(result).items():
-        rows.to_csv(folder / name, index=False, float_format="%.6g", lineterminator="\n")
+        csv_frame(rows).to_csv(folder / name, index=False, float_format="%.6g", lineterminator="\n")
     content = {
         "collection": result.collection,
         "content_hash": result.content_hash,

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -11,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from rank_core.trial.trial import prepare
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, Resources, resources_of
 from sweeps.plan.terminal import duration, numbered, print_error, say
-from sweeps.ray_engine.start import ray_folder, workers_path
+from sweeps.ray_engine.start import BELOW, keep_secrets_from_ray, ray_folder, workers_path
 from sweeps.ray_engine.trial_process import WAIT_SECONDS
 from sweeps.store.failures import first_line
 
@@ -39,6 +40,7 @@ _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
 HIDE_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 """Ray shows all GPUs of a node to processes that reserved none, unless this is set in them."""
+_own_folders: list[Path] = []  # of the Ray that this process has started
 
 
 def connect(num_workers: int, code: Sequence[str] = ()) -> None:
@@ -52,6 +54,7 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.update(HIDE_GPUS)
+    keep_secrets_from_ray()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = cluster_address()
     env: dict[str, Any] = {"py_modules": list(code)} if code else {}
@@ -114,13 +117,14 @@ def _check_reachable(address: str) -> None:
 def _start_ray(**options: Any) -> None:
     """Starts Ray on this machine. A busy machine exceeds Ray's fixed 30 s: it is tried twice."""
     folder = ray_folder()
+    _own_folders.append(folder)
     for last in (False, True):
         try:
             ray.init(
                 address="local",
                 object_store_memory=OBJECT_STORE_BYTES,
                 job_config=workers_path(),
-                _temp_dir=folder,
+                _temp_dir=str(folder / BELOW),
                 **options,
             )
         except Exception as error:  # Ray has no class for it
@@ -135,9 +139,40 @@ def _start_ray(**options: Any) -> None:
             return
 
 
-def disconnect() -> None:
-    """Leave the cluster, or end the Ray that this command started."""
+def disconnect(*, keep_files: bool = False) -> None:
+    """Leave the cluster, or end the Ray that this command started and remove its files; where they
+    are kept, to look for the cause of an error, a line says where."""
     ray.shutdown()
+    while _own_folders:
+        folder = _own_folders.pop()
+        if keep_files:
+            say(f"Ray's own files are kept in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class RayFiles:
+    """Whether the files of a Ray on this machine are kept after its end."""
+
+    keep: bool = False
+
+
+@contextmanager
+def connected(num_workers: int, code: Sequence[str] = ()) -> Iterator[RayFiles]:
+    """The cluster of this command, or a Ray on this machine; its files are kept where the block
+    asks for it and after an error that is none of the user's input."""
+    files = RayFiles()
+    try:
+        connect(num_workers, code)
+        yield files
+    except BadInput:
+        raise
+    except Exception:
+        files.keep = True
+        raise
+    finally:
+        disconnect(keep_files=files.keep)
 
 
 def trial_resources(options: Options) -> Resources:
@@ -230,29 +265,24 @@ def check_shared(folder: Path) -> None:
 
 def slots_of_cluster(options: Options) -> int:
     """The number of trials that run at a time on the cluster."""
-    connect(options.num_workers, options.code)
-    try:
+    with connected(options.num_workers, options.code):
         return trial_resources(options).slots
-    finally:
-        disconnect()
 
 
 def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
     """The resources of a trial, and the result of `work` on one slot of the cluster."""
-    connect(options.num_workers, options.code)
     try:
-        resources = trial_resources(options)
-        task = ray.remote(work).options(
-            num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0
-        )
-        return resources, ray.get(task.remote())
+        with connected(options.num_workers, options.code):
+            resources = trial_resources(options)
+            task = ray.remote(work).options(
+                num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0
+            )
+            return resources, ray.get(task.remote())
     except ray.exceptions.WorkerCrashedError:
         raise BadInput(
             "a trial exceeds a node's memory: the task that measured it was killed. Lower the "
             "sizes, or raise --cpus-per-worker so that fewer run at a time"
         ) from None
-    finally:
-        disconnect()
 
 
 def hosts() -> dict[str, str]:
@@ -321,11 +351,8 @@ def node_of(actor_id: str) -> tuple[str, bool]:
 
 def prepare_cluster(configs: Sequence[TrialConfig], code: Sequence[str]) -> None:
     """Prepares the configurations' inputs on every node of the cluster."""
-    try:
-        connect(num_workers=1, code=code)
+    with connected(num_workers=1, code=code):
         prepare_nodes(configs)
-    finally:
-        disconnect()
 
 
 def prepare_nodes(configs: Sequence[TrialConfig]) -> None:

@@ -29,8 +29,10 @@ from sweeps.plan.resources import DRIVER_CPU, Resources
 from sweeps.plan.terminal import duration, numbered, say
 from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
+    RayFiles,
     check_shared,
     connect,
+    connected,
     disconnect,
     free_groups,
     prepare_nodes,
@@ -68,18 +70,24 @@ def run_trials(drive: Drive, options: Options) -> None:
     drive.screen.tell(f"{begins}; its own lines: {path}")
     with ray_lines_to(path):
         try:
-            connect(options.num_workers, options.code)
-            resources = trial_resources(options)
-            if drive.records.storage.is_local:
-                check_shared(drive.records.folder)
-            prepare_nodes([trial.cell.config for trial in drive.search.ahead])
-            trials = numbered(len(drive.search.ahead), "trial")
-            say(f"{trials} on {numbered(resources.slots, 'slot')}")
-            run_on_slots(drive, options, resources)
+            with connected(options.num_workers, options.code) as files:
+                _run(drive, options, files)
         except KeyboardInterrupt:
             raise EngineInterrupted from None
-        finally:
-            disconnect()
+
+
+def _run(drive: Drive, options: Options, files: RayFiles) -> None:
+    """Runs the trials on the connected cluster; Ray's files are kept where a trial was lost."""
+    resources = trial_resources(options)
+    if drive.records.storage.is_local:
+        check_shared(drive.records.folder)
+    prepare_nodes([trial.cell.config for trial in drive.search.ahead])
+    trials = numbered(len(drive.search.ahead), "trial")
+    say(f"{trials} on {numbered(resources.slots, 'slot')}")
+    try:
+        run_on_slots(drive, options, resources)
+    finally:
+        files.keep = any(status.lost for status in drive.screen.statuses.values())
 
 
 def run_on_slots(drive: Drive, options: Options, resources: Resources) -> None:
@@ -113,7 +121,7 @@ def _start_again(error: NoNode, in_vain: int, options: Options, drive: Drive) ->
         again = "" if cluster_address() else " again, and no trial has ended in between"
         raise EngineLost(f"{error}{again}")
     drive.screen.tell(f"{error}: restarting it, then the sweep resumes")
-    disconnect()  # which also ends the remaining processes of Ray
+    disconnect(keep_files=True)  # which also ends the remaining processes of Ray
     try:
         connect(options.num_workers, options.code)
     except Exception as failure:  # Ray has no class for it

@@ -1,37 +1,53 @@
-"""What Ray on this machine starts with: a folder whose sockets have short enough names, and workers
-that import no library from the working directory."""
+"""What Ray on this machine starts with: a private folder whose sockets have short enough names,
+workers that import no library from the working directory, and no secret in what Ray writes."""
 
 import json
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from ray.job_config import JobConfig
+from ray.tune.execution import class_cache
 
 from rank_core.errors import BadInput
+from rank_core.secrets import is_secret_name
 from sweeps.plan.terminal import say
 
-SOCKET = f"ray/session_2026-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store"
-"""The longest name of a socket below Ray's folder."""
+BELOW = "r"
+"""Ray's own folder in the private one: Ray opens it to everyone."""
+SOCKET = (
+    f"ray-12345678/{BELOW}/session_2026-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store"
+)
+"""The longest name of a socket below TMPDIR."""
 LONGEST = 107 - len(f"/{SOCKET}")
-"""Bytes of the folder's name; Linux allows 107 for the name of a socket."""
+"""Bytes of the name of TMPDIR; Linux allows 107 for the name of a socket."""
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")
 
 
-def ray_folder() -> str | None:
-    """The folder for Ray's files, None for Ray's own choice: where TMPDIR is too long for the name
-    of a socket, a private one that is shorter. Raises `BadInput` for a `RAY_TMPDIR` too long."""
+def ray_folder() -> Path:
+    """A new folder for Ray's files that only this user can enter: they have logs, sockets without
+    passwords and a copy of the user's code. It is in `RAY_TMPDIR`, else in TMPDIR or, where that is
+    too long for the name of a socket, in a place that is shorter. Raises `BadInput` where no place
+    is short enough or can be written."""
     name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
-    folder = os.environ.get(name, "/tmp")
-    length = len(os.fsencode(folder.rstrip("/")))
+    place = Path(os.environ.get(name, "/tmp"))
+    length = len(os.fsencode(place))
     if length <= LONGEST:
-        return None
-    for place in SHORT if name == "TMPDIR" else ():
-        if private := _private_folder(Path(place)):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            return _private_folder(place)
+        except OSError as error:
+            raise BadInput(
+                f"{name} must be a folder that can be written, for Ray's files: {error}"
+            ) from None
+    for short in SHORT if name == "TMPDIR" else ():
+        with suppress(OSError):
+            private = _private_folder(Path(short))
             say(f"Ray's files are in {private}: TMPDIR is too long for the names of its sockets")
             return private
     raise BadInput(
@@ -40,18 +56,18 @@ def ray_folder() -> str | None:
     )
 
 
-def _private_folder(place: Path) -> str | None:
-    """The user's folder for Ray in a `place`; None where it cannot be written or is another's."""
-    folder = place / f"ray-{os.getuid()}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        state = folder.lstat()
-        if state.st_uid != os.getuid() or state.st_mode & 0o022 or folder.is_symlink():
-            return None
-        with tempfile.TemporaryFile(dir=folder):
-            return str(folder)
-    except OSError:
-        return None
+def _private_folder(place: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir=place))  # 0700, and new
+    with tempfile.TemporaryFile(dir=folder):
+        return folder
+
+
+def keep_secrets_from_ray() -> None:
+    """Takes the secrets out of the variables that Ray Tune hands to each process of a trial: Ray
+    writes what it hands on into its logs. Processes on this machine inherit them; those of a
+    cluster have the ones of their node."""
+    handed = {one for one in class_cache.ENV_VARS_TO_PROPAGATE if not one.startswith("AWS_")}
+    class_cache.ENV_VARS_TO_PROPAGATE = {one for one in handed if not is_secret_name(one)}
 
 
 class _Folders(list[str]):

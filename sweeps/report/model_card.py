@@ -1,6 +1,5 @@
 """The README.md of an exported model: its use, its test, and its origin."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
+from sweeps.plan.escape import markdown_code, markdown_text, yaml_value
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import interval_text, signed
@@ -35,20 +35,23 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
     about, sweep = facts.about, analysis.sweep
     parts = [
         _metadata(analysis, facts),
-        f"# {about['label']}, from the sweep {sweep.name} over {about['collection']['name']}",
-        _description(facts),
-        f"{about['description']}." if about.get("description") else "",
+        "# "
+        + markdown_text(
+            f"{about['label']}, from the sweep {sweep.name} over {about['collection']['name']}"
+        ),
+        markdown_text(_description(facts)),
+        markdown_text(f"{about['description']}.") if about.get("description") else "",
         f"**Not for use: {SMOKE_TEST}.**" if sweep.smoke_test else "",
         "## Use",
         _usage(facts),
         "## Tested",
-        " ".join(conclusions(analysis)),
+        markdown_text(" ".join(conclusions(analysis))),
         markdown(paper_table(analysis)).strip(),
-        _run_choice(analysis, facts),
+        markdown_text(_run_choice(analysis, facts)),
         "## Data and origin",
         "\n".join(f"- {line}" for line in _origin(analysis, facts)),
         "## Made by",
-        "\n".join(["```bash", *filter(None, [about["command"], facts.export_command]), "```"]),
+        markdown_code("\n".join(filter(None, [about["command"], facts.export_command])), "bash"),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -59,10 +62,12 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
     library = "sentence-transformers" if facts.is_cross_encoder else "ranksweep"
     base = about["backbone"]["name"]
     lines = ["---", f"library_name: {library}", "pipeline_tag: text-ranking"]
-    lines += [f"license: {facts.license}"] * bool(facts.license)
-    lines += ["base_model:", f"- {base}"] * (facts.encoder == base)  # a hub knows no folder
+    lines += [f"license: {yaml_value(facts.license)}"] * bool(facts.license)
+    lines += ["base_model:", f"- {yaml_value(base)}"] * (
+        facts.encoder == base
+    )  # a hub knows no folder
     lines += ["datasets:"]
-    lines += [f"- {about['collection']['name']}", "tags:", "- ranksweep", "- reranker"]
+    lines += [f"- {yaml_value(about['collection']['name'])}", "tags:", "- ranksweep", "- reranker"]
     lines += ["- cross-encoder"] * facts.is_cross_encoder
     rows = {row.cell.label: row for row in (*analysis.interpolated, *analysis.cells)}
     row = rows.get(about["label"])
@@ -78,9 +83,8 @@ def _metadata(analysis: Analysis, facts: CardFacts) -> str:
             "dataset": {"name": name, "type": name},
             "metrics": [{"type": sweep.primary, "name": of, "value": value}],
         }
-        # JSON is YAML.
         index = [{"name": about["label"], "results": [result]}]
-        lines.append(f"model-index: {json.dumps(index, ensure_ascii=False)}")
+        lines.append(f"model-index: {yaml_value(index)}")
     return "\n".join([*lines, "---"])
 
 
@@ -143,10 +147,13 @@ def _origin(analysis: Analysis, facts: CardFacts) -> list[str]:
     numbers = sweep.collection.get("num_queries", {})
     queries = ", ".join(f"{number} {name}" for name, number in numbers.items())
     return [
-        f"collection {collection['name']}, content hash `{collection['content_hash']}`: "
+        f"collection {markdown_text(str(collection['name']))}, "
+        f"content hash `{collection['content_hash']}`: "
         f"{sweep.collection.get('num_documents', '?')} documents; queries: {queries}",
-        f"backbone {backbone['name']}, content hash `{backbone['content_hash']}`",
+        f"backbone {markdown_text(str(backbone['name']))}, "
+        f"content hash `{backbone['content_hash']}`",
         f"trial `{about['trial']}`: the last 12 digits before its seed are the hash of every "
         "setting, the collection's and the backbone's contents",
-        "versions: " + ", ".join(f"{name} {text}" for name, text in about["versions"].items()),
+        "versions: "
+        + ", ".join(markdown_text(f"{name} {text}") for name, text in about["versions"].items()),
     ]

@@ -23,7 +23,7 @@ from sweeps.report.load import Sweep
 from sweeps.report.notation import has_two_runs, names_text, percent
 from sweeps.report.reliability import POWER
 from sweeps.report.summary import ROUNDING, best_on_dev
-from sweeps.store.sweep_file import command_in
+from sweeps.store.sweep_file import advisable, command_in
 
 BELOW_FIRST_STAGE = "docs/troubleshooting.md (My model is worse than BM25)"
 FEW_SEEDS = 5
@@ -55,7 +55,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return _of_runs(analysis, two=two)
 
     def step(why: str, command: str) -> NextStep:
-        if not sweep.command:  # described by hand
+        if not advisable(sweep.command):  # described by hand, or forged
             return NextStep(why)
         return NextStep(why, command_in("" if where == HERE else sweep.directory, command))
 
@@ -189,7 +189,7 @@ def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     sweep, names = analysis.sweep, declarable(analysis)
     single = [system.label for system in analysis.single]
     trained = [system.label for system in analysis.single if system.cell.cell not in names]
-    if names and sweep.command and not trained:
+    if names and advisable(sweep.command) and not trained:
         flags = [word for name in names for word in ("--deterministic", name)]
         why = f"{names_text(names)} without training has no other runs, and the result holds for"
         return NextStep(f"{why} new training runs too.", f"{sweep.command} {shlex.join(flags)}")

@@ -1,22 +1,13 @@
 """A table for every medium: terminal, Markdown, LaTeX, CSV; the page draws the same object."""
 
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from sweeps.plan.escape import csv_cell, latex_label, latex_text, markdown_cell, markdown_text
 from sweeps.plan.terminal import WIDTH, columns, terminal_columns
-
-_LATEX = str.maketrans(
-    {mark: f"\\{mark}" for mark in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "—": "---", "−": "$-$", "±": r"$\pm$"}
-    | {"Δ": r"$\Delta$", "↓": r"$\downarrow$", "†": r"$\dagger$"}
-    # After a line's end LaTeX would read these two as its argument.
-    | {"[": "{[}", "*": "{*}"}
-)
 
 COLUMN = 225.0
 """Points of a column of a two-column page; ACM, IEEE and LaTeX's own have 229 to 252."""
@@ -107,20 +98,20 @@ def markdown(shown: Table) -> str:
 
     def draw(cell: TableCell) -> str:
         mark = "**" * (cell.face == "best")
-        letters = "".join(cell.letters)
-        text = f"{mark}{_escape_markdown(cell.text)}{mark}"
+        letters = markdown_cell("".join(cell.letters))
+        text = f"{mark}{markdown_cell(cell.text)}{mark}"
         text += f"<sup>{letters}</sup>" if letters else ""
-        return f"{text} {cell.note}" if cell.note else text
+        return f"{text} {markdown_cell(cell.note)}" if cell.note else text
 
-    lines = [[_escape_markdown(text) for text in shown.heading]]
+    lines = [[markdown_cell(text) for text in shown.heading]]
     lines.append(["---:" if align == "r" else "---" for align in shown.align])
     for starts, row in _with_groups(shown.rows):
         if starts:
-            lines.append([f"*{_escape_markdown(row.group)}*"] + [""] * (len(shown.heading) - 1))
+            lines.append([f"*{markdown_cell(row.group)}*"] + [""] * (len(shown.heading) - 1))
         lines.append([draw(cell) for cell in row.cells])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    paragraphs = [shown.caption, " ".join(shown.notes)]
-    return "\n\n".join([text, *filter(None, paragraphs)]) + "\n"
+    paragraphs = [*shown.caption.split("\n\n"), " ".join(shown.notes)]
+    return "\n\n".join([text, *map(markdown_text, filter(None, paragraphs))]) + "\n"
 
 
 def latex(shown: Table, label: str = "") -> str:
@@ -136,17 +127,15 @@ def latex(shown: Table, label: str = "") -> str:
     kind = "table*" if _latex_width(shown) > COLUMN else "table"
     lines += [rf"\begin{{{kind}}}", r"\centering"]
     # Document classes leave no room between a caption and a table below it.
-    lines += [rf"\caption{{{shown.caption.translate(_LATEX)}}}", r"\smallskip"] * bool(
-        shown.caption
-    )
-    lines += [rf"\label{{{label}}}"] if label else []
+    lines += [rf"\caption{{{latex_text(shown.caption)}}}", r"\smallskip"] * bool(shown.caption)
+    lines += [rf"\label{{{latex_label(label)}}}"] if label else []
     lines += [r"\footnotesize", r"\setlength{\tabcolsep}{3pt}"]
     lines += [rf"\begin{{tabular}}{{@{{}}{shown.align}@{{}}}}", r"\toprule"]
-    lines += [" & ".join(text.translate(_LATEX) for text in shown.heading) + r" \\", r"\midrule"]
+    lines += [" & ".join(latex_text(text) for text in shown.heading) + r" \\", r"\midrule"]
     for number, (starts, row) in enumerate(_with_groups(shown.rows)):
         if starts:
             lines += [r"\midrule"] if number else []
-            title = rf"\textit{{{row.group.translate(_LATEX)}}}"
+            title = rf"\textit{{{latex_text(row.group)}}}"
             lines.append(rf"\multicolumn{{{len(shown.heading)}}}{{l}}{{{title}}} \\")
         cells = map(_latex_cell, row.cells, widest)
         lines.append(" & ".join(cells) + r" \\")
@@ -162,7 +151,9 @@ def _latex_width(shown: Table) -> float:
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The values, unrounded; an undefined value is an empty field."""
-    values = pd.DataFrame(list(rows), columns=list(heading), dtype=object)
+    values = pd.DataFrame(
+        [[*map(csv_cell, row)] for row in rows], columns=list(heading), dtype=object
+    )
     text: str = values.to_csv(index=False, lineterminator="\n")
     return text
 
@@ -173,11 +164,11 @@ def _with_groups(rows: Sequence[TableRow]) -> list[tuple[bool, TableRow]]:
 
 
 def _latex_cell(cell: TableCell, widest: Sequence[str]) -> str:
-    text = cell.text.translate(_LATEX)
+    text = latex_text(cell.text)
     text = rf"\textbf{{{text}}}" if cell.face == "best" else text
     parts = [_latex_letter(*pair) for pair in zip(cell.letters, widest, strict=True)]
     text += f"$^{{{''.join(parts)}}}$" if any(parts) else ""
-    return f"{text} {cell.note.translate(_LATEX)}" if cell.note else text
+    return f"{text} {latex_text(cell.note)}" if cell.note else text
 
 
 def _latex_letter(letter: str, widest: str) -> str:
@@ -188,8 +179,3 @@ def _latex_letter(letter: str, widest: str) -> str:
     )
     rest = "".join(full[len(shown) :])
     return "".join(shown) + (rf"\hphantom{{{rest}}}" if rest else "")
-
-
-def _escape_markdown(text: str) -> str:
-    """`<` stays where it cannot start a tag, as in `<.001`."""
-    return re.sub(r"[\\|*_]|<(?=[A-Za-z/!])", r"\\\g<0>", text)

@@ -238,9 +238,25 @@ def command_in(directory: str, command: str) -> str:
     return command if here else f"cd {shlex.quote(directory)} && {command}"
 
 
+def advisable(command: Any) -> str:
+    """The command of a sweep's folder, if it starts ranksweep or a script alone; "" otherwise: who
+    wrote the folder must not speak to a shell through our advice."""
+    text = command if isinstance(command, str) else ""
+    bare = re.sub(r"'[^']*'", "", text.replace("'\"'\"'", ""))
+    if re.search(r"[;&|<>`$()\\\"'\x00-\x1f]", bare):
+        return ""
+    try:
+        program, *words = shlex.split(text) or [""]
+    except ValueError:  # a quotation mark without its other
+        return ""
+    name = Path(program).name
+    script = re.fullmatch(r"python[\d.]*", name) and words[:1] != ["-c"]
+    return text if name == "ranksweep" or script else ""
+
+
 def written_again(command: Any) -> str:
     """The remedy for a damaged file of a sweep, as it ends a message."""
-    typed = f": {command}" if command and isinstance(command, str) else ""
+    typed = f": {text}" if (text := advisable(command)) else ""
     return f"the sweep's command writes it again{typed}"
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rank_core.evaluate import parse_measure
 from rank_core.own_code import is_reference
+from sweeps.plan.escape import markdown_text
 from sweeps.plan.terminal import shortened
 from sweeps.store.records import RESULT, State
 from sweeps.store.sweep_file import Cell, SweepFile
@@ -109,7 +110,7 @@ def times(state: State) -> tuple[int, int]:
 def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
     """The tags of a trial's run by its last attempt, with those of its end if it has ended."""
     tags = {
-        "mlflow.note.content": f"{cell.label}, seed {state.seed}",
+        "mlflow.note.content": markdown_text(f"{cell.label}, seed {state.seed}"),
         "config.id": cell.label,
         "config.hash": cell.cell,
         "collection": str(sweep.collection.get("name", "")),

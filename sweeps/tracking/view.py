@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sweeps.plan.escape import markdown_text
 from sweeps.store.sweep_file import FIRST_STAGE, SweepFile, verdict
 from sweeps.tracking.runs import Runs
 from sweeps.tracking.trial_run import metric_name, number_name
@@ -54,14 +55,14 @@ def describe(runs: Runs) -> None:
 def _text(runs: Runs, report: str) -> str:
     """The answer (the report's first sentence), the question, the table. The list of experiments
     shows the beginning, without Markdown."""
-    question = f"Question: {runs.sweep.question}"
+    question = markdown_text(f"Question: {runs.sweep.question}")
     meaning = "A run is a trial: one configuration, one seed."
     if not report:
         return "\n\n".join([question, "No answer yet.", meaning])
     table = (runs.records.read_file(f"{REPORT}/table.md") or b"").decode()
     link = f"#/experiments/{runs.experiment_id}/runs/{report}/artifacts"
     linked = f"[The report]({link}?workflowType=machine_learning) has page, tables and plots."
-    parts = [verdict(runs.records), question, f"{meaning} {linked}"]
+    parts = [markdown_text(verdict(runs.records)), question, f"{meaning} {linked}"]
     text = "\n\n".join(filter(None, parts))
     whole = f"{text}\n\n{table}"
     return whole if len(whole) <= _MAX_TAG else text

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -52,7 +53,7 @@ def test_wrong_input_is_one_message_and_starts_nothing(
     words, message, collection_folder, backbone_folder, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scaling, "connect", lambda *_: pytest.fail("Ray was started"))
+    monkeypatch.setattr(scaling, "connected", lambda *_: pytest.fail("Ray was started"))
     inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
     assert scaling.main([*inputs, *words]) == 2
     error = capsys.readouterr().err
@@ -73,7 +74,7 @@ def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
         def resources(options):
             return Resources(options.num_workers, cpus=1, gpus=0, threads=1, slots=1)
 
-        monkeypatch.setattr(scaling, "connect", lambda num_workers, code: None)
+        monkeypatch.setattr(scaling, "connected", lambda num_workers, code: nullcontext())
         monkeypatch.setattr(scaling, "trial_resources", resources)
         monkeypatch.setattr(scaling, "timed", timed)
         inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
@@ -137,7 +138,7 @@ def test_two_workers_train_like_one_and_the_files_say_how_fast(run_script, tmp_p
 
 
 def test_what_the_cluster_cannot_hold_is_refused(inputs_words, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(scaling, "connect", lambda num_workers, code: None)
+    monkeypatch.setattr(scaling, "connected", lambda num_workers, code: nullcontext())
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     out = ("--storage", str(tmp_path / "results"))
     words = ("--num-workers", "1,3", "training.batch_size=512", *out)

@@ -9,8 +9,15 @@ from pathlib import Path
 from rank_core.errors import BadInput
 from sweeps.commands.board.pages import SYSTEMS, site
 from sweeps.commands.board.submissions import FAILED, submissions
-from sweeps.commands.bundle import MISMATCH, add_measure, joined_judgments, own_measures
+from sweeps.commands.bundle import (
+    MISMATCH,
+    add_limit,
+    add_measure,
+    joined_judgments,
+    own_measures,
+)
 from sweeps.plan.command_line import Need, Parser, check_writable, needing
+from sweeps.plan.escape import is_web_link
 from sweeps.plan.terminal import say
 from sweeps.report.build import write_files
 
@@ -34,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
     address = "where the bundles will be found (default: FOLDER, relative to the pages)"
     add("--link", default="", metavar="URL", help=address)
     add_measure(parser)
+    add_limit(parser)
     workflow = "print a GitHub workflow that verifies what a pull request adds, and end"
     needing(
         add("--workflow", action="store_true", help=workflow),
@@ -48,6 +56,8 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput("board needs a folder of bundles and --out DIR, or --workflow")
     if not given.folder.is_dir():
         raise BadInput(f"FOLDER must be a folder of bundles, got {given.folder}")
+    if not is_web_link(given.link):
+        raise BadInput(f"--link must be an address (http, https) or a path, got {given.link}")
     check_writable("--out", given.out)
     judgments = {}
     for text in given.qrels:
@@ -57,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
         judgments[name] = joined_judgments(files.split(","))
     found = []
     with own_measures(given.measure):
-        for bundle in submissions(given.folder, judgments):
+        for bundle in submissions(given.folder, judgments, given.max_mib):
             reason = f": {bundle.reason}" if bundle.reason else ""
             say(f"{bundle.state:<14}{bundle.name}{reason}")
             found.append(bundle)

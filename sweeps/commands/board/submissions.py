@@ -16,6 +16,7 @@ from rank_core.errors import BadInput
 from rank_core.files import file_sha256
 from rank_core.records import Qrels
 from sweeps.commands.bundle import (
+    MOST_MIB,
     SWEEP,
     check_unpacked,
     finished_trials,
@@ -73,7 +74,9 @@ class Submission:
     systems: Sequence[BoardSystem] = field(default=(), repr=False)
 
 
-def submissions(folder: Path, qrels: Mapping[str, Qrels]) -> Iterator[Submission]:
+def submissions(
+    folder: Path, qrels: Mapping[str, Qrels], max_mib: int = MOST_MIB
+) -> Iterator[Submission]:
     """Every `.zip` below the folder, in the order of their paths; `qrels` are the judgments of
     collections whose bundles have their hash alone."""
     first: dict[str, str] = {}
@@ -89,7 +92,7 @@ def submissions(folder: Path, qrels: Mapping[str, Qrels]) -> Iterator[Submission
             continue
         first[digest] = name
         try:
-            with unpacked(path) as content:
+            with unpacked(path, max_mib) as content:
                 bundle = _checked(content, name, digest, qrels)
         except Exception as error:  # a hostile file must not take the page from the others
             text = str(error) if isinstance(error, BadInput) else repr(error)

@@ -37,6 +37,7 @@ from rank_core.data.trec import (
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.evaluate import bounds_of
 from rank_core.files import is_there, shown_path
+from sweeps.plan.escape import from_csv
 from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.store.records import SCORES
@@ -322,7 +323,7 @@ def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> 
         raise BadInput(f"{path}: not a table of lines with equal columns: {error}") from None
     frame.columns = [str(name).strip() for name in frame.columns]
     frame.index += 1 if columns else 2
-    frame = frame.apply(lambda column: column.str.strip())
+    frame = frame.apply(lambda column: column.str.strip().map(from_csv))
     return frame[(frame != "").any(axis=1)]
 
 

@@ -18,7 +18,7 @@ import pytest
 from rank_core.data.trec import read_qrels, write_qrels
 from rank_core.errors import BadInput
 from sweeps.__main__ import main
-from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, write_zip
+from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, verify, write_zip
 from sweeps.report.figures import figures
 from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file
@@ -457,3 +457,14 @@ def test_a_board_runs_no_module_of_a_bundle(measured, capsys):
     said = capsys.readouterr().out
     assert re.search(rf"^verified +{names[0].partition(':')[0]}", said, re.M)
     assert re.search(rf"^not verified +{names[1].partition(':')[0]}", said, re.M)
+
+
+def test_a_bomb_is_refused_before_it_takes_memory(tmp_path):
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"sweep/zeros-{number}", bytes(1 << 20))
+    with pytest.raises(BadInput, match=r"unpacks to 3,145,728 bytes, more than .* --max-mib 2"):
+        verify([str(bomb), "--max-mib", "2"])
+    with pytest.raises(BadInput, match=r"--max-mib.* must be a whole number"):
+        verify([str(bomb), "--max-mib", "-1"])

@@ -67,7 +67,7 @@ def broken(attempts, monkeypatch):
     started = []
     monkeypatch.setattr(runner, "Attempts", lambda *args: attempts)
     monkeypatch.setattr(runner, "connect", lambda num_workers, code: started.append(num_workers))
-    monkeypatch.setattr(runner, "disconnect", lambda: None)
+    monkeypatch.setattr(runner, "disconnect", lambda **keeping: None)
     monkeypatch.setattr(runner, "cluster_address", lambda: None)
 
     def run(deaths, ends=()):
