@@ -35,6 +35,7 @@ R = TypeVar("R")
 Kind = Callable[[str, Any], Any]
 """The plain value of (name of the argument, value); raises `BadInput` for a value of no meaning."""
 
+_LONGEST_NAME = 255  # bytes, of a file or a folder
 _SHORT = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, os.PathLike)
 
 
@@ -211,6 +212,17 @@ def id_or_number(name: str, value: Any) -> str:
     return str(plain) if type(plain) is int else text(name, plain)
 
 
+def by_name(what: str) -> Kind:
+    """A mapping with texts as names, such as {setting: value}; its values stay as they are."""
+
+    def plain(name: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise refused(name, what, value)
+        return {text(f"a name in {name}", key): own for key, own in value.items()}
+
+    return plain
+
+
 def path(name: str, value: Any) -> str | Path:
     """A text or a path that names a file or a folder; a text may also be a URI."""
     if not isinstance(value, str | os.PathLike):
@@ -219,6 +231,11 @@ def path(name: str, value: Any) -> str | Path:
     if not isinstance(found, str) or not found.strip() or "\0" in found or not _is_path(found):
         raise refused(name, "a path: a text or a pathlib.Path", value)
     return str(value) if isinstance(value, str) else Path(found)
+
+
+def place(name: str, value: Any) -> str:
+    """A path as a text, such as a folder that may also be an id of Hugging Face."""
+    return str(path(name, value))
 
 
 def path_text(name: str, value: Any) -> str:
@@ -230,10 +247,9 @@ def _is_path(found: str) -> bool:
     """True for what the file system can be asked for: names that are no UTF-8 have halves of
     surrogate pairs, which only `os.fsencode` takes back."""
     try:
-        os.fsencode(found)
+        return max(map(len, os.fsencode(found).split(os.fsencode(os.sep)))) <= _LONGEST_NAME
     except UnicodeEncodeError:
         return False
-    return True
 
 
 def is_unicode(found: str) -> bool:

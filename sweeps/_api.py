@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from rank_core.arguments import (
     Kind,
+    by_name,
     flag,
     id_or_number,
     is_number,
@@ -194,13 +195,10 @@ def _seeds(name: str, value: Any) -> int | tuple[int, ...]:
 
 def _settings(name: str, value: Any) -> dict[str, str]:
     """{dotted setting: its value, or the values of a list, as on a command line}."""
-    if not isinstance(value, Mapping):
-        raise refused(name, "{setting: a value, or a list of values to sweep}", value)
-    return {setting: _word(setting, own) for setting, own in value.items() if _is_setting(setting)}
-
-
-def _is_setting(setting: Any) -> bool:
-    return setting_type(text("the name of a setting", setting)) is not None
+    named = by_name("{setting: a value, or a list of values to sweep}")(name, value)
+    for setting in named:
+        setting_type(setting)  # raises for an unknown one
+    return {setting: _word(setting, own) for setting, own in named.items()}
 
 
 def _word(setting: str, value: Any) -> str:
@@ -328,7 +326,7 @@ def _sources(system: str, source: Any) -> tuple[Any, ...]:
     items = items_of(source)
     if items is None:
         raise refused(name, f"{given.RUN_KINDS}, or a list of runs", source)
-    if items and all(hasattr(item, "doc_id") for item in items):
+    if items and all(map(given.is_record, items)):
         return (_run_frame(name, items),)
     return tuple(resolved for part in items for resolved in _sources(system, part))
 

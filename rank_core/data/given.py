@@ -90,7 +90,7 @@ def _gathered(name: str, records: list[Any], number: str, what: str) -> dict[Any
     """The table of records with a query_id, a doc_id and a number, such as those of ir_measures."""
     table: dict[Any, dict[Any, Any]] = {}
     for place, record in enumerate(records):
-        if not all(hasattr(record, field) for field in ("query_id", "doc_id", number)):
+        if not is_record(record) or not hasattr(record, number):
             raise refused(f"{name}[{place}]", f"a record of {what}", record)
         own = table.setdefault(record.query_id, {})
         if record.doc_id in own:
@@ -100,6 +100,11 @@ def _gathered(name: str, records: list[Any], number: str, what: str) -> dict[Any
             )
         own[record.doc_id] = getattr(record, number)
     return table
+
+
+def is_record(value: object) -> bool:
+    """True for an object with a query and a document, such as ir_measures' ScoredDoc and Qrel."""
+    return hasattr(value, "query_id") and hasattr(value, "doc_id") and not is_frame(value)
 
 
 def _by_label(own: Any) -> Mapping[Any, Any] | None:

@@ -17,7 +17,7 @@ from rank_core.arguments import (
     is_number,
     optional,
     path,
-    path_text,
+    place,
     takes,
     text,
     texts_or,
@@ -108,7 +108,7 @@ class Reranker:
         return cls(read_model(folder, trust_code=trust_code), device, precision)
 
     @classmethod
-    @takes(model=path_text, setting=path, device=optional(device_of), precision=precision_of)
+    @takes(model=place, setting=path, device=optional(device_of), precision=precision_of)
     def serve(
         cls,
         model: str | Path,
