@@ -308,7 +308,7 @@ def _held(called: str, one: Any) -> Mapping[str, Any]:
 def _sources(system: str, source: Any) -> tuple[Any, ...]:
     """The sources of a system: one or several, patterns and dictionaries resolved."""
     source = unwrapped(source)
-    name = f"a run of {shown(system)}"
+    name = f"systems, a run of {shown(system)}"
     if isinstance(source, str):
         return tuple(sources_of(str(path(name, source))))
     if isinstance(source, PathLike):

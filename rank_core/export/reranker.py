@@ -58,12 +58,12 @@ class Ranked(NamedTuple):
 
 def _documents(name: str, value: Any) -> _Entries:
     """{doc_id or place: text} of the documents of one query."""
+    value = unwrapped(value)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise BadInput(
             "rank needs one query and several documents: a list or {doc_id: text}, got "
             f"{got(value)} as {name}"
         )
-    value = unwrapped(value)
     return {**frame_documents(value, name)} if is_frame(value) else given.entries(name, value)
 
 
