@@ -135,7 +135,7 @@ def instance(kind: type, what: str) -> Kind:
     return plain
 
 
-def is_number(value: object) -> TypeGuard[Real]:
+def is_number(value: object) -> TypeGuard[Any]:
     """True for a real number that is no bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
@@ -172,7 +172,7 @@ def number(law: str = "", holds: Callable[[float], bool] = math.isfinite) -> Kin
         if not is_number(found) or not math.isfinite(_float(found)):
             raise refused(name, "a finite number", value)
         if not holds(_float(found)):
-            raise BadInput(f"{law.format(name)} must hold, got {name}={found}")
+            raise BadInput(f"{law.format(name)} must hold, got {found}")
         return _float(found)
 
     return plain
@@ -188,8 +188,11 @@ def _float(number: Real) -> float:
         return math.inf
 
 
-def texts_or(what: str, choices: Collection[str] = (), *, lower: bool = False) -> Kind:
-    """A text, one of the choices if there are any; with `lower` in any case."""
+def one_text(
+    what: str, choices: Collection[str] = (), *, noun: str = "", lower: bool = False
+) -> Kind:
+    """A text, one of the choices if there are any, which are each a `noun`; with `lower` in any
+    case."""
 
     def plain(name: str, value: Any) -> str:
         text = unwrapped(value)
@@ -197,13 +200,13 @@ def texts_or(what: str, choices: Collection[str] = (), *, lower: bool = False) -
             raise refused(name, what, value)
         text = str(text).lower() if lower else str(text)
         if choices and text not in choices:
-            raise unknown(name, text, [choice for choice in choices if choice])
+            raise unknown(noun or name, text, [choice for choice in choices if choice])
         return text
 
     return plain
 
 
-text = texts_or("a text")
+text = one_text("a text")
 
 
 def id_or_number(name: str, value: Any) -> str:

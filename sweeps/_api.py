@@ -20,6 +20,7 @@ from rank_core.arguments import (
     items_of,
     names,
     number,
+    one_text,
     optional,
     path,
     path_text,
@@ -28,7 +29,6 @@ from rank_core.arguments import (
     several,
     takes,
     text,
-    texts_or,
     unwrapped,
     whole,
 )
@@ -172,7 +172,7 @@ class LoadedSweep:
         return f"{self.name}: {self.question}\n\n{self.table()!r}"
 
 
-@takes(where=path, interpolate=texts_or("which systems to interpolate", ("", *INTERPOLATE)))
+@takes(where=path, interpolate=one_text("which systems to interpolate", ("", *INTERPOLATE)))
 def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     """The sweep in a folder or under a URI. `interpolate` names the systems with a row "+BM25":
     best, all or none; empty: as in the sweep's command. Raises `BadInput` without a sweep or a
@@ -360,12 +360,12 @@ def _judgments(name: str, value: Any) -> Any:
     baseline=names(" of systems"),
     measures=names(" of measures", unique=False),
     deterministic=names(" of systems", unordered=True),
-    correction=texts_or("the name of a correction", CORRECTION_NAMES),
+    correction=one_text("the name of a correction", CORRECTION_NAMES),
     alpha=probability,
     margin=number("0 < {} <= 1", lambda margin: 0 < margin <= 1),
     paired_seeds=flag,
     separate_runs=flag,
-    ties=optional(texts_or("a rule for ties", TIES)),
+    ties=optional(one_text("a rule for ties", TIES)),
     digits=whole(1, 6),
     tracking_uri=optional(path_text),
 )

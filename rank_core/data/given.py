@@ -8,7 +8,7 @@ call costs no more than before.
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from rank_core import evaluate
 from rank_core.arguments import (
@@ -51,7 +51,7 @@ def run(name: str, value: Any) -> Run:
             scores = _numbers(f"{name}, query {query_id!r}", scores, score_of)
         if not all(a >= b for a, b in pairwise(scores.values())):
             scores = in_rank_order(scores)
-        plain[query_id] = scores
+        plain[query_id] = cast(dict[str, float], scores)
     return plain
 
 
@@ -66,7 +66,7 @@ def qrels(name: str, value: Any) -> Qrels:
         if type(query_id) is not str or not _is_plain(grades, int):
             query_id = _new_id(name, "query_id", query_id, plain)
             grades = _numbers(f"{name}, query {query_id!r}", grades, grade_of)
-        plain[query_id] = grades
+        plain[query_id] = cast(dict[str, int], grades)
     return plain
 
 

@@ -15,12 +15,12 @@ from rank_core.arguments import (
     got,
     is_frame,
     is_number,
+    one_text,
     optional,
     path,
     place,
     takes,
     text,
-    texts_or,
     unwrapped,
     whole,
 )
@@ -64,14 +64,16 @@ def _documents(name: str, value: Any) -> _Entries:
             "rank needs one query and several documents: a list or {doc_id: text}, got "
             f"{got(value)} as {name}"
         )
-    return {**frame_documents(value, name)} if is_frame(value) else given.entries(name, value)
+    if is_frame(value):
+        return cast(_Entries, frame_documents(value, name))
+    return given.entries(name, value)
 
 
 def _is_finite(score: object) -> bool:
     return is_number(score) and math.isfinite(score)
 
 
-precision_of = texts_or("a precision", ("", *PRECISIONS), lower=True)
+precision_of = one_text("a precision", ("", *PRECISIONS), lower=True)
 _top = optional(whole(least=0))
 
 

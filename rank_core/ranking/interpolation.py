@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.arguments import instance, number, takes, text, texts_or
+from rank_core.arguments import instance, number, one_text, takes, text
 from rank_core.data import given
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_value, untied
@@ -107,7 +107,7 @@ class FirstStageMix:
 @takes(
     run=given.run,
     first_stage=given.run,
-    normalise=texts_or("the name of a normalisation", NORMALISATIONS),
+    normalise=one_text("the name of a normalisation", NORMALISATIONS, noun="normalisation"),
 )
 def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     """The normalised scores of every query of `run`, for alpha x model + (1 - alpha) x first stage

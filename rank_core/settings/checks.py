@@ -90,7 +90,7 @@ def wrong_type(name: str, kind: Any, value: Any) -> BadInput:
 
 
 @cache
-def _types(section: type) -> dict[str, Any]:
+def _types(section: Any) -> dict[str, Any]:
     return get_type_hints(section)
 
 

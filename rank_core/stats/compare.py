@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from rank_core.arguments import flag, instance, names, probability, takes, text, texts_or
+from rank_core.arguments import flag, instance, names, one_text, probability, takes, text
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.family import Family, correlations
 from rank_core.stats.matrix import ScoreMatrix
@@ -105,7 +105,7 @@ class Comparison:
 @takes(
     matrix=instance(ScoreMatrix, "a ScoreMatrix, which score_matrix() gives"),
     baseline=text,
-    correction=texts_or("the name of a correction", CORRECTION_NAMES),
+    correction=one_text("the name of a correction", CORRECTION_NAMES),
     alpha=probability,
     paired_seeds=flag,
     deterministic=names(" of cells", unordered=True),

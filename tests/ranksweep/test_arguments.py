@@ -85,7 +85,7 @@ def test_what_has_no_meaning_is_refused_by_the_name_of_its_argument(every_door, 
     for name, door in every_door.items():
         for argument in door.plain:
             # Arguments of a value alone stand for a setting or for an item.
-            named = {"value": "chunking.window|collection", "documents": "documents"}
+            named = {"value": "chunking.window|collection", "documents": "document"}
             with pytest.raises(BadInput, match=named.get(argument, argument)) as refusal:
                 called(door, {argument: value})
             assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 500, name
@@ -135,7 +135,8 @@ def test_a_run_in_any_form_is_the_run(every_door, kind: str) -> None:
     )
     rerank = every_door["Reranker.rerank"].function
     found = rerank(made(RUNS[kind]), QUERIES, TEXTS, depth=1)
-    assert found == (expected := rerank(RUN, QUERIES, TEXTS, depth=1))
+    expected = rerank(RUN, QUERIES, TEXTS, depth=1)
+    assert found == expected
     assert {query: [*own] for query, own in found.items()} == {q: [*expected[q]] for q in expected}
     of_runs = [
         ranksweep.compare({"A": made(one), "B": BETTER}, QRELS, measures="RR").frame
@@ -247,7 +248,7 @@ def words(monkeypatch) -> list[list[str]]:
         ({"seeds": 3}, [np.int64(3), 3.0, pa.scalar(3), np.array(3)]),
         (
             {"seeds": [1, 2]},
-            [(1, 2), range(1, 3), np.array([1, 2]), pd.Series([1, 2]), pa.array([1, 2]), {1: 0, 2: 0}.keys()],
+            [(1, 2), range(1, 3), np.array([1, 2]), pd.Series([1, 2]), pa.array([1, 2])],
         ),
         ({"collection": "woods"}, [Path("woods"), np.str_("woods")]),
         ({"alpha": 0.5}, [np.float32(0.5), pa.scalar(0.5)]),
@@ -287,7 +288,7 @@ def test_names_numbers_and_paths_in_any_form(every_door, tmp_path, collection_fo
     ranked = every_door["Reranker.rank"].function("amber", TEXTS)
     for device, precision in (("cpu", "FP32"), (torch.device("cpu"), "fp32")):
         model = rank_core.Reranker.load(str(folder), device=device, precision=precision)
-        assert model.rank("amber", TEXTS) == pytest.approx(ranked)
+        assert model.rank("amber", TEXTS) == ranked
     plain = TrialConfig().override({"chunking.window": 80, "training.teacher": "a/b"})
     given = {"chunking.window": np.int64(80), "training.teacher": Path("a/b")}
     assert plain == TrialConfig().override(given) and plain.settings() == plain.settings()
