@@ -47,7 +47,10 @@ def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @wraps(function)
         def plainly(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = bind()(*args, **kwargs)
+            try:
+                given = bind()(*args, **kwargs)
+            except TypeError:  # too many or unknown arguments, which Python names best
+                return function(*args, **kwargs)
             for name, kind in kinds.items():
                 if name in given.arguments:
                     given.arguments[name] = kind(name, given.arguments[name])
