@@ -97,7 +97,8 @@ def _types(section: Any) -> dict[str, Any]:
 def check_types(section: str, settings: Any) -> None:
     """Makes the values of a section plain (`typed`), as constructors take any. Raises `BadInput`
     for a setting of another type."""
-    for name, kind in _types(type(settings)).items():
+    own: Any = type(settings)
+    for name, kind in _types(own).items():
         value = getattr(settings, name)
         if is_dataclass(kind):
             if not isinstance(value, kind):  # type: ignore[arg-type]
