@@ -14,9 +14,14 @@
 #
 # With --dependency=singleton a job waits for the earlier ones, such as the one that prepares.
 #
+# While it runs, further jobs may join it and leave it, each with a node (cluster/slurm-workers.sh).
+#
 # Repeat it after an interruption: a sweep resumes from its finished trials. Two minutes before its
-# time limit the job interrupts the sweep and requeues itself. Slurm requeues a job that it pre-empts,
-# or whose node fails, where the cluster is set up so (`PreemptMode=REQUEUE`, `JobRequeue`).
+# time limit the job interrupts the sweep and requeues itself, if it has finished or checkpointed
+# anything since it started; else it ends and says which limit would do. Slurm requeues a job that it
+# pre-empts, or whose node fails, where the cluster is set up so (`PreemptMode=REQUEUE`, `JobRequeue`).
+#
+# Ray's files, with its own lines, are in /tmp/ray-JOB of each node, and kept after an error.
 #
 # Home folders are small: set these before sbatch, which passes them on (sizes: docs/cluster.md). A
 # shared cache is prepared once, one on a node's own disk by every node.
@@ -29,8 +34,9 @@
 # makes it or completes it. Where compute nodes have no network, make it on the login node first:
 #   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e '.[sweep]'
 #
-# Not yet run under Slurm or on two machines. Tests run and interrupt this script with stand-ins for
-# srun and scontrol that start two Ray nodes on one machine, and check that no process remains.
+# Tests run this script under Slurm 22.05 with two nodes that are one machine, without GPUs: to its end,
+# with --export=NONE, into its time limit, with a node that is lost, from a folder with a space, and two
+# jobs at once. It has not been run on two machines, nor on a node with a GPU.
 
 #SBATCH --job-name=ranksweep
 #SBATCH --nodes=2
@@ -50,31 +56,71 @@ if test -z "${SLURM_JOB_ID:-}" || test $# = 0; then
     exit 2
 fi
 cd "$SLURM_SUBMIT_DIR"
-if ! test -f cluster/constraints.txt; then
-    echo "error: $PWD has no cluster/constraints.txt: submit from the root of the checkout" >&2
+if ! test -f cluster/slurm-node.sh; then
+    echo "error: $PWD has no cluster/slurm-node.sh: submit from the root of the checkout" >&2
     exit 2
 fi
-# On another node a sweep whose driver was killed can be taken over after a minute (sweeps/store).
-if test -n "${SLURM_RESTART_COUNT:-}"; then sleep 65; fi
-python=$PWD/.venv/bin/python
-if ! test -e .venv/bin/ranksweep; then # pip writes it last
-    python3 -m venv .venv
-    "$python" -m pip install --quiet --constraint cluster/constraints.txt --editable ".[sweep]" || {
-        echo "error: .venv is incomplete; without a network here, make it on the login node" >&2
-        exit 2
-    }
-fi
-cpus=${SLURM_CPUS_PER_TASK:-1}
-export SRUN_CPUS_PER_TASK=$cpus # srun does not inherit it from sbatch
+# shellcheck source=cluster/slurm-node.sh
+. cluster/slurm-node.sh
+# After `sbatch --export=NONE`, the rule of some clusters, srun would pass nothing on either.
+export SLURM_EXPORT_ENV=ALL
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not inherit it from sbatch
 
-# Nodes that do not share the folder would show different versions.
-versions='
-import hashlib, sys
-from importlib.metadata import distributions
-names = sorted({f"{one.name}=={one.version}" for one in distributions()})
-digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
-print(f"Python {sys.version.split()[0]}, {len(names)} packages {digest}")'
-seen=$(srun --ntasks-per-node=1 "$python" -c "$versions" | sort -u)
+scratch=$(mktemp -d) # the times of its files tell what was done since the start
+touch "$scratch/started"
+progress=$scratch/progress # made by an interrupted sweep that got on
+head=ranksweep-$SLURM_JOB_ID.head # how slurm-workers.sh finds this job
+waited=         # the process that the script waits for
+nodes_of_ray=() # process ids, those of the head last
+orders=()       # for each the standard input of its node, from which it learns that it ends
+cleanup() {
+    local word=$1 number
+    trap - EXIT
+    trap '' USR1 TERM INT
+    rm -f "$head"
+    test -z "$waited" || kill "$waited" 2> /dev/null || true
+    # Not `ray stop`, which would end the Ray of the user's other jobs on a machine.
+    for number in "${!nodes_of_ray[@]}"; do
+        echo "$word" >&"${orders[$number]}"
+        wait "${nodes_of_ray[$number]}" || true
+    done
+    rm -rf "$scratch"
+}
+trap 'cleanup failed' EXIT
+# Runs a command in the background, because a signal ends `wait` at once.
+heedfully() {
+    "$@" &
+    waited=$!
+    wait "$waited"
+    waited=
+}
+
+# Ends a job that was interrupted by its time limit and would be at the same point each time.
+end_without_progress() {
+    local sweep=$((SECONDS - ${began:-$SECONDS})) limit
+    # As long as it took to start, also after a requeue, twice what the sweep had, and the signal.
+    limit=$((SECONDS - sweep + 65 + 2 * (sweep > 300 ? sweep : 300) + 120))
+    cleanup done
+    echo "error: the time limit came $SECONDS seconds after the start, of which the sweep had $sweep, and" \
+        "nothing was finished or checkpointed. The job is not requeued, because the next start would get" \
+        "no further: submit it with --time=$((limit / 60 + 1)) (minutes) or more" >&2
+    exit 130
+}
+# The files of the cache that were made since, and what the sweep says.
+got_on() {
+    local cache
+    cache=$("$python" -c 'from rank_core.cache import cache_root; print(cache_root())')
+    test -e "$progress" || test -n "$(find "$cache" -type f -newer "$scratch/started" \
+        ! -name '*.lock' ! -path '*.building-*' -print -quit 2> /dev/null)"
+}
+trap end_without_progress USR1
+
+# On another node a sweep whose driver was killed can be taken over after a minute (sweeps/store).
+if test -n "${SLURM_RESTART_COUNT:-}"; then
+    heedfully sleep 65
+fi
+make_environment
+seen=$(srun --ntasks-per-node=1 bash cluster/slurm-node.sh versions | sort -u)
 if test "$(wc -l <<< "$seen")" != 1; then
     printf 'error: all nodes must run the same versions, found\n%s\n' "$seen" >&2
     exit 2
@@ -89,57 +135,54 @@ host=${RANKSWEEP_HOST:-$("$python" -c 'import ray; print(ray.util.get_node_ip_ad
 address=$host:$port
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
-ray=("$python" -m ray.scripts.scripts start --block "--num-cpus=$cpus"
-    "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000
-    --min-worker-port=0 --max-worker-port=0
-    "--temp-dir=/tmp/ray-$SLURM_JOB_ID")
 
-# Not `ray stop`, which would end the Ray of the user's other jobs on a machine. Each process is ended
-# by its id, and srun passes the signal on.
-pids=()
-cleanup() {
-    trap - EXIT
-    for pid in "${pids[@]}"; do kill -TERM "$pid" 2> /dev/null || true; done
-    for pid in "${pids[@]}"; do wait "$pid" || true; done
-}
-trap cleanup EXIT
 on_node() {
-    local node=$1
+    local node=$1 fifo=$scratch/${#orders[@]} order
     shift
-    srun --overlap --nodes=1 --ntasks=1 "--nodelist=$node" "$@" &
-    pids=("$!" "${pids[@]}") # the head, started first, ends last
+    mkfifo "$fifo"
+    exec {order}<> "$fifo"
+    srun --overlap --nodes=1 --ntasks=1 "--nodelist=$node" bash cluster/slurm-node.sh run_ray "$@" < "$fifo" &
+    nodes_of_ray=("$!" "${nodes_of_ray[@]}") # the head, started first, ends last
+    orders=("$order" "${orders[@]}")
+}
+# Waits until that many nodes have joined.
+joined() {
+    exec "$python" -c '
+import socket, sys, time
+import ray
+wanted, address, lines = int(sys.argv[1]), *sys.argv[2:]
+deadline, lines = time.monotonic() + 300, f"within 5 minutes; the lines of Ray are in {lines} of each node"
+while not ray.is_initialized():
+    try:  # Ray would print warnings of its own for a head that does not listen yet
+        socket.create_connection(address.rsplit(":", 1), 5).close()
+        ray.init(log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, TimeoutError):
+        if time.monotonic() > deadline:
+            sys.exit(f"error: the head did not start {lines}")
+        time.sleep(1)
+while (alive := sum(node["Alive"] for node in ray.nodes())) < wanted:
+    if time.monotonic() > deadline:
+        sys.exit(f"error: {alive} of {wanted} nodes joined {lines}")
+    time.sleep(0.5)
+print(f"{alive} nodes joined")' "$1" "$RAY_ADDRESS" "$ray_files"
 }
 
 # The dashboard must be on: Ray Train asks it for the resources of dead trials. The port of Ray's
 # clients is not used, but Ray would end where another Ray of the node has its default, 10001.
-on_node "${nodes[0]}" "${ray[@]}" --head "--node-ip-address=$host" "--port=$port" \
+on_node "${nodes[0]}" --head "--node-ip-address=$host" "--port=$port" \
     "--ray-client-server-port=$((port + 1))" "--dashboard-port=$((port + 2))" --include-dashboard=true
 for node in "${nodes[@]:1}"; do
-    on_node "$node" "${ray[@]}" "--address=$address"
+    on_node "$node" "--address=$address"
 done
 export RAY_ADDRESS=$address
-joined='
-import sys, time
-import ray
-wanted, deadline = int(sys.argv[1]), time.monotonic() + 300
-while not ray.is_initialized():
-    try:
-        ray.init(log_to_driver=False, logging_level="ERROR")
-    except ConnectionError:
-        if time.monotonic() > deadline:
-            sys.exit("error: the head did not start within 5 minutes")
-        time.sleep(1)
-while (alive := sum(node["Alive"] for node in ray.nodes())) < wanted:
-    if time.monotonic() > deadline:
-        sys.exit(f"error: {alive} of {wanted} nodes joined within 5 minutes")
-    time.sleep(0.5)
-print(f"{alive} nodes joined")'
-"$python" -c "$joined" "${#nodes[@]}"
+heedfully joined "${#nodes[@]}"
+(umask 077 && printf '%s\n' "$address" "$RAY_AUTH_TOKEN" "$seen" > "$head.new" && mv "$head.new" "$head")
 
 # A process group of its own, because bash has background commands ignore interrupts.
 set -m
-"$python" "$@" &
+RANKSWEEP_PROGRESS_FILE=$progress "$python" "$@" &
 driver=$!
+began=$SECONDS
 set +m
 out_of_time=
 trap 'out_of_time=yes; kill -INT "$driver" 2> /dev/null || true' USR1
@@ -149,8 +192,18 @@ while kill -0 "$driver" 2> /dev/null; do # `wait` also returns when a signal cam
     code=0
     wait "$driver" || code=$?
 done
-cleanup
 if test -n "$out_of_time" && test "$code" = 130; then
+    got_on || end_without_progress
+    cleanup done
+    echo "the time limit came: job $SLURM_JOB_ID is requeued, and the sweep resumes"
     scontrol requeue "$SLURM_JOB_ID"
+    exit "$code"
 fi
+case $code in
+    0 | 2 | 4 | 130) cleanup done ;; # 2: bad input, said above
+    *)
+        cleanup failed
+        echo "exit code $code; Ray's files are kept in $ray_files of each node" >&2
+        ;;
+esac
 exit "$code"

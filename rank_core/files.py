@@ -7,7 +7,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EISDIR, ELOOP, ENOENT, ENOTDIR
+from errno import EDQUOT, EFBIG, EISDIR, ELOOP, ENOENT, ENOSPC, ENOTDIR
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from rank_core.errors import BadInput
 
 NO_FILE = (ENOENT, EISDIR, ELOOP, ENOTDIR)
 """Errors of a path that is no file, whatever the state of the storage."""
+FULL = (ENOSPC, EDQUOT, EFBIG)
+"""Errors of a disk or a quota without room."""
 
 
 @contextmanager

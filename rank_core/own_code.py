@@ -9,14 +9,16 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from importlib import import_module
+from importlib import import_module, invalidate_caches
+from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rank_core.cache import cached_directory
 from rank_core.errors import BadInput, unknown
 
 OURS = ("rank_core", "sweeps")
@@ -26,6 +28,44 @@ GROUPS = {
     "transform": "ranksweep.transforms",
 }
 """The entry point group of each kind."""
+_typed_in: list[str] = []
+"""The folder in which a command was typed: its modules join the path with the first name of a
+user's code."""
+_named: ContextVar[frozenset[str] | None] = ContextVar("_named", default=None)
+"""The names that may be imported while a stranger's data is read; None: any."""
+
+
+def see_modules_of(folder: str) -> None:
+    """Make the modules of the folder in which a command was typed importable as a user's code, and
+    for nothing else: a library that looks for an optional package does not find one there."""
+    _typed_in[:] = [folder]
+
+
+def _see_typed(module: str) -> None:
+    if not _is_ours(module) and not {"", *_typed_in} & {*sys.path}:
+        sys.path.extend(_typed_in)
+
+
+@contextmanager
+def only_named(names: Iterable[str]) -> Iterator[None]:
+    """A block that reads a stranger's data: of the names `module:attribute` in it only these, which
+    the caller gave, are imported. Any other raises `BadInput`."""
+    token = _named.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _named.reset(token)
+
+
+def may_import(name: str) -> bool:
+    """False for a name `module:attribute` that `only_named` leaves out."""
+    named = _named.get()
+    return named is None or name in named
+
+
+def is_ours(name: str) -> bool:
+    """True for a name `module:attribute` of this package."""
+    return is_reference(name) and _is_ours(name)
 
 
 def is_reference(name: str) -> bool:
@@ -69,6 +109,8 @@ def load(kind: str, path: str, is_one: Callable[[Any], bool] = callable) -> Any:
             f"{kind} {path}: workers cannot import from __main__; name the file, as in "
             f"my_module:{attribute}"
         )
+    if not may_import(path) and not (kind == "model" and _is_ours(path)):
+        raise BadInput(f"{kind} {path} is named by the data alone, and is not imported")
     imported = import_own(module, f"{kind} {path}")
     if not hasattr(imported, attribute):
         public = [n for n, o in vars(imported).items() if n[0] != "_" and is_one(o)] or ["none"]
@@ -80,6 +122,7 @@ def load(kind: str, path: str, is_one: Callable[[Any], bool] = callable) -> Any:
 
 def import_own(module: str, what: str) -> ModuleType:
     """A user's module. Raises `BadInput` with file and line if it cannot be imported."""
+    _see_typed(module)
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:
@@ -118,8 +161,12 @@ def _raised(error: BaseException) -> str:
 def source_hash(path: str) -> str:
     """16 hex digits over `module:attribute` and the sources of its module and of all user modules
     that it imports. Cached, so that they are of the code that runs."""
+    return _hash_of(path, _sources(path.partition(":")[0]))
+
+
+def _hash_of(path: str, sources: Mapping[str, Path]) -> str:
     digest = hashlib.sha256(path.encode())
-    for name, file in sorted(_sources(path.partition(":")[0]).items()):
+    for name, file in sorted(sources.items()):
         content = file.read_bytes()
         digest.update(f"\n{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16]
@@ -132,6 +179,44 @@ def write_source(path: str, folder: Path) -> None:
         target = folder / (at or Path(*name.split(".")).with_suffix(file.suffix))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
+
+
+def written_hash(path: str, folder: Path) -> str:
+    """The `source_hash` of what `write_source` has written into a folder, without an import. Every
+    file there counts, so that none is found that it does not cover."""
+    sources = {}
+    for file in sorted(folder.rglob("*")):
+        place = file.relative_to(folder)
+        if file.is_dir() or "__pycache__" in place.parts:
+            continue
+        parts = place.parent.parts if file.stem == "__init__" else place.with_suffix("").parts
+        sources[".".join(parts)] = file
+    return _hash_of(path, sources)
+
+
+def load_written(path: str, folder: Path, code: str) -> None:
+    """Imports the module of `module:attribute` from what `write_source` has written into a folder,
+    if that has the source hash `code`, which is found before anything runs. Raises `BadInput` where
+    it has another, or where another module of that name stands before it."""
+    module = path.partition(":")[0]
+    if written_hash(path, folder) != code:
+        raise BadInput(f"{folder} has another source of {path} than the one that was exported")
+
+    def copy(copied: Path) -> None:  # so that no compiled file of the folder is read
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(folder, copied, dirs_exist_ok=True, ignore=ignored)
+
+    place = cached_directory("code", code, copy)
+    if written_hash(path, place) != code:
+        raise BadInput(f"{place} has changed since it was copied from {folder}: remove it")
+    if str(place) not in sys.path:
+        sys.path.insert(0, str(place))
+    invalidate_caches()
+    file = _file_of(module)
+    if file is None or not file.is_relative_to(place.resolve()):
+        raise BadInput(f"{path} is in {folder}, but {file or 'nothing'} is found by that name")
+    import_own(module, path)
+    source_hash.cache_clear()
 
 
 def travelling(paths: Iterable[str]) -> tuple[str, ...]:
@@ -153,6 +238,7 @@ def _is_ours(path: str) -> bool:
 
 def _sources(module: str) -> dict[str, Path]:
     """{module: file} of a module and of the user modules that it imports, directly or not."""
+    _see_typed(module)
     top, first = module.partition(".")[0], _file_of(module)
     if first is None or not first.is_file():
         raise BadInput(
@@ -204,16 +290,31 @@ def _imported(name: str, file: Path) -> Iterator[str]:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module; None if there is no such module or it has no file."""
-    if name in sys.modules:
-        spec = getattr(sys.modules[name], "__spec__", None)
-    else:
-        try:
-            spec = find_spec(name)  # imports the parent packages
-        except Exception:  # of any kind, from their code
-            return None
+    """The file of a module; None if there is no such module or it has no file. Nothing is imported
+    to find it, the packages above it neither."""
+    spec = _spec_of(name)
     origin = spec.origin if spec and spec.has_location else None
     return Path(origin).resolve() if origin else None
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__spec__", None)
+    path, (above, _, last) = None, name.rpartition(".")
+    if above:
+        spec = _spec_of(above)
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        path = [*spec.submodule_search_locations]
+    for finder in sys.meta_path:
+        try:
+            found = finder.find_spec(name, path)
+        except KeyError:  # of a folder without __init__.py in a package that is not loaded
+            found = ModuleSpec(name, None, is_package=True)
+            found.submodule_search_locations = [f"{place}/{last}" for place in path or ()]
+        if found is not None:
+            return found
+    return None
 
 
 def _is_installed(file: Path) -> bool:

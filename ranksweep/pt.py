@@ -11,11 +11,12 @@ import pandas as pd
 import pyterrier as pt
 
 import rank_core
+from ranksweep.frames import row_scores
 
 
 class Reranker(pt.Transformer):
     """A transformer that rescores the documents of each query, from the columns qid, query, docno
-    and text."""
+    and text; a docno may have another text for each query, as a snippet does."""
 
     def __init__(
         self,
@@ -30,17 +31,8 @@ class Reranker(pt.Transformer):
         self.text_field = text_field
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The same rows by falling score, with the columns `score` and `rank`."""
+        """The same rows by falling score, with the columns `score` and `rank`. Raises `BadInput`
+        for a query with two texts, and for a document twice in a query."""
         pt.validate.result_frame(inp, extra_columns=["query", self.text_field])
-        qids, docnos = inp["qid"].astype(str), inp["docno"].astype(str)
-        first_stage = inp["score"] if "score" in inp.columns else [0.0] * len(inp)
-        run: dict[str, dict[str, float]] = {}
-        for qid, docno, score in zip(qids, docnos, first_stage, strict=True):
-            run.setdefault(qid, {})[docno] = float(score)
-        queries = dict(zip(qids, inp["query"], strict=True))
-        documents = dict(zip(docnos, inp[self.text_field], strict=True))
-        scores = self.reranker.rerank(run, queries, documents, depth=max(1, len(inp)))
-        scored = inp.assign(
-            score=[scores[qid][docno] for qid, docno in zip(qids, docnos, strict=True)]
-        )
+        scored = inp.assign(score=row_scores(self.reranker, inp, self.text_field))
         return pt.model.add_ranks(scored).sort_values(["qid", "rank"], kind="stable")

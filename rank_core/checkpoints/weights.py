@@ -85,16 +85,49 @@ def save_weights(folder: Path, weights: Mapping[str, "Tensor"], base: str = "") 
 
 
 def require_base(path: Path, base: str) -> None:
-    """Raises `BadInput` for adapters of another encoder than that with content hash `base`."""
-    from safetensors import safe_open
+    """Raises `BadInput` for adapters of another encoder than that with content hash `base`, and for
+    a file without weights."""
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, "pt") as file:
-        own = (file.metadata() or {}).get(BASE, base)
+    try:
+        with safe_open(path, "pt") as file:
+            own = (file.metadata() or {}).get(BASE, base)
+    except (SafetensorError, OSError) as error:
+        raise _no_weights(path, error) from None
     if own != base:
         raise BadInput(
             f"{path} holds adapters (training.lora_rank) of another backbone: of content {own}, "
             f"this one's is {base}"
         )
+
+
+def _no_weights(path: Path, error: Exception) -> BadInput:
+    return BadInput(f"{path} has no safetensors weights: {error}")
+
+
+def saved_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """{weight: its shape} of a file, by its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}
+    except (SafetensorError, OSError) as error:
+        raise _no_weights(path, error) from None
+
+
+def require_encoder(
+    path: Path, own: Mapping[str, tuple[int, ...]], saved: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raises `BadInput` unless the file has all weights of the model's encoder with their shapes.
+    Both are {weight: its shape}."""
+    for name, shape in own.items():
+        if name.startswith(ENCODER) and saved.get(name) != shape:
+            other = f"of shape {saved[name]}" if name in saved else "missing"
+            raise BadInput(
+                f"{path}: the weights are of another encoder; {name} has shape {shape} in the "
+                f"model and is {other} in the file"
+            )
 
 
 def load_weights(
@@ -114,15 +147,10 @@ def load_weights(
     try:
         saved = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise BadInput(f"{path} has no safetensors weights: {error}") from None
+        raise _no_weights(path, error) from None
     own = model.state_dict() if own is None else own
-    for name, weight in own.items():
-        if name.startswith(ENCODER) and (name not in saved or saved[name].shape != weight.shape):
-            other = f"of shape {tuple(saved[name].shape)}" if name in saved else "missing"
-            raise BadInput(
-                f"{path}: the weights are of another encoder; {name} has shape "
-                f"{tuple(weight.shape)} in the model and is {other} in the file"
-            )
+    shapes = [{name: tuple(w.shape) for name, w in weights.items()} for weights in (own, saved)]
+    require_encoder(path, *shapes)
     taken = {name: w for name, w in saved.items() if name in own and own[name].shape == w.shape}
     with torch.no_grad():
         model.load_state_dict(taken, strict=False)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_outputs import BaseModelOutput
 
+from rank_core.encoders.checkpoint import CONFIG, damaged, shapes, unwrapped
 from rank_core.errors import BadInput, unknown
 
 GATES = {"geglu": "gelu", "reglu": "relu"}
@@ -179,13 +180,38 @@ def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncode
         safe = file.suffix == ".safetensors"
         read |= load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
     weights, expected = rename(read), encoder.state_dict()
+    _require_fitting(folder, encoder, weights)
+    encoder.load_state_dict({name: weights[name].float() for name in expected})
+    return encoder
+
+
+def check_alibi(name: str, folder: Path, config: AlibiConfig) -> int:
+    """Raises `BadInput` where the headers of a checkpoint's weights do not fit its configuration;
+    returns the number of tokens that have an embedding."""
+    stored = {key: torch.empty(size, device="meta") for key, size in shapes(name, folder).items()}
+    try:
+        with torch.device("meta"):
+            encoder = AlibiEncoder(config)
+    except Exception as error:  # sizes that make no encoder
+        raise damaged(folder / CONFIG, f"makes no model ({error})") from None
+    _require_fitting(folder, encoder, rename(stored))
+    return config.vocab_size
+
+
+def _require_fitting(folder: Path, encoder: AlibiEncoder, weights: dict[str, Tensor]) -> None:
+    expected = encoder.state_dict()
     if missing := sorted(set(expected) - set(weights)):
         raise BadInput(
             f"{folder} is no complete ALiBi checkpoint: it lacks {len(missing)} weights of the "
             f"encoder, the first is {missing[0]}"
         )
-    encoder.load_state_dict({name: weights[name].float() for name in expected})
-    return encoder
+    for name, weight in expected.items():
+        if weights[name].shape != weight.shape:
+            raise damaged(
+                folder / CONFIG,
+                f"and the weights beside it disagree about sizes: {name} is stored as "
+                f"{tuple(weights[name].shape)}, and would be {tuple(weight.shape)}",
+            )
 
 
 def rename(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -193,7 +219,7 @@ def rename(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     Wqkv (3H x H) split."""
     named: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        short = name.removeprefix("bert.")
+        short = unwrapped(name).removeprefix("bert.")
         if ".Wqkv." in short:
             for part, piece in zip(("query", "key", "value"), weight.chunk(3), strict=True):
                 named[short.replace(".Wqkv.", f".{part}.")] = piece

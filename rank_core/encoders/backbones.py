@@ -1,25 +1,22 @@
 """Pretrained encoders: their files, properties and loading. A backbone is `tiny-docs`, a folder
 with a Hugging Face checkpoint, or a Hugging Face id."""
 
-import contextlib
 import copy
 import hashlib
 import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from safetensors import safe_open
 from torch import nn
-from transformers import AutoConfig, AutoTokenizer
 
-from rank_core.encoders.alibi import AlibiConfig, load_alibi
+from rank_core.encoders.alibi import AlibiConfig, check_alibi, load_alibi
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import (
     Backbone,
@@ -29,25 +26,30 @@ from rank_core.encoders.backbone_types import (
     marks_of,
     max_input_tokens,
 )
+from rank_core.encoders.checkpoint import (
+    CHECKPOINT_FILES,
+    LAYOUT_FILE,
+    PICKLED,
+    check_files,
+    check_finite,
+    check_tokens,
+    check_weights,
+    damaged,
+    open_config,
+    open_model,
+    open_tokenizer,
+    read_json,
+    require_all,
+    shapes,
+    unwrapped,
+    weight_files,
+    without_memory,
+)
 from rank_core.encoders.decoder_rerankers import logit_score
 from rank_core.encoders.shipped import SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 
-VOCABULARY_FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "spiece.model",
-    "spm.model",
-    "sentencepiece.bpe.model",
-    "tokenizer.model",
-)
 HUB_TIMEOUT = 5  # seconds
-CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-PICKLED = "pytorch_model*.bin"
-WEIGHTS_FILE = "model.safetensors"
-LAYOUT_FILE = "row_layout.json"
-"""The tokens around query and text with which an exported encoder was trained."""
 EXPORT_FILE, ENCODER_FOLDER = "ranker.json", "encoder"
 """A file of an exported model, and its folder with encoder, tokenizer and, where chunks are scored,
 the head. At the top of an export transformers would read the encoder and draw a head at random."""
@@ -60,11 +62,15 @@ def resolve_backbone(name: str) -> Backbone:
     """The backbone called `name`. An embedded one is built on first use; a Hugging Face id is
     downloaded. Raises `BadInput` if it cannot be had or cannot be a backbone."""
     folder = _folder(name)
+    check_files(name, folder)
     config = load_config(name, folder)
     kind = backbone_type(name, config)
     tokenizer = load_tokenizer(folder)
     cls_id, sep_id, pad_id = marks_of(name, kind, tokenizer)
-    trained_head = _trained_head(config, _parameters(name, folder))
+    if name not in SHIPPED:
+        rows = _check_weights(name, folder, config)
+        check_tokens(name, folder, tokenizer, rows)
+    trained_head = _trained_head(config, map(unwrapped, shapes(name, folder)))
     score = logit_score(name, folder, tokenizer) if kind.causal else None
     if score is not None:
         trained_head = trained_head or "of its output matrix"
@@ -78,15 +84,14 @@ def resolve_backbone(name: str) -> Backbone:
     # them in a pair (RoBERTa's family).
     layout = None if score is None else score.layout
     if (folder / LAYOUT_FILE).exists():
-        parts = json.loads((folder / LAYOUT_FILE).read_text(encoding="utf-8"))
-        layout = RowLayout(**{part: tuple(ids) for part, ids in parts.items()})
+        layout = _stated_layout(folder / LAYOUT_FILE, len(tokenizer))
     elif score is None and trained_head and tokenizer.num_special_tokens_to_add(pair=True) == 4:
         layout = RowLayout((cls_id,), (sep_id, sep_id), (sep_id,))
     return Backbone(
         name=name,
         kind=kind_of(config),
         folder=folder,
-        content_hash=_content_hash(folder),
+        content_hash=content_hash(folder),
         max_input_tokens=max_input_tokens(kind, config),
         num_segments=(getattr(config, "type_vocab_size", 0) or 0) if kind.segments else 0,
         cls_id=cls_id,
@@ -105,47 +110,37 @@ def _trained_head(config: Any, parameters: Iterable[str]) -> str:
     return next((name for name in sorted(parameters) if name.partition(".")[0] in HEADS), "")
 
 
-def _parameters(name: str, folder: Path) -> set[str]:
-    """The names of a checkpoint's parameters. Raises `BadInput` for absent or damaged weights."""
-    path, parameters = folder / WEIGHTS_FILE, set[str]()
-    try:
-        if path.exists():
-            paths = [path]
-        elif (path := folder / f"{WEIGHTS_FILE}.index.json").exists():
-            shards = json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()
-            paths = [folder / shard for shard in sorted(set(shards))]
-        else:
-            paths = sorted(folder.glob(PICKLED))
-        for path in paths:
-            if path.suffix == ".safetensors":
-                with safe_open(path, "pt") as file:
-                    parameters |= set(file.keys())
-            else:
-                parameters |= set(torch.load(path, map_location="meta", weights_only=True))
-    except Exception as error:  # of any kind, from a damaged pickle
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(
-            f"backbone {name}: the weights in {path} cannot be read ({reason}); copy or download "
-            "the checkpoint again"
-        ) from None
-    if not parameters:
-        raise BadInput(
-            f"backbone {name} has no weights: {folder} needs {WEIGHTS_FILE} (or its parts with "
-            f"{WEIGHTS_FILE}.index.json, or {PICKLED})"
-        )
-    return parameters
+def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
+    """The layout in a file, whose parts are lists of tokens."""
+    parts = read_json(path, dict)
+    ids = [token for part in parts.values() for token in (part if isinstance(part, list) else [-1])]
+    known = {token for token in ids if type(token) is int and 0 <= token < num_tokens}
+    if parts.keys() != {*RowLayout._fields} or not all(parts.values()) or known != {*ids}:
+        fields = ", ".join(RowLayout._fields)
+        raise damaged(path, f"must have lists of tokens of the vocabulary: {fields}")
+    return RowLayout(**{part: tuple(tokens) for part, tokens in parts.items()})
+
+
+def _check_weights(name: str, folder: Path, config: Any) -> int:
+    """Raises `BadInput` for weights that do not fit the configuration, or are no numbers; returns
+    the number of tokens that have an embedding."""
+    kind = backbone_type(name, config)
+    if kind.loader == "AlibiEncoder":
+        rows = check_alibi(name, folder, _alibi_config(config))
+    else:
+        extra = {"add_pooling_layer": False} if kind.pooler else {}
+        loader = getattr(transformers, kind.loader, transformers.AutoModel)
+        encoder: Any = check_weights(name, folder, loader, copy.deepcopy(config), **extra)
+        rows = int(encoder.get_input_embeddings().weight.shape[0])
+    for path in {*weight_files(name, folder), *folder.glob("*.safetensors")}:
+        check_finite(path)
+    return rows
 
 
 @lru_cache(maxsize=4)
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer in a backbone's folder."""
-    # Without files, transformers would make up a tokenizer of five tokens.
-    if not any((folder / name).exists() for name in VOCABULARY_FILES):
-        raise BadInput(
-            f"{folder} has no tokenizer; a backbone folder needs one of "
-            f"{', '.join(VOCABULARY_FILES)}"
-        )
-    return AutoTokenizer.from_pretrained(folder)
+    return open_tokenizer(folder)
 
 
 def tokenizer_hash(backbone: Backbone) -> str:
@@ -178,11 +173,7 @@ def without_weights(backbone: Backbone) -> nn.Module:
     """The encoder's modules, without memory for their weights."""
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     kind = backbone_type(backbone.name, config)
-    loader: Any = getattr(transformers, kind.loader, transformers.AutoModel)
-    make = getattr(loader, "_from_config", None) or loader.from_config
-    with torch.device("meta"), quietly():
-        encoder: nn.Module = make(config)
-    return encoder
+    return without_memory(getattr(transformers, kind.loader, transformers.AutoModel), config)
 
 
 def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
@@ -199,7 +190,7 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     kind = backbone_type(backbone.name, config)
     if kind.loader == "AlibiEncoder":
-        return load_alibi(backbone.folder, AlibiConfig.of(kind_of(config), config), dropout)
+        return load_alibi(backbone.folder, _alibi_config(config), dropout)
     for attribute in kind.dropouts:
         setattr(config, attribute, dropout)
     config.use_cache = False  # nothing is generated
@@ -210,26 +201,20 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
 
         loader = getattr(sparse, kind.loader)
     attention = "sdpa" if kind.attention == "plain" else kind.attention
-    with quietly():
-        model, report = loader.from_pretrained(
-            backbone.folder,
-            config=config,
-            dtype=torch.float32,
-            attn_implementation=attention,
-            output_loading_info=True,
-            **extra,
-        )
-    if missing := sorted(report["missing_keys"]):
-        raise BadInput(
-            f"the checkpoint of {backbone.name} lacks {len(missing)} weights of its encoder, the "
-            f"first is {missing[0]}"
-        )
+    model, missing = open_model(
+        loader, backbone.folder, config, attn_implementation=attention, **extra
+    )
+    require_all(backbone.name, missing)
     if kind.loader == "QueryGlobalLongformer":
         model.sep_id = backbone.sep_id
     for name in kind.fixed:
         model.get_parameter(name).requires_grad_(False)
     use_own_attention(model, plain=kind.attention == "plain")
     return model
+
+
+def _alibi_config(config: Any) -> AlibiConfig:
+    return AlibiConfig.of(kind_of(config), config)
 
 
 def num_parameters(folder: Path) -> int:
@@ -242,29 +227,10 @@ def num_parameters(folder: Path) -> int:
     return number
 
 
-@contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Without transformers' progress bars and its tables of unused heads."""
-    logging = transformers.utils.logging
-    logging.disable_progress_bar()
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-
-
 @lru_cache(maxsize=16)
 def load_config(name: str, folder: Path) -> Any:
     """The configuration of a checkpoint; raises `BadInput` for a folder without one."""
-    try:
-        return AutoConfig.from_pretrained(folder)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"backbone {name} is no Hugging Face checkpoint (config.json, weights, tokenizer): "
-            f"{str(error).splitlines()[0]}"
-        ) from None
+    return open_config(name, folder)
 
 
 def _folder(name: str) -> Path:
@@ -305,7 +271,8 @@ def _folder(name: str) -> Path:
         ) from None
 
 
-def _content_hash(folder: Path) -> str:
+def content_hash(folder: Path) -> str:
+    """16 hex digits that identify the contents of a checkpoint's folder."""
     digest = hashlib.sha256()
     safe = any(folder.glob("*.safetensors"))
     patterns = CHECKPOINT_FILES if safe else (*CHECKPOINT_FILES, PICKLED)

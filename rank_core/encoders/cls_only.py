@@ -17,8 +17,7 @@ fp32 and 1/1.17 in bf16 (`python -m tests.benchmarks.scoring`).
 Results equal those of transformers up to rounding. Disabled by `RANKSWEEP_FAST_PATHS=off`.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,7 @@ from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from rank_core.encoders.attention import FUSED, PLAIN, fused_context, own_attention, product_context
+from rank_core.encoders.copies import copies_of
 from rank_core.machine import fast_paths
 
 SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
@@ -64,16 +64,14 @@ def _with(own: type, module: Any) -> Any:
 class Layers:
     """The layers of an encoder, applied packed or unchanged."""
 
-    packed: Callable[[Tensor, Tensor | None], Tensor] | None = None
-    """Function from hidden_CLH and its mask to cls_C1H, while the weights are packed."""
-
     layer: nn.ModuleList
 
     def forward(self, hidden_CLH: Tensor, attention_mask: Tensor | None = None, **rest: Any) -> Any:
         """The last layer's output; only [CLS] in `last_hidden_state` if weights are packed."""
-        if self.packed is None or torch.is_grad_enabled() or not _hides_tokens(attention_mask):
+        packed: PackedLayers | None = copies_of(self)  # type: ignore[arg-type]
+        if packed is None or torch.is_grad_enabled() or not _hides_tokens(attention_mask):
             return super().forward(hidden_CLH, attention_mask=attention_mask, **rest)  # type: ignore[misc]
-        cls_C1H = self.packed(hidden_CLH, attention_mask)
+        cls_C1H = packed(hidden_CLH, attention_mask)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=cls_C1H)
 
 
@@ -187,21 +185,14 @@ class PackedLinear:
         )
 
 
-@contextlib.contextmanager
-def packed(model: nn.Module, autocast: torch.dtype | None) -> Iterator[None]:
-    """Packs the encoders of `only_cls` within the model while the context is open, if gradients are
-    disabled and the CPU has the kernels. The weights are packed again for each context, so that
-    they are never stale.
-    """
+def packed_layers(
+    model: nn.Module, autocast: torch.dtype | None
+) -> "dict[nn.Module, PackedLayers]":
+    """The layers that `only_cls` made within a model, packed from their current weights, if
+    gradients are disabled and the CPU has the kernels; without those that this thread keeps."""
     dtype = autocast or torch.float32
-    stacks = [m for m in model.modules() if isinstance(m, Layers) and can_pack(m, dtype)]
-    for part in stacks:
-        part.packed = PackedLayers(part.layer, dtype)
-    try:
-        yield
-    finally:
-        for part in stacks:
-            part.packed = None
+    stacks = [m for m in model.modules() if isinstance(m, Layers) and copies_of(m) is None]
+    return {m: PackedLayers(m.layer, dtype) for m in stacks if can_pack(m, dtype)}
 
 
 def can_pack(layers: nn.Module, dtype: torch.dtype) -> bool:

@@ -17,10 +17,10 @@ Results equal those of transformers up to rounding. Gradients go to the encoder'
 Disabled by `RANKSWEEP_FAST_PATHS=off`.
 """
 
-import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from torch.utils.checkpoint import checkpoint
 from rank_core.encoders.attention import FUSED, PLAIN
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.cls_only import SAME_LAYERS, gives_cls_alone
+from rank_core.encoders.copies import copies_of
 from rank_core.encoders.flat_rows import (
     MAX_HEAD,
     Ends,
@@ -86,18 +87,12 @@ def is_bert(encoder: nn.Module) -> bool:
     return own_weights and not has_adapters(encoder)
 
 
-@contextlib.contextmanager
-def kept_weights(encoder: Any, autocast: torch.dtype | None) -> Iterator[None]:
-    """Caches copies of an encoder's weights while the context is open, in which they must not
-    change. With gradients enabled nothing is cached."""
-    if torch.is_grad_enabled() or not is_bert(encoder) or hasattr(encoder, "weights"):
-        yield
-        return
-    encoder.weights = weights_of(encoder.encoder.layer, autocast or encoder.dtype)
-    try:
-        yield
-    finally:
-        del encoder.weights
+def kept_weights(encoder: Any, autocast: torch.dtype | None) -> dict[nn.Module, list[Weights]]:
+    """Copies of the current weights of an encoder that `is_bert`, to be kept while they do not
+    change. Nothing with gradients enabled, or if this thread keeps them."""
+    if torch.is_grad_enabled() or not is_bert(encoder) or copies_of(encoder) is not None:
+        return {}
+    return {encoder: weights_of(encoder.encoder.layer, autocast or encoder.dtype)}
 
 
 def bert_states(
@@ -130,7 +125,7 @@ def bert_states(
 
 
 def _kept(encoder: Any, dtype: torch.dtype) -> list[Weights] | None:
-    weights: list[Weights] | None = getattr(encoder, "weights", None)
+    weights: list[Weights] | None = copies_of(encoder)
     if weights is None or torch.is_grad_enabled() or weights[0].qkv_weight.dtype != dtype:
         return None
     return weights
@@ -273,6 +268,7 @@ COMPILE_TOKENS = 100_000_000
 once to train, and saves .03 s and .1 s for a million tokens then (`tests.gpu.ladder`)."""
 TRIED_TOKENS = 4096
 _compiled: dict[tuple[object, ...], Finish] = {}
+_compiling = threading.Lock()
 
 
 def _finish_of(
@@ -283,9 +279,10 @@ def _finish_of(
         return _finish
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     key = (constants, weights.up_weight.shape, x_TH.dtype, x_TH.device, modes)
-    if key not in _compiled:
-        _compiled[key] = _compiled_or_not(x_TH, weights, constants)
-    return _compiled[key]
+    with _compiling:  # once, whichever thread comes first
+        if key not in _compiled:
+            _compiled[key] = _compiled_or_not(x_TH, weights, constants)
+        return _compiled[key]
 
 
 def _compiled_or_not(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:

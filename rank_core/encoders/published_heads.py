@@ -6,7 +6,6 @@ card adds, such as a sigmoid, changes no ranking of single chunks and is not app
 """
 
 import copy
-import json
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +16,8 @@ import transformers
 from torch import Tensor, nn
 
 from rank_core.encoders.backbone_types import TYPES, Backbone, backbone_type, kind_of
-from rank_core.encoders.backbones import load_config, load_tokenizer, quietly
+from rank_core.encoders.backbones import load_config, load_tokenizer
+from rank_core.encoders.checkpoint import CONFIG, check_weights, open_model, read_json
 from rank_core.encoders.decoder_rerankers import LogitScore, logit_score
 from rank_core.errors import BadInput
 
@@ -69,9 +69,8 @@ def head_problem(name: str, folder: Path) -> str:
     config = load_config(name, folder)
     kind = backbone_type(name, config)
     labels = [str(label) for label in (config.id2label or {}).values()]
-    if kind.loader == "AutoModel" and "auto_map" in json.loads(
-        (folder / "config.json").read_text(encoding="utf-8")
-    ):
+    stated = read_json(folder / CONFIG, dict)
+    if kind.loader == "AutoModel" and "auto_map" in stated:
         return "its head needs code of the checkpoint (auto_map), which is never run"
     if kind.causal and logit_score(name, folder, load_tokenizer(folder)) is not None:
         return ""
@@ -82,6 +81,16 @@ def head_problem(name: str, folder: Path) -> str:
     if other := [label for label in labels if OTHER_TASKS.search(label)]:
         return f"its head is of another task: labels {', '.join(other)}"
     return ""
+
+
+@lru_cache(maxsize=16)
+def check_head(backbone: Backbone) -> None:
+    """Raises `BadInput` where the headers of a checkpoint's weights lack its trained head, or have
+    it in other sizes."""
+    if not TYPES[backbone.kind].causal:
+        config = copy.deepcopy(load_config(backbone.name, backbone.folder))
+        loader = transformers.AutoModelForSequenceClassification
+        check_weights(backbone.name, backbone.folder, loader, config)
 
 
 def head_pooling(backbone: Backbone) -> str:
@@ -106,13 +115,12 @@ def sequence_classifier(backbone: Backbone, dropout: float) -> Any:
     for attribute in (*backbone_type(backbone.name, config).dropouts, *_HEAD_DROPOUTS):
         if hasattr(config, attribute):
             setattr(config, attribute, dropout)
-    with quietly():
-        model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
-            backbone.folder, config=config, dtype=torch.float32, output_loading_info=True
-        )
-    if report["missing_keys"]:
+    model, missing = open_model(
+        transformers.AutoModelForSequenceClassification, backbone.folder, config
+    )
+    if missing:
         raise BadInput(
-            f"the checkpoint of {backbone.name} lacks {min(report['missing_keys'])} of its "
+            f"the checkpoint of {backbone.name} lacks {missing[0]} of its "
             "trained head; copy or download it again, or draw a new head with model.head=new"
         )
     return model

@@ -38,10 +38,13 @@ def shipped_folder(name: str) -> Path:
 
 def _write_untrained(folder: Path) -> None:
     import torch  # here, so that the list of settings does not wait for it
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
+
+    from rank_core.encoders.checkpoint import open_config
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(1, "untrained"))
-        AutoModel.from_config(AutoConfig.from_pretrained(FOLDER)).save_pretrained(folder)
+        config = open_config(UNTRAINED, FOLDER)
+        AutoModel.from_config(config, trust_remote_code=False).save_pretrained(folder)
     for path in FOLDER.glob("tokenizer*"):
         (folder / path.name).write_bytes(path.read_bytes())

@@ -7,7 +7,10 @@ evaluation. Here each row is padded to its own number of blocks, short rows alon
 attention, and evaluation uses the blocks of training.
 """
 
-from collections.abc import Sequence
+import copy
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,10 +152,12 @@ class _RowAttention(BigBirdBlockSparseAttention):
     """Block-sparse attention with the same blocks in training and evaluation, and full attention
     for rows that the sparse pattern would cover."""
 
+    heads: Iterator[int]  # of one call
+
     def start(self, config: BigBirdConfig) -> None:
         """Sets the state other than parameters."""
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-        self.maps: dict[int, list[Any]] = {}
+        self.maps: dict[int, list[Any]] = {}  # {length: blocks of each head}
 
     def forward(  # type: ignore[override]
         self, hidden: Tensor, *masks: Tensor, **_: Any
@@ -161,15 +166,12 @@ class _RowAttention(BigBirdBlockSparseAttention):
         band, from_mask, to_mask, from_blocked, to_blocked = masks
         if hidden.shape[1] // self.block_size <= 5 + 2 * self.num_random_blocks:
             return self._full(hidden, to_mask), None
-        was_training, numpy_state = self.training, np.random.get_state()
-        self.training = True
-        try:  # the parent seeds numpy's global stream and uses `training` only to choose blocks
-            context, _weights = super().forward(
-                hidden, band, from_mask, to_mask, from_blocked, to_blocked
-            )
-        finally:
-            self.training = was_training
-            np.random.set_state(numpy_state)
+        # The parent uses `training` only to choose blocks, and then seeds numpy's global stream.
+        call = copy.copy(self)  # what a call changes is its own: threads may score at once
+        call.training, call.heads = False, itertools.count()
+        context, _weights = super(_RowAttention, call).forward(
+            hidden, band, from_mask, to_mask, from_blocked, to_blocked
+        )
         return context, None
 
     def bigbird_block_sparse_attention(self, *parts: Any, **sizes: Any) -> tuple[Tensor, Tensor]:
@@ -190,11 +192,37 @@ class _RowAttention(BigBirdBlockSparseAttention):
     def _bigbird_block_rand_mask_with_head(  # type: ignore[override]
         self, **sizes: Any
     ) -> list[Any]:
-        """The parent's blocks of a length, cached: drawing takes longer than the attention."""
-        length = sizes["from_seq_length"]
-        if length not in self.maps:
-            self.maps[length] = super()._bigbird_block_rand_mask_with_head(**sizes)
-        return self.maps[length]
+        """The parent's blocks of a length, for all heads."""
+        draw = BigBirdBlockSparseAttention._bigbird_block_rand_mask_with_head
+        return self._drawn(sizes["from_seq_length"], lambda call: draw(call, **sizes))
+
+    def _bigbird_block_rand_mask(  # type: ignore[override]
+        self, *sizes: int, last_idx: int
+    ) -> Any:
+        """The parent's blocks of the next head, for the lengths of the paper."""
+        draw = BigBirdBlockSparseAttention._bigbird_block_rand_mask
+
+        def all_heads(call: Any) -> list[Any]:
+            return [draw(call, *sizes, last_idx=last_idx) for _ in range(self.num_attention_heads)]
+
+        return self._drawn(OF_THE_PAPER, all_heads)[next(self.heads)]
+
+    def _drawn(self, length: int, draw: Callable[[Any], list[Any]]) -> list[Any]:
+        """What `draw` gives in training, kept: drawing takes longer than the attention."""
+        with _DRAWING:
+            if length not in self.maps:
+                call, numpy_state = copy.copy(self), np.random.get_state()
+                call.training = True
+                np.random.seed(self.seed)
+                try:
+                    self.maps[length] = draw(call)
+                finally:
+                    np.random.set_state(numpy_state)
+            return self.maps[length]
+
+
+OF_THE_PAPER = 0  # for 1024, 3072 and 4096 tokens, whose blocks are parts of the same
+_DRAWING = threading.Lock()  # numpy's global stream is one for all threads
 
 
 def _fit(rows: Tensor, size: int, value: int) -> Tensor:

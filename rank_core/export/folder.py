@@ -37,33 +37,32 @@ from rank_core.data.transforms.expression import with_folder
 from rank_core.encoders.alibi import AlibiEncoder
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import (
-    CHECKPOINT_FILES,
     ENCODER_FOLDER,
-    LAYOUT_FILE,
-    PICKLED,
+    content_hash,
     load_encoder,
     load_tokenizer,
     resolve_backbone,
 )
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
+from rank_core.encoders.checkpoint import CHECKPOINT_FILES, LAYOUT_FILE, PICKLED
 from rank_core.encoders.lora import merge_adapters
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
-from rank_core.errors import BadInput, shown
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.export.serving import (
     AGGREGATIONS,
+    identity,
     is_cross_encoder,
-    served_model,
     serving_setting,
     write_cross_encoder,
 )
 from rank_core.export.serving import FILE as SERVING
 from rank_core.files import file_sha256, new_folder, write_json
-from rank_core.models import model_class
+from rank_core.models import MODELS, model_class
 from rank_core.models.build import build_model
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
 from rank_core.models.ranker import Ranker
-from rank_core.own_code import is_reference, source_hash, write_source
+from rank_core.own_code import is_ours, is_reference, load_written, source_hash, write_source
 from rank_core.ranking.final_runs import Interpolation
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
@@ -131,7 +130,10 @@ def write_model(
         if config.model.name in AGGREGATIONS:
             if isinstance(model.head, nn.Linear):  # a sweep may start from it
                 save_file(model.head.state_dict(), unfinished / ENCODER_FOLDER / RANKING_HEAD)
-            setting = serving_setting(config, served_model(backbone), first_stage)
+            model_of = identity(backbone)
+            if weights:
+                model_of["content_hash"] = content_hash(unfinished / ENCODER_FOLDER)
+            setting = serving_setting(config, model_of, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
         own = config.model.name if is_reference(config.model.name) else ""
         if own:
@@ -156,10 +158,11 @@ def write_model(
 
 def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel:
     """The model in a folder. Raises `BadInput` if there is none, if a file of it has changed, if
-    another version wrote it, or if this process cannot import its class; with `trust_code` the
-    class is imported from the folder."""
+    another version wrote it, or if its class is from outside the package: that one must have been
+    imported by the caller, or is imported from the folder with `trust_code`."""
     folder = Path(folder).absolute()
-    config, content = _read_settings(folder, trust_code=trust_code)
+    config, content = _read_settings(folder)
+    _require_class(config.model.name, content.get("code"), folder / CODE, trust_code=trust_code)
     backbone = resolve_backbone(config.model.backbone)
     model = build_model(config, backbone, init_seed=0)
     rest = {name for name in model.state_dict() if not name.startswith(ENCODER)}
@@ -181,20 +184,20 @@ def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel
     )
 
 
-def read_settings(folder: Path | str) -> TrialConfig:
-    """The settings of the model in a folder, with its encoders as paths there."""
-    return _read_settings(Path(folder).absolute())[0]
+def read_settings(folder: Path | str, *, trust_code: bool = False) -> TrialConfig:
+    """The settings of the model in a folder, with its encoders as paths there. Raises `BadInput`
+    as `read_model` does."""
+    folder = Path(folder).absolute()
+    config, content = _read_settings(folder)
+    _require_class(config.model.name, content.get("code"), folder / CODE, trust_code=trust_code)
+    return config
 
 
-def _read_settings(folder: Path, *, trust_code: bool = False) -> tuple[TrialConfig, dict[str, Any]]:
+def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
     content = _read_unchanged(folder)
     settings = dict(content["settings"])
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
     settings |= {name: place for name, place in places.items() if settings[name]}
-    if "code" in content:
-        if trust_code and str(folder / CODE) not in sys.path:
-            sys.path.insert(0, str(folder / CODE))
-        _check_code(settings["model.name"], content["code"], folder / CODE)
     backbone = str(folder / ENCODER_FOLDER)
     return TrialConfig().override(settings | {"model.backbone": backbone}), content
 
@@ -215,6 +218,10 @@ def _read_unchanged(folder: Path) -> dict[str, Any]:
         )
     if digest != _digest(content):
         raise _changed(folder / FILE, "another SHA-256")
+    shapes = {"settings": dict, "files": dict, "about": dict}
+    for name, shape in shapes.items():
+        if not isinstance(content.get(name), shape):
+            raise _changed(folder / FILE, f"no table {name}")
     for name, stated in content["files"].items():
         if not (folder / name).is_file() or file_sha256(folder / name) != stated:
             raise _changed(folder / name, "it is missing, or has another SHA-256")
@@ -247,18 +254,32 @@ def _collection_name(collection: str) -> str:
     return with_folder(collection, base.name) if base.is_absolute() else collection
 
 
-def _check_code(name: str, code: str, folder: Path) -> None:
-    """Raises `BadInput` if a class from outside is absent, or differs from the trained one. Code in
-    the folder never runs unless it is trusted."""
-    try:
-        model_class(name)
-        if source_hash(name) != code:
-            raise BadInput(f"model {name} differs here from the trained one")
-    except BadInput as error:
+def _require_class(name: str, code: Any, folder: Path, *, trust_code: bool) -> None:
+    """Raises `BadInput` unless the class of a model may be used. A name in a folder imports nothing
+    from outside the package: the caller has imported the module, or trusts the source in the
+    folder. Either must be the source that the model was trained with, by its hash `code`."""
+    if name in MODELS or is_ours(name):
+        return
+    if not is_reference(name):
+        raise unknown(f"model of {folder.parent}", name, MODELS)
+    if not isinstance(code, str):
         raise BadInput(
-            f"{error}; the source that it was trained with is in {folder}: read it, then load "
-            "with trust_code=True, or put that folder first on PYTHONPATH"
-        ) from None
+            f"{folder.parent / FILE} names the model {name}, which is not in this package, without "
+            "the hash of its source (code): export the model again"
+        )
+    module = name.partition(":")[0]
+    if module in sys.modules and source_hash(name) == code:
+        return
+    if module not in sys.modules and trust_code:
+        load_written(name, folder, code)
+        return
+    found = "another source of it is loaded here" if module in sys.modules else "nothing is run"
+    raise BadInput(
+        f"{folder.parent} names the model {name}, which is not in this package ({found}): import "
+        f"{module} before the folder is loaded if it is your own, of the source that the model was "
+        f"trained with; or read that source in {folder}, then load with trust_code=True "
+        "(--trust-code)"
+    )
 
 
 def require_model(folder: Path) -> None:

@@ -2,6 +2,7 @@
 in its trial."""
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -28,16 +29,15 @@ from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import tokenize
 from rank_core.data import given
 from rank_core.data.readers import frame_documents
-from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.copies import kept
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_model
-from rank_core.export.serving import served_config
+from rank_core.export.served import served_model
 from rank_core.machine import device_of, trial_device
-from rank_core.models import check_model
-from rank_core.models.build import build_model
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
-from rank_core.ranking.encode import Work
+from rank_core.ranking.encode import Work, weight_copies
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import BATCH_TOKENS, require_finite
@@ -88,8 +88,16 @@ class Reranker:
         self._exported = exported
         self._model = exported.model.to(device)
         self._autocast = autocast_type(precision or self.config.training.precision, device)
-        self._work = Work()
         self._tokenizer = load_tokenizer(self.backbone.folder)
+        # All of this stays as it is, for any number of threads. transformers would remove
+        # truncation and padding at the first call, while another may be reading.
+        backend = self._tokenizer.backend_tokenizer
+        if backend.truncation or backend.padding:
+            backend.no_truncation()
+            backend.no_padding()
+        with torch.inference_mode():
+            self._copies = weight_copies(self._model, self._autocast)
+        self._tokens, self._counting = 0, threading.Lock()
 
     @classmethod
     @takes(folder=path, device=optional(device_of), precision=precision_of, trust_code=flag)
@@ -102,10 +110,12 @@ class Reranker:
         trust_code: bool = False,
     ) -> "Reranker":
         """The reranker in an exported folder, on a GPU if there is one, in the precision of its
-        training unless `precision` is fp32, bf16 or fp16. `trust_code` imports a model from outside
-        the package from the folder's `code/`, which runs it.
+        training unless `precision` is fp32, bf16 or fp16. A model from outside the package is the
+        class of a module that the caller has imported; `trust_code` imports it from the folder's
+        `code/`, which runs it.
 
-        Raises `BadInput` if the folder is no exported model.
+        Raises `BadInput` if the folder is no exported model, or names such a class and neither
+        holds.
         """
         return cls(read_model(folder, trust_code=trust_code), device, precision)
 
@@ -119,14 +129,10 @@ class Reranker:
         device: str | torch.device | None = None,
         precision: str = "",
     ) -> "Reranker":
-        """A published reranker (a folder or a Hugging Face id) as `serving.json` says. Raises
-        `BadInput` for a file of another tokenizer."""
-        config, first_stage = served_config(str(model), setting)
-        backbone = resolve_backbone(str(model))
-        check_model(config, backbone)
-        ranker = build_model(config, backbone, init_seed=0).eval()
-        exported = ExportedModel(ranker, config, backbone, first_stage=first_stage)
-        return cls(exported, device, precision)
+        """A published reranker (a folder or a Hugging Face id) as `serving.json` says, with the
+        depth of its measurement. Raises `BadInput` for a file of another model or tokenizer, a file
+        that was changed into what it cannot be, and a model without a trained head."""
+        return cls(served_model(str(model), setting), device, precision)
 
     @property
     def description(self) -> str:
@@ -195,8 +201,9 @@ class Reranker:
         depth: int | None = None,
         depth_only: bool = False,
     ) -> Run:
-        """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run` in
-        the model's order; by default as many as the trial ranked. Ties are broken by doc_id. A
+        """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run`, by
+        their scores, in the model's order; by default as many as the trial ranked. Ties are broken
+        by doc_id, equal scores of `run` by their order in it. A
         system interpolated with the first stage uses the scores of `run`. The candidates that the
         model does not read follow in the order of `run`, with scores that fall below the others;
         `depth_only` leaves them out.
@@ -220,7 +227,8 @@ class Reranker:
     def _rerank(
         self, run: Run, queries: Mapping[str, str], documents: Mapping[str, str], depth: int
     ) -> Run:
-        self._model.compile_layers(self._work.tokens)
+        self._model.compile_layers(self._tokens)
+        work = Work()
         ranked = (doc_id for of_query in run.values() for doc_id in of_query)
         pairs = self._pairs({name: _checked("document", name, documents) for name in ranked})
         limit = self.config.chunking.max_query_tokens
@@ -232,14 +240,18 @@ class Reranker:
             "batch_tokens": self.config.evaluation.batch_tokens
             or BATCH_TOKENS["cuda" if self._model.device.type == "cuda" else "cpu"],
             "autocast": self._autocast,
-            "work": self._work,
+            "work": work,
         }
-        if weights := self._exported.interpolation:
-            assert isinstance(self._model, Birch)
-            return require_finite(
-                interpolate(best_sentences(self._model, pairs, **options), run, weights)
-            )
-        return require_finite(rerank(self._model, pairs, **options))
+        weights = self._exported.interpolation
+        with kept(self._copies):
+            if weights:
+                assert isinstance(self._model, Birch)
+                scored = interpolate(best_sentences(self._model, pairs, **options), run, weights)
+            else:
+                scored = rerank(self._model, pairs, **options)
+        with self._counting:
+            self._tokens += work.tokens
+        return require_finite(scored)
 
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
         ids = tokenize(self._tokenizer, list(texts.values())) if texts else []

@@ -13,7 +13,6 @@ shorter query it reads a few more tokens of a long text.
 https://sbert.net/docs/cross_encoder/usage/custom_models.html
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,11 +20,10 @@ from typing import Any
 
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer
 
 from rank_core.encoders.backbone_types import TYPES, Backbone
-from rank_core.encoders.backbones import ENCODER_FOLDER, resolve_backbone, tokenizer_hash
-from rank_core.errors import BadInput
+from rank_core.encoders.backbones import ENCODER_FOLDER, tokenizer_hash
+from rank_core.encoders.checkpoint import open_tokenizer
 from rank_core.files import write_json
 from rank_core.models.passage_scores import FirstP, KMaxAvgP
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
@@ -44,7 +42,7 @@ AGGREGATIONS = {
 """{model: how it puts chunk scores together}."""
 
 
-def served_model(backbone: Backbone) -> dict[str, str]:
+def identity(backbone: Backbone) -> dict[str, str]:
     """The name of a model and the hashes of its contents and its tokenizer."""
     path = Path(backbone.name)
     return {
@@ -57,17 +55,19 @@ def served_model(backbone: Backbone) -> dict[str, str]:
 def serving_setting(
     config: TrialConfig, model: Mapping[str, str], first_stage: FirstStageMix | None = None
 ) -> dict[str, Any]:
-    """The content of `serving.json` for a `served_model` that scores chunks; `first_stage` is the
-    weight of an interpolated system. Sizes are in tokens of the model's own tokenizer."""
+    """The content of `serving.json` for a model, by its `identity`, that scores chunks;
+    `first_stage` is the weight of an interpolated system. Sizes are in tokens of the model's own
+    tokenizer."""
     chunking, name = config.chunking, config.model.name
+    first = AGGREGATIONS[name] == "first"
     return {
         "format": FORMAT,
         "model": dict(model),
         "window": chunking.window,
-        "stride": chunking.stride,
+        "stride": chunking.window if first else chunking.stride,
         "max_query_tokens": chunking.max_query_tokens,
         "max_document_tokens": chunking.max_document_tokens,
-        "max_chunks": 1 if AGGREGATIONS[name] == "first" else chunking.max_chunks,
+        "max_chunks": 1 if first else chunking.max_chunks,
         "aggregation": {
             "name": name,
             "is": AGGREGATIONS[name],
@@ -84,40 +84,6 @@ def _counted(config: TrialConfig) -> int:
     if AGGREGATIONS[config.model.name] == "mean of the best k":
         return config.model.k or KMaxAvgP.DEFAULT_K
     return 1 if AGGREGATIONS[config.model.name] in ("first", "max") else 0
-
-
-def served_config(model: str, path: Path | str) -> tuple[TrialConfig, FirstStageMix | None]:
-    """The settings with which the reranker `model` (a folder or a Hugging Face id) is served, and
-    the weight of the first stage. Raises `BadInput` for a file of another tokenizer, in whose
-    tokens its sizes are."""
-    backbone, found = resolve_backbone(model), ""
-    try:
-        setting = json.loads(Path(path).read_text(encoding="utf-8"))
-        if setting["format"] != FORMAT or setting["aggregation"]["name"] not in AGGREGATIONS:
-            found = "another format"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        found = type(error).__name__
-    if found:
-        raise BadInput(f"{path} must be a {FILE} as `ranksweep run serving` writes it, got {found}")
-    own, stated = tokenizer_hash(backbone), setting["model"]["tokenizer_hash"]
-    if own != stated:
-        raise BadInput(
-            f"{path} counts in tokens of {setting['model']['name']} (tokenizer {stated}); {model} "
-            f"has another tokenizer ({own}): `ranksweep run serving` makes its own file"
-        )
-    how = setting["aggregation"]
-    sizes = ("window", "stride", "max_query_tokens", "max_document_tokens", "max_chunks")
-    first = AGGREGATIONS[how["name"]] == "first"
-    values: dict[str, Any] = {f"chunking.{name}": setting[name] for name in sizes}
-    if first:
-        values |= {"chunking.stride": setting["window"], "chunking.max_chunks": 0}
-    values |= {"model.name": how["name"], "model.backbone": model, "training.num_epochs": 0}
-    if how["name"] == "kmax-avgp":
-        values["model.k"] = how["k"]
-    if how["of"] != "logit":
-        values["model.chunk_scores"] = how["of"]
-    mix = setting["interpolation"]
-    return TrialConfig().override(values), FirstStageMix(**mix) if mix else None
 
 
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
@@ -187,7 +153,7 @@ def _tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
     """The backbone's tokenizer with our layout of pairs: other layouts double the separator between
     query and text, or have none."""
     names = ["input_ids", *["token_type_ids"] * (backbone.num_segments > 1), "attention_mask"]
-    tokenizer: Any = AutoTokenizer.from_pretrained(backbone.folder, model_input_names=names)
+    tokenizer = open_tokenizer(backbone.folder, model_input_names=names)
     first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])
     text = 1 if backbone.num_segments > 1 else 0
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
 from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.attention import use_own_attention
-from rank_core.encoders.backbone_types import Backbone, kind_of
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.encoders.flat_rows import on, rows_of_lengths
 from rank_core.encoders.packed import flat_states, packs, products
@@ -70,11 +70,10 @@ def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) ->
 def vector_reader(setting: str, name: str) -> Backbone:
     """The files of the encoder `name`; raises `BadInput` if it does not accept input vectors."""
     backbone = resolve_backbone(name)
-    kind = kind_of(transformers.AutoConfig.from_pretrained(backbone.folder))
-    if kind not in READERS:
+    if backbone.kind not in READERS:
         raise BadInput(
             f"{setting} must be an encoder that accepts input vectors, one of "
-            f"{', '.join(READERS)}; {name} is a {kind}"
+            f"{', '.join(READERS)}; {name} is a {backbone.kind}"
         )
     return backbone
 

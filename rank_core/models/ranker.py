@@ -18,7 +18,13 @@ from rank_core.encoders.decoder_rerankers import score_row
 from rank_core.encoders.flat_rows import FlatRows, on
 from rank_core.encoders.lora import ADAPTER, has_adapters
 from rank_core.encoders.packed import COMPILE_TOKENS, flat_states, packs, products
-from rank_core.encoders.published_heads import decoder_score, head_pooling, head_problem, load_head
+from rank_core.encoders.published_heads import (
+    check_head,
+    decoder_score,
+    head_pooling,
+    head_problem,
+    load_head,
+)
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors
@@ -198,6 +204,7 @@ def uses_checkpoint_head(kind: type[Ranker], backbone: Backbone, asked: str) -> 
             return False  # `build_model` loads it
         problem = "it has none"
     elif not (problem := head_problem(backbone.name, backbone.folder)):
+        check_head(backbone)
         return True
     has = f" ({backbone.trained_head})" if backbone.trained_head else ""
     raise BadInput(

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, unpadded_batches
-from rank_core.encoders.cls_only import packed
+from rank_core.encoders.cls_only import packed_layers
+from rank_core.encoders.copies import Copies, kept
 from rank_core.encoders.flat_rows import on, pinned
 from rank_core.encoders.packed import kept_weights
 from rank_core.machine import ahead
@@ -153,13 +154,16 @@ def _score_whole(
 @contextlib.contextmanager
 def _precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
     """Matrix products in type `autocast`, with weights packed or copied once."""
-    device = model.device.type
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.autocast(device, dtype=autocast, enabled=autocast is not None))
-        stack.enter_context(packed(model, autocast))
-        if model.packs(autocast):
-            stack.enter_context(kept_weights(model.encoder, autocast))
+    products = torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None)
+    with products, kept(weight_copies(model, autocast)):
         yield
+
+
+def weight_copies(model: Ranker, autocast: torch.dtype | None) -> Copies:
+    """The copies of a model's weights, as they are, that scoring with gradients disabled reads;
+    without those that this thread keeps."""
+    flat = kept_weights(model.encoder, autocast) if model.packs(autocast) else {}
+    return {**packed_layers(model, autocast), **flat}
 
 
 def _groups(documents: Sequence[Document], batch_tokens: int) -> Iterator[list[int]]:

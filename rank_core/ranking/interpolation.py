@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rank_core.arguments import instance, number, one_text, takes, text
 from rank_core.data import given
+from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_value, untied
 from rank_core.records import Qrels, Run
@@ -111,7 +112,8 @@ class FirstStageMix:
 )
 def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     """The normalised scores of every query of `run`, for alpha x model + (1 - alpha) x first stage
-    (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Raises
+    (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Ranks are by
+    score, and among equal scores as given. Raises
     `BadInput` for a document that the first stage lacks, and if all scores of the first stage are
     equal but needed."""
     of_run = {
@@ -148,11 +150,11 @@ def choose_alpha(dev: Mixture, qrels: Qrels, measure: str) -> float:
 def _of_run(
     query_id: str, ranked: dict[str, float], first_stage: dict[str, float]
 ) -> dict[str, float]:
-    """The first stage's scores of the reranked documents."""
+    """The first stage's scores of the reranked documents, best first."""
     for doc_id in ranked:
         if doc_id not in first_stage:
             raise BadInput(
                 f"the first stage lacks document {doc_id} for query {query_id}; it must list every "
                 "reranked document"
             )
-    return {doc_id: score for doc_id, score in first_stage.items() if doc_id in ranked}
+    return in_rank_order({d: score for d, score in first_stage.items() if d in ranked})

@@ -3,7 +3,7 @@ on dev, tested once."""
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,22 @@ import torch
 
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Best
-from rank_core.checkpoints.weights import load_weights, require_base, save_weights, weights_file
+from rank_core.checkpoints.weights import (
+    load_weights,
+    require_base,
+    require_encoder,
+    save_weights,
+    saved_shapes,
+    weights_file,
+)
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.trec import write_run
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import num_parameters
+from rank_core.encoders.checkpoint import check_finite
 from rank_core.encoders.lora import thin_base
 from rank_core.machine import make_deterministic, trial_device
+from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.chunk_scores import write_chunk_scores
@@ -31,6 +42,9 @@ from rank_core.training.examples import training_queries
 from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
 from rank_core.trial.trial_result import ModelResult, Progress, is_constant
+
+LARGE = 2**31
+"""Bytes of an encoder in fp32 above which `check_start` does not build it."""
 
 
 @dataclass
@@ -176,6 +190,25 @@ def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
         require_base(path, inputs.backbone.content_hash)
         load_weights(model, path, model.learned_state())
     return model
+
+
+def check_start(config: TrialConfig, backbone: Backbone, seeds: Iterable[int]) -> None:
+    """Raises `BadInput` where the weights that trials of these seeds start from are missing,
+    damaged, no numbers or of another encoder. The model is built for that, unless it is large: then
+    the trial alone finds another encoder."""
+    paths = sorted({weights_file(config.training.init_from, seed) for seed in seeds})
+    if not issubclass(model_class(config.model.name), Ranker):
+        return
+    saved = {}
+    for path in paths:
+        require_base(path, backbone.content_hash)
+        saved[path] = saved_shapes(path)
+        check_finite(path)
+    if 4 * num_parameters(backbone.folder) <= LARGE:
+        learned = build_model(config, backbone, init_seed=0).learned_state()
+        own = {name: tuple(weight.shape) for name, weight in learned.items()}
+        for path, shapes in saved.items():
+            require_encoder(path, own, shapes)
 
 
 def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ import shlex
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -39,6 +39,7 @@ from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
+from rank_core.own_code import is_reference, load, may_import, only_named
 from rank_core.records import EVALUATED, Qrels
 from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import say
@@ -300,7 +301,9 @@ def verify(argv: Sequence[str]) -> int:
     report. Exit code 0: everything matches; 3: the first difference of each file is named. If the
     bundle has only the hash of its judgments, name those of dev and test with --qrels, as files or
     `ir:ID`; without them the per-query values are not checked. Judgments of --qrels are used in
-    place of those in the bundle."""
+    place of those in the bundle. No code in or named by a bundle is run: values of a measure of
+    someone's own (MODULE:NAME) are not computed again unless --measure names it, which runs the
+    module of that name on this machine."""
     parser = Parser("ranksweep verify", verify.__doc__)
     parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="as `bundle` wrote it")
     parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="the judgments")
@@ -308,14 +311,39 @@ def verify(argv: Sequence[str]) -> int:
     needing(
         parser.add_argument("--fields", metavar="THEIRS=OURS,...", help=fields_of), Need("qrels")
     )
+    add_measure(parser)
     given = parser.parse_args(argv)
     fields = parse_fields(given.fields) if given.fields else {}
     wrong = False
-    for verdict, text in verdicts(given.bundle, given.qrels, fields):
-        say(f"{verdict:<12}{text}")
-        wrong = wrong or verdict == "wrong"
+    with own_measures(given.measure):
+        for verdict, text in verdicts(given.bundle, given.qrels, fields):
+            say(f"{verdict:<12}{text}")
+            wrong = wrong or verdict == "wrong"
     say(f"{given.bundle}: {'not everything' if wrong else 'everything that was checked'} matches")
     return MISMATCH if wrong else 0
+
+
+def add_measure(parser: Parser) -> None:
+    """The flag of measures whose modules may run."""
+    text = "a measure of your own, whose module is run; may be repeated"
+    parser.add_argument("--measure", action="append", default=[], metavar="MODULE:NAME", help=text)
+
+
+@contextmanager
+def own_measures(names: Sequence[str]) -> Iterator[None]:
+    """A block that reads bundles and imports the modules of these measures alone. Raises `BadInput`
+    for names of another form, and where one cannot be imported."""
+    for name in names:
+        if not is_reference(name):
+            raise BadInput(f"--measure must be MODULE:NAME, as in my_module:f, got {shown(name)}")
+        load("measure", name)
+    with only_named(names):
+        yield
+
+
+def not_recomputed(measures: Iterable[str]) -> list[str]:
+    """The measures of someone's own that `own_measures` does not name, sorted."""
+    return sorted(m for m in {*measures} if is_reference(m) and not may_import(m))
 
 
 def verdicts(
@@ -374,8 +402,17 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
         yield "checked", f"--qrels judges {judges}"
     judged = read_judgments(folder)
     values = _recomputed(records, stated, judged)
+    unknown = not_recomputed(stated["measure"].unique())
+    if unknown:
+        names = " ".join(f"--measure {name}" for name in unknown)
+        yield (
+            "not checked",
+            f"{', '.join(map(shown, unknown))}: not recomputed: code that a bundle names is not "
+            f"run; if its module is yours, {names}",
+        )
     if judged:
-        yield "checked", f"{len(values):,} per-query values against runs and judgments"
+        number = int((~values["measure"].isin(unknown)).sum())
+        yield "checked", f"{number:,} per-query values against runs and judgments"
         yield from _wrong_values(stated, values)
         shutil.rmtree(folder / INTERPOLATED, ignore_errors=True)  # made again with the report
     else:
@@ -389,6 +426,9 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
         yield "wrong", f"{SWEEP}/{ACCESS_FILE}: lacks the look at the test values of these trials"
     if about.ranksweep != installed():
         yield "not checked", f"the report: written by ranksweep {about.ranksweep}, install that one"
+        return
+    if unknown:
+        yield "not checked", "the report, which such a measure is part of"
         return
     for difference in _otherwise_described(records, sweep, names):
         yield "wrong", f"{SWEEP}/{FILE}: {difference}"
@@ -532,11 +572,14 @@ def _give_qrels(folder: Path, about: Manifest, given: Qrels, values: pd.DataFram
 def _recomputed(
     records: Records, stated: pd.DataFrame, judged: Mapping[str, Qrels]
 ) -> pd.DataFrame:
-    """The stated per-query values with those of judged splits computed from runs."""
-    tables = [stated[~stated["split"].isin(list(judged))]]
+    """The stated per-query values with those of judged splits computed from runs, but for measures
+    that are not recomputed."""
+    unknown = not_recomputed(stated["measure"].unique())
+    kept = ~stated["split"].isin(list(judged)) | stated["measure"].isin(unknown)
+    tables = [stated[kept]]
     for (cell, seed), part in stated.groupby(["cell", "seed"], observed=True, sort=False):
         for split, qrels in judged.items():
-            measures = sorted(set(part.loc[part["split"] == split, "measure"]))
+            measures = sorted({*part.loc[part["split"] == split, "measure"]} - {*unknown})
             run = read_run(records.trial_folder(f"{cell}-seed{seed}") / f"{split}.run.gz")
             tables.append(per_query(qrels, run, measures).assign(cell=cell, seed=seed, split=split))
     plain = [table.astype(dict.fromkeys(IDS, str))[list(SCORE_COLUMNS)] for table in tables]

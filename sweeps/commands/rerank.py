@@ -49,6 +49,7 @@ class RerankJob:
     depth_only: bool  # without the candidates behind it
     shard_queries: int
     threads: int
+    trust_code: bool = False  # of a model from outside the package
 
     @property
     def parts(self) -> Path:
@@ -71,7 +72,7 @@ class RerankJob:
     @cached_property
     def model(self) -> Reranker:
         """The exported model."""
-        return Reranker.load(self.folder)
+        return Reranker.load(self.folder, trust_code=self.trust_code)
 
     @cached_property
     def texts(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -102,6 +103,8 @@ def main(argv: Sequence[str]) -> int:
     add("--depth", type=int, metavar="N", help="of a query (default: the trial's)")
     add("--depth-only", action="store_true", help="leave out the candidates behind the depth")
     add("--shard-queries", type=int, default=50, metavar="N", help="of a shard (default 50)")
+    trust = "run the model's own source in FOLDER/code, which you have read"
+    add("--trust-code", action="store_true", help=trust)
     given = parser.parse_args(argv)
     for flag in ("shard_queries", "cpus_per_worker", "depth"):
         if (value := vars(given)[flag]) is not None and value < 1:
@@ -121,6 +124,7 @@ def main(argv: Sequence[str]) -> int:
             depth_only=given.depth_only,
             shard_queries=given.shard_queries,
             threads=given.cpus_per_worker,
+            trust_code=given.trust_code,
         )
     )
     return 0
@@ -154,7 +158,7 @@ def open_job(job: RerankJob) -> int:
     Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
     folder belongs to another job.
     """
-    read_settings(job.folder)
+    read_settings(job.folder, trust_code=job.trust_code)
     if Path(job.out).exists():
         raise BadInput(f"--out must be a new file, {job.out} exists")
     run, (queries, documents) = job.first_stage, job.texts

@@ -111,18 +111,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _sweeps_below(where: str, records: Records) -> Iterator[str]:
-    """A line for each sweep below a folder, and the command for more; nothing without any."""
+    """A line for each sweep below a folder, and the command for more of the first that can be read;
+    nothing where none can."""
     rows: list[tuple[str, str, str]] = [("sweep", "trials", "")]
+    readable: list[str] = []
     for name in sweeps_below(records):
         try:
             snapshot = take_snapshot(f"{where.rstrip('/')}/{name}")
             rows.append((name, counts_text(snapshot.trials), _driver(snapshot, time.time())))
+            readable.append(name)
         except BadInput as error:  # its own; the others are listed
             rows.append((name, "unreadable", str(error)))
-    if len(rows) > 1:
+    if readable:
         yield from columns(rows, "lll")
         yield ""
-        yield ours("status", f"{where.rstrip('/')}/{rows[1][0]}")
+        yield ours("status", f"{where.rstrip('/')}/{readable[0]}")
 
 
 def _wait_for_sweep(folder: str, seconds: float) -> None:

@@ -69,7 +69,7 @@ class BudgetLimit(Limit):
     ) -> None:
         self.search, self.hours, self.known, self.clock = search, hours, known, clock
         self.admitted: set[str] = set()
-        self._running: dict[str, tuple[TrialEstimate, float]] = {}  # and since when
+        self._running: dict[str, tuple[TrialEstimate, float | None]] = {}  # and since when
         self._real = list(real)
         self._used = spent  # seconds of slots
         search.limit = self
@@ -80,15 +80,23 @@ class BudgetLimit(Limit):
         if ahead and not self.admits(ahead[0]) and not self._used:
             raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
 
+    def launched(self, trial: Trial) -> None:
+        """Counts a trial, and no time: it may wait for a node."""
+        self._running[trial.name] = (self._estimate(trial), None)
+
     def started(self, trial: Trial) -> None:
-        """Notes when a trial starts."""
-        self._running[trial.name] = (self._estimate(trial), self.clock())
+        """Notes when a trial's first process starts."""
+        estimate, start = self._running.get(trial.name, (self._estimate(trial), None))
+        self._running[trial.name] = (estimate, self.clock() if start is None else start)
+
+    def _seconds(self, start: float | None) -> float:
+        return 0.0 if start is None else self.clock() - start
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts the trial's time."""
         if trial.name in self._running:  # and not in another sweep
             estimate, start = self._running.pop(trial.name)
-            seconds = self.clock() - start
+            seconds = self._seconds(start)
             self._used += seconds
             if status in USED:
                 self._real.append((estimate, seconds))
@@ -111,13 +119,13 @@ class BudgetLimit(Limit):
         waiting = [trial for trial in self.search.unstarted if trial.name in self.admitted]
         new = [trial for trial in block.trials if trial.name not in self.admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
-        trust, now = calibrate(self._real), self.clock()
+        trust = calibrate(self._real)
         high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
         remaining = [
-            max(0.0, trust.interval(estimate.seconds)[2] - (now - start))
+            max(0.0, trust.interval(estimate.seconds)[2] - self._seconds(start))
             for estimate, start in self._running.values()
         ]
-        begun = sum(now - start for _, start in self._running.values())
+        begun = sum(self._seconds(start) for _, start in self._running.values())
         used = self._used + begun + sum(remaining) + sum(high[: len(waiting)])
         if (used + sum(high[len(waiting) :])) * self.known.units / 3600 <= self.hours:
             return ""

@@ -1,12 +1,14 @@
 """The command of a sweep: from its arguments to an exit code."""
 
 import logging
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rank_core.errors import BadInput
 from rank_core.secrets import redact_text
-from sweeps.engine import EngineLost
+from sweeps.engine import EngineInterrupted, EngineLost
 from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS
@@ -37,14 +39,24 @@ def main(
 ) -> int:
     """Runs a sweep's command line and returns the exit code; `preset` are the flags of its file."""
 
+    leftovers: list[EngineInterrupted] = []
+
     def command() -> int:
         try:
             return launch(experiment, argv, doc=doc, prog=prog, preset=preset).code
         except EngineLost as error:
             print_error(f"{error}. Nothing is lost: the same command resumes")
             return ENGINE_LOST
+        except EngineInterrupted as interrupt:
+            leftovers.append(interrupt)
+            raise
 
-    return run_command(command, interrupted="interrupted; the same command resumes")
+    code = run_command(command, interrupted="interrupted; the same command resumes")
+    if leftovers:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    return code
 
 
 def launch(

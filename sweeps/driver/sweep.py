@@ -16,6 +16,7 @@ from rank_core.trial.trial import prepare
 from sweeps.driver.budget_limit import limit_to_budget, note_held_back
 from sweeps.driver.confirmation import Shortlist, confirmation_records, find_shortlist
 from sweeps.driver.plan_text import forecast_text, plan_text
+from sweeps.driver.progress_file import ProgressFile
 from sweeps.driver.published_plan import published_plan
 from sweeps.driver.same_sweep import check_same_sweep
 from sweeps.engine import EngineLost, local
@@ -61,7 +62,7 @@ from sweeps.tracking.thread import MlflowThread
 from sweeps.tracking.trial_run import experiment_id
 
 DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
-DRAIN_SECONDS = 60.0
+DRAIN_SECONDS, INTERRUPTED_SECONDS = 60.0, 3.0  # for MLflow at the end, and after Ctrl-C
 
 
 class Outcome(NamedTuple):
@@ -202,10 +203,15 @@ def _copied_to_mlflow(
     lacks."""
     mlflow = MlflowThread(records, tracking_uri, experiment)
     mlflow.start()
+    seconds = DRAIN_SECONDS
     try:
         yield mlflow
+    except KeyboardInterrupt:
+        say(f"interrupted: MLflow gets what it lacks, for {INTERRUPTED_SECONDS:g} s at most")
+        seconds = INTERRUPTED_SECONDS
+        raise
     finally:
-        lacking = mlflow.close(DRAIN_SECONDS)
+        lacking = mlflow.close(seconds)
     if lacking:
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
@@ -391,6 +397,7 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
     primary = search.plan.base.evaluation.measures[0]
     screen = Screen(search, primary, known.states, live=LiveText() if live else None)
     drive = Drive(search.records, mlflow, search, screen, known.weights)
+    progress = ProgressFile(drive)
     try:
         if options.engine == "local":
             local.run_trials(drive, options)
@@ -399,6 +406,7 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
 
             run_trials(drive, options)
     except (KeyboardInterrupt, EngineLost) as end:
+        progress.interrupted()
         drive.interrupted()
         _note_stopped(drive.records, str(end) or "interrupted")
         raise

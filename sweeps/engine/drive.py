@@ -33,6 +33,7 @@ class Drive:
     def started(self, trial: Trial) -> None:
         """An attempt begins."""
         number = self.records.begin(trial.name)
+        self.search.limit.started(trial)
         self.mlflow.changed(trial.name)
         self.screen.started(trial, number)
 

@@ -14,43 +14,40 @@ from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import numbered, say
-from sweeps.store.failures import Failures
+from sweeps.store.storage import StorageAway
 from sweeps.store.trial_status import TrialStatus
 
 
 def run_trials(drive: Drive, options: Options) -> None:
     """Runs the trials of a sweep until it is over. Raises `BadInput` for trials that this machine
-    cannot run, and `EngineLost` where a trial's error breaks the GPU for this process."""
+    cannot run, `EngineLost` where a trial's error breaks the GPU for this process, and
+    `StorageAway` where a trial has waited in vain for the storage."""
     check_machine(options)
     say(f"{numbered(len(drive.search.ahead), 'trial')}, one at a time in this process")
-    failures = Failures()
     with settings_restored():
         while trial := drive.search.next():
             drive.screen.launched(trial)
-            task = trial_task(trial, drive.records, options)
-            while _attempt(trial, task, drive, failures):
-                pass
+            _attempt(trial, trial_task(trial, drive.records, options), drive)
 
 
-def _attempt(trial: Trial, task: TrialTask, drive: Drive, failures: Failures) -> bool:
-    """Runs an attempt; True if another one follows."""
+def _attempt(trial: Trial, task: TrialTask, drive: Drive) -> None:
+    """Runs a trial. None runs again here: the same process would fail the same way."""
     drive.started(trial)
     with closing(attempt(task)) as reports:
         for report in reports:
             if not isinstance(report, End):
                 drive.reported(trial, report)
                 continue
-            failed = report.status is TrialStatus.FAILED
-            broken = failed and report.kind == "device"
-            again = failed and failures.count(trial.name, report.kind) and not broken
-            drive.ended(trial, report, again=again)
-            if broken:
+            kind = report.kind if report.status is TrialStatus.FAILED else ""
+            if kind == "storage":  # the next trial would wait for it, too
+                raise StorageAway(report.reason.removeprefix(f"{StorageAway.__name__}: "))
+            drive.ended(trial, report)
+            if kind == "device":
                 raise EngineLost(
                     f"the GPU failed in {trial.name} and is lost for this process "
                     f"({report.reason}); without --engine local each attempt has its own process"
                 )
-            return again
-    return False
+            return
 
 
 def check_machine(options: Options) -> None:

@@ -71,7 +71,7 @@ class Screen:
         self.running: dict[str, str] = {}  # trial name: its state
         self.dev: dict[str, float] = {}  # trial name: its latest value on dev
         self.statuses: dict[str, TrialStatus] = {}  # of ended trials, by name
-        self.slots = 1  # trials that ran when the last one was launched
+        self.slots = 1  # trials that ran when the last one started
         self._seconds = self._cost = 0.0  # of trials with a result
         self._share: dict[str, float] = {}  # of a running trial's steps
         self._began: dict[str, float] = {}  # Unix time of a running attempt
@@ -83,13 +83,17 @@ class Screen:
         """A trial waits for its process."""
         self.trials[trial.name] = trial
         self.running[trial.name] = "waiting for a process"
-        self.slots = len(self.running)
         self._draw()
+
+    def waits(self, trial: Trial, what: str) -> None:
+        """A trial that was launched waits for something."""
+        self.running[trial.name] = what
 
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial starts, perhaps again."""
         self.launched(trial)
         self._began[trial.name] = unix_time()
+        self.slots = len(self._began)
         self.running[trial.name] = step_text(None, None)
         if attempt > 1:
             self.tell(f"attempt {attempt}", trial)

@@ -232,6 +232,7 @@ def slots_of(options: Options) -> int:
 def _this_machine(options: Options) -> tuple[int, float]:
     """The slots of this machine, as Ray will see it, and the GPUs of a trial."""
     slots, gpus = (os.cpu_count() or 1) / (options.num_workers * options.cpus_per_worker), 0.0
+    slots = min(slots, options.max_slots or slots)
     if torch.cuda.is_available() and options.gpus_per_worker != 0:
         gpus = options.num_workers * (options.gpus_per_worker or 1.0)
         slots = min(slots, torch.cuda.device_count() / gpus)

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from rank_core.errors import BadInput, nearest, not_installed, shown
 from rank_core.files import shown_path
 from rank_core.home import NO_HOME, has_home, lend_home
-from rank_core.own_code import OURS
+from rank_core.own_code import OURS, see_modules_of
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
@@ -117,14 +117,14 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
     """The exit code of a command: its own, or that of bad input, Ctrl-C or a closed output (`|
-    head`). The command can import modules of the working directory, as with `python -m`."""
+    head`). A user's code that the command names is found in the working directory as well."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # ASCII or Latin-1 lacks some of our characters
             stream.reconfigure(errors="replace")
     try:
         try:
             lend_home()
-            _add_working_directory()
+            _see_working_directory()
             return command()
         finally:
             sys.stdout.flush()
@@ -173,13 +173,12 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         return BAD_INPUT
 
 
-def _add_working_directory() -> None:
+def _see_working_directory() -> None:
     try:
         here = os.getcwd()
     except FileNotFoundError:
         raise BadInput("the working directory was removed: change to another one") from None
-    if not {"", here} & {*sys.path}:
-        sys.path.append(here)
+    see_modules_of(here)
 
 
 def _stands_in_for_a_library(error: Exception) -> str:

@@ -27,6 +27,7 @@ INTERPOLATE_HELP = (
 )
 REPLACE_HELP = "replace a sweep with other settings in this folder; its trials stay"
 MINUTES_HELP = "time between checkpoints (default: %(default)g; 0: none)"
+SLOTS_HELP = "trials at a time at most; a cluster without workers is waited for"
 HOURS_HELP = "budget over all commands; core-hours without a GPU"
 
 
@@ -142,6 +143,15 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("--num-workers", "N", "workers of a trial", int, 1, least=1, most=MOST_WORKERS),
         Flag("--cpus-per-worker", "N", "threads", int, 1, least=1, most=MOST_WORKERS),
         Flag("--gpus-per-worker", "X", "default: 1 where there are GPUs", float, least=-math.inf),
+        Flag(
+            "--max-slots",
+            "N",
+            SLOTS_HELP,
+            int,
+            least=1,
+            most=MOST_WORKERS,
+            needs=(Need("engine", ("local",), without=True),),
+        ),
         Flag("--checkpoint-minutes", "M", MINUTES_HELP, float, Cadence().minutes),
         Flag(
             "--checkpoint-gib",

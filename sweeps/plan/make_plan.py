@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rank_core.checkpoints.weights import weights_file
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
@@ -21,6 +20,7 @@ from rank_core.own_code import travelling
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
 from rank_core.training.losses import check_loss
+from rank_core.trial.fold_model import check_start
 from rank_core.trial.trial import own_paths, portable_config
 from sweeps.plan.effects import check_read, check_sweepable, meaning
 from sweeps.plan.experiment import Experiment, Grid, Settings, suited
@@ -81,12 +81,21 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         windows_given = "chunking.window" in options.grids and not options.smoke_test
         if windows_given and search.kind.drawn == "never":
             cells[1:1] = _beside(experiment, base, cells, grid.baseline)
-    for start in {cell.config.training.init_from for cell in cells} - {""}:
-        for seed in options.seeds:
-            weights_file(start, seed)
+    for config in _distinct_starts(cells):
+        check_start(config, inputs.backbone, options.seeds)
     cells = _distinct_labels(cells)
     chosen = experiment, base, inputs, tuple(cells), tuple(removed)
     return Plan(*chosen, options.seeds, space, search, reduced)
+
+
+def _distinct_starts(cells: Iterable[PlannedCell]) -> list[TrialConfig]:
+    """A configuration for each model that starts from each weights."""
+    found = {}
+    for config in (cell.config for cell in cells if cell.config.training.init_from):
+        training = config.training
+        adapters = training.lora_rank, training.lora_targets
+        found[training.init_from, config.model, *adapters] = config
+    return list(found.values())
 
 
 def extended(plan: Plan, point: Settings) -> Plan | Removed:

@@ -72,6 +72,7 @@ class Options:
     num_workers: int
     cpus_per_worker: int
     gpus_per_worker: float | None
+    max_slots: int | None  # trials at a time; a cluster may grow to them
     max_gpu_hours: float | None  # core-hours where there is no GPU
     checkpoint_minutes: float  # 0: no checkpoints
     checkpoint_gib: float  # of all running trials; 0: half the free disk

@@ -1,6 +1,6 @@
 """The resources of a trial, and how many trials run at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rank_core.errors import BadInput
 from sweeps.plan.options import Options
@@ -19,6 +19,16 @@ class Resources:
     gpus: float  # of a worker
     threads: int  # of a worker
     slots: int
+    max_slots: int | None = None  # --max-slots
+
+    def fit(self, cpus: float, gpus: float) -> int:
+        """The number of trials that so many CPUs and GPUs hold."""
+        n = self.num_workers
+        # The Tune trial of a group needs a little of a core besides its workers.
+        fits = [cpus / (n * self.cpus + (DRIVER_CPU if n > 1 else 0.0))]
+        if self.gpus:
+            fits.append(gpus / (n * self.gpus))
+        return int(min(fits))
 
 
 def resources_of(options: Options, *, cpus: float, gpus: float, place: str) -> Resources:
@@ -28,12 +38,13 @@ def resources_of(options: Options, *, cpus: float, gpus: float, place: str) -> R
     if gpus_per_worker is None:
         gpus_per_worker = 1.0 if gpus else 0.0
     n = options.num_workers
-    # The Tune trial of a group needs a little of a core besides its workers.
     cpus_per_worker = options.cpus_per_worker - (0.1 if n > 1 else 0.0)
-    fits = [cpus / (n * cpus_per_worker + (DRIVER_CPU if n > 1 else 0.0))]
-    if gpus_per_worker:
-        fits.append(gpus / (n * gpus_per_worker))
-    slots = int(min(fits))
+    needed = Resources(
+        *(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker),
+        slots=0,
+        max_slots=options.max_slots,
+    )
+    slots = needed.fit(cpus, gpus)
     if slots < 1:
         raise BadInput(
             f"a trial needs {numbered(n, 'worker')} with {options.cpus_per_worker} CPU and "
@@ -41,4 +52,4 @@ def resources_of(options: Options, *, cpus: float, gpus: float, place: str) -> R
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or "
             + ("add nodes" if place == CLUSTER else "set RAY_ADDRESS to a cluster that has them")
         )
-    return Resources(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker, slots)
+    return replace(needed, slots=min(slots, options.max_slots or slots))

@@ -11,15 +11,22 @@ from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
 from sweeps.plan.resources import Resources
 from sweeps.plan.terminal import duration, numbered
-from sweeps.ray_engine.cluster import can_run, hosts, node_of
-from sweeps.ray_engine.trial_process import kind_of_error
+from sweeps.ray_engine.cluster import (
+    can_run,
+    free_groups,
+    free_text,
+    hosts,
+    node_of,
+    slots_now,
+)
+from sweeps.ray_engine.trial_process import WAIT_SECONDS, kind_of_error
 from sweeps.store.failures import LIMITS, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
 CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
+TELL_SECONDS = 10.0  # that a trial waits for its workers before it is said for what
 MEMORY_SECONDS = 15.0  # before a trial that ran out of memory runs again
-WAIT_SECONDS = 1800.0  # for a node that an autoscaler or a user adds
 
 NOT_THE_PROCESS = (
     f"{LIMITS['device'] + 1} times, each in a new process: the cause is the trial's settings or "
@@ -37,6 +44,8 @@ class _Attempt:
 
     trial: Trial
     actor: str = ""  # Ray's id of its process, if any
+    waits: float | None = None  # since when for its workers
+    begun: bool = False
     settled: bool = False  # it has reported its end
 
 
@@ -44,13 +53,22 @@ class Attempts:
     """The running attempts by Tune's ids, and the trials that run again."""
 
     def __init__(self, drive: Drive, resources: Resources) -> None:
-        self.drive, self.slots = drive, resources.slots
+        self.drive, self.resources = drive, resources
         self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
+        self.num_workers = resources.num_workers
+        self._most = resources.slots  # trials at a time for which there are nodes, or may be
+        self._here: int | None = None  # those for which there are nodes
+        self._fewer = 0  # after faults of memory
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self._again: deque[tuple[float, Trial]] = deque()  # and not before when
         self._checked = self._warned = 0.0
         self._without_node: float | None = None  # since when
+
+    @property
+    def slots(self) -> int:
+        """The number of trials to start at a time; it follows the cluster."""
+        return max(1, self._most - self._fewer)
 
     @property
     def over(self) -> bool:
@@ -78,7 +96,10 @@ class Attempts:
         if now - self._checked < CHECK_SECONDS:
             return
         self._checked = now
-        if can_run(self.needs):
+        self._follow_cluster()
+        if self.num_workers > 1:
+            self._tell_waiting(now, waiting=free_groups(of_dead=True))
+        if can_run(self.needs, self.num_workers):
             self._without_node = None
             return
         if cluster_address() is None:
@@ -95,11 +116,51 @@ class Attempts:
                 f"{duration(WAIT_SECONDS)}"
             )
 
+    def _follow_cluster(self) -> None:
+        """Takes in how many trials the nodes hold that live now, and says where that changes."""
+        before = self._here
+        self._here, self._most = slots_now(self.resources)
+        if before is not None and self._here != before:
+            why = "nodes have joined" if self._here > before else "nodes have left"
+            self.drive.screen.tell(f"{why}: {numbered(self._here, 'slot')}, {before} before")
+
+    def _tell_waiting(self, now: float, waiting: int) -> None:
+        """What the trials wait for whose process drives a group that has no workers yet."""
+        each = " and ".join(f"{n:g} {name}" for name, n in self.needs.items() if n)
+        for attempt in self.live.values():
+            if attempt.waits is None or now - attempt.waits < TELL_SECONDS:
+                continue
+            what = "its workers start"
+            if waiting:
+                free = free_text(self.needs)
+                what = f"waiting for {self.num_workers} workers with {each} each ({free})"
+            self.drive.screen.waits(attempt.trial, what)
+
     def started(self, tune_id: str, actor: str) -> None:
-        """Its process has started."""
+        """Its process has started. With it begins the attempt, but for a group of workers, whose
+        attempt begins once they live: a wait for them is none."""
         attempt = self.live[tune_id]
         attempt.actor = actor
-        self.drive.started(attempt.trial)
+        if self.num_workers == 1:
+            self._begin(attempt)
+        else:
+            attempt.waits = time.monotonic()
+            self.drive.screen.waits(attempt.trial, "waiting for its workers")
+
+    def formed(self, tune_id: str) -> None:
+        """The workers of its group live."""
+        self._begin(self.live[tune_id])
+
+    def got_no_workers(self, tune_id: str) -> None:
+        """Its group got no workers in all its time: the trial waits again, behind the others."""
+        attempt = self.live[tune_id]
+        attempt.settled = True
+        self._again.append((0.0, attempt.trial))
+
+    def _begin(self, attempt: _Attempt) -> None:
+        if not attempt.begun:
+            attempt.begun, attempt.waits = True, None
+            self.drive.started(attempt.trial)
 
     def reported(self, tune_id: str, report: News, *, stopped: bool = False) -> None:
         """The progress of a trial, with which ASHA may have `stopped` it, or its end as reported by
@@ -107,6 +168,7 @@ class Attempts:
         attempt = self.live[tune_id]
         if attempt.settled:  # a group of workers that failed after its end
             return
+        self._begin(attempt)  # a group that failed before it formed
         if isinstance(report, Progress):
             self.drive.reported(attempt.trial, report)
             if stopped:
@@ -125,6 +187,7 @@ class Attempts:
         """Its process has ended."""
         attempt = self.live[tune_id]
         if not attempt.settled:
+            self._begin(attempt)
             end = End(TrialStatus.FAILED, reason="the trial ended without a result", host="")
             self._fail(attempt, end)
         del self.live[tune_id]  # last: Ray may not answer in between
@@ -132,9 +195,9 @@ class Attempts:
     def failed(self, tune_id: str, error: Exception | None) -> None:
         """Its process or node is lost."""
         attempt = self.live[tune_id]
-        if not attempt.actor:  # it died before it began
-            self.started(tune_id, getattr(error, "actor_id", None) or "")
+        attempt.actor = attempt.actor or getattr(error, "actor_id", None) or ""
         if not attempt.settled:
+            self._begin(attempt)  # it died before it began
             self._fail(attempt, _death(error))
         del self.live[tune_id]  # last: Ray may not answer in between
 
@@ -150,7 +213,7 @@ class Attempts:
             attempt = self.live.pop(tune_id)
             if attempt.settled:
                 continue
-            if memory and attempt.actor and not node_of(attempt.actor)[1]:
+            if memory and attempt.begun and not node_of(attempt.actor)[1]:
                 self._fail(attempt, _death(error), slot=False)
             else:
                 self._again.append((0.0, attempt.trial))
@@ -159,7 +222,7 @@ class Attempts:
 
     def _fewer_slots(self) -> None:
         if self.slots > 1:
-            self.slots -= 1
+            self._fewer += 1
             self.drive.screen.tell(
                 f"out of memory: {numbered(self.slots, 'trial')} at a time from now on"
             )

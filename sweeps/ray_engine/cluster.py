@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
@@ -24,12 +26,14 @@ from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, Resources, resources_of
 from sweeps.plan.terminal import duration, numbered, print_error, say
 from sweeps.ray_engine.start import ray_folder, workers_path
+from sweeps.ray_engine.trial_process import WAIT_SECONDS
 from sweeps.store.failures import first_line
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
 START_SECONDS, WARN_SECONDS = 200, 50
 LINE_SECONDS = 30.0  # between lines about the nodes that still prepare
+NODE_SECONDS = 2.0  # between looks at the nodes of a cluster without workers
 NO_ANSWER = 1  # exit code
 _RULE = "RAY_ADDRESS must be that of a running Ray cluster"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
@@ -137,8 +141,52 @@ def disconnect() -> None:
 
 
 def trial_resources(options: Options) -> Resources:
-    """The resources of a trial. Raises `BadInput` for those that the cluster can never provide."""
+    """The resources of a trial. Raises `BadInput` for those that the cluster can never provide; one
+    that may grow to --max-slots is waited for until it holds a trial."""
+    try:
+        resources = _resources_now(options)
+    except BadInput:
+        if cluster_address() is None or options.max_slots is None:
+            raise
+        resources = _wait_for_a_node(options)
+    return replace(resources, slots=slots_now(resources)[1])
+
+
+def _wait_for_a_node(options: Options) -> Resources:
+    """Waits until the cluster holds a trial; an autoscaler starts nodes for what is asked for."""
+    needed = {"CPU": options.cpus_per_worker, "GPU": options.gpus_per_worker or 0.0}
+    bundle = {name: float(amount) for name, amount in needed.items() if amount}
+    request = placement_group([bundle] * options.num_workers)
+    begun, told = time.monotonic(), -math.inf
+    try:
+        while (waited := time.monotonic() - begun) < WAIT_SECONDS:
+            with suppress(BadInput):
+                return _resources_now(options)
+            if waited - told >= LINE_SECONDS:
+                told = waited
+                of = f"{duration(waited)} of {duration(WAIT_SECONDS)}"
+                say(f"waiting for a first node that can run a trial: {of}")
+            time.sleep(NODE_SECONDS)
+    finally:
+        remove_placement_group(request)
+    return _resources_now(options)
+
+
+def _resources_now(options: Options) -> Resources:
     return resources_of(options, cpus=capacity("CPU"), gpus=capacity("GPU"), place=CLUSTER)
+
+
+def slots_now(resources: Resources) -> tuple[int, int]:
+    """(The trials that the living nodes hold, the trials to start at a time): more where nodes may
+    join, up to the limit of an autoscaler, which starts nodes for trials that wait, or --max-slots.
+    """
+    now = ray.cluster_resources()
+    here = resources.fit(now.get("CPU", 0.0), now.get("GPU", 0.0))
+    most = max(here, resources.fit(capacity("CPU"), capacity("GPU")))
+    if resources.max_slots is not None:
+        here = min(here, resources.max_slots)
+        most = resources.max_slots if cluster_address() else here
+    return here, most
 
 
 def capacity(resource: str) -> float:
@@ -212,13 +260,52 @@ def hosts() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
 
 
-def can_run(needs: Mapping[str, float]) -> bool:
-    """True if a living node has the resources of a worker, free or not."""
-    return any(
-        all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
-        for node in ray.nodes()
-        if node["Alive"]
-    )
+def can_run(needs: Mapping[str, float], num_workers: int = 1) -> bool:
+    """True if the living nodes have the resources of a trial's workers, free or not. A worker's
+    own must be on one node."""
+    wanted = {name: amount for name, amount in needs.items() if amount}
+    places = 0.0
+    for node in ray.nodes():
+        if node["Alive"]:
+            has = node["Resources"]
+            places += min(
+                (has.get(n, 0) // amount for n, amount in wanted.items()), default=math.inf
+            )
+    return places >= num_workers
+
+
+def free_text(needs: Mapping[str, float]) -> str:
+    """What of the needed resources is free in the cluster now, in words."""
+    free = ray.available_resources()
+    amounts = [f"{free.get(name, 0.0):g} {name}" for name, amount in needs.items() if amount]
+    return f"{' and '.join(amounts)} free"
+
+
+def free_groups(*, of_dead: bool) -> int:
+    """Removes the placement groups of this command's job: all of them, or those `of_dead` actors.
+    Ray keeps a group to the end of its job where Ray Train's controller dies before its workers
+    live; the workers of later attempts would wait for its resources. Returns how many of the
+    others' groups wait for resources."""
+    # The public table does not say who asked for a group.
+    from ray._private.state import actors, state
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+
+    if ray.util.client.ray.is_connected():
+        return 0  # a client has no table
+    waiting, job = 0, ray.get_runtime_context().get_job_id()
+    for serialized in state._connect_and_get_accessor().get_placement_group_table():
+        group = PlacementGroupTableData.FromString(serialized)
+        removed = group.state == PlacementGroupTableData.REMOVED
+        if removed or group.is_detached or group.creator_job_id.hex() != job:
+            continue
+        creator = ray.ActorID(group.creator_actor_id)  # nil: this process, that is Tune
+        dead = not creator.is_nil() and actors(creator.hex()).get("State", "DEAD") == "DEAD"
+        if dead or not of_dead:
+            identity = ray.PlacementGroupID(group.placement_group_id)
+            remove_placement_group(PlacementGroup(identity))
+        elif not creator.is_nil():
+            waiting += group.state == PlacementGroupTableData.PENDING
+    return waiting
 
 
 def node_of(actor_id: str) -> tuple[str, bool]:

@@ -21,7 +21,7 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from sweeps.engine import EngineLost
+from sweeps.engine import EngineInterrupted, EngineLost
 from sweeps.engine.drive import Drive
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
@@ -32,11 +32,19 @@ from sweeps.ray_engine.cluster import (
     check_shared,
     connect,
     disconnect,
+    free_groups,
     prepare_nodes,
     trial_resources,
 )
 from sweeps.ray_engine.ray_log import RAY_LOG, ray_lines_to
-from sweeps.ray_engine.trial_process import DEV, EPOCHS, run_in_train, run_in_tune
+from sweeps.ray_engine.trial_process import (
+    DEV,
+    EPOCHS,
+    FORMED,
+    NO_WORKERS,
+    run_in_train,
+    run_in_tune,
+)
 from sweeps.store.failures import first_line
 from sweeps.store.storage import StorageAway
 
@@ -45,7 +53,8 @@ BREAKDOWNS = 5  # of Tune, without a finished trial in between
 LOOK_SECONDS = 0.5  # between looks at Ray's processes
 PROBE_SECONDS = 5.0  # between questions to the GCS
 SILENT_SECONDS = 45.0  # without an answer of the GCS, after which Ray counts as dead
-GOODBYE_SECONDS = 5.0  # for a Tuner that was given up
+GOODBYE_SECONDS, INTERRUPTED_SECONDS = 5.0, 1.5  # for a Tuner that was given up
+MOST_PENDING = 10**6  # trials that wait for a process: the attempts have the limit
 MOST_EPOCHS = 10**6  # of ASHA's rungs; a trial ends itself
 RESTARTS = 1  # of Ray on this machine, likewise
 
@@ -67,6 +76,8 @@ def run_trials(drive: Drive, options: Options) -> None:
             trials = numbered(len(drive.search.ahead), "trial")
             say(f"{trials} on {numbered(resources.slots, 'slot')}")
             run_on_slots(drive, options, resources)
+        except KeyboardInterrupt:
+            raise EngineInterrupted from None
         finally:
             disconnect()
 
@@ -113,10 +124,12 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     """Run a Tuner to its end; return the error that ended it, if any."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
     # By default Tune starts the processes of a searcher's trials one by one.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(attempts.slots)
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MOST_PENDING)
     # By default Tune restarts the trial of a preempted node silently.
     os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
     run = run_in_tune if resources.num_workers == 1 else run_in_train
+    if resources.num_workers > 1:
+        free_groups(of_dead=False)  # those of an earlier Tuner
     turn = Turn(attempts)
     search = _Search(turn, options, resources)
     tuner = tune.Tuner(
@@ -156,9 +169,9 @@ class Turn:
     def __exit__(self, *error: object) -> None:
         self._lock.release()
 
-    def end(self) -> None:
-        """Refuses further use; waits a while for a use that has begun."""
-        begun = not self._lock.acquire(timeout=GOODBYE_SECONDS)
+    def end(self, seconds: float) -> None:
+        """Refuses further use; waits some seconds for a use that has begun."""
+        begun = not self._lock.acquire(timeout=seconds)
         self._over = True
         if not begun:
             self._lock.release()
@@ -177,15 +190,19 @@ def _until_lost(work: Callable[[], Any], turn: Turn) -> str:
 
     thread = threading.Thread(target=run, daemon=True, name="tune")
     thread.start()
-    probe = _Probe()
+    probe, goodbye = _Probe(), GOODBYE_SECONDS
     try:
         while thread.is_alive():
             thread.join(LOOK_SECONDS)
             if thread.is_alive() and (lost := _dead_process() or probe.silence()):
                 return lost
+    except KeyboardInterrupt:
+        say("interrupted: the processes of the trials end")
+        goodbye = INTERRUPTED_SECONDS
+        raise
     finally:
-        turn.end()
-        thread.join(GOODBYE_SECONDS)
+        turn.end(goodbye)
+        thread.join(goodbye)
     if errors:
         raise errors[0]
     return ""
@@ -314,9 +331,16 @@ class _Bridge(_Adapter, Callback):
     def on_trial_result(
         self, iteration: int, trials: Any, trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        if report := result.get("report"):
-            with self.turn as attempts:
-                attempts.reported(trial.trial_id, report, stopped=bool(result.get("done")))
+        report, stopped = result.get("report"), bool(result.get("done"))
+        if not report:
+            return
+        with self.turn as attempts:
+            if report == FORMED:
+                attempts.formed(trial.trial_id)
+            elif report == NO_WORKERS:
+                attempts.got_no_workers(trial.trial_id)
+            else:
+                attempts.reported(trial.trial_id, report, stopped=stopped)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
         with self.turn as attempts:

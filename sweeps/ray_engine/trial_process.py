@@ -25,6 +25,8 @@ from sweeps.store.failures import FailureKind, first_line
 from sweeps.store.trial_status import TrialStatus
 
 EPOCHS, DEV = "epochs", "dev"  # of a report to ASHA
+FORMED, NO_WORKERS = "formed", "no workers"  # reports of a group: its workers live; it got none
+WAIT_SECONDS = 1800.0  # for nodes that an autoscaler or a user adds
 LOST_NODE = ("node has died", "node failure", "owner has died")
 _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
 
@@ -53,10 +55,13 @@ def run_in_train(config: dict[str, Any]) -> None:
 
     name = f"train-{tune.get_context().get_trial_id()}"
     callbacks = [TuneReportCallback()]
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(WAIT_SECONDS)
     try:
         run_group(_train_worker, config, config["resources"], name, callbacks)
     except Exception as error:  # Ray Train has several classes
-        tune.report({"report": end_of_group(error)})
+        cause = getattr(error, "controller_failure", error)
+        waited = type(cause).__name__ == "WorkerGroupStartupTimeoutError"  # Ray's own, not public
+        tune.report({"report": NO_WORKERS if waited else end_of_group(error)})
 
 
 def run_group(
@@ -107,6 +112,7 @@ def _train_worker(config: dict[str, Any]) -> None:
     if config["resources"].gpus:
         torch.cuda.set_device(get_device())
     try:
+        train.report({"report": FORMED})
         for report in compute(config["task"]):
             train.report({"report": report})
     except Exception as error:

@@ -1,12 +1,13 @@
 """From a sweep folder to its `report/`."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rank_core.files import atomic_write
+from rank_core.errors import BadInput
+from rank_core.files import FULL, atomic_write
 from rank_core.records import Collection
 from rank_core.stats.compare import Comparison
 from sweeps.report.access import Access, record_access
@@ -36,6 +37,19 @@ class Report:
     text: str
 
 
+@contextmanager
+def _room_in(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise BadInput(
+            f"{error.filename or folder}: {error.strerror}. The trials are kept; free some space "
+            "there, and give the same command again"
+        ) from None
+
+
 def write_report(
     sweep_dir: Path,
     command: str | None = None,
@@ -49,8 +63,22 @@ def write_report(
     makes the same bytes. Files are replaced whole. `command` is logged as opening the test values;
     by default the sweep's own. `uri` is the address of the sweep where `sweep_dir` is a copy. With
     a `collection` the texts that the page shows are stored for later reports. `interpolate` names
-    the cells that have a row with the first stage; by default those of the sweep's command.
+    the cells that have a row with the first stage; by default those of the sweep's command. Raises
+    `BadInput` where there is no room for it.
     """
+    with _room_in(out or sweep_dir / "report"):
+        return _write_report(sweep_dir, command, uri, out, collection, with_published, interpolate)
+
+
+def _write_report(
+    sweep_dir: Path,
+    command: str | None,
+    uri: str,
+    out: Path | None,
+    collection: Collection | None,
+    with_published: bool,
+    interpolate: str,
+) -> Report:
     analysis = with_unjudged(analyse(with_interpolated(load_sweep(sweep_dir), interpolate)))
     sweep, folder = analysis.sweep, out or sweep_dir / "report"
     if with_published or sweep.published:

@@ -53,8 +53,11 @@ class Limit:
         """True if a trial may start now; without `held_back`, that is not known yet."""
         return True
 
+    def launched(self, trial: Trial) -> None:
+        """A trial was launched: it waits for its process."""
+
     def started(self, trial: Trial) -> None:
-        """A trial starts."""
+        """A process of a trial starts, the first or another one."""
 
     def ended(self, trial: Trial, status: str) -> None:
         """A trial has ended."""
@@ -120,7 +123,7 @@ class Search(ABC):
         while trial := next(iter(self.ahead), None):
             if self.limit.admits(trial):
                 self._launched.add(trial.name)
-                self.limit.started(trial)
+                self.limit.launched(trial)
                 return trial
             if not self.limit.held_back:
                 return None

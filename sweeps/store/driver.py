@@ -139,6 +139,7 @@ def touch(
     """Touches the file until it is `over`, or another driver's. A storage that is away is tried
     again: no other driver can reach it either. The processes of trials may wait for it unheard, so
     the driver says so."""
+    failed = False
     while not over.wait(seconds):
         try:
             current = read_driver(records, wait=False)
@@ -146,11 +147,14 @@ def touch(
                 (taken_over or _end_this_process)(records, current)
                 return
             records.storage.write(records.path(FILE), _content(driver), wait=False)
-            records.storage.tell_back()
+            if failed:
+                records.storage.tell_back()
+            failed = False
         except OURS:
             raise
         except Exception as error:  # every filesystem has its own kinds
             records.storage.tell_away(f"{FILE}: {reason(error)}; trying again")
+            failed = True
 
 
 def _end_this_process(records: Records, other: Driver) -> None:

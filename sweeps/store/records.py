@@ -9,6 +9,7 @@ the reports of the attempt that runs.
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from typing import Any
 from rank_core.cache import cache_root
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
-from rank_core.files import NO_FILE
+from rank_core.files import FULL, NO_FILE
 from rank_core.secrets import redact
 from rank_core.seeding import derive
 from sweeps.store.storage import Entry, Storage
@@ -38,6 +39,8 @@ COSTS = ("train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens",
          "training_padding_share", "ties")  # fmt: skip
 """The numbers that every result has."""
 CHANGED = "was changed after the trial's end"
+
+_log = logging.getLogger(__name__)
 
 
 class DamagedTrial(BadInput):
@@ -300,11 +303,30 @@ class Records:
         if state.status.used and not _same_values(result, self.result(name)):
             gone |= self.result(name).files.keys() - result.files.keys()
         self.remove(name, gone)
-        for file in (*result.files, RESULT):
-            self.storage.write(f"{TRIALS}/{name}/{file}", workdir / file)
+        for file in sorted(result.files, key=MAY_GO.__contains__):  # the values first
+            if file in MAY_GO:
+                self._write_if_it_fits(name, workdir / file)
+            else:
+                self.storage.write(f"{TRIALS}/{name}/{file}", workdir / file)
+        self.storage.write(f"{TRIALS}/{name}/{RESULT}", workdir / RESULT)
         self.remove(name, {PROGRESS} & state.files.keys())
         self._results[name] = result
         return result
+
+    def _write_if_it_fits(self, name: str, file: Path) -> None:
+        """Writes a file that a trial may lack. On a full disk its values count without it."""
+        path = f"{TRIALS}/{name}/{file.name}"
+        try:
+            self.storage.write(path, file, wait=False)
+        except Exception as error:  # every filesystem has its own kinds
+            if not isinstance(error, OSError) or error.errno not in FULL:
+                self.storage.write(path, file)  # with patience
+                return
+            _log.warning(
+                "%s/%s: %s. The trial's values are kept; free some space, and the same command "
+                "runs the trial again where its weights are wanted",
+                *(self.storage.uri, path, error.strerror),
+            )
 
     def remove(self, name: str, files: Iterable[str]) -> None:
         """Removes files of a trial, `result.json` first."""

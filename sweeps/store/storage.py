@@ -81,6 +81,7 @@ class Storage:
         self.uri = self.root if self.is_local else str(self.fs.unstrip_protocol(self.root))
         self._opened, self._sleep = opened, sleep
         self._told: float | None = None  # when a message last said that it is away
+        self._away = False  # by the last message
 
     def open(self) -> None:
         """Makes the folder and its mark, and checks that it is writable."""
@@ -253,13 +254,14 @@ class Storage:
         if not wait:
             self.require()
             return action()
-        deadline, pause = time.monotonic() + WAIT_SECONDS, FIRST_PAUSE
+        deadline, pause, failed = time.monotonic() + WAIT_SECONDS, FIRST_PAUSE, False
         while True:
             try:
                 self.require()
                 value = action()
                 self.require()  # otherwise it was read or written where the storage is not
-                self.tell_back()
+                if failed:
+                    self.tell_back()
                 return value
             except OURS:
                 raise
@@ -277,19 +279,20 @@ class Storage:
                 if remaining <= 0:
                     raise StorageAway(f"{self.uri}: {what}: {reason(error)}") from error
                 self.tell_away(f"{what}: {reason(error)}; trying again for {duration(remaining)}")
+                failed = True
             self._sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def tell_away(self, text: str) -> None:
         """Says that the storage is away, once a minute whichever thread of the process waits."""
         if self._told is None or time.monotonic() - self._told >= LINE_SECONDS:
-            self._told = time.monotonic()
+            self._told, self._away = time.monotonic(), True
             _log.warning("%s: %s", self.uri, text)
 
     def tell_back(self) -> None:
-        """Says that a storage that was away answers."""
-        if self._told is not None:
-            self._told = None
+        """Says that a storage that was away answers, after a call that had failed."""
+        if self._away:
+            self._away = False
             _log.warning("%s is back", self.uri)
 
     def _is_there(self) -> bool:

@@ -16,7 +16,8 @@ class RerankerModel(PythonModel):
         """Load the folder within the model."""
         from rank_core.export.reranker import Reranker
 
-        self.reranker = Reranker.load(context.artifacts["model"])
+        # MLflow runs the code of a model that it loads: this script, for one.
+        self.reranker = Reranker.load(context.artifacts["model"], trust_code=True)
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None

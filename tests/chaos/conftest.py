@@ -5,6 +5,7 @@ from tests.e2e.conftest import (
     processes_below,
     read_mlflow,
     run_local,
+    run_sweep,
     start_sweep,
 )
 from tests.sweeps.conftest import inputs_words, plan_of, records
@@ -17,5 +18,6 @@ __all__ = [
     "read_mlflow",
     "records",
     "run_local",
+    "run_sweep",
     "start_sweep",
 ]

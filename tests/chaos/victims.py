@@ -39,11 +39,19 @@ class Machines:
         """Process ids, in the order the nodes joined."""
         return [node.all_processes["raylet"][0].process.pid for node in self.nodes]
 
-    def kill(self, number: int) -> None:
-        """Kills a raylet, and with it its node; a new node joins."""
+    def join(self) -> None:
+        """A new node joins."""
+        self.nodes.append(self._join())
+
+    def leave(self, number: int) -> None:
+        """Kills a raylet, and with it its node."""
         os.kill(self.raylets()[number], signal.SIGKILL)
         self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
-        self.nodes.append(self._join())
+
+    def kill(self, number: int) -> None:
+        """Kills a raylet; a new node joins."""
+        self.leave(number)
+        self.join()
 
     def close(self) -> None:
         self.cluster.shutdown()

@@ -48,3 +48,30 @@ def test_a_trial_that_the_largest_cluster_cannot_hold_is_refused(cluster):
     cluster(now={}, head={"CPU": 0}, worker={"CPU": 8, "GPU": 1}, max_workers=4)
     with pytest.raises(BadInput, match="the cluster has 32 CPU and 4 GPU in all"):
         resources.trial_resources(options("--num-workers", "5"))
+
+
+def test_a_cluster_without_workers_is_waited_for_up_to_its_limit(monkeypatch, capsys):
+    now, asked = iter([*[{}] * 6, {"CPU": 2, "GPU": 1}]), []
+    state = {}
+
+    def look():
+        state.update(next(now, {}))
+        return state
+
+    monkeypatch.setattr(ray, "cluster_resources", look)
+    monkeypatch.setattr(resources, "cluster_address", lambda: "head:6379")
+    monkeypatch.setattr(resources, "placement_group", lambda bundles: asked.append(bundles))
+    monkeypatch.setattr(resources, "remove_placement_group", lambda group: asked.append("removed"))
+    monkeypatch.setattr(resources, "NODE_SECONDS", 0.0)
+    wanted = resources.trial_resources(options("--max-slots", "6"))
+    assert (wanted.slots, wanted.gpus) == (6, 1.0)
+    assert asked == [[{"CPU": 1.0}], "removed"]  # for which an autoscaler starts a node
+    assert "waiting for a first node that can run a trial" in capsys.readouterr().out
+    assert resources.slots_now(wanted) == (1, 6)
+
+
+def test_on_one_machine_a_limit_is_only_a_limit(monkeypatch):
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4})
+    monkeypatch.setattr(resources, "cluster_address", lambda: None)
+    assert resources.trial_resources(options("--max-slots", "6")).slots == 4
+    assert resources.trial_resources(options("--max-slots", "3")).slots == 3

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 LAUNCHED = [ROOT / "cluster" / name for name in ("config.yaml", "gcp.yaml", "local.yaml")]
 CONSTRAINTS = ROOT / "cluster" / "constraints.txt"
 KUBERAY, SLURM = ROOT / "cluster" / "kuberay.yaml", ROOT / "cluster" / "slurm.sh"
+WORKERS, NODE = ROOT / "cluster" / "slurm-workers.sh", ROOT / "cluster" / "slurm-node.sh"
 
 every_file = pytest.mark.parametrize("path", LAUNCHED, ids=lambda path: path.name)
 
@@ -31,7 +32,9 @@ def commands(config):
 
 
 def test_every_file_of_the_folder_is_tested_here():
-    assert {*LAUNCHED, KUBERAY, SLURM, CONSTRAINTS} == set((ROOT / "cluster").iterdir())
+    assert {*LAUNCHED, KUBERAY, SLURM, WORKERS, NODE, CONSTRAINTS} == set(
+        (ROOT / "cluster").iterdir()
+    )
 
 
 @every_file
@@ -131,7 +134,7 @@ def test_every_node_installs_the_constrained_versions_and_nothing_else(path):
 
 def test_slurm_and_kubernetes_install_the_same_versions():
     constrained = "pip install --quiet --constraint cluster/constraints.txt"
-    assert f'{constrained} --editable ".[sweep]"' in SLURM.read_text()
+    assert f'{constrained} --editable ".[sweep]"' in NODE.read_text()
     assert "--from-file=cluster/constraints.txt" in KUBERAY.read_text()
     [lock] = {one["value"] for box in containers() for one in box["env"] if one["name"] == "LOCK"}
     assert lock.endswith("/constraints.txt")
@@ -181,6 +184,12 @@ def test_the_kuberay_job_runs_a_sweep_that_this_repository_has():
         one["mountPath"] for one in containers()[0]["volumeMounts"] if one["name"] == "shared"
     ]
     assert options.storage.startswith(f"{shared[0]}/")
+    cluster = manifest("RayJob")["spec"]["rayClusterSpec"]
+    [workers] = cluster["workerGroupSpecs"]
+    # A sweep does not see the limit of KubeRay's autoscaler.
+    assert cluster["enableInTreeAutoscaling"] is True
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    assert options.max_slots == workers["maxReplicas"] and options.gpus_per_worker == 1
     [mlflow] = [one for one in containers() if one["name"] == "mlflow"]
     assert options.tracking_uri == "http://127.0.0.1:5000" and "--port 5000" in mlflow["args"][0]
 

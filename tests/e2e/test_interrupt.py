@@ -11,6 +11,7 @@ import pytest
 from sweeps.commands.status import main as status
 from tests.e2e.conftest import trials_of
 
+SECONDS = 10.0  # from the signal to the end of the command
 WORDS = (
     "--smoke-test --num-seeds 2 training.max_steps=30 training.num_epochs=15 --tracking-uri none"
 ).split()
@@ -61,7 +62,10 @@ def test_an_interrupted_sweep_says_so_and_resumes(
     monkeypatch.setattr("sweeps.engine.progress.HEARTBEAT_SECONDS", 0.0)
     for ended, number in ((1, signal.SIGINT), (0, signal.SIGHUP)):
         actions = {f"[{ended}/{2 + ended}] running": partial(signal.raise_signal, number)}
+        progress = tmp_path / f"progress-{ended}"
+        monkeypatch.setenv("RANKSWEEP_PROGRESS_FILE", str(progress))
         sweep = run_local(tmp_path / "results", *words, code=130, actions=actions)
+        assert progress.exists() == bool(ended)  # for a batch job: did this start get on?
     assert assert_says_so(sweep, status_of) == 2
 
     again = run_local(tmp_path / "results", *words)
@@ -83,6 +87,8 @@ def test_ctrl_c_and_sigterm_end_a_command_with_130(
             assert sweep.process.poll() is None, sweep.text
             time.sleep(0.1)
         sweep.process.send_signal(number)
+        sent = time.monotonic()
         assert sweep.end() == 130, sweep.text
+        assert time.monotonic() - sent <= SECONDS, sweep.text
     assert "SIGTERM" not in sweep.text  # Ray's message
     assert_says_so(sweep, status_of)

@@ -36,6 +36,8 @@ RUN = {
     "sweeps/commands/report.py:main": "test_a_sweep_without_a_report_gets_one",
     "sweeps/commands/split.py:main": "test_what_split_wrote_is_examined",
     "sweeps/commands/status.py:_next_steps": "test_a_sweep_without_a_report_gets_one",
+    "sweeps/commands/status.py:_sweeps_below": "test_a_folder_of_sweeps_leads_to_one",
+    "sweeps/commands/storage.py:_plan": "test_a_storage_is_cleaned_as_it_says",
     "sweeps/driver/confirmation.py:choose": "test_a_winner_that_is_the_baseline_is_exported",
     "sweeps/driver/sweep.py:_copied_to_mlflow": "test_mlflow_gets_what_it_lacks",
     "sweeps/driver/sweep.py:_print_weights": "test_the_winner_is_exported_as_the_sweep_says",
@@ -51,18 +53,23 @@ RUN = {
 """{place: the test that runs what it prints}."""
 
 NAMES = {
+    "rank_core/data/folder.py:",
+    "rank_core/data/overlap.py:",
     "rank_core/data/store.py:Splits.__missing__",
     "rank_core/errors.py:unknown",
     "rank_core/evaluate.py:_unknown_measure",
     "rank_core/export/folder.py:_changed",
     "rank_core/export/folder.py:require_model",
-    "rank_core/export/serving.py:served_config",
+    "rank_core/export/served.py:_read",
+    "rank_core/export/served.py:_require_same_model",
     "rank_core/settings/config.py:Evaluation",
     "rank_core/settings/config.py:Model",
     "rank_core/settings/config.py:TrialConfig",
     "rank_core/settings/training.py:Training",
     "sweeps/_api.py:run",
     "sweeps/commands/board/pages.py:_bundles",
+    "sweeps/commands/doctor/examination.py:_sizes",
+    "sweeps/commands/doctor/examination.py:shared_subjects",
     "sweeps/commands/lists.py:settings_page",
     "sweeps/commands/measure.py:_ranking",
     "sweeps/commands/run.py:",
@@ -79,9 +86,9 @@ NOT_RUN = {
     "sweeps/commands/doctor/finding.py:_requirements": "installs",
     "sweeps/commands/doctor/gpu_checks.py:_check_parts": "installs what checks a GPU",
     "sweeps/commands/mlflow_commands.py:_parser": "`ui` and `sync` themselves, of their help",
-    "sweeps/plan/next_command.py:seeded": "makes a command for those above",
     "sweeps/store/sweep_file.py:command_in": "makes a command for those above",
     "sweeps/store/sweep_file.py:written_again": "makes a command for those above",
+    "sweeps/tracking/client.py:": "upgrades a database of MLflow",
 }
 """{place: why its command is not run}."""
 
@@ -100,13 +107,17 @@ def test_every_place_that_prints_a_command_is_run_or_listed():
     "command",
     sorted({one.command for one in printed() if one.command.startswith("ranksweep ")}),
 )
-def test_a_named_command_exists(command, stop_when_parsed):
-    """A name alone, or words that its parser accepts."""
+def test_a_named_command_exists(command, stop_when_parsed, capsys):
+    """A name alone, with a flag of its, or words that its parser accepts."""
     words = shlex.split(command.replace(VALUE, "models").replace("SWEEP", "seeds"))[1:]
     if words[0] == "run" and len(words) == 2:
         assert words[1] in {*sweeps(), "FILE.toml", "models"}
     elif len(words) == 1 or words[-1] == "--help":
         assert words[0] in COMMANDS
+    elif words[1].startswith("--"):
+        with pytest.raises(SystemExit):
+            main([words[0], "--help"])
+        assert f"{words[1]} " in capsys.readouterr().out
     else:
         accept_python(["-m", "sweeps", *words])
 
@@ -194,6 +205,25 @@ def test_a_sweep_without_a_report_gets_one(copy, shell):
     noted = (copy / "report" / "index.html").read_text()
     again = commands_in(noted, "report")
     assert all(main(words) == 0 for words in again)
+
+
+@pytest.mark.slow
+def test_a_folder_of_sweeps_leads_to_one(copy, shell):
+    text = shell.run("status", copy.parents[1])
+    assert "6 done" in shell.run_printed(text, "status")
+
+
+@pytest.mark.slow
+def test_a_storage_is_cleaned_as_it_says(copy, shell):
+    storage = copy.parents[1]
+    [used] = storage.glob("trials/maxp-*-seed3")
+    orphan = shutil.copytree(used, used.with_name(used.name.replace("seed3", "seed9")))
+    listed = shell.run("storage", storage)
+    assert all(Path(words[1]) == storage for words in commands_in(listed, "storage"))
+    plan = shell.run(*next(c for c in commands_in(listed, "storage") if "--orphans" in c))
+    assert orphan.exists()
+    shell.run_printed(plan, "storage")
+    assert used.exists() and not orphan.exists()
 
 
 @pytest.mark.slow

@@ -123,3 +123,28 @@ def test_modules_and_whole_packages_travel_and_what_is_installed_does_not(write,
     write({"h_inst/__init__.py": "import h_other\nX = 1\n", "h_other.py": ""}, "site-packages")
     load("model", "h_inst:X")
     assert travelling(["h_inst:X"]) == ()
+
+
+def test_the_folder_of_a_command_joins_the_path_with_a_user_s_name_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    monkeypatch.setattr(own_code, "_typed_in", [])
+    (tmp_path / "t_here.py").write_text("class X: ...\n")
+    own_code.see_modules_of(str(tmp_path))
+    load("model", OURS["ours"], lambda one: True)
+    with own_code.only_named(()), pytest.raises(BadInput, match="named by the data alone"):
+        load("measure", "t_here:X")
+    assert str(tmp_path) not in sys.path and "t_here" not in sys.modules
+    with own_code.only_named(["t_here:X"]):
+        assert load("measure", "t_here:X").__name__ == "X"
+    assert sys.path[-1] == str(tmp_path)
+    del sys.modules["t_here"]
+
+
+def test_a_module_is_found_without_an_import_of_the_packages_above_it(write):
+    write(
+        {"f_pkg/__init__.py": "raise SystemExit", "f_pkg/inner/part.py": "", "f_bare/part.py": ""}
+    )
+    for name in ("f_pkg.inner.part", "f_bare.part"):
+        assert own_code._file_of(name).name == "part.py"
+    assert own_code._file_of("f_pkg.none") is None and own_code._file_of("f_none.part") is None
+    assert not [name for name in sys.modules if name.startswith(("f_pkg", "f_bare"))]

@@ -9,9 +9,12 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, get_type_hints
 
+from rank_core.data.store import Splits
 from rank_core.data.transforms.transform import Transform
+from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput, unknown
 from rank_core.own_code import guarded, load, path_of, portable
 from rank_core.records import Collection
@@ -59,7 +62,20 @@ def apply_transforms(collection: Collection, steps: Sequence[Step]) -> Collectio
                 f"transform {name} must return a Collection with its own content_hash, as from "
                 "`derived` in rank_core.data.transforms.transform"
             )
+        if name not in TRANSFORMS:
+            collection = _ranked(collection)
     return collection
+
+
+def _ranked(collection: Collection) -> Collection:
+    """The collection with its candidates in rank order, as those that are read from disk are."""
+    splits = {
+        name: replace(split, candidates={q: in_rank_order(own) for q, own in candidates.items()})
+        if isinstance(candidates := split.candidates, dict)
+        else split
+        for name, split in collection.splits.items()
+    }
+    return replace(collection, splits=Splits(collection.name, splits))
 
 
 def transform_class(name: str) -> type[Transform]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rank_core.errors import BadInput
 from sweeps.commands.board.pages import SYSTEMS, site
 from sweeps.commands.board.submissions import FAILED, submissions
-from sweeps.commands.bundle import MISMATCH, joined_judgments
+from sweeps.commands.bundle import MISMATCH, add_measure, joined_judgments, own_measures
 from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.terminal import say
 from sweeps.report.build import write_files
@@ -33,10 +33,11 @@ def main(argv: Sequence[str]) -> int:
     add("--qrels", action="append", default=[], metavar="COLLECTION=FILE,...", help=qrels)
     address = "where the bundles will be found (default: FOLDER, relative to the pages)"
     add("--link", default="", metavar="URL", help=address)
+    add_measure(parser)
     workflow = "print a GitHub workflow that verifies what a pull request adds, and end"
     needing(
         add("--workflow", action="store_true", help=workflow),
-        *(Need(name, without=True) for name in ("folder", "out", "qrels", "link")),
+        *(Need(name, without=True) for name in ("folder", "out", "qrels", "link", "measure")),
     )
     given = parser.parse_args(argv)
     if given.workflow:
@@ -55,10 +56,11 @@ def main(argv: Sequence[str]) -> int:
             raise BadInput(f"--qrels must be COLLECTION=FILE,..., got {text!r}")
         judgments[name] = joined_judgments(files.split(","))
     found = []
-    for bundle in submissions(given.folder, judgments):
-        reason = f": {bundle.reason}" if bundle.reason else ""
-        say(f"{bundle.state:<14}{bundle.name}{reason}")
-        found.append(bundle)
+    with own_measures(given.measure):
+        for bundle in submissions(given.folder, judgments):
+            reason = f": {bundle.reason}" if bundle.reason else ""
+            say(f"{bundle.state:<14}{bundle.name}{reason}")
+            found.append(bundle)
     if not found:
         raise BadInput(f"{given.folder} holds no bundle; `ranksweep bundle DIR --to FILE.zip`")
     link = given.link.rstrip("/") or Path(os.path.relpath(given.folder, given.out)).as_posix()

@@ -20,6 +20,7 @@ from sweeps.commands.bundle import (
     check_unpacked,
     finished_trials,
     manifest,
+    not_recomputed,
     put_qrels,
     read_judgments,
     unpacked,
@@ -111,6 +112,9 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     folder /= SWEEP
     records = find_sweep(str(folder))
     values = read_scores(records, finished_trials(file, records))
+    if unknown := not_recomputed(values["measure"].unique()):
+        reason = f"its measure {unknown[0]} has a module of its own, which --measure names"
+        return Submission(name, digest, UNVERIFIED, reason, checks)
     sweep, matrices = all_rows(with_interpolated(load_sweep(folder, values)))
     put_qrels(folder, read_judgments(folder))  # in the order that is hashed; none of a hash's
     note = (folder / "qrels" / f"{sweep.split}.qrels.sha256").read_text(encoding="utf-8")

@@ -421,7 +421,7 @@ def _run(frame: pd.DataFrame, row: str) -> RankedFile:
     ranked = pd.DataFrame({"query": frame["query"].array, "rank": ranks, "score": scores})
     against = [
         str(query_id)
-        for query_id, own in ranked.groupby("query", sort=False)
+        for query_id, own in ranked.groupby("query", sort=False, observed=True)
         if contradicts(zip(own["rank"], own["score"], strict=True))
     ]
     return RankedFile(run, against)

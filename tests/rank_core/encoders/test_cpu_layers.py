@@ -9,7 +9,8 @@ from torch.testing import assert_close
 from transformers import AutoConfig, AutoModel
 
 from rank_core.encoders import attention, cls_only
-from rank_core.encoders.cls_only import SAME_LAYERS, only_cls, packed
+from rank_core.encoders.cls_only import SAME_LAYERS, only_cls, packed_layers
+from rank_core.encoders.copies import kept
 
 HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 DTYPES = [
@@ -55,8 +56,9 @@ def cls(model: torch.nn.Module, inputs: dict[str, torch.Tensor], dtype: torch.dt
     """[CLS] by packed weights."""
     on = dtype is not None
     with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=on):
-        with packed(model, dtype):
-            assert any(getattr(part, "packed", None) for part in model.modules())
+        copies = packed_layers(model, dtype)
+        assert list(copies) == [model.encoder]
+        with kept(copies):
             return model(**inputs).last_hidden_state[:, 0]
 
 
@@ -135,5 +137,4 @@ def test_nothing_is_packed_if_the_function_would_change(why):
     if why == "float64":
         model.double()
     with torch.set_grad_enabled(why == "gradients"):
-        with packed(model, torch.float16 if why == "float16" else None):
-            assert model.encoder.packed is None
+        assert not packed_layers(model, torch.float16 if why == "float16" else None)

@@ -1,6 +1,8 @@
 """serving.json: whoever follows it gets the scores of the exported model."""
 
+import copy
 import json
+import math
 import re
 from itertools import islice
 from pathlib import Path
@@ -11,13 +13,16 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data.load import load_collection
 from rank_core.encoders.backbones import ENCODER_FOLDER, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export.folder import write_model
 from rank_core.export.reranker import Reranker
-from rank_core.export.serving import FILE
+from rank_core.export.serving import FILE, identity, serving_setting
 from rank_core.models import check_model
+from rank_core.models.build import build_model
+from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders.test_decoder_rerankers import forget
@@ -103,6 +108,142 @@ def test_who_follows_the_file_gets_the_scores_of_the_exported_model(
     forget()
     served = Reranker.serve(folder if published else str(made), made / FILE)
     assert dict(served.rank(QUERY, TEXTS)) == pytest.approx(ours, abs=1e-6)
+
+
+MIX = FirstStageMix(0.25, "min-max", "BM25")
+WRONG = (
+    *(None, "word", "", [], {}, [1], True, 1.5, -1, 0, math.nan, 10**9),
+    *("maxp", "sump", "max", "probability", "logit", "z-score"),
+)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    forget()
+    return publish("bert", tmp_path_factory.mktemp("published"))
+
+
+def written(folder, name, mix=None):
+    """The content of the file of a system."""
+    config, model = config_of(folder, name), identity(resolve_backbone(str(folder)))
+    measured = {"measured": {"mean": 0.5}}
+    return json.loads(json.dumps(serving_setting(config, model, mix) | measured))
+
+
+def leaves(setting, above=()):
+    """The places of all keys."""
+    for key, value in setting.items():
+        yield (*above, key)
+        if isinstance(value, dict) and key != "measured":
+            yield from leaves(value, (*above, key))
+
+
+def changed(setting, place, change):
+    """The file with one key changed by `change(its object, key)`."""
+    copied = copy.deepcopy(setting)
+    inner = copied
+    for key in place[:-1]:
+        inner = inner[key]
+    change(inner, place[-1])
+    return json.dumps(copied)
+
+
+def changes(setting, place):
+    """(what was done, the file) of one key."""
+    value = setting
+    for key in place:
+        value = value[key]
+    yield "deleted", changed(setting, place, lambda inner, key: inner.pop(key))
+    if value and not isinstance(value, dict):
+        yield "doubled", changed(setting, place, lambda inner, key: inner.update({key: 2 * value}))
+    for wrong in WRONG:
+        if json.dumps(wrong) != json.dumps(value):
+            yield (
+                f"now {wrong!r}",
+                changed(setting, place, lambda inner, key, to=wrong: inner.update({key: to})),
+            )
+    twice = changed(setting, place, lambda inner, key: inner.update({key: "TWICE"}))
+    both = f'{json.dumps(value)}, "{place[-1]}": {json.dumps(value)}'
+    yield "twice", twice.replace('"TWICE"', both)
+    yield "beside", changed(setting, place, lambda inner, key: inner.update({f"{key}s": value}))
+
+
+def meaning(reranker):
+    return str((reranker.config, reranker._exported.first_stage, reranker.about))
+
+
+@pytest.mark.parametrize(
+    ("name", "mix"),
+    [("maxp", MIX)] + [pytest.param(name, None, marks=pytest.mark.slow) for name in SYSTEMS],
+)
+def test_each_key_is_read_or_refused_by_its_name(name, mix, published, tmp_path):
+    setting, path = written(published, name, mix), tmp_path / FILE
+    path.write_text(json.dumps(setting))
+    before = meaning(Reranker.serve(published, path))
+    wrong = []
+    for place in leaves(setting):
+        for what, text in changes(setting, place):
+            path.write_text(text)
+            try:
+                if meaning(Reranker.serve(published, path)) == before:
+                    wrong.append(f"{place} {what}: without effect")
+                elif what in ("deleted", "twice", "beside") and place != ("measured",):
+                    wrong.append(f"{place} {what}: taken")
+            except BadInput as error:
+                # Of two keys that contradict each other one is named.
+                named = place[-1] in str(error) or "beside the other keys" in str(error)
+                if not named or "\n" in str(error):
+                    wrong.append(f"{place} {what}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "null", "[]", "1", '"text"', "[" * 100_000, "\x00", "{}", "NaN"]
+)
+def test_what_is_no_such_file_is_refused(content, published, tmp_path):
+    path = tmp_path / FILE
+    path.write_text(content)
+    with pytest.raises(BadInput, match=re.escape(str(path))):
+        Reranker.serve(published, path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInput, match=re.escape(str(path))):
+        Reranker.serve(published, path)
+
+
+def test_as_many_candidates_are_read_as_were_measured(published, tmp_path):
+    """Min-max is over the candidates that are read: with others it is another system."""
+    setting, path = written(published, "maxp", MIX) | {"depth": 2}, tmp_path / FILE
+    path.write_text(json.dumps(setting))
+    served = Reranker.serve(published, path)
+    run = {"q": {doc_id: float(-i) for i, doc_id in enumerate(TEXTS)}}
+    found = served.rerank(run, {"q": QUERY}, TEXTS, depth_only=True)
+    assert found == served.rerank(run, {"q": QUERY}, TEXTS, depth=2, depth_only=True)
+    assert set(found["q"]) == set([*TEXTS][:2])
+
+
+def test_a_plain_encoder_is_not_served(backbone, tmp_path):
+    (tmp_path / FILE).write_text(json.dumps(written(backbone.folder, "maxp")))
+    with pytest.raises(BadInput, match="must be a reranker, with a trained head"):
+        Reranker.serve(str(backbone.folder), tmp_path / FILE)
+
+
+def test_the_file_of_an_exported_model_is_that_of_its_weights(published, tmp_path):
+    """Not of the checkpoint that the trial started from."""
+    config = config_of(published, "maxp")
+    model = build_model(config, resolve_backbone(published), init_seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
+    ours = Reranker.load(tmp_path / "m").rank(QUERY, TEXTS)
+    path = tmp_path / "m" / FILE
+    assert Reranker.serve(str(tmp_path / "m"), path).rank(QUERY, TEXTS) == ours
+    with pytest.raises(BadInput, match="content_hash"):
+        Reranker.serve(published, path)
+    write_model(tmp_path / "other", config, None)
+    with pytest.raises(BadInput, match="content_hash"):
+        Reranker.serve(str(tmp_path / "other"), path)
 
 
 @pytest.mark.parametrize(

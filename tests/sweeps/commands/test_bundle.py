@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from sweeps.commands.bundle import SUMS, first_difference, qrels_mode, unpack, w
 from sweeps.report.figures import figures
 from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file
+from tests.sweeps.report import ranked_sweep
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
 from tests.sweeps.report.test_load import redescribe
 
@@ -389,3 +391,67 @@ def test_judgments_of_other_queries_are_refused(bundle, hashed, tmp_path, capsys
     for one in (bundle, hashed):
         assert main(["verify", str(one), "--qrels", str(tmp_path / "other.qrels")]) == 2
         assert "judges none of the bundle's queries" in capsys.readouterr().err
+
+
+MEASURE = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+def first(grades, ranked):
+    return float(grades.get(ranked[0], 0) > 0)
+"""
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A folder with bundles of measures of somebody's own, and beside them the module, which leaves
+    a mark when it runs; the names of the measures."""
+    (tmp_path / "w").mkdir()
+    names = ("visiting_measure:first", "second_visiting_measure:first")
+    for name in names:
+        (tmp_path / "w" / f"{name.partition(':')[0]}.py").write_text(MEASURE)
+    monkeypatch.chdir(tmp_path / "w")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def forget():
+        for name in names:
+            sys.modules.pop(name.partition(":")[0], None)
+        sys.path[:] = [path for path in sys.path if path != str(tmp_path / "w")]
+        (tmp_path / "w" / "ran").unlink(missing_ok=True)
+
+    sys.path.append(str(tmp_path / "w"))
+    for name in names:
+        measures = ("nDCG@10", name)
+        monkeypatch.setattr(ranked_sweep, "MEASURES", measures)
+        sweep = write_ranked_sweep(tmp_path / name, measures=measures, primary=name)
+        to = f"{name.partition(':')[0]}.zip"
+        assert main(["bundle", str(sweep), "--to", to, *INCLUDED]) == 0
+    forget()
+    yield tmp_path / "w", names
+    forget()
+
+
+def test_the_module_of_a_measure_runs_only_where_the_caller_names_it(measured, capsys):
+    folder, names = measured
+    for name in names:
+        bundle = f"{name.partition(':')[0]}.zip"
+        assert main(["verify", bundle]) == 0
+        said = capsys.readouterr().out
+        assert f"{name}: not recomputed" in said.replace("'", "") and f"--measure {name}" in said
+        assert not (folder / "ran").exists()
+        assert main(["verify", bundle, "--measure", name]) == 0
+        said = capsys.readouterr().out
+        assert "not recomputed" not in said and "files of the report" in said
+        assert (folder / "ran").exists()
+        (folder / "ran").unlink()
+
+
+def test_a_board_runs_no_module_of_a_bundle(measured, capsys):
+    folder, names = measured
+    assert main(["board", ".", "--out", "site"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("not verified") == len(names) and "which --measure names" in said
+    assert not (folder / "ran").exists()
+    assert main(["board", ".", "--out", "site", "--measure", names[0]]) == 0
+    said = capsys.readouterr().out
+    assert re.search(rf"^verified +{names[0].partition(':')[0]}", said, re.M)
+    assert re.search(rf"^not verified +{names[1].partition(':')[0]}", said, re.M)

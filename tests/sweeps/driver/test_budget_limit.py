@@ -56,6 +56,7 @@ def run(plan, tmp_path_factory):
         ran, running = [], []
         while not search.over:
             while len(running) < 2 and (trial := search.next()):
+                search.limit.started(trial)
                 running.append(trial)
                 ran.append(trial)
             now[0] += takes * bool(running)
@@ -187,3 +188,19 @@ def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
     assert described(search)["seeds"] == [1] and "with seed 2" in said
     assert said.startswith("up to 28 of 35 planned trials did not start")
     assert set(seeds_of(ran)) == {1}
+
+
+def test_the_wait_for_a_process_or_a_node_costs_nothing(plan, records):
+    now = [NOW]
+    search = Listed(plan, lambda trial: None, records).begin()
+    description_of(plan, []).write(records)
+    limit = BudgetLimit(search, 0.2, known_costs(plan), clock=lambda: now[0])
+    trial = search.next()
+    now[0] += 3600.0
+    assert limit.admits(search.unstarted[0])
+    limit.started(trial)
+    now[0] += 50.0
+    limit.started(trial)  # another process of it
+    now[0] += 50.0
+    limit.ended(trial, "done")
+    assert limit._used == 100.0

@@ -9,9 +9,9 @@ from sweeps.engine import EngineLost, local
 from sweeps.engine.trial_task import End, end_of
 from sweeps.plan.options import parse
 from sweeps.search.search import Listed
-from sweeps.store.failures import LIMITS
+from sweeps.store.storage import StorageAway
 from sweeps.store.trial_status import TrialStatus
-from tests.sweeps.conftest import Watched, follow
+from tests.sweeps.conftest import follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 
@@ -60,16 +60,16 @@ def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(ru
     assert 'raise ValueError("planted")' in (folder / f"{first}-seed1.txt").read_text()
 
 
-def test_what_may_pass_is_tried_again_as_often_as_its_kind_allows(run):
+def test_no_trial_follows_one_that_has_waited_in_vain_for_the_storage(run):
     attempts = []
 
     def attempt(task):
         attempts.append(task.name)
-        yield End(TrialStatus.FAILED, reason="StorageAway: timeout", kind="storage")
+        yield end_of(StorageAway("/disk/r: trials/x cannot be written: No space left on device"))
 
-    drive = run(attempt, Watched)
-    assert len(attempts) == 4 * (LIMITS["storage"] + 1)
-    assert drive.search.told == [(name, "failed") for name in dict.fromkeys(attempts)]
+    with pytest.raises(StorageAway, match=r"^/disk/r: .* No space left"):
+        run(attempt)
+    assert len(attempts) == 1
 
 
 def test_no_trial_follows_in_a_process_whose_gpu_broke(run, monkeypatch):

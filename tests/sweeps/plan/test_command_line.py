@@ -161,6 +161,7 @@ def beside(tmp_path, monkeypatch):
         (tmp_path / file).write_text(text)
         importlib.invalidate_caches()
         name = Path(file).parts[0].removesuffix(".py")
+        monkeypatch.delitem(sys.modules, name, raising=False)  # of an earlier test
 
         def command() -> int:
             return importlib.import_module(name).Class()

@@ -4,9 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from safetensors.torch import save
 
+from rank_core.checkpoints.weights import save_weights
 from rank_core.data.load import load_collection
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
+from rank_core.models.build import build_model
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.plan_text import plan_text
@@ -105,19 +109,55 @@ def test_queries_that_leave_no_room_are_refused_by_their_own_limit(plan_of):
     assert [cell.label for cell in plan.cells] == ["FirstP 20", "MaxP 20/10"]
 
 
-def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
+@pytest.fixture
+def a_start(plan_of, tmp_path):
+    """A cell of two trials that have kept their weights, and the weights."""
+    config = plan_of().cells[0].config
+    model = build_model(config, resolve_backbone(config.model.backbone), init_seed=1)
     for seed in (1, 2):
         folder = tmp_path / f"maxp-abc-seed{seed}"
-        folder.mkdir()
-        (folder / "weights.safetensors").write_bytes(b"weights")
+        save_weights(folder, model.state_dict())
         (folder / "result.json").write_text(json.dumps({"cell": "maxp-abc", "seed": seed}))
-    words = ("--init-from", str(tmp_path / "maxp-abc"))
+    return tmp_path / "maxp-abc", model.state_dict()
+
+
+def test_a_chain_needs_a_trial_of_every_seed(plan_of, a_start):
+    cell, _ = a_start
+    words = ("--init-from", str(cell))
     assert plan_of(*words, "--seeds", "2,1").seeds == (2, 1)
     with pytest.raises(BadInput, match="has no trial with seed 3, only w"):
         plan_of(*words, "--num-seeds", "3")
-    (tmp_path / "maxp-abc-seed2" / "weights.safetensors").unlink()
+    (cell.with_name("maxp-abc-seed2") / "weights.safetensors").unlink()
     with pytest.raises(BadInput, match="there is no file"):
         plan_of(*words, "--num-seeds", "2")
+
+
+def changed(name, change):
+    return lambda own: save({key: change(w) if key == name else w for key, w in own.items()})
+
+
+WORDS = "encoder.embeddings.word_embeddings.weight"
+STARTS = {
+    "empty": (lambda own: b"", "no safetensors weights"),
+    "cut": (lambda own: save(own)[:-10], "no safetensors weights"),
+    "null": (lambda own: b"null", "no safetensors weights"),
+    "a pointer": (lambda own: b"version https://git-lfs.github.com/spec/v1", "no safetensors weig"),
+    "no weights": (lambda own: save({}), "of another encoder"),
+    "of a head": (lambda own: save({"head.weight": own["head.weight"]}), "of another encoder"),
+    "another size": (changed(WORDS, lambda w: w[:, :4].clone()), "of another encoder; .* of shape"),
+    "NaN": (changed(WORDS, lambda w: w * float("nan")), "not finite"),
+    "another base": (lambda own: save(own, {"base": "abc"}), "adapters .* of another backbone"),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_weights_that_no_trial_can_start_from_are_refused(name, plan_of, a_start):
+    (cell, own), (content, message) = a_start, STARTS[name]
+    path = cell.with_name("maxp-abc-seed2") / "weights.safetensors"
+    path.write_bytes(content(own))
+    with pytest.raises(BadInput, match=message) as error:
+        plan_of("--init-from", str(cell), "--num-seeds", "2")
+    assert str(path) in str(error.value)
 
 
 def test_a_model_that_adds_a_step_after_training_is_never_taken_for_another(plan_of):

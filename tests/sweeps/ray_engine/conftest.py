@@ -18,6 +18,7 @@ def attempts(records, plan_of, monkeypatch):
     drive = follow(records, plan_of(*SMALL), Watched)
     monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
     monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
+    monkeypatch.setattr(module, "slots_now", lambda resources: (SLOTS.slots, SLOTS.slots))
     return Attempts(drive, SLOTS)
 
 

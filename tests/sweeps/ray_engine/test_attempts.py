@@ -103,6 +103,58 @@ def test_a_trial_that_never_began_is_no_attempt(attempts):
     assert state(attempts, trial).num_attempts == 0
 
 
+def test_a_wait_for_workers_is_no_attempt_and_says_what_it_waits_for(attempts, monkeypatch):
+    now, waiting = [1000.0], [1]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "free_groups", lambda of_dead: waiting[0])
+    monkeypatch.setattr(module, "free_text", lambda needs: "0.5 CPU free")
+    monkeypatch.setattr(module, "can_run", lambda *needs: True)
+    attempts.num_workers = 2
+    trial = attempts.next("a")
+    attempts.started("a", "alive")
+    now[0] += module.TELL_SECONDS
+    attempts.check()
+    said = attempts.drive.screen.running[trial.name]
+    assert said == "waiting for 2 workers with 1 CPU each (0.5 CPU free)"
+    waiting[0], now[0] = 0, now[0] + module.CHECK_SECONDS
+    attempts.check()
+    assert attempts.drive.screen.running[trial.name] == "its workers start"
+    attempts.got_no_workers("a")
+    attempts.completed("a")
+    assert state(attempts, trial).num_attempts == 0 and not failures(attempts)
+    assert attempts.next("b") is trial
+    attempts.started("b", "alive")
+    attempts.formed("b")
+    assert state(attempts, trial).num_attempts == 1
+
+
+def test_a_group_that_dies_before_it_forms_is_an_attempt(attempts):
+    attempts.num_workers = 2
+    trial = attempts.next("a")
+    attempts.started("a", "alive")
+    attempts.reported("a", End(TrialStatus.FAILED, reason="gone", kind="process died"))
+    attempts.completed("a")
+    assert [failure.kind for failure in failures(attempts)] == ["process died"]
+    assert attempts.next("b") is trial
+
+
+def test_the_number_of_trials_at_a_time_follows_the_nodes_and_says_so(attempts, monkeypatch):
+    now, nodes = [1000.0], [(2, 2)]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "slots_now", lambda resources: nodes[0])
+    monkeypatch.setattr(module, "can_run", lambda *needs: True)
+    told = []
+    for here, most in [(2, 2), (3, 3), (3, 3), (1, 1), (1, 4)]:
+        nodes[0], now[0] = (here, most), now[0] + module.CHECK_SECONDS
+        attempts.check()
+        told.append(attempts.slots)
+    assert told == [2, 3, 3, 1, 4]
+    text = attempts.drive.screen.out.getvalue()
+    assert text.count("nodes have joined: 3 slots, 2 before") == 1
+    assert text.count("nodes have left: 1 slot, 3 before") == 1
+    assert [bool(attempts.next(str(number))) for number in range(5)] == [True] * 4 + [False]
+
+
 def test_an_out_of_memory_kill_counts_against_the_dead_and_takes_a_slot_away(attempts, monkeypatch):
     monkeypatch.setattr(module, "MEMORY_SECONDS", 0.0)
     victim, other = begin(attempts, "a", actor="dead"), begin(attempts, "b")

@@ -22,7 +22,7 @@ def clock(attempts, monkeypatch):
     now = [1000.0]
     for used in (module, progress_module):
         monkeypatch.setattr(used, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(module, "can_run", lambda needs: False)
+    monkeypatch.setattr(module, "can_run", lambda *needs: False)
     attempts.drive.screen.last_line = attempts.drive.screen.last_news = now[0]
     return now
 
@@ -47,7 +47,7 @@ def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
 
 
 def test_a_sweep_whose_trials_report_nothing_still_speaks(attempts, clock, monkeypatch):
-    monkeypatch.setattr(module, "can_run", lambda needs: True)
+    monkeypatch.setattr(module, "can_run", lambda *needs: True)
     begin(attempts, "a")
     attempts.next("b")
     before = len(lines(attempts))

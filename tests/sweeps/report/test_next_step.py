@@ -67,7 +67,7 @@ def test_below_the_first_stage_no_seed_is_the_next_step(
 def test_a_limit_of_steps_is_named(tmp_path: Path) -> None:
     sweep = load_sweep(write_sweep(tmp_path, first_stage={"nDCG@10": 0.99, "RR@10": 0.99}))
     analysis = analyse(sweep)
-    sweep.settings["training.max_steps"] = 20  # type: ignore[index]
+    sweep.baseline_settings["training.max_steps"] = 20  # type: ignore[index]
     step = next_step(analysis)
     assert step and "20 steps (training.max_steps)" in step.why
 

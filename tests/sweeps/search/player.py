@@ -1,7 +1,7 @@
 """Plays searches as the runner does, with values made up."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -73,10 +73,19 @@ class Player:
 
         return make_search(self.plan, known, self.records).begin()
 
-    def play(self, *, slots: int = 1, order: int = 0, ends: int = 10_000) -> Search:
-        """Until the search is over, or a driver is killed after some ends."""
+    def play(
+        self,
+        *,
+        slots: int = 1,
+        order: int = 0,
+        ends: int = 10_000,
+        nodes: Sequence[int] = (),
+    ) -> Search:
+        """Until the search is over, or a driver is killed after some ends. `nodes` are the slots of
+        a cluster that changes, in turn, each for three ends."""
         search, running, rng = self.begin(), list[Trial](), generator(order, "order")
         while ends and (running or not search.over):
+            slots = nodes[ends // 3 % len(nodes)] if nodes else slots
             while len(running) < slots and (trial := search.next()):
                 running.append(trial)
                 self.launched.append(trial)

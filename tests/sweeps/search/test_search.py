@@ -91,6 +91,16 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, w
     assert search.described() == whole.described()
 
 
+@pytest.mark.parametrize("words", [("race",), ("tpe", "--num-configs", "5")])
+def test_a_growing_and_shrinking_cluster_changes_no_decision(plan_of, tmp_path, words):
+    plan = plan_of("--num-seeds", "4", *SIX, "--search", *words)
+    fixed = Player(tmp_path / "fixed", plan, good_small_windows).play(slots=2)
+    changing = Player(tmp_path / "changing", plan, good_small_windows)
+    search = changing.play(order=1, nodes=(1, 4, 2, 6))
+    assert names(search) == names(fixed)
+    assert search.described() == fixed.described()
+
+
 @pytest.mark.parametrize("name", ["tpe", "gp"])
 def test_proposals_depend_on_no_order_of_ends_and_are_a_study_that_optuna_opens(
     plan_of, tmp_path, name

@@ -1,5 +1,6 @@
 """The laws of every storage: a folder, memory and S3 (moto's server on loopback)."""
 
+import errno
 import json
 import os
 import socket
@@ -15,7 +16,7 @@ from rank_core.errors import BadInput
 from sweeps.store import driver as driving
 from sweeps.store import storage as storages
 from sweeps.store.driver import Driver, living_driver, only_driver, touch
-from sweeps.store.records import COSTS, DamagedTrial, Records
+from sweeps.store.records import COSTS, TRIALS, DamagedTrial, Records
 from sweeps.store.storage import MARK, Storage, StorageAway
 from sweeps.store.trial_status import TrialStatus
 from tests.s3_server import s3_bucket
@@ -327,3 +328,56 @@ def test_a_trial_is_whole_by_its_result(records, tmp_path, monkeypatch):
     monkeypatch.setattr(Storage, "write", write)
     records.publish(NAME, work(tmp_path / NAME))
     assert records.state(NAME).status is TrialStatus.DONE
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """Makes the disk one without room for files of these ends, until it is called again."""
+    put = Storage._put
+
+    def full(*ends):
+        def refuse(self, path, data, **options):
+            if path.endswith(ends):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            put(self, path, data, **options)
+
+        monkeypatch.setattr(Storage, "_put", refuse if ends else put)
+
+    return full
+
+
+def test_weights_that_do_not_fit_cost_no_values(tmp_path, full, caplog):
+    own = Records(Storage(str(tmp_path / "results"), sleep=lambda seconds: None), SWEEP)
+    own.storage.open()
+    full("weights.safetensors")
+    own.publish(NAME, work(tmp_path / NAME, **{"weights.safetensors": "w"}))
+    state = own.state(NAME)
+    assert state.status.used and not own.damage(state, thorough=True)
+    assert own.read(NAME, "per_query.parquet") == b"values 0.5"
+    assert "weights.safetensors" not in state.files
+    [line] = caplog.messages
+    assert f"{TRIALS}/{NAME}/weights.safetensors: No space left" in line
+    assert "values are kept" in line and "same command" in line
+    full()
+    own.publish(NAME, work(tmp_path / "again", **{"weights.safetensors": "w"}))
+    assert own.read(NAME, "weights.safetensors") == b"w"
+
+
+def test_a_disk_that_is_full_for_some_files_has_one_message_a_minute(
+    tmp_path, full, monkeypatch, caplog
+):
+    now = [1000.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+        storage.write("small", b"fits")
+
+    monkeypatch.setattr(storages, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    storage = Storage(str(tmp_path / "results"), sleep=sleep)
+    monkeypatch.setattr(storages.time, "time", lambda: now[0], raising=False)
+    storage.open()
+    full("large")
+    with pytest.raises(StorageAway, match="No space left"):
+        storage.write("large", b"does not")
+    assert len(caplog.messages) == storages.WAIT_SECONDS / storages.LINE_SECONDS
+    assert all("large cannot be written" in line for line in caplog.messages)

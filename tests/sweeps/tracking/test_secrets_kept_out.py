@@ -77,7 +77,7 @@ def test_no_text_of_a_sweeps_description_is_written_with_a_secret(monkeypatch, t
     sweep = MadeSweep(tmp_path, cells=(cell,), **texts)
     update_sweep_file(sweep.records, stopped=texts["stopped"])
     content = sweep.records.read_file("sweep.json")
-    assert b"planted" not in content and content.count(b"[redacted]") == 9
+    assert b"planted" not in content and content.count(b"[redacted]") == 10
     assert read_sweep_file(sweep.records).cells[0].config["my_token"] == "[redacted]"
 
 

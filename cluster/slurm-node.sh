@@ -1,0 +1,79 @@
+# What slurm.sh and slurm-workers.sh share; nothing to submit. A script reads this file, and srun runs a
+# function of it on a node: `srun bash cluster/slurm-node.sh FUNCTION ARGUMENTS`.
+
+python=$PWD/.venv/bin/python
+ray_files=/tmp/ray-${SLURM_JOB_ID:-}
+
+# The virtual environment of the checkout, made or completed.
+make_environment() {
+    if test -e .venv/bin/ranksweep; then return; fi # pip writes it last
+    python3 -m venv .venv
+    "$python" -m pip install --quiet --constraint cluster/constraints.txt --editable ".[sweep]" || {
+        echo "error: .venv is incomplete; without a network here, make it on the login node" >&2
+        exit 2
+    }
+}
+
+# What a node would run: nodes that do not share the folder would show different versions.
+versions() {
+    "$python" -c '
+import hashlib, sys
+from importlib.metadata import distributions
+names = sorted({f"{one.name}=={one.version}" for one in distributions()})
+digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+print(f"Python {sys.version.split()[0]}, {len(names)} packages {digest}")'
+}
+
+# Ray's node, started with the arguments, until standard input has a line or ends; then it ends by
+# itself, before Slurm would kill it. After the line `done` its files are removed. Ray's own lines are
+# in a file among them. A node that does not find the head yet, or has lost Ray, starts it again.
+run_ray() {
+    local lines=$ray_files/${SLURMD_NODENAME:-node}.log tries=5 orders word='' part ray code
+    # Ray lets everybody read and write its folder: the one around it is the user's alone.
+    if ! mkdir -m 700 "$ray_files" 2> /dev/null && ! test -O "$ray_files"; then
+        echo "error: $ray_files of $(hostname) is another user's, or cannot be made" >&2
+        return 1
+    fi
+    # Ray hands the path of its interpreter to a shell without quotes.
+    ln -sfn "$PWD/.venv" "$ray_files/venv"
+    case " $* " in *" --head "*) tries=1 ;; esac # another head would be another cluster
+    exec {orders}<&0
+    while test "$tries" -gt 0; do
+        RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 "$ray_files/venv/bin/python" -m ray.scripts.scripts \
+            start --block "--num-cpus=${SLURM_CPUS_PER_TASK:-1}" \
+            "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000 \
+            --min-worker-port=0 --max-worker-port=0 "--temp-dir=$ray_files/ray" "$@" \
+            < /dev/null >> "$lines" 2>&1 {orders}<&- &
+        ray=$!
+        tries=$((tries - 1))
+        while kill -0 "$ray" 2> /dev/null; do
+            code=0
+            read -r -t 1 part <&"$orders" || code=$?
+            word+=$part # the time may be over within a word
+            if test "$code" -le 128; then # not the time: a line, or the end
+                tries=0
+                end_ray "$ray"
+                if test "$word" = done; then rm -rf "$ray_files"; fi
+                return 0
+            fi
+        done
+        sleep 2
+    done
+    printf 'error: Ray ended on %s; the last of its lines, from %s:\n' "$(hostname)" "$lines" >&2
+    tail -n 20 "$lines" >&2
+    return 1
+}
+
+# Ends Ray on this node by its own signal; one that does not end within 20 seconds is killed.
+end_ray() {
+    local ray=$1 tenths=200
+    kill -TERM "$ray" 2> /dev/null || true
+    while test $((tenths--)) -gt 0 && kill -0 "$ray" 2> /dev/null; do sleep 0.1; done
+    kill -KILL "$ray" 2> /dev/null || true
+    wait "$ray" || true
+}
+
+if test "${BASH_SOURCE[0]}" = "$0"; then
+    set -euo pipefail
+    "$@"
+fi
