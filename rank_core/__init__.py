@@ -31,7 +31,7 @@ _PUBLIC = {
     "compare": "rank_core.stats.compare",
     "load_collection": "rank_core.data.load",
     "mixture": "rank_core.ranking.interpolation",
-    "per_query": "rank_core.evaluate",
+    "per_query": "rank_core.data.given",
     "read_qrels": "rank_core.data.trec",
     "read_run": "rank_core.data.trec",
     "run_trial": "rank_core.trial.trial",

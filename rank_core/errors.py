@@ -44,7 +44,11 @@ class OutOfMemory(RuntimeError):
 
 def shown(value: object) -> str:
     """The representation of a value for a message: one line, shortened."""
-    return _shortened(repr(value))
+    try:
+        text = repr(value)
+    except Exception:  # of an object of anybody
+        text = object.__repr__(value)
+    return _shortened(" ".join(text.split()) if "\n" in text else text)
 
 
 def _shortened(text: str) -> str:

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from rank_core.errors import OUT_OF_MEMORY
+from rank_core.arguments import refused, unwrapped
+from rank_core.errors import OUT_OF_MEMORY, BadInput, shown
 
 
 def trial_device() -> torch.device:
@@ -24,6 +25,24 @@ def trial_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def device_of(name: str, value: Any) -> torch.device:
+    """The device of an argument: a `torch.device`, or its name such as cpu or cuda:1. Raises
+    `BadInput` where PyTorch has no such device here."""
+    found = unwrapped(value)
+    if isinstance(found, bool) or not isinstance(found, str | int | torch.device):
+        raise refused(name, "a device of PyTorch, such as cpu, cuda or cuda:1", value)
+    try:
+        device = torch.device(found)
+        torch.zeros(1, device=device).item()
+    except Exception as error:  # PyTorch, its drivers and its backends have many kinds
+        reason = " ".join(str(error).split("\n")[0].split())
+        raise BadInput(
+            f"{name} must be a device that PyTorch has here, got {shown(str(found))}: {reason}; "
+            "cpu is always there, and without a device a GPU is used where there is one"
+        ) from None
+    return device
 
 
 def device_class(device: torch.device) -> str:

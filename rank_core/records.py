@@ -3,6 +3,9 @@
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from rank_core.arguments import id_or_number, several, takes
+from rank_core.errors import unknown
+
 Run = dict[str, dict[str, float]]
 """A TREC run: {query_id: {doc_id: score}}, each query's documents in rank order."""
 
@@ -24,9 +27,13 @@ class Split:
     candidates: Run
     groups: Mapping[str, str] = field(default_factory=dict)
 
+    @takes(query_ids=several(id_or_number, "a list of query ids"))
     def subset(self, query_ids: Iterable[str]) -> "Split":
-        """The split restricted to these queries, in this order."""
+        """The split restricted to these queries, in this order. Raises `BadInput` for others."""
         query_ids = list(query_ids)
+        for query_id in query_ids:
+            if query_id not in self.queries:
+                raise unknown("query", query_id, self.queries)
         return Split(
             {query_id: self.queries[query_id] for query_id in query_ids},
             {query_id: self.qrels[query_id] for query_id in query_ids},

@@ -3,24 +3,49 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rank_core.errors import BadInput, unknown
+from rank_core.arguments import (
+    Kind,
+    by_name,
+    flag,
+    id_or_number,
+    is_number,
+    items_of,
+    names,
+    number,
+    one_text,
+    optional,
+    path,
+    path_text,
+    probability,
+    refused,
+    several,
+    takes,
+    text,
+    unwrapped,
+    whole,
+)
+from rank_core.data import given
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.home import lend_home
+from rank_core.settings.config import setting_type
 from rank_core.stats.compare import Comparison
-from rank_core.stats.multiplicity import MAX_T
+from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.command import sources_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
-from sweeps.commands.compare.runs import RunComparison, compare_runs
+from sweeps.commands.compare.runs import TIES, RunComparison, compare_runs
 from sweeps.commands.compare.sources import training_runs
 from sweeps.commands.run import sweep_of
 from sweeps.driver.command import launch
-from sweeps.plan.flags import written
+from sweeps.plan.command_line import INTERPOLATE
+from sweeps.plan.flags import FLAGS, written
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import conclusions
@@ -67,10 +92,12 @@ class TestedTable:
         """The table under its caption, for a README."""
         return markdown(paper_table(self._analysis))
 
+    @takes(label=text)
     def latex(self, label: str = "tab:results") -> str:
         """The table in LaTeX, for a paper."""
         return latex(paper_table(self._analysis), label)
 
+    @takes(name=text)
     def plot(self, name: str) -> Figure:
         """A figure of the report by the name of its file (forest, strip, ...)."""
         if name not in self._figures:
@@ -98,6 +125,7 @@ class ComparedSystems(TestedTable):
         super().__init__(comparison.analysis, comparison_text(comparison))
         self._comparison = comparison
 
+    @takes(folder=path, pairs=flag, compact=flag)
     def save(self, folder: str | Path, *, pairs: bool = False, compact: bool = False) -> None:
         """Write the page, the tables, the figures and all numbers, as `--out` of `ranksweep
         compare`; `pairs` tests every pair of systems too (pairs.csv), `compact` writes tables of
@@ -144,16 +172,65 @@ class LoadedSweep:
         return f"{self.name}: {self.question}\n\n{self.table()!r}"
 
 
+@takes(where=path, interpolate=one_text("which systems to interpolate", ("", *INTERPOLATE)))
 def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     """The sweep in a folder or under a URI. `interpolate` names the systems with a row "+BM25":
     best, all or none; empty: as in the sweep's command. Raises `BadInput` without a sweep or a
     finished trial."""
-    with opened(str(where)) as records:
+    where = str(where)
+    with opened(where) as records:
         sweep = with_interpolated(load_sweep(records.folder), interpolate)
-        record_access(sweep, f"ranksweep.load({str(where)!r})")
+        record_access(sweep, f"ranksweep.load({where!r})")
     return LoadedSweep(analyse(sweep))
 
 
+def _seeds(name: str, value: Any) -> int | tuple[int, ...]:
+    """The number of seeds, or their list."""
+    if items_of(value) is None:
+        if not is_number(unwrapped(value)):
+            raise refused(name, "a number of seeds or a list of seeds", value)
+        return int(whole(least=1)(name, value))
+    return tuple(several(whole(), "a list of seeds", least=1)(name, value))
+
+
+def _settings(name: str, value: Any) -> dict[str, str]:
+    """{dotted setting: its value, or the values of a list, as on a command line}."""
+    named = by_name("{setting: a value, or a list of values to sweep}")(name, value)
+    for setting in named:
+        setting_type(setting)  # raises for an unknown one
+    return {setting: _word(setting, own) for setting, own in named.items()}
+
+
+def _word(setting: str, value: Any) -> str:
+    """A setting's value, or the values of a list, as on a command line."""
+    items = items_of(value)
+    if items is not None and not items:
+        raise refused(setting, "a value or a list of values", value)
+    for item in [unwrapped(value)] if items is None else items:
+        if not isinstance(item, str | bool | int | float | PathLike):
+            raise refused(setting, "a text, a number, True or False, or a list of these", item)
+    return str(unwrapped(value)) if items is None else ",".join(map(str, items))
+
+
+_OF_FLAGS: dict[type, Kind] = {bool: flag, int: whole(), float: number(), str: path_text}
+
+
+def _flags(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of flags by their kinds."""
+    for one in flags:
+        if one not in FLAGS:
+            raise unknown("flag of a sweep", one, FLAGS)
+    return {one: optional(_OF_FLAGS[FLAGS[one].kind])(one, own) for one, own in flags.items()}
+
+
+@takes(
+    sweep=path,
+    collection=optional(path),
+    backbone=optional(path),
+    seeds=optional(_seeds),
+    settings=optional(_settings),
+    flags=_flags,
+)
 def run(
     sweep: str | Path,
     *,
@@ -181,17 +258,117 @@ def run(
     elif seeds is not None:
         flags["seeds"] = ",".join(map(str, seeds))
     words = written({"collection": collection, "backbone": backbone} | flags)
-    words += [f"{name}={_word(value)}" for name, value in (settings or {}).items()]
+    words += [f"{name}={word}" for name, word in (settings or {}).items()]
     experiment, doc, preset = found
     call = f"ranksweep.run({str(sweep)!r})"
     return load(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
 
 
-def _word(value: Any) -> str:
-    """A setting's value as on a command line."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _systems(name: str, value: Any) -> dict[str, Any]:
+    """{system: its sources}. A frame holds all systems; in a list, sweeps have their cells, files
+    their names, and what has no name its place."""
+    value = unwrapped(value)
+    if isinstance(value, pd.DataFrame):
+        return {**training_runs(value)}
+    if isinstance(value, Mapping):
+        found = {}
+        for system, sources in value.items():
+            called = id_or_number(f"a name in {name}", system)
+            if called in found:
+                raise BadInput(f"{name} must name a system once, got {shown(called)} twice")
+            found[called] = _sources(called, sources)
+        return found
+    items = items_of(value)
+    if items is None:
+        raise refused(name, "{name: its runs or values}, a data frame or a list of sweeps", value)
+    if all(isinstance(one, str | Path) for one in items):
+        return {**systems_of([str(path(name, one)) for one in items])}
+    systems: dict[str, Any] = {}
+    for place, one in enumerate(items, start=1):
+        for system, sources in _held(f"system {place}", one).items():
+            if system in systems:
+                raise BadInput(
+                    f"{name} must name a system once, got {shown(system)} twice: several runs of "
+                    "a system are {name: [run, run]}"
+                )
+            systems[system] = sources
+    return systems
 
 
+def _held(called: str, one: Any) -> Mapping[str, Any]:
+    """{system: its sources} of an item of a list; a source without a name is `called` so."""
+    if isinstance(one, str | Path):
+        return systems_of([str(path("systems", one))])
+    if isinstance(one, pd.DataFrame):
+        held = training_runs(one, where=called)
+        return {name or called: runs for name, runs in held.items()}
+    return {called: _sources(called, one)}
+
+
+def _sources(system: str, source: Any) -> tuple[Any, ...]:
+    """The sources of a system: one or several, patterns and dictionaries resolved."""
+    source = unwrapped(source)
+    name = f"systems, a run of {shown(system)}"
+    if isinstance(source, str):
+        return tuple(sources_of(str(path(name, source))))
+    if isinstance(source, PathLike):
+        return (path(name, source),)
+    if isinstance(source, Mapping):
+        inner = unwrapped(next(iter(source.values()), None))
+        if isinstance(inner, str | PathLike | pd.DataFrame):  # {query set: a source}
+            on = {str(key): _sources(f"{system} on {key}", own) for key, own in source.items()}
+            if many := [key for key, own in on.items() if len(own) != 1]:
+                raise BadInput(f"{name} must be one on each query set, got several on {many[0]}")
+            return ({key: one for key, (one,) in on.items()},)
+        return (_run_frame(name, source),)
+    if isinstance(source, pd.DataFrame):
+        return (source,)
+    items = items_of(source)
+    if items is None:
+        raise refused(name, f"{given.RUN_KINDS}, or a list of runs", source)
+    if items and all(map(given.is_record, items)):
+        return (_run_frame(name, items),)
+    return tuple(resolved for part in items for resolved in _sources(system, part))
+
+
+def _run_frame(name: str, source: Any) -> pd.DataFrame:
+    run = given.run(name, source)
+    rows = [(query, *pair) for query, scores in run.items() for pair in scores.items()]
+    return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"])
+
+
+def _qrels(name: str, value: Any) -> Any:
+    """Judgments, or {query set: judgments}: what `compare_runs` reads."""
+    value = unwrapped(value)
+    if isinstance(value, Mapping):
+        return {key: _judgments(f"{name} of {shown(key)}", own) for key, own in value.items()}
+    return _judgments(name, value)
+
+
+def _judgments(name: str, value: Any) -> Any:
+    value = unwrapped(value)
+    if isinstance(value, str | PathLike):
+        return path(name, value)
+    if isinstance(value, Mapping | pd.DataFrame):
+        return value
+    return value.to_dict() if isinstance(value, pd.Series) else given.qrels(name, value)
+
+
+@takes(
+    systems=_systems,
+    qrels=optional(_qrels),
+    baseline=names(" of systems"),
+    measures=names(" of measures", unique=False),
+    deterministic=names(" of systems", unordered=True),
+    correction=one_text("the name of a correction", CORRECTION_NAMES),
+    alpha=probability,
+    margin=number("0 < {} <= 1", lambda margin: 0 < margin <= 1),
+    paired_seeds=flag,
+    separate_runs=flag,
+    ties=optional(one_text("a rule for ties", TIES)),
+    digits=whole(1, 6),
+    tracking_uri=optional(path_text),
+)
 def compare(
     systems: Mapping[str, Any] | pd.DataFrame | Sequence[str | Path],
     qrels: Any = None,
@@ -229,18 +406,12 @@ def compare(
         digits: decimals of means and differences in tables.
         tracking_uri: MLflow's, for mlflow: and runs:/ sources.
     """
-    if isinstance(systems, pd.DataFrame):
-        runs: dict[str, Any] = {**training_runs(systems)}
-    elif not isinstance(systems, Mapping):
-        runs = systems_of([str(one) for one in systems])
-    else:
-        runs = {name: _sources(sources) for name, sources in systems.items()}
     found = compare_runs(
-        runs,
+        cast(dict[str, Any], systems),
         qrels,
-        baselines=_names(baseline),
-        measures=_names(measures),
-        deterministic=_names(deterministic),
+        baselines=tuple(baseline),
+        measures=tuple(measures),
+        deterministic=tuple(deterministic),
         correction=correction,
         alpha=alpha,
         margin=margin,
@@ -251,22 +422,6 @@ def compare(
         tracking_uri=tracking_uri,
     )
     return ComparedSystems(found)
-
-
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _sources(source: Any) -> tuple[Any, ...]:
-    """The sources of a system: one or several, patterns and dictionaries resolved."""
-    if isinstance(source, str):
-        return tuple(sources_of(source))
-    if isinstance(source, Mapping) and isinstance(next(iter(source.values()), None), Mapping):
-        rows = [(query, *pair) for query, scores in source.items() for pair in scores.items()]
-        return (pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]),)
-    if isinstance(source, list | tuple):
-        return tuple(resolved for part in source for resolved in _sources(part))
-    return (source,)
 
 
 def _labelled(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from rank_core.arguments import path_text, takes
 from rank_core.cache import cache_root
 from rank_core.data.folder import LAYOUT, SPLITS, bm25_runs, load_folder
 from rank_core.data.ir_collections import (
@@ -56,7 +57,8 @@ COLLECTIONS: dict[str, str] = {
 """{name: module and function}; the function is called with the name."""
 
 
-def load_collection(name: str) -> Collection:
+@takes(name=path_text)
+def load_collection(name: str | Path) -> Collection:
     """The collection of a registered name or else of a folder, a user's function
     (`module:function`, or an entry point) or an ir_datasets id. Raises `BadInput` for others.
 
@@ -64,6 +66,7 @@ def load_collection(name: str) -> Collection:
     ID is one if no folder has that name. Transforms follow a bar, `python-docs|debias(seed=2)`, as
     do a folder's own names of fields, `DIR|fields(uri=doc_id,body=text)`.
     """
+    name = str(name)
     base, steps = parse_collection_expression(name)
     if steps:
         return apply_transforms(load_collection(base), steps)

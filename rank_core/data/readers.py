@@ -90,20 +90,19 @@ def queries_of(path: Path, fields: Fields | None) -> dict[str, str]:
     """{query_id: text}, in file order."""
     if not has_names(path, QUERY, fields):
         return gathered_queries(query_lines(path))
-    reading = Reading(str(path), QUERY, fields)
+    return gathered_queries(_queries(records(path), str(path), fields))
 
-    def rows() -> Iterator[tuple[str, object, str]]:
-        for place, record in records(path):
-            found = reading.found(place, record)
-            query_id = record[reading.required(place, found, "query_id", record)]
-            yield (
-                place,
-                query_id,
-                _text(place, record, reading.required(place, found, "text", record)),
-            )
-        reading.end()
 
-    return gathered_queries(rows())
+def _queries(
+    placed: _Placed, source: str, fields: Fields | None
+) -> Iterator[tuple[str, object, str]]:
+    reading = Reading(source, QUERY, fields)
+    for place, record in placed:
+        found = reading.found(place, record)
+        query_id = record[reading.required(place, found, "query_id", record)]
+        name = reading.required(place, found, "text", record)
+        yield place, query_id, _text(place, record, name)
+    reading.end()
 
 
 GroupRow = tuple[str, str, str | None]
@@ -221,6 +220,28 @@ def _run(placed: _Placed, source: str) -> Run:
         reading.end()
 
     return gathered_run(rows())
+
+
+def frame_run(frame: "pd.DataFrame", where: str = "the run") -> Run:
+    """The run of a data frame, under the rules and names of files."""
+    return _run(frame_records(frame, where), where)
+
+
+def frame_documents(frame: "pd.DataFrame", where: str = "the documents") -> dict[str, str]:
+    """{doc_id: text} of a data frame, under the rules and names of files."""
+    reading, texts = Reading(where, DOCUMENT, None), dict[str, str]()
+    for place, record in frame_records(frame, where):
+        document = _document(place, record, reading, {})
+        if document.doc_id in texts:
+            raise BadInput(f"{place}: duplicate doc_id {shown(document.doc_id)}")
+        texts[document.doc_id] = document.text
+    reading.end()
+    return texts
+
+
+def frame_queries(frame: "pd.DataFrame", where: str = "the queries") -> dict[str, str]:
+    """{query_id: text} of a data frame, under the rules and names of files."""
+    return gathered_queries(_queries(frame_records(frame, where), where, None))
 
 
 def is_pairs(path: Path) -> bool:

@@ -23,6 +23,8 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from rank_core.arguments import path as path_of
+from rank_core.arguments import takes
 from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write, unreadable
 from rank_core.records import Qrels, Run
@@ -75,6 +77,7 @@ def write_queries(path: Path, queries: Mapping[str, str]) -> None:
     write_lines(path, (f"{name}\t{' '.join(text.split())}" for name, text in queries.items()))
 
 
+@takes(path=path_of)
 def read_qrels(path: str | Path) -> Qrels:
     """The judgments of a `query_id 0 doc_id relevance` file, in file order. Raises `BadInput` with
     file and line for grades that are no whole numbers and documents judged twice."""
@@ -215,6 +218,7 @@ def write_qrels(path: Path, qrels: Qrels) -> None:
     write_lines(path, (f"{query_id} 0 {doc_id} {grade}" for query_id, doc_id, grade in rows))
 
 
+@takes(path=path_of)
 def read_run(path: str | Path) -> Run:
     """The run of a `query_id Q0 doc_id rank score tag` file.
 

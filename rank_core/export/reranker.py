@@ -4,23 +4,37 @@ in its trial."""
 import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rank_core.arguments import (
+    flag,
+    got,
+    is_frame,
+    is_number,
+    one_text,
+    optional,
+    path,
+    place,
+    takes,
+    text,
+    unwrapped,
+    whole,
+)
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import tokenize
-from rank_core.data.trec import in_rank_order
+from rank_core.data import given
+from rank_core.data.readers import frame_documents
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.copies import kept
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_model
 from rank_core.export.served import served_model
-from rank_core.machine import trial_device
+from rank_core.machine import device_of, trial_device
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
 from rank_core.ranking.encode import Work, weight_copies
@@ -28,9 +42,10 @@ from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import BATCH_TOKENS, require_finite
 from rank_core.records import Run
+from rank_core.settings.training import PRECISIONS
 from rank_core.training.optimizer import autocast_type
 
-T = TypeVar("T")
+_Entries: TypeAlias = dict[str | int, Any]
 DOCUMENTS_AT_ONCE = 1024  # tokenised together and kept in memory
 
 
@@ -39,6 +54,27 @@ class Ranked(NamedTuple):
 
     doc_id: str | int
     score: float
+
+
+def _documents(name: str, value: Any) -> _Entries:
+    """{doc_id or place: text} of the documents of one query."""
+    value = unwrapped(value)
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise BadInput(
+            "rank needs one query and several documents: a list or {doc_id: text}, got "
+            f"{got(value)} as {name}"
+        )
+    if is_frame(value):
+        return cast(_Entries, frame_documents(value, name))
+    return given.entries(name, value)
+
+
+def _is_finite(score: object) -> bool:
+    return is_number(score) and math.isfinite(score)
+
+
+precision_of = one_text("a precision", ("", *PRECISIONS), lower=True)
+_top = optional(whole(least=0))
 
 
 class Reranker:
@@ -64,6 +100,7 @@ class Reranker:
         self._tokens, self._counting = 0, threading.Lock()
 
     @classmethod
+    @takes(folder=path, device=optional(device_of), precision=precision_of, trust_code=flag)
     def load(
         cls,
         folder: Path | str,
@@ -83,9 +120,10 @@ class Reranker:
         return cls(read_model(folder, trust_code=trust_code), device, precision)
 
     @classmethod
+    @takes(model=place, setting=path, device=optional(device_of), precision=precision_of)
     def serve(
         cls,
-        model: str,
+        model: str | Path,
         setting: Path | str,
         *,
         device: str | torch.device | None = None,
@@ -94,7 +132,7 @@ class Reranker:
         """A published reranker (a folder or a Hugging Face id) as `serving.json` says, with the
         depth of its measurement. Raises `BadInput` for a file of another model or tokenizer, a file
         that was changed into what it cannot be, and a model without a trained head."""
-        return cls(served_model(model, setting), device, precision)
+        return cls(served_model(str(model), setting), device, precision)
 
     @property
     def description(self) -> str:
@@ -109,6 +147,7 @@ class Reranker:
         """True where the system's scores include the first stage's: Birch, "+BM25"."""
         return bool(self._exported.interpolation or self._exported.first_stage)
 
+    @takes(query=text, documents=_documents, first_stage=optional(given.entries), top=_top)
     def rank(
         self,
         query: str,
@@ -118,37 +157,41 @@ class Reranker:
         top: int | None = None,
     ) -> list[Ranked]:
         """The documents by falling score, only the first `top` if set. Documents are {doc_id:
-        text}, or a list of texts, identified by their places; `first_stage` has their scores in the
-        same form, for a system that `needs_first_stage`. Raises `BadInput` where such a system has
-        no scores: the model alone is another system.
+        text}, or a list of texts, identified by their places; a Series has its labels as ids, a
+        data frame the columns doc_id and text. `first_stage` has their scores in the same form,
+        for a system that `needs_first_stage`. Raises `BadInput` where such a system has no scores:
+        the model alone is another system.
         """
-        if isinstance(documents, str) or not isinstance(documents, Iterable):
-            raise BadInput("rank needs one query and several documents: a list or {doc_id: text}")
+        texts, of_first_stage = cast(_Entries, documents), cast(_Entries | None, first_stage)
         if self.needs_first_stage and first_stage is None:
             raise BadInput(
                 "this system adds the first stage's score to the model's: pass first_stage=[...], "
                 "or {doc_id: score} for named documents, or call rerank with a run"
             )
-        named = isinstance(documents, Mapping)
-        texts = _by_id(documents)
-        if first_stage is not None and isinstance(first_stage, Mapping) != named:
-            form = "{doc_id: score}, as documents are {doc_id: text}"
-            raise BadInput(
-                f"first_stage must have the form of the documents: "
-                f"{form if named else 'a list of scores, as documents are a list'}"
-            )
-        scores = _by_id(dict.fromkeys(texts, 0.0) if first_stage is None else first_stage)
-        finite = all(isinstance(x, Real) and math.isfinite(x) for x in scores.values())
-        if texts.keys() != scores.keys() or not finite:
+        scores = dict.fromkeys(texts, 0.0) if of_first_stage is None else of_first_stage
+        if scores and {*map(type, texts)} != {*map(type, scores)}:
+            form = "a list of scores, as documents are a list"
+            if str in map(type, texts):
+                form = "{doc_id: score}, as documents are {doc_id: text}"
+            raise BadInput(f"first_stage must have the form of the documents: {form}")
+        if texts.keys() != scores.keys() or not all(map(_is_finite, scores.values())):
             raise BadInput(
                 f"first_stage must have a finite score for each of the {len(texts)} documents, got "
                 f"{shown([*scores.values()])}"
             )
-        run: Run = {"": dict(scores)}
-        [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
-        ids: list[str | int] = [*ranked] if named else [int(place) for place in ranked]
-        return [Ranked(*pair) for pair in zip(ids, ranked.values(), strict=True)][:top]
+        of_id = {str(doc_id): doc_id for doc_id in texts}
+        run: Run = {"": {doc_id: float(scores[of_id[doc_id]]) for doc_id in of_id}}
+        by_id = {doc_id: texts[of_id[doc_id]] for doc_id in of_id}
+        [ranked] = self.rerank(run, {"": query}, by_id, depth=max(1, len(texts))).values()
+        return [Ranked(of_id[doc_id], score) for doc_id, score in ranked.items()][:top]
 
+    @takes(
+        run=given.run,
+        queries=given.query_texts,
+        documents=given.document_texts,
+        depth=optional(whole(least=1)),
+        depth_only=flag,
+    )
     def rerank(
         self,
         run: Run,
@@ -165,14 +208,13 @@ class Reranker:
         model does not read follow in the order of `run`, with scores that fall below the others;
         `depth_only` leaves them out.
 
-        `queries` and `documents` are texts by id; they may have more than the run.
+        `queries` and `documents` are texts by id; they may have more than the run. Each may be a
+        data frame too (query_id, doc_id, score; query_id, text; doc_id, text), the texts a Series
+        with their ids as labels.
         """
         depth = self.config.evaluation.depth if depth is None else depth
-        if depth < 1:
-            raise BadInput(f"depth >= 1 must hold, got {depth}")
         for query_id in run:
             _checked("query", query_id, queries)
-        run = {query_id: in_rank_order(scores) for query_id, scores in run.items()}
         reranked: Run = {}
         for some in _blocks(run, depth):
             scored = self._rerank(some, queries, documents, depth)
@@ -217,13 +259,6 @@ class Reranker:
         tokens = KnownFrequencies(zip(texts, arrays, strict=True))
         tokens.frequencies = self._exported.frequencies
         return type(self._model).reader(self.config, self.backbone, tokens)  # type: ignore[arg-type]
-
-
-def _by_id(entries: Sequence[T] | Mapping[str, T]) -> Mapping[str, T]:
-    """The entries by id, which in a list is the place."""
-    if isinstance(entries, Mapping):
-        return entries
-    return {str(place): entry for place, entry in enumerate(entries)}
 
 
 def _blocks(run: Run, depth: int) -> Iterator[Run]:

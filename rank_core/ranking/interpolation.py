@@ -12,8 +12,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rank_core.arguments import instance, number, one_text, takes, text
+from rank_core.data import given
 from rank_core.data.trec import in_rank_order
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.evaluate import mean_value, untied
 from rank_core.records import Qrels, Run
 
@@ -74,11 +76,10 @@ class Mixture:
     first_stage: Run  # the same documents in the first stage's order
     sides: dict[str, tuple[list[str], Floats, Floats]]  # {query_id: doc_ids, model_K, first_K}
 
+    @takes(alpha=number("0 <= {} <= 1", lambda alpha: 0 <= alpha <= 1))
     def at(self, alpha: float) -> Run:
         """The interpolated run, with strictly decreasing float32 scores; ties are broken by doc_id.
         Raises `BadInput` unless 0 <= alpha <= 1."""
-        if not 0 <= alpha <= 1:
-            raise BadInput(f"0 <= alpha <= 1 must hold, got {alpha}")
         if alpha == 1:
             return self.run
         if alpha == 0:
@@ -104,15 +105,17 @@ class FirstStageMix:
         return mixture(run, first_stage, self.normalise).at(self.alpha)
 
 
+@takes(
+    run=given.run,
+    first_stage=given.run,
+    normalise=one_text("the name of a normalisation", NORMALISATIONS, noun="normalisation"),
+)
 def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     """The normalised scores of every query of `run`, for alpha x model + (1 - alpha) x first stage
     (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Ranks are by
     score, and among equal scores as given. Raises
     `BadInput` for a document that the first stage lacks, and if all scores of the first stage are
     equal but needed."""
-    if normalise not in NORMALISATIONS:
-        raise unknown("normalisation", normalise, NORMALISATIONS)
-    run = {query_id: in_rank_order(scores) for query_id, scores in run.items()}
     of_run = {
         query_id: _of_run(query_id, scores, first_stage.get(query_id, {}))
         for query_id, scores in run.items()
@@ -136,6 +139,7 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     return Mixture(run, of_run, sides)
 
 
+@takes(dev=instance(Mixture, "a Mixture, which mixture() gives"), qrels=given.qrels, measure=text)
 def choose_alpha(dev: Mixture, qrels: Qrels, measure: str) -> float:
     """The alpha of 0, .1, ..., 1 with the best mean `measure` on dev; among equals the smallest.
     Raises `BadInput` if no document is relevant."""

@@ -1,12 +1,14 @@
 """Declarations of settings and the checks of their values."""
 
 import math
-from collections.abc import Callable
-from dataclasses import field, fields
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, is_dataclass
+from functools import cache, partial
+from os import PathLike
+from typing import Any, get_type_hints
 
-from rank_core.errors import BadInput, unknown
+from rank_core.arguments import is_number, items_of, place, refused, unwrapped
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.own_code import is_reference
 
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -54,6 +56,56 @@ def require(condition: bool, text: str) -> None:
     """Raises `BadInput` with `text` where the condition does not hold."""
     if not condition:
         raise BadInput(text)
+
+
+LARGEST: Mapping[Any, float] = {int: 1e15, float: 1e300}
+"""The bound of every number's magnitude: JSON, tables and tensors can hold it and differences."""
+
+
+def typed(name: str, kind: Any, value: Any) -> Any:
+    """The value of a setting, converted to its type as JSON needs: a list to a tuple, a path to a
+    text, 16.0 to 16, 1 to 1.0. Raises `BadInput` for any other type and for numbers beyond
+    `LARGEST`."""
+    given, value = value, unwrapped(value)
+    if kind == tuple[str, ...]:
+        items = items_of(value)
+        if items is not None and all(isinstance(item, str) for item in items):
+            return tuple(items)
+    elif kind in (int, float) and is_number(value):
+        limit: Any = LARGEST[kind]
+        if not -limit < value < limit and value == value:
+            raise BadInput(f"|{name}| < {limit:.0e} must hold, got {shown(value)}")
+        if value == value and (kind is float or float(value).is_integer()):
+            return kind(value)
+    elif kind is str and isinstance(value, PathLike):
+        return place(name, value)
+    elif kind in (str, bool) and isinstance(value, kind):
+        return kind(value)
+    raise wrong_type(name, kind, given)
+
+
+def wrong_type(name: str, kind: Any, value: Any) -> BadInput:
+    """The error for a value that is not of its setting's type."""
+    return refused(name, TYPE_NAMES[kind], value)
+
+
+@cache
+def _types(section: Any) -> dict[str, Any]:
+    return get_type_hints(section)
+
+
+def check_types(section: str, settings: Any) -> None:
+    """Makes the values of a section plain (`typed`), as constructors take any. Raises `BadInput`
+    for a setting of another type."""
+    own: Any = type(settings)
+    for name, kind in _types(own).items():
+        value = getattr(settings, name)
+        if is_dataclass(kind):
+            if not isinstance(value, kind):  # type: ignore[arg-type]
+                raise refused(name, f"a {kind.__name__}", value)  # type: ignore[union-attr]
+        elif kind not in (str, bool) or type(value) is not kind:
+            called = f"{section}.{name}".removeprefix(".")
+            object.__setattr__(settings, name, typed(called, kind, value))
 
 
 def check_rules(section: str, settings: Any) -> None:

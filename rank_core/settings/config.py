@@ -7,11 +7,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from numbers import Real
 from typing import Any, get_type_hints
 
-from rank_core.errors import BadInput, shown, unknown
-from rank_core.settings.checks import BOOLEANS, TYPE_NAMES, added, check_rules, require, setting
+from rank_core.arguments import by_name, takes
+from rank_core.errors import unknown
+from rank_core.settings.checks import (
+    BOOLEANS,
+    added,
+    check_rules,
+    check_types,
+    require,
+    setting,
+    typed,
+    wrong_type,
+)
 from rank_core.settings.training import Training
 
 __all__ = [
@@ -45,8 +54,6 @@ NO_PART_OF_A_CELL = (
 )
 """Settings that change no result of a trial beyond rounding."""
 
-LARGEST: Mapping[Any, float] = {int: 1e15, float: 1e300}
-"""The bound of every number's magnitude: JSON, tables and tensors can hold it and differences."""
 OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
 
@@ -96,6 +103,7 @@ class Model:
     )
 
     def __post_init__(self) -> None:
+        check_types("model", self)
         check_rules("model", self)
 
 
@@ -125,6 +133,7 @@ class Chunking:
     )
 
     def __post_init__(self) -> None:
+        check_types("chunking", self)
         require(
             0 < self.stride <= self.window,
             "0 < chunking.stride <= chunking.window must hold, "
@@ -169,6 +178,7 @@ class Evaluation:
     )
 
     def __post_init__(self) -> None:
+        check_types("evaluation", self)
         require(
             self.folds == 0 or self.folds >= 3,
             "evaluation.folds must be 0 (the collection's own splits) or at least 3 (one for "
@@ -214,6 +224,7 @@ class Chat:
     )
 
     def __post_init__(self) -> None:
+        check_types("chat", self)
         # Neither a URL with a password nor the value of key_variable, perhaps a key, is shown.
         host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
         url = rf"https?://{host}(/[\w.~!$&'()*+,;=:%/-]*)?"
@@ -253,6 +264,10 @@ class TrialConfig:
     chat: Chat = field(default_factory=Chat)
     seed: int = setting(1, "seed of the random streams; set by --seeds or --num-seeds")
 
+    def __post_init__(self) -> None:
+        check_types("", self)
+
+    @takes(settings=by_name("{dotted setting: value}"))
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
         """A copy with dotted settings changed: `override({"chunking.window": 75})`. Raises
         `BadInput` for an unknown setting, another type or a value outside its range."""
@@ -391,30 +406,14 @@ def parse_setting(name: str, text: str) -> Any:
     try:
         value = BOOLEANS[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
-        raise _wrong_type(name, kind, text) from None
+        raise wrong_type(name, kind, text) from None
     return checked_setting(name, value)
 
 
 def checked_setting(name: str, value: Any) -> Any:
-    """The value, converted to its setting's type as JSON needs: a list to a tuple, 16.0 to 16, 1 to
-    1.0. Raises `BadInput` for any other type and for numbers beyond `LARGEST`."""
-    kind = setting_type(name)
-    if kind == tuple[str, ...] and isinstance(value, (list, tuple)):
-        if all(isinstance(item, str) for item in value):
-            return tuple(value)
-    elif kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
-        limit: Any = LARGEST[kind]
-        if not -limit < value < limit and value == value:
-            raise BadInput(f"|{name}| < {limit:.0e} must hold, got {shown(value)}")
-        if value == value and (kind is float or float(value).is_integer()):
-            return kind(value)
-    elif kind in (str, bool) and isinstance(value, kind):
-        return value
-    raise _wrong_type(name, kind, value)
-
-
-def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
-    return BadInput(f"{name} must be {TYPE_NAMES[kind]}, got {shown(value)}")
+    """The value, converted to its setting's type (`checks.typed`). Raises `BadInput` for any other
+    type."""
+    return typed(name, setting_type(name), value)
 
 
 _ADDED = {declared.name: declared.default for declared in declared_settings() if declared.added}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rank_core.errors import BadInput
 from rank_core.own_code import is_reference
-from rank_core.settings.checks import added, check_rules, setting
+from rank_core.settings.checks import added, check_rules, check_types, setting
 
 LOSS_NAMES = (
     "pairwise-margin",
@@ -210,6 +210,7 @@ class Training:
     )
 
     def __post_init__(self) -> None:
+        check_types("training", self)
         check_rules("training", self)
 
     @property

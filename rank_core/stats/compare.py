@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from rank_core.arguments import flag, instance, names, one_text, probability, takes, text
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.family import Family, correlations
 from rank_core.stats.matrix import ScoreMatrix
@@ -95,11 +96,20 @@ class Comparison:
         seeds = [S for S in (self.num_seeds_system, self.num_seeds_baseline) if S > 1]
         return 1 if math.isnan(self.p_both) else min(seeds, default=math.inf)
 
+    @takes(alpha=probability)
     def significant(self, alpha: float) -> bool:
         """True if the difference is significant with queries and runs as random effects."""
         return self.fewest_seeds >= LEAST_SEEDS and self.p_both_adjusted < alpha
 
 
+@takes(
+    matrix=instance(ScoreMatrix, "a ScoreMatrix, which score_matrix() gives"),
+    baseline=text,
+    correction=one_text("the name of a correction", CORRECTION_NAMES),
+    alpha=probability,
+    paired_seeds=flag,
+    deterministic=names(" of cells", unordered=True),
+)
 def compare(
     matrix: ScoreMatrix,
     *,

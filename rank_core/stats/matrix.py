@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rank_core.arguments import frame, names, takes, text
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.scopes import Strata, strata_df
 
@@ -44,6 +45,12 @@ class ScoreMatrix:
         return min(self.run_strata.get(cell) or (len(self.scores[cell]),))
 
 
+@takes(
+    per_query=frame,
+    measure=text,
+    cells=names(" of cells"),
+    may_agree=names(" of cells", unordered=True),
+)
 def score_matrix(
     per_query: pd.DataFrame, *, measure: str, cells: Sequence[str], may_agree: Collection[str] = ()
 ) -> ScoreMatrix:
@@ -68,7 +75,12 @@ def score_matrices(
     for measure in measures:
         _check_request(per_query, measure=measure, cells=cells)
     texts = {name: _coded(per_query[name]) for name in ("cell", "measure", "query_id")}
-    table = per_query.assign(**texts).astype({"seed": np.int64, "value": np.float64})
+    try:
+        table = per_query.assign(**texts).astype({"seed": np.int64, "value": np.float64})
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadInput(
+            f"the per-query table needs whole numbers as seeds and numbers as values: {error}"
+        ) from None
     groups = dict(iter(table.groupby("cell", observed=True)))
     of_cell = {cell: groups[cell] for cell in cells}
     for cell, own in of_cell.items():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rank_core import distributed
+from rank_core.arguments import instance, optional, path, takes
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs, own_names
 from rank_core.data.ir_collections import PREFIX
@@ -40,8 +41,13 @@ from rank_core.trial.trial_state import TrialState
 __all__ = ["Progress", "TrialResult", "run_trial"]
 
 
+@takes(
+    config=instance(TrialConfig, "a TrialConfig"),
+    workdir=path,
+    checkpoints=optional(instance(Checkpoints, "a Checkpoints")),
+)
 def run_trial(
-    config: TrialConfig, workdir: Path, *, checkpoints: Checkpoints | None = None
+    config: TrialConfig, workdir: Path | str, *, checkpoints: Checkpoints | None = None
 ) -> Iterator[Progress | TrialResult]:
     """Runs a trial and yields its progress and, last, its `TrialResult`.
 
@@ -54,6 +60,7 @@ def run_trial(
     `evaluation.keep_chunk_scores` also `chunk_scores.parquet`. In a process group, workers share
     the work and rank 0 writes. Raises `BadInput` for invalid settings and data, and `Diverged`.
     """
+    workdir = Path(workdir)
     reset_peak_memory()
     config = portable_config(config)
     inputs = load_inputs(config.collection, config.model.backbone)
