@@ -159,6 +159,12 @@ class KeyB(KeyBlocks):
 
     label = "KeyB"
     rates = ("backbone", "head")
+    unread = (
+        *KeyBlocks.unread,
+        "training.unit",
+        "training.passage_keep",
+        "training.chunk_dropout",
+    )  # of several passages
     scores_chunks = True  # its only passage
 
     @classmethod

@@ -59,6 +59,7 @@ class Ranker(nn.Module):
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
     options: ClassVar[tuple[str, ...]] = ()  # optional settings of `Model` that it uses
     DEFAULT_K: ClassVar[int] = 0  # what `model.k` 0 stands for, where that is an option
+    in_fp32: ClassVar[bool] = False  # whatever `training.precision` says
     QUIRKS: ClassVar[tuple[str, ...]] = ()  # values of `model.quirks`, where that is an option
     reads_by_seed: ClassVar[bool] = False  # the seed decides what is read, trained or not
     # A chunk's score is the head's of its vector: the trained head of a checkpoint fits.

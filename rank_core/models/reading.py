@@ -61,6 +61,7 @@ def _ignored(config: TrialConfig) -> set[str]:
         shared = "interaction" in read and not training.interaction_learning_rate
         read = (*read, "aggregator") if shared else read
         ignored |= {f"training.{part}_learning_rate": part not in read for part in RATES}
+        ignored |= {"training.precision": kind.in_fp32}
     return {name for name, without in ignored.items() if without}
 
 

@@ -320,6 +320,7 @@ class CoPacrr(WordVectorRanker):
     """
 
     label = "Co-PACRR"
+    in_fp32 = True
     max_query = MAX_QUERY
     paper = "Hui et al. 2018"
 
@@ -409,6 +410,7 @@ class DeepRank(WordVectorRanker):
     """
 
     label = "DeepRank"
+    in_fp32 = True
     paper = "Pang et al. 2017"
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:

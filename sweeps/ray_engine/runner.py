@@ -71,12 +71,12 @@ def run_trials(drive: Drive, options: Options) -> None:
     with ray_lines_to(path):
         try:
             with connected(options.num_workers, options.code) as files:
-                _run(drive, options, files)
+                _run_connected(drive, options, files)
         except KeyboardInterrupt:
             raise EngineInterrupted from None
 
 
-def _run(drive: Drive, options: Options, files: RayFiles) -> None:
+def _run_connected(drive: Drive, options: Options, files: RayFiles) -> None:
     """Runs the trials on the connected cluster; Ray's files are kept where a trial was lost."""
     resources = trial_resources(options)
     if drive.records.storage.is_local:

@@ -149,7 +149,7 @@ CASES = [
         {"training.epoch_steps": 8, "training.batch_size": 4},
         unit=("document", "passage"),
     ),
-    *cases("training", {"training.loss": "pairwise-margin"}, margin=(0.01, 3.0)),
+    *cases("training", {"training.loss": "pairwise-margin"}, margin=(1e-6, 3.0)),
     *cases("training", {"training.warmup": 0.0}, warmup_backbone=(True, False)),
     *cases(
         "training",
