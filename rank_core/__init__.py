@@ -5,12 +5,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors, type checkers and the API reference
+    from rank_core.data.given import per_query as per_query
     from rank_core.data.load import COLLECTIONS as COLLECTIONS
     from rank_core.data.load import load_collection as load_collection
     from rank_core.data.trec import read_qrels as read_qrels
     from rank_core.data.trec import read_run as read_run
     from rank_core.errors import BadInput as BadInput
-    from rank_core.evaluate import per_query as per_query
     from rank_core.export.reranker import Reranker as Reranker
     from rank_core.models import MODELS as MODELS
     from rank_core.ranking.interpolation import choose_alpha as choose_alpha

@@ -39,7 +39,6 @@ from rank_core.encoders.alibi import AlibiEncoder
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import (
     ENCODER_FOLDER,
-    content_hash,
     load_encoder,
     load_tokenizer,
     resolve_backbone,
@@ -132,13 +131,10 @@ def write_model(
         if config.model.name in AGGREGATIONS:
             if isinstance(model.head, nn.Linear):  # a sweep may start from it
                 save_file(model.head.state_dict(), unfinished / ENCODER_FOLDER / RANKING_HEAD)
-            model_of = identity(backbone)
-            if weights:
-                model_of["content_hash"] = content_hash(unfinished / ENCODER_FOLDER)
-            setting = serving_setting(config, model_of, first_stage)
+            served = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
+            setting = serving_setting(config, served, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
-        own = config.model.name if is_reference(config.model.name) else ""
-        if own:
+        if own := config.model.name if is_reference(config.model.name) else "":
             write_source(own, unfinished / CODE)
         files = sorted(path for path in unfinished.rglob("*") if path.is_file())
         content = {

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
 from rank_core.encoders.backbone_types import TYPES, Backbone
-from rank_core.encoders.backbones import ENCODER_FOLDER, tokenizer_hash
+from rank_core.encoders.backbones import ENCODER_FOLDER, content_hash, tokenizer_hash
 from rank_core.encoders.checkpoint import open_tokenizer
 from rank_core.files import write_json
 from rank_core.models.passage_scores import FirstP, KMaxAvgP
@@ -42,12 +42,13 @@ AGGREGATIONS = {
 """{model: how it puts chunk scores together}."""
 
 
-def identity(backbone: Backbone) -> dict[str, str]:
-    """The name of a model and the hashes of its contents and its tokenizer."""
+def identity(backbone: Backbone, trained: Path | None = None) -> dict[str, str]:
+    """The name of a model and the hashes of its contents and its tokenizer; the contents are those
+    of the folder `trained` where its weights are no longer the backbone's."""
     path = Path(backbone.name)
     return {
         "name": path.name if path.exists() else backbone.name,
-        "content_hash": backbone.content_hash,
+        "content_hash": content_hash(trained) if trained else backbone.content_hash,
         "tokenizer_hash": tokenizer_hash(backbone),
     }
 

@@ -18,7 +18,6 @@ import shlex
 import shutil
 import tempfile
 import zlib
-from argparse import ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -326,6 +325,7 @@ def verify(argv: Sequence[str]) -> int:
     add_measure(parser)
     add_limit(parser)
     given = parser.parse_args(argv)
+    check_limit(given.max_mib)
     fields = parse_fields(given.fields) if given.fields else {}
     wrong = False
     with own_measures(given.measure):
@@ -365,13 +365,13 @@ def not_recomputed(measures: Iterable[str]) -> list[str]:
 def add_limit(parser: Parser) -> None:
     """The flag for the size that a bundle may unpack to."""
     words = f"the most that a bundle may unpack to, in MiB (default: {MOST_MIB})"
-    parser.add_argument("--max-mib", type=_mebibytes, default=MOST_MIB, metavar="MIB", help=words)
+    parser.add_argument("--max-mib", type=int, default=MOST_MIB, metavar="MIB", help=words)
 
 
-def _mebibytes(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 30:
-        raise ArgumentTypeError(f"must be a whole number of MiB from 1 on, got {text}")
-    return int(text)
+def check_limit(max_mib: int) -> None:
+    """Refuses a limit that no bundle could meet."""
+    if not 1 <= max_mib <= 1 << 30:
+        raise BadInput(f"--max-mib must be a whole number of MiB from 1 on, got {max_mib}")
 
 
 def verdicts(

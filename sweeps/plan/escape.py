@@ -3,10 +3,11 @@ their templates (`report/html.py`), the terminal by `sweeps.plan.terminal.visibl
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
@@ -84,8 +85,10 @@ def from_csv(text: str) -> str:
     return text[1:] if text[:1] == "'" and csv_cell(text[1:]) == text else text
 
 
-def csv_frame(frame: pd.DataFrame) -> pd.DataFrame:
+def csv_frame(frame: "pd.DataFrame") -> "pd.DataFrame":
     """The table with every text, also of its heading, as `csv_cell` has it."""
+    import pandas as pd  # help needs none
+
     texts = frame.select_dtypes(exclude="number")
     safe = {
         name: pd.Series([*map(csv_cell, texts[name])], index=frame.index, dtype=object)

@@ -40,7 +40,7 @@ SWEEPS = {
     "sweeps.search": "plan store",
     "sweeps.report": "plan store tracking",
     "sweeps.engine": "plan store tracking search",
-    "sweeps.positions": "report",
+    "sweeps.positions": "plan report",
     "sweeps.ray_engine": "plan store search report engine",
     "sweeps.forecast": "plan store ray_engine",
     "sweeps.driver": "plan store tracking search report engine ray_engine forecast",

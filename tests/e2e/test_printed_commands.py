@@ -87,7 +87,6 @@ NOT_RUN = {
     "sweeps/commands/doctor/gpu_checks.py:_check_parts": "installs what checks a GPU",
     "sweeps/commands/mlflow_commands.py:_parser": "`ui` and `sync` themselves, of their help",
     "sweeps/store/sweep_file.py:command_in": "makes a command for those above",
-    "sweeps/store/sweep_file.py:written_again": "makes a command for those above",
     "sweeps/tracking/client.py:": "upgrades a database of MLflow",
 }
 """{place: why its command is not run}."""

@@ -53,7 +53,9 @@ def random_bert(folder: Path, layers: int, hidden: int, heads: int, inner: int) 
         intermediate_size=inner,
         initializer_range=0.05 if hidden < 128 else 0.02,
     )
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    model = BertModel(config, add_pooling_layer=False)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return resolve_backbone(str(folder))
 

@@ -126,7 +126,9 @@ def test_a_command_that_trains_nothing_needs_nothing_that_does(words):
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(("words", "missing"), [(["models"], "torch"), (["doctor"], "torch")])
+@pytest.mark.parametrize(
+    ("words", "missing"), [(["models"], "torch"), (["doctor"], "transformers")]
+)
 def test_a_command_that_trains_says_what_to_install(words, missing):
     done = light(*words)
     assert done.returncode == 2

@@ -13,6 +13,7 @@ from sweeps.commands.bundle import (
     MISMATCH,
     add_limit,
     add_measure,
+    check_limit,
     joined_judgments,
     own_measures,
 )
@@ -48,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
         *(Need(name, without=True) for name in ("folder", "out", "qrels", "link", "measure")),
     )
     given = parser.parse_args(argv)
+    check_limit(given.max_mib)
     if given.workflow:
         address = installed_from() or EDIT
         print(WORKFLOW.read_text(encoding="utf-8").replace("ADDRESS", address), end="")

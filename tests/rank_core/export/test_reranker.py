@@ -240,7 +240,7 @@ def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, m
     assert len(Reranker.load(tmp_path / "m").rank("amber", ["birch", "amber"])) == 2
     monkeypatch.undo()
     monkeypatch.delitem(sys.modules, "own_model")
-    with pytest.raises(BadInput, match="no module own_model; install it"):
+    with pytest.raises(BadInput, match="import own_model before the folder is loaded"):
         Reranker.load(tmp_path / "m")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch.testing import assert_close
+from transformers import AutoModel
 
 from rank_core.chunking.batches import Chunk
 from rank_core.encoders.backbones import load_tokenizer
@@ -167,6 +168,9 @@ def test_a_selector_of_another_vocabulary_is_refused(backbone, tmp_path, trained
     other = copy.deepcopy(tokenizer)
     other.add_tokens(["another"])
     other.save_pretrained(folder)
+    encoder = AutoModel.from_pretrained(folder)
+    encoder.resize_token_embeddings(len(other))
+    encoder.save_pretrained(folder)
     settings = {"selector": "learned-separate", "selector_backbone": str(folder)}
     model = Model("keyb-parade", backbone=str(backbone.folder), **settings)
     config = TrialConfig(model=model, chunking=CHUNKING)
