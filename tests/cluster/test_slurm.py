@@ -47,10 +47,18 @@ def checkout(folder: Path) -> Path:
 Submit = Callable[..., Job]
 
 
+@pytest.fixture(scope="module")
+def inputs(own_machine: None, backbone_folder: Path, collection_folder: Path) -> tuple[str, ...]:
+    """The flags of the inputs, which are prepared: a job that prepares some has got on."""
+    flags = ("--collection", str(collection_folder), "--backbone", str(backbone_folder))
+    words = (*flags, *LASTING, "--prepare", "--engine", "local")
+    subprocess.run([sys.executable, "sweeps/window_stride.py", *words], cwd=ROOT, check=True)
+    return flags
+
+
 @pytest.fixture
-def submit(slurm: Slurm, backbone_folder: Path, collection_folder: Path) -> Iterator[Submit]:
+def submit(slurm: Slurm, inputs: tuple[str, ...]) -> Iterator[Submit]:
     """Submits a sweep as a job; what is left of a job is cancelled, and its end waited for."""
-    inputs = ("--collection", str(collection_folder), "--backbone", str(backbone_folder))
     jobs: list[Job] = []
 
     def start(where: Path, storage: Path, *words: str, request: tuple[str, ...] = ()) -> Job:
