@@ -53,7 +53,9 @@ run_ray() {
             if test "$code" -le 128; then # not the time: a line, or the end
                 tries=0
                 end_ray "$ray"
-                if test "$word" = done; then rm -rf "$ray_files"; fi
+                if test "$word" = done; then
+                    rm -rf "$ray_files" 2> /dev/null || { sleep 2 && rm -rf "$ray_files"; }
+                fi
                 return 0
             fi
         done
@@ -64,13 +66,16 @@ run_ray() {
     return 1
 }
 
-# Ends Ray on this node by its own signal; one that does not end within 20 seconds is killed.
+# Ends Ray on this node by its own signal; one that does not end within 20 seconds, as while it starts
+# on a busy machine, is killed with the processes that it has started.
 end_ray() {
-    local ray=$1 tenths=200
+    local ray=$1 tenths=200 started
     kill -TERM "$ray" 2> /dev/null || true
     while test $((tenths--)) -gt 0 && kill -0 "$ray" 2> /dev/null; do sleep 0.1; done
-    kill -KILL "$ray" 2> /dev/null || true
-    wait "$ray" || true
+    started=$(pgrep -P "$ray" || true)
+    # shellcheck disable=SC2086 # several numbers
+    kill -KILL "$ray" $started 2> /dev/null || true
+    wait "$ray" 2> /dev/null || true # without the shell's own line about it
 }
 
 if test "${BASH_SOURCE[0]}" = "$0"; then

@@ -59,6 +59,7 @@ FirstJobId={job}
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {size}\n"
 SIZE = "CPUs=2 RealMemory=8000"  # of a node
 PARTITION = "PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP\n"
+LIVES = ("PENDING", "CONFIGURING", "RUNNING", "SIGNALING", "COMPLETING", "REQUEUED")
 
 
 @cache
@@ -108,7 +109,7 @@ class Job:
         deadline = time.monotonic() + seconds
         while not over():
             state = self.state
-            if state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
+            if state not in LIVES:
                 return state
             assert time.monotonic() < deadline, f"{state}: {self.text}"
             time.sleep(0.3)
