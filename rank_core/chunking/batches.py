@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -84,6 +84,8 @@ class PairEncoder:
     chunking: Chunking
     first_chunk_only: bool  # as in FirstP
     backbone: Backbone
+
+    query_rows: ClassVar[int] = 0  # rows of a document before its chunks
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
         """The chunks of a document, each with `query`; at least one."""

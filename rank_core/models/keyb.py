@@ -46,7 +46,7 @@ class KeyBlocks(Ranker):
     paper = "Li et al. 2023"
     family = "key blocks"
     by_chunks = False
-    unread = ("chunking.max_chunks", "chunking.overflow")
+    unread: ClassVar[tuple[str, ...]] = ("chunking.max_chunks", "chunking.overflow")
     options: ClassVar[tuple[str, ...]] = ("pool", "selector", "selector_backbone", "quirks")
     QUIRKS: ClassVar[tuple[str, ...]] = (TRUNCATE_LATEST,)
 

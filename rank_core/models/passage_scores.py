@@ -186,6 +186,7 @@ class RandP(ChunkScores):
     label = "RandP"
     paper = "Li et al. 2023"
     reads_by_seed = True
+    unread = ("training.unit", "training.passage_keep", "training.chunk_dropout")
     pool_scores = staticmethod(poolings.first)
 
     @classmethod

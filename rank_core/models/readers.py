@@ -63,6 +63,8 @@ class ApartPairs(PairEncoder):
     The query's row has segment 0; a chunk's text and last [SEP] have segment 1.
     """
 
+    query_rows = 1
+
     def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
         """The query's row, then the chunks' rows."""
         return [Chunk(NOTHING, text) for text in (query, *texts)]

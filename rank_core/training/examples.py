@@ -325,8 +325,11 @@ class TrainingReader:
         return len(each) * min(each) if self.training.unit == "passage" else sum(each)
 
     def _kept(self, number: int, share: float, group: TrainingGroup, doc_id: str) -> list[int]:
-        """The first chunk, and each other one with probability `share`."""
+        """The first row, and each other one with probability `share`; at least one chunk."""
         rng = generator(self.seed, "chunks", group.passes, group.query_id, doc_id)
         kept = rng.random(number) < share
         kept[0] = True
+        chunks = kept[self.pairs.query_rows :]
+        if not chunks.any():
+            chunks[0] = True
         return list(map(int, np.flatnonzero(kept)))
