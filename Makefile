@@ -46,11 +46,9 @@ test-all: test
 	$(call stage,long-cluster) -rs -m "long and (cluster or chaos) and not gpu"
 	$(call in_time,test-extras,480)
 
-# The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests, and
-# the sweeps on Ray that `make test` runs.
-OLDEST := (not slow or ray) and not (chaos or cluster or long or gpu)
+# The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests.
 test-oldest: $(VENV)-oldest/.installed
-	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD) -m "$(OLDEST)"
+	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD)
 
 # Lucene and PyTerrier bring dozens of packages: after all other tests.
 test-extras: $(VENV)/.installed-dev

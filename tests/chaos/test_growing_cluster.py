@@ -2,6 +2,7 @@
 values are those of a sweep that one process computes."""
 
 import json
+import os
 import re
 import time
 from contextlib import closing
@@ -17,6 +18,10 @@ WORDS = (
     "--smoke-test --num-seeds 12 training.max_steps=20 training.num_epochs=10 --tracking-uri none"
 ).split()
 pytestmark = [
+    pytest.mark.skipif(
+        "RANKSWEEP_UNSTEADY" not in os.environ,
+        reason="a node that has joined may get no short trial; RANKSWEEP_UNSTEADY=1 runs it",
+    ),
     *(pytest.mark.ray, pytest.mark.chaos, pytest.mark.long),
     pytest.mark.timeout(1800),
 ]
