@@ -40,11 +40,11 @@ test: quick
 # An hour: also what is long and rare. With RANKSWEEP_LONG_UNTIL (in seconds since 1970) no long test
 # begins after that time, and no target that would end after it.
 test-all: test
-	$(call in_time,test-oldest,480)
 	$(call stage,long) $(BY_FILE) -rs -m "long and not (ray or cluster or chaos or gpu)"
 	$(call stage,long-ray) $(BY_FILE) -rs -m "long and ray and not (cluster or chaos or gpu)"
 	$(call stage,long-cluster) -rs -m "long and (cluster or chaos) and not gpu"
 	$(call in_time,test-extras,480)
+	$(call in_time,test-oldest,1200)
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: all quick tests.
 test-oldest: $(VENV)-oldest/.installed
