@@ -75,7 +75,8 @@ def test_a_storage_that_goes_away_is_waited_for_and_nothing_is_lost_or_doubled(
         for ended, instead in ((1, a_file), (3, an_empty_folder), (5, the_same_folders))
     }
     sweep = run_local(share.path / "results", *WORDS, actions=actions)
-    assert sweep.text.count("trying again") >= 3 and sweep.text.count(" is back") >= 3
+    # A message a minute, however often it goes away.
+    assert "trying again" in sweep.text and " is back" in sweep.text
     assert not any(written_below(tmp_path / instead) for instead in FOLDERS)
     assert_each_ran_once(sweep)
     assert_recorded_once(sweep.storage, trials=TRIALS, steps=STEPS)

@@ -80,7 +80,7 @@ SERVICE = """
 import json, sys
 from importlib.machinery import PathFinder
 
-hidden, absent, folder, reranker = json.loads(sys.argv[1])
+hidden, absent, folder = json.loads(sys.argv[1])
 
 class Few(PathFinder):
     @classmethod
@@ -92,7 +92,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Few
 import ranksweep
 
 loaded = ranksweep.Reranker.load(folder)
-served = ranksweep.Reranker.serve(reranker, f"{folder}/serving.json")
+served = ranksweep.Reranker.serve(folder, f"{folder}/serving.json")
 for one in (loaded, served):
     assert len(one.rank("w1 w2", ["w3 w4 w1", "w5 " * 90])) == 2
 assert not {*absent} & {*sys.modules}, {*absent} & {*sys.modules}
@@ -110,7 +110,7 @@ def test_a_service_loads_and_ranks_without_what_sweeps_need(
     folder = tmp_path / "model"
     write_model(folder, config, tmp_path / WEIGHTS, about={"seed": 0}, card="# A card\n")
     absent = [name for name in ABSENT if name != "scipy"]  # transformers imports it if it is there
-    given = json.dumps([hidden, absent, str(folder), str(reranker_folder)])
+    given = json.dumps([hidden, absent, str(folder)])
     command = [sys.executable, "-c", SERVICE, given]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
