@@ -63,7 +63,7 @@ def test_the_same_command_again_launches_nothing_and_needs_no_ray(ray_smoke, run
     assert "nothing to launch" in again.text and "6 of them done" in again.text
     modules = set(re.findall(r"\| +([\w.]+)$", again.text, re.MULTILINE))
     assert "torch" in modules
-    assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
+    assert "ray" not in modules
     assert {path: path.stat().st_mtime_ns for path in copy.glob("trials/*/*")} == before
 
 
