@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import traceback
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -69,7 +70,8 @@ def small_run(words: list[str]) -> list[str]:
         return words
     if words[1] == "window_stride" and "--collection" not in words:
         return [*words, *(GRID if "chunking" not in str(words) else ()), *SMALL]
-    words += ["--storage", "others"]
+    # A storage of its own: the same question with another model is another sweep.
+    words += ["--storage", f"others/{zlib.crc32(repr(words).encode()):08x}"]
     return words if {"--smoke-test", "--dry-run"} & {*words} else [*words, "--smoke-test"]
 
 
@@ -110,6 +112,10 @@ def write_inputs(collection: Collection) -> None:
     for name in ("all.trec", "qrels.trec"):
         write_qrels(Path(name), judged)
     write_queries(Path("queries.tsv"), asked)
+    meetings = {query_id: f"m{number // 3}" for number, query_id in enumerate(asked)}
+    rows = ({"query_id": q, "text": text, "meeting": meetings[q]} for q, text in asked.items())
+    write_lines("queries.jsonl", rows)
+    Path("groups.tsv").write_text("".join(f"{q}\t{own}\n" for q, own in meetings.items()))
     write_lines("docs.jsonl", ({"_id": d, "text": t} for d, t in collection.documents.items()))
     Path("BEIR/qrels").mkdir(parents=True)
     shutil.copy("docs.jsonl", "BEIR/corpus.jsonl")
