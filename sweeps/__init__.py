@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from sweeps.plan.command_line import end_at_interrupts
+from sweeps.terminal.command_line import end_at_interrupts
 
 # Batches of many shapes fragment a GPU's memory; PyTorch reads this at its first allocation.
 if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, which takes precedence

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 from rank_core.errors import unknown
-from sweeps.plan.command_line import heed_interrupts, run_command
+from sweeps.terminal.command_line import heed_interrupts, run_command
 
 COMMANDS = {
     "run": ("run:main", "SWEEP ...", "run a sweep by name, or from a .toml or .py file"),

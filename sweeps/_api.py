@@ -40,19 +40,14 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.command import sources_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
-from sweeps.commands.compare.runs import TIES, RunComparison, compare_runs
-from sweeps.commands.compare.sources import training_runs
 from sweeps.commands.run import sweep_of
-from sweeps.driver.command import launch
-from sweeps.plan.command_line import INTERPOLATE
+from sweeps.launch.command import launch
 from sweeps.plan.flags import FLAGS, written
-from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.comparison import RunComparison, compare_runs
 from sweeps.report.conclusions import conclusions
 from sweeps.report.figures import figures
 from sweeps.report.html import table_part
-from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import load_sweep
 from sweeps.report.next_step import next_step
 from sweeps.report.reliability import assess
 from sweeps.report.results import page_table, paper_table
@@ -60,6 +55,12 @@ from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import table_text
 from sweeps.store.scores import TEXTS
 from sweeps.store.sweep_file import ROPE, opened
+from sweeps.systems.access import record_access
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import load_sweep
+from sweeps.systems.runs import TIES
+from sweeps.systems.sources import training_runs
+from sweeps.terminal.command_line import INTERPOLATE
 
 _TESTED = tuple(f.name for f in fields(Comparison) if f.name not in ("measure", "system"))
 

@@ -15,7 +15,7 @@ import sys
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.shipped import SHIPPED
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.command import main
+from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid
 
 PAPER = (

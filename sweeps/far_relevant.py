@@ -16,7 +16,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.command import main
+from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows
 
 MODELS = ("firstp", "maxp", "parade-attn", "parade-transformer")

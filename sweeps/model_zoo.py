@@ -13,7 +13,7 @@ import sys
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.command import main
+from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid
 
 PAPER_ROWS = (

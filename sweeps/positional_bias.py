@@ -20,7 +20,6 @@ import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are import
 from rank_core.data.load import load_collection
 from rank_core.seeding import generator
 from rank_core.settings.config import Chat
-from sweeps.plan.command_line import Need, Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.flags import Flag
 from sweeps.positions.analysis import (
     Settings,
@@ -32,6 +31,7 @@ from sweeps.positions.analysis import (
 )
 from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
 from sweeps.positions.rsv import ChunkScorer, RelevantPair, cosine_scorer, word_chunks
+from sweeps.terminal.command_line import Need, Parser, check_writable, heed_interrupts, run_command
 
 SMOKE_PAIRS = 20
 JUDGE = (Need("judge_url"),)

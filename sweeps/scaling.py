@@ -30,16 +30,16 @@ from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.trial import own_paths, portable_config
-from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.flags import FLAGS, add_flags
 from sweeps.plan.make_plan import base_config
 from sweeps.plan.options import Options, add_settings, check_gpus, parse
 from sweeps.plan.resources import Resources
-from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import connected, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
+from sweeps.terminal.command_line import Parser, check_writable, heed_interrupts, run_command
+from sweeps.terminal.text import numbered, say
 
 CONFIGURATION = Experiment(
     name="scaling",

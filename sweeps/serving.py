@@ -17,7 +17,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.command import main
+from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid
 
 SIZES = (128, 256, 512, 1024)

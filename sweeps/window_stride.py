@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.command import main
+from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid, Settings
 
 PAPER_PAIRS = ((35, 25), (75, 50), (150, 50), (150, 75), (150, 100), (300, 200), (477, 477))

@@ -54,6 +54,8 @@ NO_PART_OF_A_CELL = (
 )
 """Settings that change no result of a trial beyond rounding."""
 
+FILES = ("training.init_from", "training.teacher", "training.negatives_from")
+"""Settings that name files or folders of files."""
 OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
 

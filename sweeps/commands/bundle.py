@@ -41,20 +41,8 @@ from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256, write_json
 from rank_core.own_code import is_reference, load, may_import, only_named
 from rank_core.records import EVALUATED, Qrels
-from sweeps.plan.command_line import Need, Parser, check_writable, needing
-from sweeps.plan.terminal import say
-from sweeps.report.access import (
-    ACCESS_FILE,
-    Access,
-    access_hash,
-    read_accesses,
-    record_access,
-    write_accesses,
-)
 from sweeps.report.analysis import analyse
 from sweeps.report.build import report_files
-from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import Sweep, load_sweep, trial_config
 from sweeps.report.query_page import TEXTS, moved_queries
 from sweeps.report.unjudged import with_unjudged
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS, Records
@@ -70,6 +58,18 @@ from sweeps.store.sweep_file import (
     read_sweep_file,
     send,
 )
+from sweeps.systems.access import (
+    ACCESS_FILE,
+    Access,
+    access_hash,
+    read_accesses,
+    record_access,
+    write_accesses,
+)
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import Sweep, load_sweep, trial_config
+from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.terminal.text import say
 
 SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
 SWEEP, MANIFEST, FORMAT = "sweep", "bundle.json", 2

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from sweeps.plan.command_line import Parser
-from sweeps.plan.terminal import numbered, say
+from sweeps.terminal.command_line import Parser
+from sweeps.terminal.text import numbered, say
 
 BROKEN = 3  # exit code
 

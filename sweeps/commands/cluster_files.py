@@ -8,7 +8,7 @@ from pathlib import Path
 import rank_core
 from rank_core.errors import BadInput
 from rank_core.files import new_folder
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.terminal.command_line import Parser, check_writable
 
 FILES = Path(__file__).parents[1] / "cluster_files"
 IGNORED = shutil.ignore_patterns("__pycache__", ".*")

@@ -21,14 +21,14 @@ from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrices
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from sweeps.plan.command_line import Need, Parser, check_writable, needing
-from sweeps.plan.terminal import numbered, say
-from sweeps.report.aggregations import kept_chunks, system_label
 from sweeps.report.build import write_files
-from sweeps.report.load import Sweep, load_sweep, trial_config
-from sweeps.report.notation import TWO_RUNS_WORDS, decisive_p, has_two_runs, short_signed
 from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines, wrapped
 from sweeps.store.sweep_file import find_sweep, opened, send
+from sweeps.systems.aggregations import kept_chunks, system_label
+from sweeps.systems.load import Sweep, load_sweep, trial_config
+from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.terminal.notation import TWO_RUNS_WORDS, decisive_p, has_two_runs, short_signed
+from sweeps.terminal.text import numbered, say
 
 MARK = "inference-only"
 _OWN = "cell label kind model k window stride max_chunks seeds".split()

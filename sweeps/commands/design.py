@@ -35,18 +35,18 @@ from sweeps.commands.compare.command import (
     query_sets_of,
     systems_of,
 )
-from sweeps.commands.compare.runs import compare_runs
-from sweeps.plan.command_line import Need, Parser, check_writable, needing
 from sweeps.plan.flags import MODES, SEARCH, written
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
-from sweeps.plan.next_command import confirming
-from sweeps.plan.terminal import say
+from sweeps.plan.next_command import asked_of, confirming
 from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
-from sweeps.report.load import Sweep, load_sweep
-from sweeps.report.summary import left_after
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened
 from sweeps.store.trial_status import TrialStatus
+from sweeps.systems.load import Sweep, load_sweep
+from sweeps.systems.runs import run_systems
+from sweeps.systems.summary import left_after
+from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.terminal.text import say
 
 SEEDS = (3, 4, 5, 8, 10, 20)
 FORMATS = (".png", ".svg")
@@ -156,7 +156,7 @@ def _pilot(given: argparse.Namespace) -> Sweep:
         if uri and not has_mlflow(given.pilot):
             raise BadInput(NO_MLFLOW)
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=uri)
-        pilot = compare_runs(systems, sets or None, measures=measures, tracking_uri=uri).sweep
+        pilot = run_systems(systems, sets or None, measures=measures, tracking_uri=uri).sweep
         if pilot.means:
             raise BadInput(f"a plan is for one collection, got {', '.join(pilot.collections)}")
         return pilot
@@ -294,7 +294,7 @@ def command_of(planned: DesignPlan, design: Design) -> str:
     confirmation = _confirms(planned, design)
     drawn = not confirmation and design.num_configurations < num_cells
     if confirmation:
-        return command_in(sweep.directory, confirming(sweep.asked, flags))
+        return command_in(sweep.directory, confirming(asked_of(sweep), flags))
     if drawn:
         flags = {"search": "random", "num_configs": design.num_configurations - 1} | flags
     settings = dict[str, str | None]()
@@ -303,7 +303,7 @@ def command_of(planned: DesignPlan, design: Design) -> str:
         settings[_SAMPLE] = str(design.num_queries) if sampled else None
         flags["name"] = f"{sweep.name}-{design.num_queries}-queries"
     old = {*SEED_FLAGS, *MODES, *flags, *(SEARCH if drawn else ())}
-    command = sweep.asked.changed(without=old, settings=settings, flags=flags)
+    command = asked_of(sweep).changed(without=old, settings=settings, flags=flags)
     return command_in(sweep.directory, command)
 
 

@@ -22,17 +22,19 @@ from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.command_line import Need, Parser, check_writable, needing
-from sweeps.plan.terminal import say
+from sweeps.engine.kept_weights import is_trained
+from sweeps.plan.next_command import asked_of
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
-from sweeps.report.interpolation import MixtureInputs, trial_table, why_not, with_interpolated
-from sweeps.report.load import Serving, Sweep, load_sweep, trial_config
 from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
-from sweeps.report.summary import left_after
-from sweeps.store.kept_weights import is_trained
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
 from sweeps.store.sweep_file import opened, read_sweep_file
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.interpolation import MixtureInputs, trial_table, why_not
+from sweeps.systems.load import Serving, Sweep, load_sweep, trial_config
+from sweeps.systems.summary import left_after
+from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.terminal.text import say
 from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
 from sweeps.tracking.registered_model import Registered, register_model
 
@@ -284,7 +286,7 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
     """The error where a model has kept no weights, with the command that keeps them."""
     of_seed = "" if seed is None else f" of seed {seed}"
     keep = {"training.keep_weights": "best" if seed is None else "all"}
-    command = sweep.asked.changed(settings=keep)
+    command = asked_of(sweep).changed(settings=keep)
     command = command if sweep.start else f"its sweep with {command}"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(

@@ -14,8 +14,8 @@ from rank_core.data.transforms.expression import TRANSFORMS
 from rank_core.errors import BadInput
 from rank_core.own_code import announced
 from rank_core.settings.config import Setting, declared_settings
-from sweeps.plan.command_line import Need, Parser, needing
-from sweeps.plan.terminal import wrapped
+from sweeps.terminal.command_line import Need, Parser, needing
+from sweeps.terminal.text import wrapped
 
 KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 LIST = "list of texts"

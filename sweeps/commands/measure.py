@@ -11,19 +11,19 @@ from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures, per_query
 from rank_core.records import Qrels
-from sweeps.commands.compare.runs import (
+from sweeps.report.table import wrapped
+from sweeps.systems.runs import (
     MEASURES,
     num_tied,
     order_notes,
     ranks_as_scores,
     ties_note,
 )
-from sweeps.commands.compare.sources import measure_key, training_runs
-from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.escape import csv_frame
-from sweeps.plan.terminal import columns, say
-from sweeps.report.notation import TIE_POLICY
-from sweeps.report.table import wrapped
+from sweeps.systems.sources import measure_key, training_runs
+from sweeps.terminal.command_line import Parser, check_writable
+from sweeps.terminal.escape import csv_frame
+from sweeps.terminal.notation import TIE_POLICY
+from sweeps.terminal.text import columns, say
 
 
 def main(argv: Sequence[str]) -> int:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from rank_core.errors import BadInput
 from rank_core.secrets import REDACTED
-from sweeps.plan.command_line import Parser
-from sweeps.plan.terminal import numbered, say
-from sweeps.store.driver import living_driver
+from sweeps.store.lock import living_driver
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FILE, find_sweep, read_sweep_file
+from sweeps.terminal.command_line import Parser
+from sweeps.terminal.text import numbered, say
 from sweeps.tracking.client import default_tracking_uri
 from sweeps.tracking.server import serve
 from sweeps.tracking.thread import sync as send

@@ -13,9 +13,9 @@ from pathlib import Path
 from rank_core.models import MODELS, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import announced
-from sweeps.plan.command_line import Need, Parser, needing
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
-from sweeps.plan.terminal import columns, terminal_columns, wrapped
+from sweeps.terminal.command_line import Need, Parser, needing
+from sweeps.terminal.text import columns, terminal_columns, wrapped
 
 TEXTS = tomllib.loads(Path(__file__).with_name("models_page.toml").read_text(encoding="utf-8"))
 PAPERS: dict[str, str] = TEXTS["papers"]

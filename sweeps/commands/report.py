@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.plan.command_line import INTERPOLATE, Parser, check_writable
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import say
-from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
 from sweeps.store.sweep_file import INTERPOLATED, opened, send
+from sweeps.systems.access import ACCESS_FILE
+from sweeps.terminal.command_line import INTERPOLATE, Parser, check_writable
+from sweeps.terminal.text import say
 
 
 def main(argv: Sequence[str]) -> int:

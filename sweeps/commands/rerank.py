@@ -27,10 +27,10 @@ from rank_core.export.reranker import Reranker
 from rank_core.files import atomic_write, file_sha256
 from rank_core.machine import begin_on_device
 from rank_core.records import Run
-from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.flags import add_flags
 from sweeps.plan.options import named_collection
-from sweeps.plan.terminal import about, numbered, say
+from sweeps.terminal.command_line import Parser, check_writable
+from sweeps.terminal.text import about, numbered, say
 
 TAG = "ranksweep"
 LINE_SECONDS = 30.0

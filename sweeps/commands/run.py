@@ -11,16 +11,16 @@ from typing import Any
 
 from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
-from sweeps.driver.command import main as run_experiment
+from sweeps.launch.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.options import Preset, parse
 from sweeps.plan.reference import PREFIX, TWIN, reference_file, references
-from sweeps.plan.terminal import wrapped
 from sweeps.plan.toml_sweep import read_toml_sweep
 from sweeps.plan.twin import twin
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import sweep_on
+from sweeps.terminal.text import wrapped
 
 USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 

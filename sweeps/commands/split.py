@@ -22,9 +22,9 @@ from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.files import new_folder, write_json
 from rank_core.records import Qrels, Run
-from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import numbered, say, warn
+from sweeps.terminal.command_line import Parser, check_writable
+from sweeps.terminal.text import numbered, say, warn
 
 NEEDED = {"qrels": "judgments", "queries": "their queries", "docs": "documents", "to": "new folder"}
 OPTIONS = {

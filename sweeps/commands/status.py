@@ -10,12 +10,9 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
-from sweeps.plan.command_line import Parser
-from sweeps.plan.live_text import LiveText, is_live_terminal
-from sweeps.plan.next_command import ours, resumed
-from sweeps.plan.terminal import WIDTH, columns, duration, numbered, say
-from sweeps.store.driver import Driver, living_driver
+from sweeps.plan.next_command import asked_of, ours, resumed
 from sweeps.store.failures import counted, lost_by_kind
+from sweeps.store.lock import Driver, living_driver
 from sweeps.store.records import Records, State
 from sweeps.store.sweep_file import (
     FILE,
@@ -28,6 +25,9 @@ from sweeps.store.sweep_file import (
     sweeps_below,
 )
 from sweeps.store.trial_status import INTERRUPTED, LOST, USED, TrialStatus
+from sweeps.terminal.command_line import Parser
+from sweeps.terminal.live_text import LiveText, is_live_terminal
+from sweeps.terminal.text import WIDTH, columns, duration, numbered, say
 from sweeps.tracking.client import default_tracking_uri
 
 DAMAGED = "damaged"  # the status of a trial with damaged files
@@ -285,7 +285,7 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if unfinished or snapshot.file.stopped:
         file = snapshot.file
         if advisable(file.command):
-            command = resumed(file.asked, file.command, stopped=bool(file.stopped))
+            command = resumed(asked_of(file), file.command, stopped=bool(file.stopped))
             yield "resume", command_in(file.directory, command)
     elif not snapshot.report:
         yield "aggregate", ours("report", snapshot.where)

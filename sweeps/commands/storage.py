@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rank_core.cache import CacheEntry, cache_entries, cache_root, remove_entry
 from rank_core.errors import BadInput
-from sweeps.plan.command_line import Parser
 from sweeps.plan.flags import FLAGS
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import columns, duration, numbered, say
 from sweeps.store.inventory import (
     DONE,
     HALF,
@@ -21,6 +19,8 @@ from sweeps.store.inventory import (
 )
 from sweeps.store.records import TRIALS
 from sweeps.store.storage import Storage
+from sweeps.terminal.command_line import Parser
+from sweeps.terminal.text import columns, duration, numbered, say
 from sweeps.tracking.cleaning import forget_sweep, leftovers, own_database, remove_leftovers
 
 DAY = 86_400.0

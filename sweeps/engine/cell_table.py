@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from sweeps.plan.terminal import columns, shortened
 from sweeps.store.trial_status import INTERRUPTED, LOST, USED
+from sweeps.terminal.text import columns, shortened
 
 STATES = {
     "done": "done",

@@ -9,39 +9,39 @@ import torch
 from rank_core.errors import BadInput
 from rank_core.machine import settings_restored
 from sweeps.engine import EngineLost
-from sweeps.engine.drive import Drive
+from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
-from sweeps.plan.terminal import numbered, say
 from sweeps.store.storage import StorageAway
 from sweeps.store.trial_status import TrialStatus
+from sweeps.terminal.text import numbered, say
 
 
-def run_trials(drive: Drive, options: Options) -> None:
+def run_trials(events: TrialEvents, options: Options) -> None:
     """Runs the trials of a sweep until it is over. Raises `BadInput` for trials that this machine
     cannot run, `EngineLost` where a trial's error breaks the GPU for this process, and
     `StorageAway` where a trial has waited in vain for the storage."""
     check_machine(options)
-    say(f"{numbered(len(drive.search.ahead), 'trial')}, one at a time in this process")
+    say(f"{numbered(len(events.search.ahead), 'trial')}, one at a time in this process")
     with settings_restored():
-        while trial := drive.search.next():
-            drive.screen.launched(trial)
-            _attempt(trial, trial_task(trial, drive.records, options), drive)
+        while trial := events.search.next():
+            events.screen.launched(trial)
+            _attempt(trial, trial_task(trial, events.records, options), events)
 
 
-def _attempt(trial: Trial, task: TrialTask, drive: Drive) -> None:
+def _attempt(trial: Trial, task: TrialTask, events: TrialEvents) -> None:
     """Runs a trial. None runs again here: the same process would fail the same way."""
-    drive.started(trial)
+    events.started(trial)
     with closing(attempt(task)) as reports:
         for report in reports:
             if not isinstance(report, End):
-                drive.reported(trial, report)
+                events.reported(trial, report)
                 continue
             kind = report.kind if report.status is TrialStatus.FAILED else ""
             if kind == "storage":  # the next trial would wait for it, too
                 raise StorageAway(report.reason.removeprefix(f"{StorageAway.__name__}: "))
-            drive.ended(trial, report)
+            events.ended(trial, report)
             if kind == "device":
                 raise EngineLost(
                     f"the GPU failed in {trial.name} and is lost for this process "

@@ -12,9 +12,13 @@ from typing import NamedTuple, TextIO
 from rank_core.trial.trial import Progress
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text, step_text
 from sweeps.engine.trial_task import End
-from sweeps.plan.live_text import LiveText
 from sweeps.plan.plan import PlannedCell, Trial
-from sweeps.plan.terminal import (
+from sweeps.plan.trial_cost import planned_tokens
+from sweeps.search.search import Search
+from sweeps.store.records import State
+from sweeps.store.trial_status import TrialStatus
+from sweeps.terminal.live_text import LiveText
+from sweeps.terminal.text import (
     about,
     duration,
     numbered,
@@ -23,10 +27,6 @@ from sweeps.plan.terminal import (
     visible,
     wrapped,
 )
-from sweeps.plan.trial_cost import planned_tokens
-from sweeps.search.search import Search
-from sweeps.store.records import State
-from sweeps.store.trial_status import TrialStatus
 
 HEARTBEAT_SECONDS = 30.0
 DRAW_SECONDS = 0.5  # at least, between two drawings of the table

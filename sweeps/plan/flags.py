@@ -10,9 +10,9 @@ from typing import Any
 
 from rank_core.checkpoints import Cadence
 from rank_core.errors import BadInput, unknown
-from sweeps.plan.command_line import INTERPOLATE, Need, needing
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
+from sweeps.terminal.command_line import INTERPOLATE, Need, needing
 
 ENGINES = ("ray", "local")
 MOST_SEEDS, MOST_WORKERS, MOST_CONFIGS = 1_000, 10_000, 100_000

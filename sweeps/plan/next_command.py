@@ -4,10 +4,10 @@ sweep's command is written from the flags and settings that `sweep.json` holds a
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from sweeps.plan.command_line import program
 from sweeps.plan.flags import MODES, NOT_CONFIRMED, SEEDS, written
+from sweeps.terminal.command_line import program
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,27 @@ class Asked:
         kept = {name: text for name, text in self.settings.items() if name not in other}
         words = [f"{name}={text}" for name, text in (kept | other).items() if text is not None]
         return shlex.join([*self.start, *written(given), *words, *written(flags or {})])
+
+
+class Described(Protocol):
+    """The description of a sweep, which holds its command as data."""
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """The words before the flags."""
+
+    @property
+    def flags(self) -> Mapping[str, Any]:
+        """{name in Python: value}."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """{dotted setting: its text}."""
+
+
+def asked_of(sweep: Described) -> Asked:
+    """The command of a sweep."""
+    return Asked(sweep.start, sweep.flags, sweep.settings)
 
 
 def ours(*words: str) -> str:

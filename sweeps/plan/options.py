@@ -12,8 +12,7 @@ from rank_core.checkpoints.weights import cell_trials
 from rank_core.data.readers import parse_fields
 from rank_core.data.transforms.expression import with_fields, with_folder
 from rank_core.errors import BadInput, shown
-from rank_core.settings.config import parse_setting, setting_types
-from sweeps.plan.command_line import Parser
+from rank_core.settings.config import FILES, parse_setting, setting_types
 from sweeps.plan.flags import (
     FLAGS,
     GROUPS,
@@ -30,6 +29,7 @@ from sweeps.plan.next_command import Asked
 from sweeps.plan.profiles import profile
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
+from sweeps.terminal.command_line import Parser
 
 DEFAULT_NUM_SEEDS = 3
 MOST_POINTS = 10_000
@@ -39,8 +39,6 @@ LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[st
 """Settings whose value is a list: their commas do not make a grid."""
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # written by `ray up` on the head
-FILES = ("training.init_from", "training.teacher", "training.negatives_from")
-"""Settings that name files or folders of files."""
 FLAG_SETTINGS = {
     "collection": "collection",
     "backbone": "model.backbone",

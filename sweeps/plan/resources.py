@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from rank_core.errors import BadInput
 from sweeps.plan.options import Options
-from sweeps.plan.terminal import numbered
+from sweeps.terminal.text import numbered
 
 CLUSTER, MACHINE = "the cluster", "this machine"
 DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group

@@ -22,7 +22,7 @@ from rank_core.settings.config import Evaluation, TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
-from sweeps.plan.terminal import numbered
+from sweeps.terminal.text import numbered
 
 SAMPLE = 2000  # documents read to measure a model's own chunks
 BACKWARD = 2.0  # a backward pass costs about two forward passes

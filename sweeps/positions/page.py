@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from rank_core.files import write_json
-from sweeps.plan.escape import csv_frame
 from sweeps.positions.analysis import PositionResult
 from sweeps.positions.judged_chunks import RELEVANT, JudgedSummary
 from sweeps.positions.passages import Position, position_histogram
@@ -28,6 +27,7 @@ from sweeps.report.drawing import (
 )
 from sweeps.report.html import Section, render
 from sweeps.report.table import table
+from sweeps.terminal.escape import csv_frame
 
 PAGE = "index.html"
 WIDTH, HEIGHT = 6.4, 3.2  # inches

@@ -5,12 +5,11 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from rank_core.trial.trial import Progress
-from sweeps.engine.drive import Drive
+from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import End, News
 from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
 from sweeps.plan.resources import Resources
-from sweeps.plan.terminal import duration, numbered
 from sweeps.ray_engine.cluster import (
     can_run,
     free_groups,
@@ -22,6 +21,7 @@ from sweeps.ray_engine.cluster import (
 from sweeps.ray_engine.trial_process import WAIT_SECONDS, kind_of_error
 from sweeps.store.failures import LIMITS, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
+from sweeps.terminal.text import duration, numbered
 
 CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
@@ -52,8 +52,8 @@ class _Attempt:
 class Attempts:
     """The running attempts by Tune's ids, and the trials that run again."""
 
-    def __init__(self, drive: Drive, resources: Resources) -> None:
-        self.drive, self.resources = drive, resources
+    def __init__(self, events: TrialEvents, resources: Resources) -> None:
+        self.events, self.resources = events, resources
         self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
         self.num_workers = resources.num_workers
         self._most = resources.slots  # trials at a time for which there are nodes, or may be
@@ -73,7 +73,7 @@ class Attempts:
     @property
     def over(self) -> bool:
         """True if no trial runs or will run."""
-        return self.drive.search.over and not self.live and not self._again
+        return self.events.search.over and not self.live and not self._again
 
     def next(self, tune_id: str) -> Trial | None:
         """The trial that Tune starts next, if a slot is free; those that run again come first."""
@@ -82,16 +82,16 @@ class Attempts:
         due = next((item for item in self._again if item[0] <= time.monotonic()), None)
         if due:
             self._again.remove(due)
-        trial = due[1] if due else self.drive.search.next()
+        trial = due[1] if due else self.events.search.next()
         if trial:
             self.live[tune_id] = _Attempt(trial)
-            self.drive.screen.launched(trial)
+            self.events.screen.launched(trial)
         return trial
 
     def check(self) -> None:
         """Check the nodes. Raises `NoNode` if no living node can run a trial: on this machine at
         once, on a cluster after `WAIT_SECONDS` with messages about the wait."""
-        self.drive.screen.heartbeat()
+        self.events.screen.heartbeat()
         now = time.monotonic()
         if now - self._checked < CHECK_SECONDS:
             return
@@ -111,7 +111,7 @@ class Attempts:
             raise NoNode(f"for {duration(waited)} no node of the cluster could run a trial")
         if now - self._warned >= WARN_SECONDS:
             self._warned = now
-            self.drive.screen.tell(
+            self.events.screen.tell(
                 f"waiting for a node that can run a trial: {duration(waited)} of "
                 f"{duration(WAIT_SECONDS)}"
             )
@@ -122,7 +122,7 @@ class Attempts:
         self._here, self._most = slots_now(self.resources)
         if before is not None and self._here != before:
             why = "nodes have joined" if self._here > before else "nodes have left"
-            self.drive.screen.tell(f"{why}: {numbered(self._here, 'slot')}, {before} before")
+            self.events.screen.tell(f"{why}: {numbered(self._here, 'slot')}, {before} before")
 
     def _tell_waiting(self, now: float, waiting: int) -> None:
         """What the trials wait for whose process drives a group that has no workers yet."""
@@ -134,7 +134,7 @@ class Attempts:
             if waiting:
                 free = free_text(self.needs)
                 what = f"waiting for {self.num_workers} workers with {each} each ({free})"
-            self.drive.screen.waits(attempt.trial, what)
+            self.events.screen.waits(attempt.trial, what)
 
     def started(self, tune_id: str, actor: str) -> None:
         """Its process has started. With it begins the attempt, but for a group of workers, whose
@@ -145,7 +145,7 @@ class Attempts:
             self._begin(attempt)
         else:
             attempt.waits = time.monotonic()
-            self.drive.screen.waits(attempt.trial, "waiting for its workers")
+            self.events.screen.waits(attempt.trial, "waiting for its workers")
 
     def formed(self, tune_id: str) -> None:
         """The workers of its group live."""
@@ -160,7 +160,7 @@ class Attempts:
     def _begin(self, attempt: _Attempt) -> None:
         if not attempt.begun:
             attempt.begun, attempt.waits = True, None
-            self.drive.started(attempt.trial)
+            self.events.started(attempt.trial)
 
     def reported(self, tune_id: str, report: News, *, stopped: bool = False) -> None:
         """The progress of a trial, with which ASHA may have `stopped` it, or its end as reported by
@@ -170,16 +170,16 @@ class Attempts:
             return
         self._begin(attempt)  # a group that failed before it formed
         if isinstance(report, Progress):
-            self.drive.reported(attempt.trial, report)
+            self.events.reported(attempt.trial, report)
             if stopped:
                 attempt.settled = True
                 reason = f"by ASHA at step {report.step} of {report.num_steps}"
                 host, _ = _place(attempt.actor)
                 end = End(TrialStatus.STOPPED, reason=reason, host=host)
-                self.drive.ended(attempt.trial, end)
+                self.events.ended(attempt.trial, end)
         elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
-            self.drive.ended(attempt.trial, report)
+            self.events.ended(attempt.trial, report)
         else:
             self._fail(attempt, report)
 
@@ -223,7 +223,7 @@ class Attempts:
     def _fewer_slots(self) -> None:
         if self.slots > 1:
             self._fewer += 1
-            self.drive.screen.tell(
+            self.events.screen.tell(
                 f"out of memory: {numbered(self.slots, 'trial')} at a time from now on"
             )
 
@@ -238,7 +238,7 @@ class Attempts:
             self._again.append((time.monotonic() + pause, attempt.trial))
         elif end.kind == "device":
             end = replace(end, reason=f"{end.reason}; {NOT_THE_PROCESS}")
-        self.drive.ended(attempt.trial, end, again=again, node=node)
+        self.events.ended(attempt.trial, end, again=again, node=node)
         if slot and end.kind == "host memory":
             self._fewer_slots()
 

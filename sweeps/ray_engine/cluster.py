@@ -25,10 +25,10 @@ from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import prepare
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.resources import CLUSTER, Resources, resources_of
-from sweeps.plan.terminal import duration, numbered, print_error, say
 from sweeps.ray_engine.start import BELOW, keep_secrets_from_ray, ray_folder, workers_path
 from sweeps.ray_engine.trial_process import WAIT_SECONDS
 from sweeps.store.failures import first_line
+from sweeps.terminal.text import duration, numbered, print_error, say
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0

@@ -22,11 +22,10 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from sweeps.engine import EngineInterrupted, EngineLost
-from sweeps.engine.drive import Drive
+from sweeps.engine.trial_events import TrialEvents
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.resources import DRIVER_CPU, Resources
-from sweeps.plan.terminal import duration, numbered, say
 from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
     RayFiles,
@@ -49,6 +48,7 @@ from sweeps.ray_engine.trial_process import (
 )
 from sweeps.store.failures import first_line
 from sweeps.store.storage import StorageAway
+from sweeps.terminal.text import duration, numbered, say
 
 LOW_MEMORY = re.compile("low on memory|out of memory issue")  # in Ray's errors
 BREAKDOWNS = 5  # of Tune, without a finished trial in between
@@ -61,43 +61,43 @@ MOST_EPOCHS = 10**6  # of ASHA's rungs; a trial ends itself
 RESTARTS = 1  # of Ray on this machine, likewise
 
 
-def run_trials(drive: Drive, options: Options) -> None:
+def run_trials(events: TrialEvents, options: Options) -> None:
     """Runs the trials of a sweep until it is over, on the cluster or on this machine. Raises
     `BadInput` if a trial cannot run there."""
-    path = drive.records.folder / RAY_LOG
+    path = events.records.folder / RAY_LOG
     path.parent.mkdir(parents=True, exist_ok=True)
     begins = "joining the Ray cluster" if cluster_address() else "starting Ray"
-    drive.screen.tell(f"{begins}; its own lines: {path}")
+    events.screen.tell(f"{begins}; its own lines: {path}")
     with ray_lines_to(path):
         try:
             with connected(options.num_workers, options.code) as files:
-                _run_connected(drive, options, files)
+                _run_connected(events, options, files)
         except KeyboardInterrupt:
             raise EngineInterrupted from None
 
 
-def _run_connected(drive: Drive, options: Options, files: RayFiles) -> None:
+def _run_connected(events: TrialEvents, options: Options, files: RayFiles) -> None:
     """Runs the trials on the connected cluster; Ray's files are kept where a trial was lost."""
     resources = trial_resources(options)
-    if drive.records.storage.is_local:
-        check_shared(drive.records.folder)
-    prepare_nodes([trial.cell.config for trial in drive.search.ahead])
-    trials = numbered(len(drive.search.ahead), "trial")
+    if events.records.storage.is_local:
+        check_shared(events.records.folder)
+    prepare_nodes([trial.cell.config for trial in events.search.ahead])
+    trials = numbered(len(events.search.ahead), "trial")
     say(f"{trials} on {numbered(resources.slots, 'slot')}")
     try:
-        run_on_slots(drive, options, resources)
+        run_on_slots(events, options, resources)
     finally:
-        files.keep = any(status.lost for status in drive.screen.statuses.values())
+        files.keep = any(status.lost for status in events.screen.statuses.values())
 
 
-def run_on_slots(drive: Drive, options: Options, resources: Resources) -> None:
+def run_on_slots(events: TrialEvents, options: Options, resources: Resources) -> None:
     """Runs as many trials at a time as the connected cluster has slots.
 
     An error in a trial's process never ends the sweep. An error of Tune itself (such as one by
     Ray's memory monitor) ends only the current Tuner; the next one resumes, on a new Ray if this
     machine's has died. Raises `EngineLost` where that fails.
     """
-    attempts = Attempts(drive, resources)
+    attempts = Attempts(events, resources)
     in_vain, ended = 0, 0
     while not attempts.over:
         error = _run(attempts, options, resources)
@@ -106,21 +106,21 @@ def run_on_slots(drive: Drive, options: Options, resources: Resources) -> None:
         if isinstance(error, StorageAway):
             raise error  # every record would wait for it again
         attempts.interrupt(error)
-        in_vain = in_vain + 1 if len(drive.screen.statuses) == ended else 1
-        ended = len(drive.screen.statuses)
+        in_vain = in_vain + 1 if len(events.screen.statuses) == ended else 1
+        ended = len(events.screen.statuses)
         gc.collect()  # ends the processes of the failed Tuner
         if isinstance(error, NoNode):
-            _start_again(error, in_vain, options, drive)
+            _start_again(error, in_vain, options, events)
         elif in_vain > BREAKDOWNS:
             raise error
 
 
-def _start_again(error: NoNode, in_vain: int, options: Options, drive: Drive) -> None:
+def _start_again(error: NoNode, in_vain: int, options: Options, events: TrialEvents) -> None:
     """Restart Ray on this machine, at most `RESTARTS` times before another trial has ended."""
     if cluster_address() or in_vain > RESTARTS:
         again = "" if cluster_address() else " again, and no trial has ended in between"
         raise EngineLost(f"{error}{again}")
-    drive.screen.tell(f"{error}: restarting it, then the sweep resumes")
+    events.screen.tell(f"{error}: restarting it, then the sweep resumes")
     disconnect(keep_files=True)  # which also ends the remaining processes of Ray
     try:
         connect(options.num_workers, options.code)
@@ -317,7 +317,7 @@ class _Search(_Adapter, Searcher):
         with self.turn as attempts:
             trial = attempts.next(trial_id)
             if trial:
-                task = trial_task(trial, attempts.drive.records, self.options)
+                task = trial_task(trial, attempts.events.records, self.options)
                 return {"task": task, "resources": self.resources}
             return Searcher.FINISHED if attempts.over else None
 

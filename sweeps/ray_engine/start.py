@@ -16,7 +16,7 @@ from ray.tune.execution import class_cache
 
 from rank_core.errors import BadInput
 from rank_core.secrets import is_secret_name
-from sweeps.plan.terminal import say
+from sweeps.terminal.text import say
 
 BELOW = "r"
 """Ray's own folder in the private one: Ray opens it to everyone."""

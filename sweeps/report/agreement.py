@@ -27,9 +27,9 @@ from rank_core.stats.agreement import (
     top_overlap,
 )
 from rank_core.stats.matrix import ScoreMatrix
-from sweeps.report.load import ListReader, Sweep
 from sweeps.store.records import REMEDY
 from sweeps.store.sweep_file import FIRST_STAGE, find_sweep
+from sweeps.systems.load import ListReader, Sweep
 
 MOST_QUERIES = 1000
 """Of more queries, those with the smallest hashes of their ids are compared."""

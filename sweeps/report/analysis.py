@@ -14,11 +14,11 @@ from rank_core.stats.compare import ByLetter, Comparison, Slot, compare_with, sc
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
-from sweeps.report.load import Sweep
-from sweeps.report.summary import CellSummary, left_after, summarize
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.store.trial_status import USED
+from sweeps.systems.load import Sweep
+from sweeps.systems.summary import CellSummary, left_after, summarize
 
 Matrices = Mapping[str, ScoreMatrix]
 """{measure: scores of the cells with a used seed}."""

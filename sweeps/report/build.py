@@ -10,12 +10,9 @@ from rank_core.errors import BadInput
 from rank_core.files import FULL, atomic_write
 from rank_core.records import Collection
 from rank_core.stats.compare import Comparison
-from sweeps.report.access import Access, record_access
 from sweeps.report.agreement import agreements
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.figures import figures
-from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page, results_json
 from sweeps.report.published import published, published_lines, with_reference
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
@@ -24,6 +21,9 @@ from sweeps.report.results import comparisons_csv, json_text, paper_table, resul
 from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import terminal_text
 from sweeps.report.unjudged import with_unjudged
+from sweeps.systems.access import Access, record_access
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import load_sweep
 
 PLOTS = "plots"
 

@@ -9,9 +9,10 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.plan.terminal import numbered
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import (
+from sweeps.store.trial_status import LOST
+from sweeps.systems.summary import CellSummary, fate_word, left_after
+from sweeps.terminal.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
     has_two_runs,
@@ -19,8 +20,7 @@ from sweeps.report.notation import (
     names_text,
     relation,
 )
-from sweeps.report.summary import CellSummary, fate_word, left_after
-from sweeps.store.trial_status import LOST
+from sweeps.terminal.text import numbered
 
 PAIRED = (
     "paired across systems: run i of each shares its initialisation, order of the data and "

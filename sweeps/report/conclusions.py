@@ -7,9 +7,11 @@ from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import not_distinguishable, without_variance
-from sweeps.report.load import Sweep
 from sweeps.report.next_step import declaration
-from sweeps.report.notation import (
+from sweeps.report.unjudged import unjudged_sentence
+from sweeps.systems.load import Sweep
+from sweeps.systems.summary import ROUNDING, best_on_dev, dev_means, left_after, losses
+from sweeps.terminal.notation import (
     ONE_RUN,
     decisive_p,
     has_two_runs,
@@ -19,8 +21,6 @@ from sweeps.report.notation import (
     percent,
     signed,
 )
-from sweeps.report.summary import ROUNDING, best_on_dev, dev_means, left_after, losses
-from sweeps.report.unjudged import unjudged_sentence
 
 _WORTH_SAYING = 0.01  # above alpha
 

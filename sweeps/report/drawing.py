@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from sweeps.plan.terminal import shortened
+from sweeps.terminal.text import shortened
 
 BLUE, ORANGE, GREY, INK = "#0072b2", "#d55e00", "#767676", "#222222"
 """Colours of Okabe and Ito, distinct to colour-blind readers."""

@@ -14,7 +14,6 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from rank_core.stats.compare import TIE
-from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.drawing import (
     ALERT,
@@ -35,12 +34,20 @@ from sweeps.report.drawing import (
     new_figure,
     style,
 )
-from sweeps.report.load import Sweep
-from sweeps.report.notation import decisive_p, level_text, number, range_text, short_signed, signed
 from sweeps.report.reliability import GridFactors, factor_text
-from sweeps.report.summary import CellSummary, crossed_grids, left_after
 from sweeps.store.sweep_file import find_sweep
 from sweeps.store.trial_status import LOST, TrialStatus
+from sweeps.systems.load import Sweep
+from sweeps.systems.summary import CellSummary, crossed_grids, left_after
+from sweeps.terminal.notation import (
+    decisive_p,
+    level_text,
+    number,
+    range_text,
+    short_signed,
+    signed,
+)
+from sweeps.terminal.text import shortened
 
 _DASHED = (0, (5, 3))
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))

@@ -7,12 +7,12 @@ from typing import Any
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.escape import markdown_code, markdown_text, yaml_value
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
-from sweeps.report.notation import interval_text, signed
 from sweeps.report.results import paper_table
 from sweeps.report.table import markdown
+from sweeps.terminal.escape import markdown_code, markdown_text, yaml_value
+from sweeps.terminal.notation import interval_text, signed
 
 SMOKE_TEST = "its sweep was a smoke test, of few queries, candidates and steps"
 

@@ -15,15 +15,15 @@ from rank_core.stats.design import (
     seeds_needed,
 )
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.plan.command_line import SCRIPT
-from sweeps.plan.next_command import confirming, ours, resumed, seeded
-from sweeps.plan.terminal import about
+from sweeps.plan.next_command import asked_of, confirming, ours, resumed, seeded
 from sweeps.report.analysis import Analysis
-from sweeps.report.load import Sweep
-from sweeps.report.notation import has_two_runs, names_text, percent
 from sweeps.report.reliability import POWER
-from sweeps.report.summary import ROUNDING, best_on_dev
 from sweeps.store.sweep_file import advisable, command_in
+from sweeps.systems.load import Sweep
+from sweeps.systems.summary import ROUNDING, best_on_dev
+from sweeps.terminal.command_line import SCRIPT
+from sweeps.terminal.notation import has_two_runs, names_text, percent
+from sweeps.terminal.text import about
 
 BELOW_FIRST_STAGE = "docs/troubleshooting.md (My model is worse than BM25)"
 FEW_SEEDS = 5
@@ -64,7 +64,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return here if where == HERE else ours(name, where, *words)
 
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
-        resume = resumed(sweep.asked, sweep.command, stopped=bool(sweep.stopped))
+        resume = resumed(asked_of(sweep), sweep.command, stopped=bool(sweep.stopped))
         return step("The command trains only the missing trials.", resume)
     if not analysis.primary or sweep.smoke_test:
         return None
@@ -75,16 +75,18 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
     if all(math.isnan(c.p_both) for c in analysis.primary):
         cost = _cost(sweep, 3)
         why = f"One planned comparison needs three seeds, a table five{cost}."
-        return step(why, seeded(sweep.asked, sweep.seeds, 3))
+        return step(why, seeded(asked_of(sweep), sweep.seeds, 3))
     significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
     if not significant:
         variances = _variances(analysis)
         if variances is None:  # which a design would refuse, too
             why = "A smaller difference needs more queries."
-            return step(TWO_SEEDS, seeded(sweep.asked, sweep.seeds, 3)) if two else NextStep(why)
+            return (
+                step(TWO_SEEDS, seeded(asked_of(sweep), sweep.seeds, 3)) if two else NextStep(why)
+            )
         number, why = _more_seeds(analysis, variances)
         if two and number:
-            return step(why, seeded(sweep.asked, sweep.seeds, number))
+            return step(why, seeded(asked_of(sweep), sweep.seeds, number))
         return NextStep(why, own("design", "--delta", f"{sweep.rope:g}"))
     if all(c.delta < 0 for c in significant) or best_on_dev(sweep) == sweep.baseline:
         return None
@@ -94,7 +96,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         "A confirmation trains the best on dev and the baseline again with fresh seeds, for a gain "
         "without selection bias."
     )
-    return step(why, confirming(sweep.asked))
+    return step(why, confirming(asked_of(sweep)))
 
 
 def _is_below_first_stage(analysis: Analysis) -> bool:

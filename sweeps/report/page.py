@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sweeps.report.access import Access, access_sentence
 from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.html import Section, render
-from sweeps.report.load import Sweep
 from sweeps.report.next_step import next_step
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
 from sweeps.report.reliability import (
@@ -20,8 +18,10 @@ from sweeps.report.reliability import (
     stability,
 )
 from sweeps.report.results import json_text, page_table, shared_results
-from sweeps.report.summary import best_on_dev, query_set_means, query_sets
 from sweeps.report.table import Table, table
+from sweeps.systems.access import Access, access_sentence
+from sweeps.systems.load import Sweep
+from sweeps.systems.summary import best_on_dev, query_set_means, query_sets
 
 if TYPE_CHECKING:  # draws, which `verify` does not need
     from sweeps.report.drawing import Drawing

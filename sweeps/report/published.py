@@ -12,10 +12,10 @@ import numpy as np
 from rank_core.stats.scopes import confidence_interval, scope_test
 from sweeps.plan.reference import Published, values_text
 from sweeps.report.analysis import Analysis
-from sweeps.report.load import Sweep
-from sweeps.report.notation import level_text, range_text
 from sweeps.report.table import Table, TableCell, wrapped
 from sweeps.store.sweep_file import Cell
+from sweeps.systems.load import Sweep
+from sweeps.terminal.notation import level_text, range_text
 
 _ANY = "any encoder"
 _WINDOWS = ("chunking.window", "chunking.stride")

@@ -14,8 +14,8 @@ from rank_core.stats.compare import TIE
 from sweeps.report.agreement import Lists, judgments, list_readers
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import render
-from sweeps.report.notation import MISSING, number, signed
 from sweeps.report.table import table, table_row
+from sweeps.terminal.notation import MISSING, number, signed
 
 QUERY_PAGE = "queries.html"
 TEXTS = Path("qrels") / "shown_texts.json"

@@ -28,8 +28,8 @@ from rank_core.stats.variance import (
     sweep_components,
 )
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import level_text, percent, range_text, relation, signed
-from sweeps.report.summary import crossed_grids
+from sweeps.systems.summary import crossed_grids
+from sweeps.terminal.notation import level_text, percent, range_text, relation, signed
 
 POWER = 0.8
 """The power at which a difference is called detectable."""

@@ -21,11 +21,11 @@ from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import Comparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
-from sweeps.report.notation import decisive_p, interval_text, level_text, number, signed
 from sweeps.report.published import beside
-from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
+from sweeps.systems.summary import CellSummary
+from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
 
 SCHEMA_VERSION = 5
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sweeps.plan.escape import csv_cell, latex_label, latex_text, markdown_cell, markdown_text
-from sweeps.plan.terminal import WIDTH, columns, terminal_columns
+from sweeps.terminal.escape import csv_cell, latex_label, latex_text, markdown_cell, markdown_text
+from sweeps.terminal.text import WIDTH, columns, terminal_columns
 
 COLUMN = 225.0
 """Points of a column of a two-column page; ACM, IEEE and LaTeX's own have 229 to 252."""

@@ -7,12 +7,14 @@ from string import ascii_lowercase
 
 from rank_core.stats.compare import Comparison, letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from sweeps.plan.terminal import shortened, terminal_columns
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import interpolated_sentence
 from sweeps.report.conclusions import conclusions
 from sweeps.report.next_step import HERE, next_step
-from sweeps.report.notation import (
+from sweeps.report.results import Column, Scores, drawn
+from sweeps.report.table import Table, terminal_lines, wrapped
+from sweeps.systems.summary import CellSummary, fate_word, left_after
+from sweeps.terminal.notation import (
     MISSING,
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
@@ -24,9 +26,7 @@ from sweeps.report.notation import (
     p_text,
     short_signed,
 )
-from sweeps.report.results import Column, Scores, drawn
-from sweeps.report.summary import CellSummary, fate_word, left_after
-from sweeps.report.table import Table, terminal_lines, wrapped
+from sweeps.terminal.text import shortened, terminal_columns
 
 _BLOCK = 4
 """Number of collections whose means fit side by side."""

@@ -20,9 +20,9 @@ from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import Floats
 from sweeps.report.agreement import TOP, judged_share, judgments, list_readers
 from sweeps.report.analysis import Analysis, Robustness, Unjudged, one_p
-from sweeps.report.load import ListReader
-from sweeps.report.notation import names_text, percent
 from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.systems.load import ListReader
+from sweeps.terminal.notation import names_text, percent
 
 _DEEPEST = 20
 """The largest cutoff of a measure with bounds, whose work grows with its square."""

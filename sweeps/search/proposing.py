@@ -32,15 +32,15 @@ from optuna.trial import TrialState, create_trial
 
 from rank_core.errors import BadInput
 from rank_core.seeding import derive
+from sweeps.plan.description import described_cells
 from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.plan.search_space import Space
-from sweeps.plan.terminal import numbered
 from sweeps.search.search import Block, Decision, Search, StatusOf, dev_values, source
-from sweeps.store.plan_description import described_cells
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
+from sweeps.terminal.text import numbered
 
 AT_RANDOM = 10
 """The number of ended proposals below which a proposal is drawn at random."""

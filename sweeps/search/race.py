@@ -11,10 +11,10 @@ from typing import Any
 from rank_core.stats.racing import FIRST_ANALYSIS, Race, race_so_far
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, Trial
-from sweeps.plan.terminal import say
 from sweeps.search.search import Decision, Search, StatusOf, competitors, dev_values
 from sweeps.store.records import Records
 from sweeps.store.trial_status import USED
+from sweeps.terminal.text import say
 
 ALPHA = 0.05
 """The largest probability that the race eliminates the winner of the whole grid."""

@@ -14,13 +14,13 @@ import numpy as np
 
 from rank_core.errors import BadInput
 from rank_core.stats.scopes import Floats
+from sweeps.plan.description import described_cells
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.search_options import SEARCHES
-from sweeps.plan.terminal import numbered
-from sweeps.store.plan_description import described_cells
 from sweeps.store.records import Records
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file
+from sweeps.terminal.text import numbered
 
 StatusOf = Callable[[Trial], str | None]
 """The status of a trial that has ended for good before this command, else None."""

@@ -4,7 +4,20 @@ import argparse
 import shlex
 from typing import Any, NoReturn
 
-from sweeps.plan.flags import FLAGS
+_SWITCHES = ("--dry-run", "--prepare", "--smoke-test", "--confirm")
+_WHOLE = (
+    "--num-seeds --num-configs --search-seed --asha-eta --asha-min-epochs --num-workers "
+    "--cpus-per-worker"
+).split()
+_NUMBERS = (
+    "--race-delta --alpha --weights-gib --gpus-per-worker --checkpoint-minutes --checkpoint-gib "
+    "--max-gpu-hours"
+).split()
+_TEXTS = (
+    "--collection --fields --backbone --model --profile --init-from --seeds --search --storage "
+    "--tracking-uri --experiment-prefix --interpolate --engine"
+).split()
+"""All flags of 0.3 by their types; what later versions changed does not matter here."""
 
 
 class _Unreadable(Exception):
@@ -21,23 +34,23 @@ def asked_in(command: str) -> dict[str, Any]:
     """The fields `start`, `flags`, `settings` and `smoke_test` of a command line of 0.3, which took
     abbreviations. Of words that are no command of a sweep, all are the start."""
     parser = _Parser(add_help=False)
-    for flag in FLAGS.values():
-        how: dict[str, Any] = {"action": "store_true"}
-        if flag.kind is not bool:
-            how = {"type": flag.kind}
-        parser.add_argument(flag.flag, default=argparse.SUPPRESS, **how)
+    for flag in _SWITCHES:
+        parser.add_argument(flag, default=argparse.SUPPRESS, action="store_true")
+    for flag in (*_WHOLE, *_NUMBERS, *_TEXTS):
+        kind = int if flag in _WHOLE else float if flag in _NUMBERS else str
+        parser.add_argument(flag, default=argparse.SUPPRESS, type=kind)
     try:
         words = shlex.split(command)
         start = _num_start(words)
-        flags, rest = parser.parse_known_args(words[start:])
+        asked, rest = parser.parse_known_args(words[start:])
     except (ValueError, _Unreadable):
         return {"start": [command] if command else [], "smoke_test": False}
     settings = (word.partition("=") for word in rest if "=" in word)
     return {
         "start": words[:start],
-        "flags": vars(flags),
+        "flags": vars(asked),
         "settings": {name: text for name, _, text in settings},
-        "smoke_test": "smoke_test" in vars(flags),
+        "smoke_test": "smoke_test" in vars(asked),
     }
 
 

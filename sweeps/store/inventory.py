@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from sweeps.plan.options import FILES
-from sweeps.store.driver import FILE as DRIVER
-from sweeps.store.driver import Driver, living_driver, only_driver
+from rank_core.settings.config import FILES
+from sweeps.store.lock import FILE as DRIVER
+from sweeps.store.lock import Driver, living_driver, only_driver
 from sweeps.store.records import CHECKPOINTS, PROGRESS, RESULT, TRIALS, Records
 from sweeps.store.storage import Entry, Storage
 from sweeps.store.sweep_file import FILE, SweepFile, parse_sweep_file

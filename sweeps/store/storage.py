@@ -26,7 +26,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from rank_core.errors import BadInput
 from rank_core.files import NO_FILE, shown_path
 from rank_core.secrets import redact_text
-from sweeps.plan.terminal import duration
+from sweeps.terminal.text import duration
 
 MARK = ".sweep"
 """A file of every opened local storage: a mount point without its mount lacks it."""

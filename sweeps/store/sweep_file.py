@@ -14,7 +14,6 @@ from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.secrets import redact
-from sweeps.plan.next_command import Asked
 from sweeps.store.earlier_file import asked_in
 from sweeps.store.records import TRIALS, Records, own_digest
 from sweeps.store.storage import Storage
@@ -91,11 +90,6 @@ class SweepFile:
     """{path in the folder: SHA-256} of the judgments and candidates; with them the file also has
     its own `checksum`."""
     schema_version: int = VERSION
-
-    @property
-    def asked(self) -> Asked:
-        """The command as data."""
-        return Asked(self.start, self.flags, self.settings)
 
     def write(self, records: Records) -> None:
         """Writes the file, atomically."""

@@ -17,9 +17,9 @@ from filelock import FileLock
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput, not_installed
-from sweeps.plan.command_line import check_writable
 from sweeps.store.records import Records
 from sweeps.store.storage import reason
+from sweeps.terminal.command_line import check_writable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

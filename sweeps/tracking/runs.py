@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rank_core.secrets import redact_text
-from sweeps.store.driver import user_name
+from sweeps.store.lock import user_name
 from sweeps.store.records import DamagedTrial, Records, State
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.tracking.client import (

@@ -11,10 +11,10 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.secrets import redact_text
-from sweeps.plan.terminal import duration
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import read_sweep_file
+from sweeps.terminal.text import duration
 from sweeps.tracking.client import NONE, check_database, check_tracking_uri, reason_of
 from sweeps.tracking.runs import Runs
 from sweeps.tracking.view import describe

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from rank_core.evaluate import parse_measure
 from rank_core.own_code import is_reference
-from sweeps.plan.escape import markdown_text
-from sweeps.plan.terminal import shortened
 from sweeps.store.records import RESULT, State
 from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_status import TrialStatus
+from sweeps.terminal.escape import markdown_text
+from sweeps.terminal.text import shortened
 
 Point = tuple[str, float, int, int]
 """Metric, value, step (of the optimiser; 0 for a single value), milliseconds since the epoch.

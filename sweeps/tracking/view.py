@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sweeps.plan.escape import markdown_text
 from sweeps.store.sweep_file import FIRST_STAGE, SweepFile, verdict
+from sweeps.terminal.escape import markdown_text
 from sweeps.tracking.runs import Runs
 from sweeps.tracking.trial_run import metric_name, number_name
 

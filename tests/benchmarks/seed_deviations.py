@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sweeps.report.load import load_sweep
+from sweeps.systems.load import load_sweep
 
 
 def deviations(folder: Path) -> list[float]:

@@ -54,10 +54,10 @@ def run(machines, records, plan_of, monkeypatch):
             tune.report({"report": end})
 
         monkeypatch.setattr(runner, "run_in_tune", pretend)
-        drive = follow(records, plan)
-        runner.run_on_slots(drive, parse([], prog="window_stride.py", description=""), slots)
-        states = list(records.states(drive.screen.statuses).values())
-        text = drive.screen.out.getvalue()
+        events = follow(records, plan)
+        runner.run_on_slots(events, parse([], prog="window_stride.py", description=""), slots)
+        states = list(records.states(events.screen.statuses).values())
+        text = events.screen.out.getvalue()
         assert [state.status for state in states] == ["diverged"] * 8, text
         lost = [attempt for state in states for attempt in state.attempts if attempt.lost]
         return lost, sorted(state.num_attempts for state in states), text

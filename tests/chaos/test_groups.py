@@ -32,7 +32,7 @@ pytestmark = [
 PLANTED = """
 import os, sys
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
-from sweeps.driver import command
+from sweeps.launch import command
 from sweeps.ray_engine import runner
 from sweeps.window_stride import EXPERIMENT
 home, *faults = sys.argv.pop().split(",")

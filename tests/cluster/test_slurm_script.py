@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sweeps.store.driver import STALE_SECONDS
+from sweeps.store.lock import STALE_SECONDS
 from tests.cluster.test_cluster_files import NODE, SLURM, WORKERS, executable
 
 

@@ -59,8 +59,8 @@ class Sweep:
 
 def trials_of(folder: Path) -> Any:
     """A row for each trial of a sweep that had an attempt, as its report has them."""
-    from sweeps.report.load import planned_states, trial_table
     from sweeps.store.sweep_file import find_sweep, read_sweep_file
+    from sweeps.systems.load import planned_states, trial_table
 
     file = read_sweep_file(folder)
     return trial_table(planned_states(find_sweep(str(folder)), file), file)
@@ -156,7 +156,7 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
     """Runs a sweep (window_stride if no other) in this process; `code` is its exit code. The
     `actions` are done when their words have been printed. Drawing takes most of a report's time:
     only the report of `smoke` has `figures`."""
-    from sweeps.driver.command import main
+    from sweeps.launch.command import main
     from sweeps.window_stride import EXPERIMENT
     from tests.sweeps.conftest import quick_reports
 

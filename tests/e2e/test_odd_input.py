@@ -16,7 +16,7 @@ import pytest
 from rank_core.errors import shown
 from rank_core.settings.config import setting_types
 from sweeps.__main__ import main as sweeps_main
-from sweeps.driver.command import main as sweep_main
+from sweeps.launch.command import main as sweep_main
 from sweeps.plan.options import _parser
 from sweeps.window_stride import EXPERIMENT
 from tests.sweeps.conftest import inputs_words
@@ -271,7 +271,7 @@ def stopped_before_launch(monkeypatch) -> None:
     def none(*given: object, **more: object) -> None:
         raise SystemExit(0)
 
-    monkeypatch.setattr("sweeps.driver.sweep.forecast", none)
+    monkeypatch.setattr("sweeps.launch.sweep.forecast", none)
     monkeypatch.setattr("sweeps.commands.mlflow_commands.send", none)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from sweeps.__main__ import main as sweeps_command
-from sweeps.driver.command import main as run_sweep
+from sweeps.launch.command import main as run_sweep
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import opened
 from sweeps.window_stride import EXPERIMENT

@@ -11,10 +11,10 @@ from rank_core.export.reranker import Reranker
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from sweeps.__main__ import main
-from sweeps.report.aggregations import AGGREGATIONS
-from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import load_sweep
 from sweeps.serving import EXPERIMENT
+from sweeps.systems.aggregations import AGGREGATIONS
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import load_sweep
 
 WORDS = ["--tracking-uri", "none", "chunking.window=24,48", "chunking.stride=24"]
 WORDS += ["chunking.max_document_tokens=120", "evaluation.measures=nDCG@10,RR@10"]

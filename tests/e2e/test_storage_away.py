@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from sweeps.store.driver import FILE
+from sweeps.store.lock import FILE
 from tests.e2e.conftest import trials_of
 
 AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "2"))
@@ -97,7 +97,7 @@ def test_a_storage_that_stays_away_ends_the_command_which_resumes(
     share = Share(tmp_path)
     storage = share.path / "results"
     monkeypatch.setattr("sweeps.store.storage.WAIT_SECONDS", 2.0)
-    monkeypatch.setattr("sweeps.driver.sweep.DRAIN_SECONDS", 1.0)
+    monkeypatch.setattr("sweeps.launch.sweep.DRAIN_SECONDS", 1.0)
     actions = {"[2/6]": partial(share.go_away, the_same_folders, seconds=0)}
     ended = run_local(storage, *WORDS, code=1, actions=actions)
     assert "the same command resumes" in ended.text and str(storage) in ended.text

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from rank_core.data.trec import read_run
-from sweeps.report.load import load_sweep
+from sweeps.systems.load import load_sweep
 from tests.e2e.conftest import trials_of
 
 pytestmark = [
@@ -23,7 +23,7 @@ WORDS = (
 ).split()
 PLANTED = """
 import sys
-from sweeps.driver import command
+from sweeps.launch import command
 from sweeps.ray_engine import runner
 from sweeps.window_stride import EXPERIMENT
 flag = sys.argv.pop()

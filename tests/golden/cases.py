@@ -15,11 +15,11 @@ import numpy as np
 
 from sweeps.__main__ import main
 from tests.golden.frozen import Texts, words_of_page
-from tests.sweeps.driver.test_confirmation import CONFIRMS
+from tests.sweeps.launch.test_confirmation import CONFIRMS
 from tests.sweeps.report.chunk_sweep import write_chunk_sweep
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
-from tests.sweeps.report.test_load import FIVE, NAMES, read_values, write_sweep, write_values
 from tests.sweeps.report.test_search import race
+from tests.sweeps.systems.test_load import FIVE, NAMES, read_values, write_sweep, write_values
 
 
 def ran(*words: str) -> str:

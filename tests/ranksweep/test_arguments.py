@@ -50,7 +50,7 @@ def every_door(small_trial, backbone, tmp_path_factory) -> Iterator[dict[str, Do
 
     with pytest.MonkeyPatch.context() as patch:
         found = doors(tmp_path_factory.mktemp("doors"), small_trial, backbone)
-        patch.setattr("sweeps.driver.sweep.run_sweep", reached)
+        patch.setattr("sweeps.launch.sweep.run_sweep", reached)
         patch.setattr("rank_core.trial.trial.load_inputs", reached)
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
         yield found

@@ -12,14 +12,14 @@ import pytest
 
 from rank_core.stats.bootstrap import rank_stability
 from rank_core.trial.trial import TrialResult
-from sweeps.engine.drive import Drive
+from sweeps.engine.kept_weights import KeptWeights
 from sweeps.engine.progress import Screen
+from sweeps.engine.trial_events import TrialEvents
+from sweeps.plan.description import description_of
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.search.search import Listed, Search
-from sweeps.store.kept_weights import KeptWeights
-from sweeps.store.plan_description import description_of
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.window_stride import EXPERIMENT
@@ -110,13 +110,15 @@ class ToldMlflow:
         self.told.append(("reported", name))
 
 
-def follow(records: Records, plan: Plan, feed: type[Search] = Listed) -> Drive:
+def follow(records: Records, plan: Plan, feed: type[Search] = Listed) -> TrialEvents:
     """A sweep that begins; its search is `feed`, and what is said goes to a string."""
     description_of(plan, []).write(records)
     states = records.states(trial.name for trial in plan.trials())
     search = feed(plan, lambda trial: None, records).begin()
     screen = Screen(search, "nDCG@10", states, out=io.StringIO())
-    return Drive(records, ToldMlflow(), search, screen, KeptWeights(records, "nDCG@10", 2**30))
+    return TrialEvents(
+        records, ToldMlflow(), search, screen, KeptWeights(records, "nDCG@10", 2**30)
+    )
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import ranksweep
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from ranksweep import compare, load
-from sweeps.commands.compare.runs import compare_runs
+from sweeps.systems.runs import run_systems
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
 LABELS = ["BM25", "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25"]
@@ -97,7 +97,7 @@ def test_a_comparison_is_drawn_and_saved_and_names_its_options(
     with pytest.raises(TypeError, match=r"compare\(\) got an unexpected keyword argument 'out'"):
         compare(systems, out=tmp_path)
     options = inspect.signature(compare).parameters
-    own = set(inspect.signature(compare_runs).parameters) - {"baselines", "command"}
+    own = set(inspect.signature(run_systems).parameters) - {"baselines", "command"}
     assert options.keys() == own | {"baseline"}
     assert all(f"{name}: " in compare.__doc__ for name in options.keys() - {"systems", "qrels"})
     with pytest.raises(BadInput, match="qrels= in Python"):

@@ -19,9 +19,9 @@ import pytest
 
 from sweeps.__main__ import main as sweeps_main
 from sweeps.commands.compare.output import PAIR_COLUMNS
-from sweeps.plan.command_line import BAD_INPUT, INTERRUPTED, UNREAD
 from sweeps.plan.options import parse
 from sweeps.report.results import COMPARISON_COLUMNS
+from sweeps.terminal.command_line import BAD_INPUT, INTERRUPTED, UNREAD
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -11,9 +11,9 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.__main__ import COMMANDS
-from sweeps.plan.command_line import Need, Parser
 from sweeps.plan.flags import FLAGS
 from sweeps.plan.options import parse
+from sweeps.terminal.command_line import Need, Parser
 
 
 class Captured(Exception):

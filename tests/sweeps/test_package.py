@@ -19,10 +19,10 @@ from rank_core.data.trec import write_qrels, write_run
 from rank_core.records import Collection
 from sweeps import __main__ as program
 from sweeps.__main__ import main
-from sweeps.plan.command_line import SWEEP_EXTRA
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import SweepFile, sweep_on
+from sweeps.terminal.command_line import SWEEP_EXTRA
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
 ROOT = Path(__file__).parents[2]

@@ -17,10 +17,10 @@ from sweeps.commands.bundle import (
     joined_judgments,
     own_measures,
 )
-from sweeps.plan.command_line import Need, Parser, check_writable, needing
-from sweeps.plan.escape import is_web_link
-from sweeps.plan.terminal import say
 from sweeps.report.build import write_files
+from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.terminal.escape import is_web_link
+from sweeps.terminal.text import say
 
 WORKFLOW = Path(__file__).with_name("workflow.yml")
 EDIT = "git+https://EDIT-host/EDIT-owner/ranksweep@EDIT-commit"

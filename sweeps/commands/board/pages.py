@@ -16,11 +16,11 @@ from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.ranks import Ranks, rank_intervals
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.commands.board.submissions import FAILED, BoardSystem, Submission
-from sweeps.plan.terminal import duration, numbered
 from sweeps.report.html import Section, render
-from sweeps.report.notation import MISSING, level_text, names_text, number
 from sweeps.report.table import Table, TableCell, TableRow, table, table_row
 from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.terminal.notation import MISSING, level_text, names_text, number
+from sweeps.terminal.text import duration, numbered
 
 ALPHA = 0.05
 SYSTEMS = "systems"  # folder of the systems' pages

@@ -27,10 +27,10 @@ from sweeps.commands.bundle import (
     unpacked,
 )
 from sweeps.report.analysis import all_rows
-from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import Sweep, load_sweep
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import SweepFile, find_sweep, read_sweep_file
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import Sweep, load_sweep
 
 VERIFIED, FAILED, UNVERIFIED = "verified", "failed", "not verified"
 Scores = NDArray[np.float64]

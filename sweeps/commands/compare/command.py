@@ -14,11 +14,12 @@ from rank_core.errors import BadInput
 from rank_core.files import is_there, shown_path
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
-from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
-from sweeps.commands.compare.sources import TrainingRun, is_mlflow, training_runs
-from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.next_command import ours
-from sweeps.plan.terminal import numbered, say
+from sweeps.report.comparison import compare_runs
+from sweeps.systems.runs import MEASURES, TIES, RunSource
+from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
+from sweeps.terminal.command_line import Parser, check_writable
+from sweeps.terminal.text import numbered, say
 
 SET = "{set}"
 """The placeholder for a query set's name in the path of a run."""
@@ -61,7 +62,7 @@ SWITCHES = {
 OPTIONS = (
     "measures alpha correction margin paired_seeds separate_runs digits tracking_uri"
 ).split()
-"""Flags that are parameters of `compare_runs`."""
+"""Flags that are parameters of `run_systems`."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -15,17 +15,18 @@ from rank_core.files import shown_path
 from rank_core.seeding import generator
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
-from sweeps.commands.compare.runs import RunComparison, ties_note
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
+from sweeps.report.comparison import RunComparison
 from sweeps.report.conclusions import conclusions, paired_t_test
-from sweeps.report.notation import both_p, interval_text, level_text, p_text, short_signed
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import paper_table
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import collections_lines, legend, measure_table, next_lines, p_columns
 from sweeps.store.records import SCORES
+from sweeps.systems.runs import ties_note
+from sweeps.terminal.notation import both_p, interval_text, level_text, p_text, short_signed
 
 PAIR_COLUMNS = (
     "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both "

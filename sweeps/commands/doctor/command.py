@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.commands.doctor.gpu_checks import check_gpu
-from sweeps.plan.command_line import Need, Parser, needing
 from sweeps.plan.flags import add_flags
+from sweeps.terminal.command_line import Need, Parser, needing
 
 OF_DATA = ("collection", "fields", "backbone")
 

@@ -25,8 +25,8 @@ from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
 from sweeps.plan.experiment import suited
 from sweeps.plan.options import absolute_folder, named_collection
-from sweeps.plan.terminal import numbered, visible
 from sweeps.plan.trial_cost import chunk_statistics, cut_queries, planned_steps
+from sweeps.terminal.text import numbered, visible
 
 CUT = ("chunking.window", "chunking.stride")
 LOW_RECALL = 0.7

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from sweeps.plan.terminal import numbered, visible, wrapped
+from sweeps.terminal.text import numbered, visible, wrapped
 
 LEVELS = ("ok", "note", "warning", "error")
 _INDENT = 11  # columns before the text of a finding

@@ -19,7 +19,7 @@ from typing import Any
 from rank_core.errors import BadInput
 from rank_core.files import write_json
 from sweeps.commands.doctor.finding import Finding, exit_code, gpus, print_finding, verdict
-from sweeps.plan.command_line import check_writable
+from sweeps.terminal.command_line import check_writable
 
 ROOT = Path(__file__).parents[3]
 CHECKS = ROOT / "tests" / "gpu"

@@ -32,8 +32,8 @@ from rank_core.data.readers import (
     run_of,
 )
 from rank_core.errors import BadInput
-from sweeps.commands.compare.runs import compare_runs
-from sweeps.commands.compare.sources import training_runs
+from sweeps.report.comparison import compare_runs
+from sweeps.systems.sources import training_runs
 
 Row = dict[str, Any]
 Rows = list[Row]

@@ -21,7 +21,7 @@ from sweeps.commands.board.pages import joint_tables
 from sweeps.commands.board.submissions import FAILED, UNVERIFIED, VERIFIED, submissions
 from sweeps.commands.bundle import SUMS, unpack, write_zip
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
-from tests.sweeps.report.test_load import redescribe
+from tests.sweeps.systems.test_load import redescribe
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_figures_here")]
 EVIL = '<script>alert("x")</script>'

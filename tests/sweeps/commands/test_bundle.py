@@ -24,7 +24,7 @@ from sweeps.store.records import own_digest, sealed
 from sweeps.store.sweep_file import read_sweep_file
 from tests.sweeps.report import ranked_sweep
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
-from tests.sweeps.report.test_load import redescribe
+from tests.sweeps.systems.test_load import redescribe
 
 pytestmark = pytest.mark.usefixtures("no_figures_here")
 FIRSTP, MAXP = (cell for cell, _, _ in CELLS)

@@ -15,7 +15,7 @@ from sweeps.__main__ import main
 from sweeps.commands.derive import MARK
 from sweeps.store.records import sealed
 from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
-from tests.sweeps.report.test_load import read_values
+from tests.sweeps.systems.test_load import read_values
 
 MEASURES = ("nDCG@10", "RR@10")
 BASELINE = {"model.name": "firstp", "chunking.stride": 40}

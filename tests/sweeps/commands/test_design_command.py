@@ -24,8 +24,8 @@ from sweeps.commands.design import (
 )
 from sweeps.plan.options import parse
 from sweeps.report.analysis import analyse
-from sweeps.report.load import load_sweep
-from tests.sweeps.report.test_load import EIGHTEEN, write_sweep
+from sweeps.systems.load import load_sweep
+from tests.sweeps.systems.test_load import EIGHTEEN, write_sweep
 
 
 @pytest.fixture(scope="module")

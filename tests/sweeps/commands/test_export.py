@@ -15,7 +15,7 @@ from sweeps.__main__ import main
 from sweeps.commands import export as command
 from sweeps.commands import rerank as shards
 from sweeps.commands.export import _spelled
-from sweeps.report.load import load_sweep
+from sweeps.systems.load import load_sweep
 from tests.e2e.conftest import run_local
 
 __all__ = ["run_local"]

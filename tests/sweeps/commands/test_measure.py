@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from sweeps.__main__ import main
-from sweeps.commands.compare.runs import compare_runs
+from sweeps.report.comparison import compare_runs
 
 RUN = "q1 Q0 a 1 3.0 x\nq1 Q0 b 2 2.0 x\nq2 Q0 c 1 9.0 x\nq4 Q0 a 1 1.0 x\n"
 QRELS = "q1 0 b 2\nq2 0 c 1\nq3 0 a 1\n"  # q3 is not ranked, q4 not judged

@@ -3,7 +3,7 @@
 import pytest
 
 from sweeps.__main__ import main
-from sweeps.store.driver import only_driver
+from sweeps.store.lock import only_driver
 from tests.sweeps.tracking.made_sweep import MadeSweep
 from tests.sweeps.tracking.test_runs import runs_in
 

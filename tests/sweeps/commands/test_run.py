@@ -10,7 +10,7 @@ import pytest
 from rank_core.records import Collection
 from sweeps.__main__ import main
 from sweeps.commands import run as run_command
-from sweeps.plan.command_line import program, typed_command
+from sweeps.terminal.command_line import program, typed_command
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 

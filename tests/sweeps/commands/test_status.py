@@ -10,8 +10,8 @@ import pytest
 from sweeps.__main__ import main
 from sweeps.commands import status
 from sweeps.commands.status import status_text, take_snapshot
-from sweeps.store.driver import only_driver
-from sweeps.store.plan_description import description_of, write_description
+from sweeps.plan.description import description_of, write_description
+from sweeps.store.lock import only_driver
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import read_sweep_file, update_sweep_file

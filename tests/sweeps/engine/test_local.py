@@ -22,9 +22,9 @@ def run(plan_of, records, monkeypatch):
 
     def run(attempt, feed=Listed, words=()):
         monkeypatch.setattr(local, "attempt", attempt)
-        drive = follow(records, plan_of(*SMALL), feed)
-        local.run_trials(drive, parse(words, prog="window_stride.py", description=""))
-        return drive
+        events = follow(records, plan_of(*SMALL), feed)
+        local.run_trials(events, parse(words, prog="window_stride.py", description=""))
+        return events
 
     return run
 
@@ -36,11 +36,11 @@ def test_all_trials_run_in_their_order_with_the_threads_that_were_asked_for(run)
         tasks.append(task)
         yield End(TrialStatus.DIVERGED, reason="this stands for any end")
 
-    drive = run(attempt, words=["--checkpoint-minutes", "7"])
-    names = [trial.name for trial in drive.search.plan.trials()]
-    assert [task.name for task in tasks] == names == list(drive.screen.statuses)
+    events = run(attempt, words=["--checkpoint-minutes", "7"])
+    names = [trial.name for trial in events.search.plan.trials()]
+    assert [task.name for task in tasks] == names == list(events.screen.statuses)
     assert {(task.threads, task.cadence.minutes) for task in tasks} == {(1, 7.0)}
-    assert drive.search.over and set(drive.screen.statuses.values()) == {"diverged"}
+    assert events.search.over and set(events.screen.statuses.values()) == {"diverged"}
 
 
 def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(run):
@@ -50,13 +50,13 @@ def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(ru
         except Exception as error:
             yield end_of(error)
 
-    drive = run(attempt)
-    assert list(drive.screen.statuses.values()) == ["failed"] * 4
-    states = drive.records.states(drive.screen.statuses).values()
+    events = run(attempt)
+    assert list(events.screen.statuses.values()) == ["failed"] * 4
+    states = events.records.states(events.screen.statuses).values()
     assert [attempt.again for state in states for attempt in state.attempts] == [False] * 4
-    folder = drive.records.folder / "failures"
+    folder = events.records.folder / "failures"
     assert len(list(folder.iterdir())) == 2, "bad input has no traceback"
-    first = drive.search.plan.cells[0].cell
+    first = events.search.plan.cells[0].cell
     assert 'raise ValueError("planted")' in (folder / f"{first}-seed1.txt").read_text()
 
 

@@ -18,7 +18,7 @@ SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")  # Firs
 
 
 @pytest.fixture
-def drive(records, plan_of):
+def events(records, plan_of):
     """A sweep of two trials, of costs 100 and 200."""
     plan = plan_of(*SMALL)
     cells = [replace(cell, cost=100.0 * (1 + i)) for i, cell in enumerate(plan.cells)]
@@ -26,23 +26,23 @@ def drive(records, plan_of):
 
 
 @pytest.fixture
-def trials(drive):
-    return drive.search.ahead
+def trials(events):
+    return events.search.ahead
 
 
 @pytest.fixture
-def out(drive):
+def out(events):
     """What was said."""
-    return drive.screen.out
+    return events.screen.out
 
 
 @pytest.fixture
-def ends(records, trials, drive, leave_result):
+def ends(records, trials, events, leave_result):
     """Ends a trial as its process does: result in the storage, then the last report."""
 
     def end(number: int, status: str = "done") -> None:
         result = leave_result(records, trials[number].name, status)
-        drive.ended(trials[number], End(TrialStatus(status), result, reason="completed"))
+        events.ended(trials[number], End(TrialStatus(status), result, reason="completed"))
 
     return end
 
@@ -53,26 +53,31 @@ def running(step, dev=None, num_steps=9):
 
 
 @pytest.mark.parametrize("status, loud", [("done", False), ("collapsed", True)])
-def test_a_trial_is_followed_from_start_to_end(records, trials, drive, out, ends, status, loud):
-    drive.started(trials[0])
-    drive.reported(trials[0], running(1))
-    drive.reported(trials[0], running(2, dev={"nDCG@10": 0.125}))
+def test_a_trial_is_followed_from_start_to_end(records, trials, events, out, ends, status, loud):
+    events.started(trials[0])
+    events.reported(trials[0], running(1))
+    events.reported(trials[0], running(2, dev={"nDCG@10": 0.125}))
     ends(0, status)
     state = records.state(trials[0].name)
     assert (state.status, [attempt.status for attempt in state.attempts]) == (status, [status])
-    assert [what for what, _ in drive.mlflow.told] == ["changed", "reported", "reported", "changed"]
+    assert [what for what, _ in events.mlflow.told] == [
+        "changed",
+        "reported",
+        "reported",
+        "changed",
+    ]
     line = " ".join(out.getvalue().split())
     assert line.startswith("[1/2] FirstP 96 seed 1 dev nDCG@10 0.250 3 s")
     assert ("COLLAPSED" in line) == loud
 
 
-def test_the_time_left_follows_the_tokens_to_read_and_the_steps_done(drive, trials, ends, out):
-    drive.started(drive.search.next())
+def test_the_time_left_follows_the_tokens_to_read_and_the_steps_done(events, trials, ends, out):
+    events.started(events.search.next())
     ends(0)  # 3 s for a cost of 100, and 200 are to come
     assert "(about 6 s left)" in out.getvalue()
-    drive.started(drive.search.next())
-    drive.reported(trials[1], running(5, num_steps=10))
-    assert "(about 3 s left)" in drive.screen.lines(80, 24)[-1]
+    events.started(events.search.next())
+    events.reported(trials[1], running(5, num_steps=10))
+    assert "(about 3 s left)" in events.screen.lines(80, 24)[-1]
     ends(1)
     assert "[2/2]" in out.getvalue() and out.getvalue().count("left)") == 1
 
@@ -83,17 +88,17 @@ def test_the_time_left_is_that_of_the_trials_that_run_at_once(
 ):
     plan = plan_of("chunking.window=48", "chunking.stride=32", "--seeds", "1,2,3")
     cells = [replace(cell, cost=100.0) for cell in plan.cells]
-    drive = follow(records, replace(plan, cells=tuple(cells)))
-    trials = [drive.search.next() for _ in range(at_once)]
+    events = follow(records, replace(plan, cells=tuple(cells)))
+    trials = [events.search.next() for _ in range(at_once)]
     for trial in trials:
-        drive.started(trial)
+        events.started(trial)
     result = leave_result(records, trials[0].name, train_seconds=1.4, eval_seconds=1.0)
-    drive.ended(trials[0], End(TrialStatus.DONE, result, reason="completed"))
+    events.ended(trials[0], End(TrialStatus.DONE, result, reason="completed"))
     # Five more of 2.4 s.
-    assert f"(about {left} left)" in drive.screen.out.getvalue()
+    assert f"(about {left} left)" in events.screen.out.getvalue()
 
 
-def test_the_time_left_is_told_before_the_first_trial_ends(drive, trials, monkeypatch):
+def test_the_time_left_is_told_before_the_first_trial_ends(events, trials, monkeypatch):
     monkeypatch.setattr(sweeps.engine.progress, "_cost_of_steps", lambda cell: 0.8 * cell.cost)
     now = time.time()
 
@@ -103,46 +108,46 @@ def test_the_time_left_is_told_before_the_first_trial_ends(drive, trials, monkey
             else CurvePoint(-step, now - 1000, 1.0, 1e-3, 2.0)  # of an earlier attempt
             for step in steps
         )  # fmt: skip
-        drive.reported(trials[0], Progress(abs(steps[-1]), 100, curve, None))
-        return drive.screen.lines(80, 24)[-1]
+        events.reported(trials[0], Progress(abs(steps[-1]), 100, curve, None))
+        return events.screen.lines(80, 24)[-1]
 
-    drive.started(drive.search.next())
+    events.started(events.search.next())
     assert "left)" not in report(-3, -9), "steps of another process tell nothing"
     assert "left)" not in report(10, 20), "a tenth of a mean trial, of 150, is 15"
     # 20 steps take 200 s: a fifth of the steps, which are 80 of 100. 70 and 200 are to come.
     assert "(about 56 min left)" in report(21, 30)
-    drive.ended(trials[0], failure("node lost", "its node has died"), again=True)
-    assert "left)" not in drive.screen.lines(80, 24)[-1]
+    events.ended(trials[0], failure("node lost", "its node has died"), again=True)
+    assert "left)" not in events.screen.lines(80, 24)[-1]
 
 
 @pytest.mark.parametrize(
     "status, word", [("failed", "FAILED:"), ("diverged", "DIVERGED:"), ("stopped", "stopped")]
 )
 def test_a_trial_without_a_result_is_named_with_the_first_line_of_its_reason(
-    records, trials, drive, status, word, out
+    records, trials, events, status, word, out
 ):
-    drive.started(trials[1])
+    events.started(trials[1])
     end = End(TrialStatus(status), reason="the reason\nmore", traceback="File x, line 1")
-    drive.ended(trials[1], end)
+    events.ended(trials[1], end)
     failed = "" if status == "stopped" else ", 1 failed"
     [line] = out.getvalue().splitlines()
     assert line.startswith(f"[1/2{failed}] MaxP 48/32 seed 1") and f"{word} the reason" in line
-    assert records.state(trials[1].name).status == status == drive.screen.statuses[trials[1].name]
+    assert records.state(trials[1].name).status == status == events.screen.statuses[trials[1].name]
     kept = records.folder / "failures" / f"{trials[1].name}.txt"
     assert kept.read_text() == "File x, line 1"
 
 
 @pytest.mark.parametrize("again", [True, False])
 def test_an_attempt_that_failed_is_the_trials_end_unless_it_runs_again(
-    records, trials, drive, out, again
+    records, trials, events, out, again
 ):
-    drive.started(trials[0])
-    drive.ended(trials[0], failure("node lost", "its node has died"), again=again)
+    events.started(trials[0])
+    events.ended(trials[0], failure("node lost", "its node has died"), again=again)
     [line] = out.getvalue().splitlines()
     assert "its node has died" in line and "left)" not in line
     assert ("node lost, runs again" in line) == line.startswith("[0/2] ") == again
     assert records.state(trials[0].name).status == ("running" if again else "failed")
-    drive.started(trials[0])
+    events.started(trials[0])
     assert " FirstP 96 seed 1             attempt 2\n" in out.getvalue()
 
 
@@ -150,64 +155,64 @@ def failure(kind, reason):
     return End(TrialStatus.FAILED, reason=reason, kind=kind)
 
 
-def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(records, trials, drive, ends):
+def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(records, trials, events, ends):
     for trial in trials:
-        drive.started(trial)
+        events.started(trial)
     ends(0)
-    drive.interrupted()
+    events.interrupted()
     first, second = (records.state(trial.name) for trial in trials)
     assert (first.status, second.status) == ("done", "planned")
     assert second.attempts[-1].status == "interrupted"
 
 
-def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, drive, monkeypatch, out):
-    drive.started(trials[0])
-    drive.reported(trials[0], running(3))
+def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, events, monkeypatch, out):
+    events.started(trials[0])
+    events.reported(trials[0], running(3))
     assert out.getvalue() == ""
     monkeypatch.setattr(sweeps.engine.progress, "HEARTBEAT_SECONDS", 0.0)
-    drive.reported(trials[0], running(4))
+    events.reported(trials[0], running(4))
     assert out.getvalue() == "[0/2] running: FirstP 96 seed 1 step 4/9\n"
 
 
 def test_a_trial_that_hangs_is_named_with_the_time_since_its_last_report(
-    trials, drive, monkeypatch, out
+    trials, events, monkeypatch, out
 ):
     """The clock of the screen alone stands still."""
     now = [1000.0]
     monkeypatch.setattr(sweeps.engine.progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    drive.screen.last_line = drive.screen.last_news = now[0]
-    drive.started(trials[0])
+    events.screen.last_line = events.screen.last_news = now[0]
+    events.started(trials[0])
     now[0] += 10
-    drive.reported(trials[0], running(3))
+    events.reported(trials[0], running(3))
     now[0] += 29
-    drive.screen.heartbeat()
-    assert "no reports" not in drive.screen.lines(80, 24)[-1]
+    events.screen.heartbeat()
+    assert "no reports" not in events.screen.lines(80, 24)[-1]
     now[0] += 1  # 40 s after the last line, 30 after the report: a line, and no alarm
-    drive.screen.heartbeat()
+    events.screen.heartbeat()
     now[0] += 30
-    drive.screen.heartbeat()
+    events.screen.heartbeat()
     now[0] += 600
-    drive.screen.heartbeat()
+    events.screen.heartbeat()
     said = [line.partition("running: ")[2] for line in out.getvalue().splitlines()]
     assert said == [
         "FirstP 96 seed 1 step 3/9",
         "FirstP 96 seed 1 step 3/9; no reports for 1 min",
         "FirstP 96 seed 1 step 3/9; no reports for 11 min",
     ]
-    assert drive.screen.lines(80, 24)[-1].endswith("; no reports for 11 min")
-    drive.reported(trials[0], running(4))
-    assert "no reports" not in drive.screen.lines(80, 24)[-1]
+    assert events.screen.lines(80, 24)[-1].endswith("; no reports for 11 min")
+    events.reported(trials[0], running(4))
+    assert "no reports" not in events.screen.lines(80, 24)[-1]
 
 
 @pytest.mark.parametrize("columns", [80, 160])
 def test_the_table_shows_seeds_dev_values_and_steps_within_the_terminal(
-    trials, drive, ends, columns
+    trials, events, ends, columns
 ):
-    drive.started(trials[0])
+    events.started(trials[0])
     ends(0)
-    drive.started(trials[1])
-    drive.reported(trials[1], running(3, dev={"nDCG@10": 0.125}))
-    lines = drive.screen.lines(columns, 24)
+    events.started(trials[1])
+    events.reported(trials[1], running(3, dev={"nDCG@10": 0.125}))
+    lines = events.screen.lines(columns, 24)
     assert max(map(len, lines)) <= columns
     assert [" ".join(line.split()) for line in lines[3:5]] == [
         "FirstP 96 1/1 0.250",

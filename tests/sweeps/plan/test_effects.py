@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.driver.plan_text import plan_text
+from sweeps.launch.plan_text import plan_text
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan

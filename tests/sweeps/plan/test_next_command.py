@@ -1,10 +1,11 @@
 """Commands that follow from another: whole, with the flags that still hold, from data."""
 
+import argparse
 import shlex
 
 import pytest
 
-from sweeps.plan.flags import FLAGS, written
+from sweeps.plan.flags import FLAGS, add_flags, written
 from sweeps.plan.next_command import Asked, confirming, resumed, seeded
 from sweeps.plan.options import parse
 from sweeps.store.earlier_file import asked_in
@@ -39,7 +40,8 @@ def of_earlier(command: str) -> Asked:
     ],
 )  # fmt: skip
 def test_a_confirmation_keeps_what_it_accepts(read, command, confirmed):
-    command = command.replace(" --replace", "") if read is of_earlier else command
+    if read is of_earlier and "--name" in command:
+        pytest.skip("0.3 has no such flag")
     following = confirming(read(f"{RUN} {command}"))
     assert following == f"{RUN} {confirmed}"
     assert parse(shlex.split(following)[3:], prog="", description="").confirm
@@ -60,15 +62,13 @@ def test_seeds_and_budgets_are_raised(read):
 def test_every_flag_is_written_as_it_was_typed(name):
     """The law of flags as data: words to data and back, for each flag that a sweep records."""
     flag = FLAGS[name]
-    example = {"storage": "a b", "seeds": "3,1", "fields": "id=doc_id"}
-    value = example.get(name, 2 if flag.kind is int else 0.5 if flag.kind is float else "word")
-    words = written({name: True if flag.kind is bool else value})
-    if flag.kind is bool:
-        assert words == [flag.flag]
-    else:
-        assert words == [flag.flag, str(value)]
-        read = asked_in(shlex.join([*RUN.split(), *words, "model.dropout=0.1"]))
-        assert read["flags"] == {name: value} and read["settings"] == {"model.dropout": "0.1"}
+    number = 2 if flag.kind is int else 0.5
+    value = True if flag.kind is bool else "a b" if flag.kind is str else number
+    words = written({name: (flag.choices or (value,))[0]})
+    assert words[0] == flag.flag and len(words) == 2 - (flag.kind is bool)
+    parser = argparse.ArgumentParser()  # what one flag needs of others does not matter here
+    add_flags(parser, [name])
+    assert vars(parser.parse_args(words))[name] == (flag.choices or (value,))[0]
 
 
 @pytest.mark.parametrize(

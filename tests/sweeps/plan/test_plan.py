@@ -13,7 +13,7 @@ from rank_core.errors import BadInput
 from rank_core.models.build import build_model
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.plan_text import plan_text
+from sweeps.launch.plan_text import plan_text
 from sweeps.plan.make_plan import FEW, search_space
 from sweeps.plan.options import parse
 from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS

@@ -8,7 +8,7 @@ import pytest
 from rank_core.data.load import COLLECTIONS, is_prepared
 from rank_core.data.named import NAMED
 from sweeps.__main__ import main
-from sweeps.driver import published_plan as planned
+from sweeps.launch import published_plan as planned
 from sweeps.plan.reference import reference_file, references
 from sweeps.plan.toml_sweep import read_toml_sweep
 from sweeps.plan.twin import twin

@@ -15,11 +15,11 @@ SLOTS = Resources(num_workers=1, cpus=1, gpus=0, threads=1, slots=2)
 @pytest.fixture
 def attempts(records, plan_of, monkeypatch):
     """Two slots on a cluster of two nodes; every process is on node n1 and lives."""
-    drive = follow(records, plan_of(*SMALL), Watched)
+    events = follow(records, plan_of(*SMALL), Watched)
     monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
     monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
     monkeypatch.setattr(module, "slots_now", lambda resources: (SLOTS.slots, SLOTS.slots))
-    return Attempts(drive, SLOTS)
+    return Attempts(events, SLOTS)
 
 
 def begin(attempts, tune_id, actor="alive"):

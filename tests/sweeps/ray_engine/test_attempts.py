@@ -17,13 +17,13 @@ HOST = socket.gethostname()
 
 
 def state(attempts, trial):
-    return attempts.drive.records.state(trial.name)
+    return attempts.events.records.state(trial.name)
 
 
 def failures(attempts):
     """Of all attempts that failed."""
-    names = [trial.name for trial in attempts.drive.search.plan.trials()]
-    states = attempts.drive.records.states(names).values()
+    names = [trial.name for trial in attempts.events.search.plan.trials()]
+    states = attempts.events.records.states(names).values()
     return [attempt for state in states for attempt in state.attempts if attempt.lost]
 
 
@@ -34,11 +34,11 @@ def fails(attempts, tune_id, reason="ValueError: x"):
 
 
 def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts):
-    trial = attempts.drive.search.ahead[0]
+    trial = attempts.events.search.ahead[0]
     for number in range(LIMITS["process died"] + 1):
         assert begin(attempts, str(number)) is trial
         lost(attempts, str(number))
-    assert attempts.drive.search.told == [(trial.name, "failed")]
+    assert attempts.events.search.told == [(trial.name, "failed")]
     again = [failure.again for failure in failures(attempts)]
     assert again == [True] * LIMITS["process died"] + [False]
     ended = state(attempts, trial)
@@ -51,7 +51,7 @@ def test_a_trial_that_asha_stops_has_ended(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", Progress(1, 9, (), {"nDCG@10": 0.25}), stopped=True)
     attempts.completed("a")
-    assert attempts.drive.search.told == [(trial.name, "stopped")]
+    assert attempts.events.search.told == [(trial.name, "stopped")]
     ended = state(attempts, trial)
     assert ended.status == "stopped" and attempts.next("b") is not trial
     assert ended.attempts[-1].host == "host-a"
@@ -61,7 +61,7 @@ def test_a_death_after_the_last_word_costs_nothing(attempts):
     trial = begin(attempts, "a")
     attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
     lost(attempts, "a")
-    assert attempts.drive.search.told == [(trial.name, "diverged")]
+    assert attempts.events.search.told == [(trial.name, "diverged")]
     assert not failures(attempts)
 
 
@@ -83,7 +83,7 @@ def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch
 def test_a_process_that_ends_without_a_word_is_an_error(attempts):
     trial = begin(attempts, "a")
     attempts.completed("a")
-    assert attempts.drive.search.told == [(trial.name, "failed")]
+    assert attempts.events.search.told == [(trial.name, "failed")]
     assert [failure.reason for failure in failures(attempts)] == [
         "the trial ended without a result"
     ]
@@ -114,11 +114,11 @@ def test_a_wait_for_workers_is_no_attempt_and_says_what_it_waits_for(attempts, m
     attempts.started("a", "alive")
     now[0] += module.TELL_SECONDS
     attempts.check()
-    said = attempts.drive.screen.running[trial.name]
+    said = attempts.events.screen.running[trial.name]
     assert said == "waiting for 2 workers with 1 CPU each (0.5 CPU free)"
     waiting[0], now[0] = 0, now[0] + module.CHECK_SECONDS
     attempts.check()
-    assert attempts.drive.screen.running[trial.name] == "its workers start"
+    assert attempts.events.screen.running[trial.name] == "its workers start"
     attempts.got_no_workers("a")
     attempts.completed("a")
     assert state(attempts, trial).num_attempts == 0 and not failures(attempts)
@@ -149,7 +149,7 @@ def test_the_number_of_trials_at_a_time_follows_the_nodes_and_says_so(attempts, 
         attempts.check()
         told.append(attempts.slots)
     assert told == [2, 3, 3, 1, 4]
-    text = attempts.drive.screen.out.getvalue()
+    text = attempts.events.screen.out.getvalue()
     assert text.count("nodes have joined: 3 slots, 2 before") == 1
     assert text.count("nodes have left: 1 slot, 3 before") == 1
     assert [bool(attempts.next(str(number))) for number in range(5)] == [True] * 4 + [False]
@@ -191,7 +191,7 @@ def test_it_is_over_when_nothing_runs_waits_or_comes_again(attempts):
         assert not attempts.over
         if number == 3:
             lost(attempts, "3")
-            assert attempts.drive.search.over and not attempts.over
+            assert attempts.events.search.over and not attempts.over
             assert begin(attempts, "3") is trial
         fails(attempts, str(number))
     assert attempts.over

@@ -37,7 +37,7 @@ def ray_with_gpu():
 
 @pytest.fixture
 def run(ray_with_gpu, plan_of, records, monkeypatch):
-    """Runs four trials on one slot, computed by a function of their names; the drive."""
+    """Runs four trials on one slot, computed by a function of their names; the events."""
 
     def run(compute, resources=NO_GPU):
         def planted(config):
@@ -49,10 +49,10 @@ def run(ray_with_gpu, plan_of, records, monkeypatch):
 
         monkeypatch.setattr(runner, "run_in_tune", planted)
         words = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")
-        drive = follow(records, plan_of(*words))
+        events = follow(records, plan_of(*words))
         options = parse([], prog="window_stride.py", description="")
-        runner.run_on_slots(drive, options, resources)
-        return drive
+        runner.run_on_slots(events, options, resources)
+        return events
 
     return run
 
@@ -81,26 +81,26 @@ def breaking(path, breaks):
 
 def test_a_trial_that_broke_its_gpu_once_and_the_trials_after_it_get_another_process(run, tmp_path):
     path = tmp_path / "attempts"
-    drive = run(breaking(path, lambda name, attempt: name.endswith("seed1") and attempt == 1))
-    assert list(drive.screen.statuses.values()) == ["diverged"] * 4, drive.screen.out.getvalue()
-    states = drive.records.states(drive.screen.statuses).values()
+    events = run(breaking(path, lambda name, attempt: name.endswith("seed1") and attempt == 1))
+    assert list(events.screen.statuses.values()) == ["diverged"] * 4, events.screen.out.getvalue()
+    states = events.records.states(events.screen.statuses).values()
     kinds = [attempt.kind for state in states for attempt in state.attempts if attempt.lost]
     assert kinds == ["device"] * 2
     attempts = notes(path)
     assert len(attempts) == 6 and len({pid for _, pid in attempts}) == 3
-    text = " ".join(drive.screen.out.getvalue().split())
+    text = " ".join(events.screen.out.getvalue().split())
     assert "device, runs again: RuntimeError: CUDA error: device-side" in text
 
 
 def test_a_trial_that_breaks_its_gpu_in_fresh_processes_too_has_failed(run, tmp_path):
     path = tmp_path / "attempts"
-    drive = run(breaking(path, lambda name, attempt: name.endswith("seed1")))
-    assert sorted(drive.screen.statuses.values()) == ["diverged"] * 2 + ["failed"] * 2
+    events = run(breaking(path, lambda name, attempt: name.endswith("seed1")))
+    assert sorted(events.screen.statuses.values()) == ["diverged"] * 2 + ["failed"] * 2
     attempts = notes(path)
     for trial in {name for name, _ in attempts if name.endswith("seed1")}:
         pids = [pid for name, pid in attempts if name == trial]
         assert len(pids) == len(set(pids)) == LIMITS["device"] + 1
-    text = " ".join(drive.screen.out.getvalue().split())
+    text = " ".join(events.screen.out.getvalue().split())
     assert "FAILED: RuntimeError: CUDA error: device-side assert triggered; 3 times" in text
     assert text.count("CUDA_LAUNCH_BLOCKING=1") == 2
 

@@ -23,20 +23,20 @@ def clock(attempts, monkeypatch):
     for used in (module, progress_module):
         monkeypatch.setattr(used, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(module, "can_run", lambda *needs: False)
-    attempts.drive.screen.last_line = attempts.drive.screen.last_news = now[0]
+    attempts.events.screen.last_line = attempts.events.screen.last_news = now[0]
     return now
 
 
 def lines(attempts):
     """What was printed, lines that go on in the next one put together."""
-    return attempts.drive.screen.out.getvalue().replace("\n      ", " ").splitlines()
+    return attempts.events.screen.out.getvalue().replace("\n      ", " ").splitlines()
 
 
 def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
     attempts, clock, monkeypatch
 ):
     monkeypatch.setattr(module, "cluster_address", lambda: "auto")
-    attempts.drive.screen.heartbeat = lambda: None
+    attempts.events.screen.heartbeat = lambda: None
     start = clock[0]
     with pytest.raises(NoNode, match="for 30 min no node"):
         while clock[0] <= start + WAIT_SECONDS:
@@ -83,7 +83,7 @@ def broken(attempts, monkeypatch):
 
         monkeypatch.setattr(runner, "_run", one)
         options = parse([], prog="window_stride.py", description="")
-        runner.run_on_slots(attempts.drive, options, SLOTS)
+        runner.run_on_slots(attempts.events, options, SLOTS)
         return len(started)
 
     return run

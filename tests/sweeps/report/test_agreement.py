@@ -16,10 +16,10 @@ from sweeps.commands.report import main
 from sweeps.report.agreement import Agreement, agreements, sampled, shared_documents
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
-from sweeps.report.load import load_sweep
 from sweeps.report.query_page import moved_queries
+from sweeps.systems.load import load_sweep
 from tests.sweeps.report.ranked_sweep import as_remote, write_ranked_sweep
-from tests.sweeps.report.test_load import FIVE, read_values, write_sweep, write_values
+from tests.sweeps.systems.test_load import FIVE, read_values, write_sweep, write_values
 
 HOSTILE = "<script>alert(1)</script>"
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -7,9 +7,9 @@ import pytest
 
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
-from sweeps.report.load import load_sweep
-from sweeps.report.summary import query_set_means, query_sets
-from tests.sweeps.report.test_load import NAMES, read_values, write_sweep, write_values
+from sweeps.systems.load import load_sweep
+from sweeps.systems.summary import query_set_means, query_sets
+from tests.sweeps.systems.test_load import NAMES, read_values, write_sweep, write_values
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

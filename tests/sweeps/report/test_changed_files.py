@@ -11,11 +11,11 @@ import pytest
 
 from rank_core.files import file_sha256
 from sweeps.__main__ import main
-from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import load_sweep
 from sweeps.store.sweep_file import read_sweep_file
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import load_sweep
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
-from tests.sweeps.report.test_load import redescribe
+from tests.sweeps.systems.test_load import redescribe
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 KEPT = [f"qrels/{split}.qrels" for split in ("dev", "test")]

@@ -24,9 +24,9 @@ from sweeps.report.figures import (
     pareto_plot,
     query_bars,
 )
-from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess
-from tests.sweeps.report.test_load import EIGHTEEN, FIVE, read_values, write_sweep, write_values
+from sweeps.systems.load import load_sweep
+from tests.sweeps.systems.test_load import EIGHTEEN, FIVE, read_values, write_sweep, write_values
 
 
 def _analysis(folder: Path, **changes: Any) -> Analysis:

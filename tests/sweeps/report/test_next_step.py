@@ -7,9 +7,9 @@ import pytest
 
 from sweeps.__main__ import main
 from sweeps.report.analysis import analyse
-from sweeps.report.load import load_sweep
 from sweeps.report.next_step import NextStep, next_step
-from tests.sweeps.report.test_load import FIVE, NAMES, read_values, write_sweep, write_values
+from sweeps.systems.load import load_sweep
+from tests.sweeps.systems.test_load import FIVE, NAMES, read_values, write_sweep, write_values
 
 SAMPLED = {"collection": {"name": "c", "content_hash": "0", "sampled_from": 400}}
 

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from sweeps.commands.report import main
-from sweeps.report.load import load_sweep
 from sweeps.report.published import TABLES, published
-from tests.sweeps.report.test_load import read_values, write_sweep, write_values
+from sweeps.systems.load import load_sweep
+from tests.sweeps.systems.test_load import read_values, write_sweep, write_values
 
 BIAS, Y2022 = "Boytsov et al., positional bias", "Boytsov et al. 2022"
 

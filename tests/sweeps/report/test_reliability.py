@@ -12,8 +12,8 @@ from rank_core.stats.design import Goal, planned_detectable, planned_variances
 from rank_core.stats.matrix import score_matrix
 from sweeps.__main__ import main
 from sweeps.report.build import write_report
-from sweeps.report.load import load_sweep
-from tests.sweeps.report.test_load import FIVE, NAMES, read_values, write_sweep, write_values
+from sweeps.systems.load import load_sweep
+from tests.sweeps.systems.test_load import FIVE, NAMES, read_values, write_sweep, write_values
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

@@ -20,14 +20,14 @@ from sweeps.report.analysis import analyse
 from sweeps.report.build import Report, write_report
 from sweeps.report.conclusions import answer
 from sweeps.report.figures import heat_map
-from sweeps.report.load import load_sweep
 from sweeps.report.next_step import next_step
 from sweeps.report.reliability import grid_factors
 from sweeps.report.results import COMPARISON_COLUMNS, paper_table
 from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import table_text
 from sweeps.store.sweep_file import read_sweep_file
-from tests.sweeps.report.test_load import EIGHTEEN, FIVE, read_values, redescribe, write_sweep
+from sweeps.systems.load import load_sweep
+from tests.sweeps.systems.test_load import EIGHTEEN, FIVE, read_values, redescribe, write_sweep
 
 FILES = ["comparisons.csv", "index.html", "results.json", "table.csv", "table.md", "table.tex"]
 

@@ -12,15 +12,15 @@ from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import analyse
 from sweeps.report.caption import caption, notes
 from sweeps.report.html import table_part
-from sweeps.report.load import load_sweep
 from sweeps.report.results import (
     results_csv,
     results_table,
 )
-from sweeps.report.summary import CellSummary
 from sweeps.report.table import csv_text, latex, markdown, table, table_row, terminal_lines
 from sweeps.store.sweep_file import Cell
-from tests.sweeps.report.test_load import write_sweep
+from sweeps.systems.load import load_sweep
+from sweeps.systems.summary import CellSummary
+from tests.sweeps.systems.test_load import write_sweep
 
 NAN = float("nan")
 

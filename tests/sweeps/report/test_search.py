@@ -9,12 +9,12 @@ import pytest
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.caption import notes
 from sweeps.report.conclusions import conclusions
-from sweeps.report.load import load_sweep
 from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
-from sweeps.report.summary import best_on_dev, dev_means
 from sweeps.report.terminal import terminal_text
-from tests.sweeps.report.test_load import NAMES, read_values, write_sweep, write_values
+from sweeps.systems.load import load_sweep
+from sweeps.systems.summary import best_on_dev, dev_means
+from tests.sweeps.systems.test_load import NAMES, read_values, write_sweep, write_values
 
 
 def standing(position: int, seeds: int, left: int | None, **verdict: Any) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from rank_core.data.trec import read_qrels, read_run, write_run
 from rank_core.evaluate import condensed
 from rank_core.records import Qrels
 from ranksweep import compare
-from sweeps.commands.compare.runs import RunComparison, compare_runs
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
-from sweeps.report.interpolation import with_interpolated
-from sweeps.report.load import load_sweep
+from sweeps.report.comparison import RunComparison, compare_runs
 from sweeps.report.unjudged import retested, unjudged_sentence, with_unjudged
 from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import load_sweep
 from tests.sweeps.report.ranked_sweep import CELLS, SEEDS, write_ranked_sweep
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from rank_core.seeding import generator
+from sweeps.plan.description import description_of
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.search import Search, make_search
-from sweeps.store.plan_description import description_of
 from sweeps.store.records import COSTS, Records
 from sweeps.store.storage import Storage
 

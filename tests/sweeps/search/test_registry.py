@@ -3,7 +3,7 @@
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.driver.plan_text import plan_text
+from sweeps.launch.plan_text import plan_text
 from sweeps.plan import search_options
 from sweeps.plan.options import parse
 from sweeps.plan.search_options import SEARCHES, SearchKind

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.store.driver import only_driver
 from sweeps.store.inventory import (
     DONE,
     HALF,
@@ -16,6 +15,7 @@ from sweeps.store.inventory import (
     remove_trials,
     take_inventory,
 )
+from sweeps.store.lock import only_driver
 from sweeps.store.records import Records, sealed
 from sweeps.store.storage import Storage
 from sweeps.store.sweep_file import FILE, Cell, SweepFile

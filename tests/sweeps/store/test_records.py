@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.store import driver as driving
+from sweeps.store import lock as driving
 from sweeps.store import storage as storages
-from sweeps.store.driver import Driver, living_driver, only_driver, touch
+from sweeps.store.lock import Driver, living_driver, only_driver, touch
 from sweeps.store.records import COSTS, TRIALS, DamagedTrial, Records
 from sweeps.store.storage import MARK, Storage, StorageAway
 from sweeps.store.trial_status import TrialStatus

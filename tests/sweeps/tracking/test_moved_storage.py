@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.driver.sweep import _experiment, _with_secrets
+from sweeps.launch.sweep import _experiment, _with_secrets
 from sweeps.store.records import Records
 from sweeps.store.storage import Storage
 from sweeps.tracking.client import connect, default_tracking_uri, reason_of

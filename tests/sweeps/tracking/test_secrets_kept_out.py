@@ -4,8 +4,8 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.commands.mlflow_commands import sync
-from sweeps.driver.command import main, refuse_secrets
 from sweeps.engine.trial_task import End
+from sweeps.launch.command import main, refuse_secrets
 from sweeps.store.sweep_file import Cell, read_sweep_file, update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.window_stride import EXPERIMENT
@@ -19,17 +19,19 @@ def test_the_reason_of_a_failure_is_kept_without_its_secrets(
     records, plan_of, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("SERVICE_API_KEY", "planted-two-in-the-environment")
-    drive = follow(records, plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1"))
-    first, second = drive.search.ahead
+    events = follow(
+        records, plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")
+    )
+    first, second = events.search.ahead
     for trial in (first, first, second):
-        drive.started(trial)
+        events.started(trial)
         if trial is second:
-            drive.ended(second, End(TrialStatus.DIVERGED, reason=REASON))
+            events.ended(second, End(TrialStatus.DIVERGED, reason=REASON))
         else:
             end = End(TrialStatus.FAILED, reason=REASON, traceback=f"T\n{REASON}")
-            drive.ended(first, end, again=False)
+            events.ended(first, end, again=False)
     texts = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    texts.append(drive.screen.out.getvalue().encode())
+    texts.append(events.screen.out.getvalue().encode())
     unbroken = [b" ".join(text.split()) for text in texts]  # as before lines had a width
     assert sum(b"403 for https://[redacted]@host" in text for text in unbroken) >= 3
     assert [text for text in texts if b"planted" in text] == []
@@ -92,9 +94,11 @@ def test_the_place_that_runs_were_sent_to_is_printed_without_its_password(
 
 def test_a_line_of_a_reason_has_no_part_of_a_secret_of_several_lines(records, plan_of, monkeypatch):
     monkeypatch.setenv("TLS_PRIVATE_KEY", "planted-first\nplanted-second")
-    drive = follow(records, plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1"))
-    trial = drive.search.ahead[0]
-    drive.started(trial)
-    drive.ended(trial, End(TrialStatus.DIVERGED, reason="loss planted-first\nplanted-second"))
-    assert "planted" not in drive.screen.out.getvalue()
+    events = follow(
+        records, plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")
+    )
+    trial = events.search.ahead[0]
+    events.started(trial)
+    events.ended(trial, End(TrialStatus.DIVERGED, reason="loss planted-first\nplanted-second"))
+    assert "planted" not in events.screen.out.getvalue()
     assert records.state(trial.name).reason == "loss [redacted]"

@@ -52,7 +52,7 @@ def test_four_processes_on_a_new_database_all_succeed(tmp_path):
 
 SERVE = """
 import sys
-from sweeps.plan.command_line import heed_interrupts
+from sweeps.terminal.command_line import heed_interrupts
 from sweeps.tracking.server import serve
 heed_interrupts()
 sys.exit(serve(sys.argv[1], sys.argv[2]))

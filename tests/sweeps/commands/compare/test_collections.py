@@ -14,12 +14,12 @@ from rank_core.stats.compare import Comparison
 from ranksweep import compare, load
 from sweeps.commands.compare.command import main, query_sets_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
-from sweeps.commands.compare.runs import compare_runs
-from sweeps.plan.command_line import run_command
-from sweeps.plan.terminal import shortened
+from sweeps.report.comparison import compare_runs
 from sweeps.store.sweep_file import read_sweep_file
+from sweeps.terminal.command_line import run_command
+from sweeps.terminal.text import shortened
 from tests.sweeps.commands.compare.test_command import NUM_DOCUMENTS, write
-from tests.sweeps.report.test_load import FIVE, redescribe, write_sweep
+from tests.sweeps.systems.test_load import FIVE, redescribe, write_sweep
 
 
 @pytest.fixture(scope="module")

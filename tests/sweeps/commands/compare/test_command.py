@@ -14,7 +14,7 @@ from scipy import stats
 from rank_core.errors import BadInput
 from sweeps.commands.compare.command import main, systems_of
 from sweeps.commands.compare.output import comparison_text, write_files
-from sweeps.commands.compare.runs import compare_runs
+from sweeps.report.comparison import compare_runs
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
 

@@ -7,8 +7,8 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.__main__ import main
-from sweeps.plan.terminal import columns
 from sweeps.store.storage import Storage
+from sweeps.terminal.text import columns
 
 QRELS = "".join(f"q{q} 0 d{d} {int(d < 2)}\n" for q in range(6) for d in range(5))
 LABELS = [

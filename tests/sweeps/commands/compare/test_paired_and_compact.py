@@ -11,7 +11,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.scopes import infer
 from sweeps.commands.compare.command import main
-from sweeps.commands.compare.runs import compare_runs
+from sweeps.report.comparison import compare_runs
 
 QUERY_4 = np.array([0.3, 0.4, 0.6, 0.7])
 LUCK_3 = np.array([-0.1, 0.0, 0.1])

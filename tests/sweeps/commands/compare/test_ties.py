@@ -7,8 +7,9 @@ import pytest
 import pytrec_eval
 
 from rank_core.data.trec import read_qrels, read_run, write_lines
-from sweeps.commands.compare.runs import TIES, RunComparison, compare_runs
 from sweeps.report.caption import notes
+from sweeps.report.comparison import RunComparison, compare_runs
+from sweeps.systems.runs import TIES
 
 MEASURES = {
     "nDCG@5": "ndcg_cut_5",

@@ -1,0 +1,66 @@
+"""The trials of a sweep while an engine runs them: each event goes to the records, MLflow, the
+search and the screen."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rank_core.secrets import redact_text
+from rank_core.trial.trial import Progress
+from sweeps.engine.kept_weights import KeptWeights
+from sweeps.engine.progress import Screen
+from sweeps.engine.trial_task import End
+from sweeps.plan.plan import Trial
+from sweeps.search.search import Search
+from sweeps.store.records import Records
+from sweeps.store.trial_status import INTERRUPTED, TrialStatus
+from sweeps.tracking.thread import MlflowThread
+
+
+class TrialEvents:
+    """The events of a sweep's trials, which its engine calls in the driver."""
+
+    def __init__(
+        self,
+        records: Records,
+        mlflow: MlflowThread,
+        search: Search,
+        screen: Screen,
+        weights: KeptWeights,
+    ) -> None:
+        self.records, self.mlflow, self.search, self.screen = records, mlflow, search, screen
+        self.weights = weights
+
+    def started(self, trial: Trial) -> None:
+        """An attempt begins."""
+        number = self.records.begin(trial.name)
+        self.search.limit.started(trial)
+        self.mlflow.changed(trial.name)
+        self.screen.started(trial, number)
+
+    def reported(self, trial: Trial, news: Progress) -> None:
+        """A trial reports its progress."""
+        self.mlflow.reported(trial.name, asdict(news))
+        self.screen.reported(trial, news)
+
+    def ended(self, trial: Trial, end: End, *, again: bool = False, node: str = "") -> None:
+        """An attempt ended with a result, by a fault or by ASHA, and the trial with it unless it
+        runs `again`. `node` is that of a fault."""
+        facts: dict[str, Any] = {"reason": end.reason, "host": end.host}
+        if end.status is TrialStatus.FAILED:
+            facts |= {"kind": end.kind, "again": again, "node": node}
+        self.records.end(trial.name, end.status, **facts)
+        if end.result:
+            self.weights.finished(trial.name)
+        if end.traceback and not again:
+            text = redact_text(end.traceback)
+            self.records.write_file(f"failures/{trial.name}.txt", text.encode())
+        self.mlflow.changed(trial.name)
+        self.screen.ended(trial, end, again=again)
+        if not again:
+            self.search.ended(trial, end.status)
+
+    def interrupted(self) -> None:
+        """The driver stops early, at any point: running trials count as not run."""
+        for name in self.records.running:
+            self.records.end(name, INTERRUPTED, reason=INTERRUPTED)
+            self.mlflow.changed(name)

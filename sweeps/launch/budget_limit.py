@@ -1,0 +1,144 @@
+"""A search under a budget: a block of trials that would exceed it does not start.
+
+A block, defined by the search, is all cells with one seed of a grid, or all seeds of a proposed
+configuration. A block that has started is finished, so that its trials can be compared. GPU-hours
+are those of all commands on a sweep.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from rank_core.errors import BadInput
+from sweeps.forecast.forecast import Forecast, TrialEstimate, calibrate, forecast, real_seconds
+from sweeps.plan.options import Options
+from sweeps.plan.plan import Trial
+from sweeps.search.search import Block, Limit, Search
+from sweeps.store.records import State
+from sweeps.store.sweep_file import update_sweep_file
+from sweeps.store.trial_status import USED
+from sweeps.terminal.text import say
+
+
+def limit_to_budget(
+    search: Search, options: Options, states: Mapping[str, State]
+) -> dict[str, Any]:
+    """Limits a search to its budget if there is one, less the time of its trials so far; returns
+    `budget` of its `sweep.json`. Raises `BadInput` where no block fits."""
+    hours = options.max_gpu_hours
+    if hours is None or search.complete:
+        return {}
+    say("measuring the cost of a trial on this device")
+    known = forecast(search.plan, options)
+    own = [states[trial.name] for trial in search.decision.wanted if trial.name in states]
+    spent = sum(state.seconds for state in own)
+    limit = BudgetLimit(search, hours, known, spent, real_seconds(own, known))
+    limit.require_first_block()
+    return {"hours": hours, "unit": known.unit, "units": known.units}
+
+
+def note_held_back(search: Search) -> str:
+    """Removes held back trials from `sweep.json`, so that the report is complete; returns their
+    number and the reason, "" if there are none."""
+    if not search.limit.held_back:
+        return ""
+    ahead = {trial.name for trial in search.unstarted}
+    started = {trial.name for trial in search.decision.wanted if trial.name not in ahead}
+    most = "" if search.decision.final or search.plan.search.kind.proposes else "up to "
+    planned = search.plan.max_trials
+    stopped = (
+        f"{most}{planned - len(started)} of {planned} planned trials did not start: "
+        f"{search.limit.held_back}; the same command with a larger budget resumes"
+    )
+    update_sweep_file(search.records, stopped=stopped, **search.begun())
+    return stopped
+
+
+class BudgetLimit(Limit):
+    """Holds back the blocks of a search which would not end within the budget."""
+
+    def __init__(
+        self,
+        search: Search,
+        hours: float,
+        known: Forecast,
+        spent: float = 0.0,
+        real: Sequence[tuple[TrialEstimate, float]] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.search, self.hours, self.known, self.clock = search, hours, known, clock
+        self.admitted: set[str] = set()
+        self._running: dict[str, tuple[TrialEstimate, float | None]] = {}  # and since when
+        self._real = list(real)
+        self._used = spent  # seconds of slots
+        search.limit = self
+
+    def require_first_block(self) -> None:
+        """Refuses a budget in which no block fits and no command has spent anything."""
+        ahead = self.search.unstarted
+        if ahead and not self.admits(ahead[0]) and not self._used:
+            raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
+
+    def launched(self, trial: Trial) -> None:
+        """Counts a trial, and no time: it may wait for a node."""
+        self._running[trial.name] = (self._estimate(trial), None)
+
+    def started(self, trial: Trial) -> None:
+        """Notes when a trial's first process starts."""
+        estimate, start = self._running.get(trial.name, (self._estimate(trial), None))
+        self._running[trial.name] = (estimate, self.clock() if start is None else start)
+
+    def _seconds(self, start: float | None) -> float:
+        return 0.0 if start is None else self.clock() - start
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """Counts the trial's time."""
+        if trial.name in self._running:  # and not in another sweep
+            estimate, start = self._running.pop(trial.name)
+            seconds = self._seconds(start)
+            self._used += seconds
+            if status in USED:
+                self._real.append((estimate, seconds))
+
+    def admits(self, trial: Trial) -> bool:
+        """True if the block of a trial fits, or has begun."""
+        if trial.name in self.admitted:
+            return True
+        block = self.search.block(trial)
+        if block is None:
+            return False
+        self.held_back = self._reason(block)
+        if not self.held_back:
+            self.admitted |= {started.name for started in block.trials}
+        return not self.held_back
+
+    def _reason(self, block: Block) -> str:
+        """The reason why a block would exceed the budget, by the upper end of its estimate; "" if
+        it fits."""
+        waiting = [trial for trial in self.search.unstarted if trial.name in self.admitted]
+        new = [trial for trial in block.trials if trial.name not in self.admitted]
+        estimates = [self._estimate(trial) for trial in (*waiting, *new)]
+        trust = calibrate(self._real)
+        high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
+        remaining = [
+            max(0.0, trust.interval(estimate.seconds)[2] - self._seconds(start))
+            for estimate, start in self._running.values()
+        ]
+        begun = sum(self._seconds(start) for _, start in self._running.values())
+        used = self._used + begun + sum(remaining) + sum(high[: len(waiting)])
+        if (used + sum(high[len(waiting) :])) * self.known.units / 3600 <= self.hours:
+            return ""
+        seconds = sum(estimate.seconds for estimate in estimates[len(waiting) :])
+        _, middle, most = (s * self.known.units / 3600 for s in trust.interval(seconds))
+        left = self.hours - used * self.known.units / 3600
+        return (
+            f"{block.what} need about {middle:.3g} {self.known.unit}-hours (up to {most:.3g}), and "
+            f"{max(0.0, left):.3g} of {self.hours:.3g} are left"
+        )
+
+    def _estimate(self, trial: Trial) -> TrialEstimate:
+        """The whole trial; for an unmeasured cell, the mean of the measured ones."""
+        trials = self.known.trials
+        mean = fmean([one.seconds for one in trials.values()] or [1e-3])
+        return trials.get(trial.cell.cell) or TrialEstimate(mean, tokens=0.0, peak_bytes=0)

@@ -1,0 +1,269 @@
+"""The plan and the forecast as text."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rank_core.data.overlap import KEEP_APART, seen_by
+from rank_core.encoders.shipped import SETTINGS, SHIPPED
+from rank_core.models import model_class
+from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from rank_core.models.reading import ignored_settings
+from rank_core.ranking.scorer import first_stage_means
+from rank_core.records import EVALUATED
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.cross_validation import parts_of
+from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
+from sweeps.plan.description import evaluated_qrels
+from sweeps.plan.effects import beyond_data
+from sweeps.plan.experiment import value_text
+from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.trial_cost import cut_queries, planned_steps, planned_tokens
+from sweeps.search.search import search_class
+from sweeps.terminal.text import clock, columns, count, duration, numbered, shortened, wrapped
+from sweeps.terminal.text import terminal_columns as width
+
+CHIEF_SETTINGS = frozenset(
+    "chunking.max_document_tokens chunking.max_query_tokens evaluation.depth training.loss "
+    "training.negatives training.batch_size training.num_epochs training.backbone_learning_rate "
+    "training.head_learning_rate training.aggregator_learning_rate training.schedule "
+    "training.warmup training.precision model.dropout".split()
+)
+"""Settings that a plan names at any value, if all cells have the same."""
+TOLD_ELSEWHERE = frozenset({"model.backbone"})
+CAPTION = (
+    "chunks, tokens/doc: means of a document (encoder tokens); max: its most chunks",
+    "read: share of the documents' tokens in some chunk; cost: encoder tokens",
+)
+
+
+def plan_text(plan: Plan, *, finished: int) -> str:
+    """The plan: cells and trials, the chunks and costs of each cell, and the excluded cells."""
+    collection, base = plan.inputs.collection, plan.base
+    queries = {name: len(split.queries) for name, split in collection.splits.items()}
+    number = plan.num_trials
+    once = sum(cell.deterministic for cell in plan.cells)
+    evaluated = {name: len(evaluated_qrels(plan, name)) for name in EVALUATED}
+    folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
+    settings = base.settings()  # those that an embedded backbone sets in place of the defaults
+    embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
+    own = [f"{name}={value:g}" for name, value in embedded.items() if settings[name] == value]
+    times = f" x {numbered(len(plan.seeds), 'seed')} = {number}"
+    times += f" ({once} without randomness run once)" if once else ""
+    if once == len(plan.cells):
+        times = ", all without randomness, run once"
+    head = [
+        plan.experiment.question,
+        "",
+        f"collection  {collection.name} ({collection.content_hash}): "
+        f"{len(collection.documents):,} documents, queries "
+        + ", ".join(f"{name} {count:,}" for name, count in queries.items())
+        + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
+        f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
+        f"up to {plan.inputs.backbone.max_input_tokens} tokens"
+        + (f"; its own defaults: {', '.join(own)}" if own else "")
+        + _trained_head(plan),
+        *_cut_lines(plan),
+        *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
+        *_candidate_lines(plan),
+        *_seen_lines(plan),
+        *_training_lines(plan),
+        *_token_lines(plan),
+        *_setting_lines(plan),
+        *_baseline_lines(plan),
+        *_without_effect(plan),
+        *search_class(plan.search.name).plan_lines(plan),
+        f"trials      {numbered(len(plan.cells), 'cell')}{times}"
+        + (f", {finished} of them done" if finished else ""),
+    ]
+    lines = [*map(wrapped, head), "", *_cell_lines(plan)]
+    lines += CAPTION
+    lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
+    return "\n".join(lines)
+
+
+def _without_effect(plan: Plan) -> Iterator[str]:
+    """The settings that some cells do not read, and those that the data make needless."""
+    left_out = dict.fromkeys(name for cell in plan.cells for name in cell.left_out)
+    for name in left_out:
+        labels = ", ".join(cell.label for cell in plan.cells if name in cell.left_out)
+        value = plan.base.settings()[name]
+        yield f"left out    {name}={value}, which {labels} cannot read; it holds for the others"
+    experiment = plan.experiment
+    for line in beyond_data(plan.cells, sorted({*experiment.given, *experiment.swept})):
+        yield f"no effect   {line}"
+
+
+def _candidate_lines(plan: Plan) -> list[str]:
+    """The value of the first stage on dev, which a reranker has to exceed."""
+    parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
+    primary = plan.base.evaluation.measures[0]
+    value = first_stage_means(parts, "dev", plan.base.evaluation)[primary]
+    ranker = plan.inputs.collection.first_stage or "the first stage"
+    return [f"candidates  of {ranker}: {primary} {value:.3f} on dev"]
+
+
+def _seen_lines(plan: Plan) -> list[str]:
+    """How much of test training has seen, and what to do if that is much."""
+    parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
+    trained = any(planned_steps(cell.config, cell.inputs) for cell in plan.cells)
+    seen = seen_by(parts) if trained else None
+    if seen is None:
+        return []
+    return [f"seen        {seen.text}"] + (
+        [f"warning     a model may know them from training: {KEEP_APART}"] if seen.is_high else []
+    )
+
+
+def _training_lines(plan: Plan) -> list[str]:
+    """The steps of a trial; of few, which train next to nothing, also the remedy."""
+    found = [planned_steps(cell.config, cell.inputs) for cell in plan.cells]
+    steps = sorted({own for own in found if own}, key=lambda own: own.number)
+    if not steps:
+        return []
+    text = " to ".join(dict.fromkeys((steps[0].text, steps[-1].text)))
+    remedy = "" if plan.reduced else steps[0].remedy
+    return [f"training    {text}{remedy and f': {remedy}'}"]
+
+
+def _token_lines(plan: Plan) -> list[str]:
+    """The encoder tokens of a trial in training and in evaluation, of the cheapest and the dearest
+    cell."""
+    cells = sorted((cell for cell in plan.cells if cell.cost), key=lambda cell: cell.cost)
+    texts = []
+    for cell in cells[:1] + cells[-1:]:
+        tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
+        own = f"{count(tokens.trained)} in training, {count(tokens.scored)} in evaluation"
+        texts.append(f"{own} ({cell.label})")
+    return [f"tokens      of a trial: {' to '.join(dict.fromkeys(texts))}"] if texts else []
+
+
+def _setting_lines(plan: Plan) -> list[str]:
+    """The settings that all cells share: the chief ones, and those that are not at their defaults;
+    a paragraph for each section."""
+    settings = [cell.config.settings() for cell in plan.cells]
+    ignored = [set(ignored_settings(cell.config)) for cell in plan.cells]
+    sections: dict[str, list[str]] = {}
+    for name, default in TrialConfig().settings().items():
+        value = settings[0][name]
+        section, _, leaf = name.rpartition(".")
+        shared = all(own[name] == value for own in settings)
+        unread = all(name in own for own in ignored)
+        told = name in CHIEF_SETTINGS or (value != default and name not in TOLD_ELSEWHERE)
+        if section and shared and told and not unread:
+            sections.setdefault(section, []).append(f"{leaf}={value_text(value) or 'none'}")
+    starts = ["fixed       ", *[" " * 12] * len(sections)]
+    return [
+        f"{start}{section}: {', '.join(own)}"
+        for start, (section, own) in zip(starts, sections.items(), strict=False)
+    ]
+
+
+def _baseline_lines(plan: Plan) -> list[str]:
+    """What a difference from the baseline means where its window is longer than all others."""
+    baseline, *others = plan.cells
+    window = baseline.config.chunking.window
+    if not _reads_one_chunk(baseline):
+        return []
+    beside = [cell.label for cell in others if _reads_one_chunk(cell)]
+    windows = sorted({c.config.chunking.window for c in others if not _reads_one_chunk(c)})
+    if not windows or windows[-1] >= window:
+        return []
+    text = (
+        f"baseline    {baseline.label} reads up to {window} tokens as one chunk, others windows "
+        f"of {', '.join(map(str, windows))}: a difference is one of window and of what is read"
+    )
+    return [f"{text}; with the same window: {', '.join(beside)}" if beside else text]
+
+
+def _reads_one_chunk(cell: PlannedCell) -> bool:
+    kind = model_class(cell.config.model.name)
+    return issubclass(kind, Ranker) and kind.first_chunk_only
+
+
+def _cut_lines(plan: Plan) -> list[str]:
+    """The number of queries that are cut."""
+    limits = dict.fromkeys(cell.config.chunking.max_query_tokens for cell in plan.cells)
+    found = ((limit, *cut_queries(plan.inputs, limit)) for limit in limits)
+    return [
+        f"queries     {cut:,} of {number:,} are cut at chunking.max_query_tokens={limit}"
+        for limit, cut, number in found
+        if cut
+    ]
+
+
+def _trained_head(plan: Plan) -> str:
+    """What becomes of the head of a published reranker."""
+    backbone = plan.inputs.backbone
+    if not backbone.trained_head:
+        return ""
+    rankers = {
+        kind.label: uses_checkpoint_head(kind, backbone, cell.config.model.head)
+        for cell in plan.cells
+        if issubclass(kind := model_class(cell.config.model.name), Ranker)
+    }
+    users, others = (
+        ", ".join(k for k, uses in rankers.items() if uses is of) for of in (True, False)
+    )
+    parts = [f"scores the chunks of {users}"] * bool(users)
+    parts += [f"is not used by {others}, whose heads are new"] * bool(others)
+    return f"; its trained head ({backbone.trained_head}) {' and '.join(parts)}"
+
+
+def _cell_lines(plan: Plan) -> list[str]:
+    # Costs are multiples of the baseline's, or of the first cell's with an encoder.
+    reference = next((cell.cost for cell in plan.cells if cell.cost), 1)
+    rows: list[tuple[str, ...]] = [("cell", "chunks", "max", "tokens/doc", "read", "cost", "")]
+    for cell in plan.cells:
+        label, own = shortened(cell.label, width() - 50), cell.chunks
+        numbers = f"{own.chunks_per_document:.1f} {own.max_chunks} {own.tokens_per_document:,.0f}"
+        numbers += f" {own.coverage:.0%} {cell.cost / reference:.1f}x"
+        rows.append((label, *numbers.split(), "baseline" if cell is plan.cells[0] else ""))
+    return columns(rows, "lrrrrrl")
+
+
+def forecast_text(
+    missing: Sequence[Trial], forecast: Forecast, calibration: Calibration, *, stops: bool = False
+) -> str:
+    """The trials still to run, by cell and in total; at most, for a search that `stops` some."""
+    number = Counter(trial.cell.cell for trial in missing)
+    title = "to run, at most" if stops else "to run"
+    rows = [(title, "trials", "tokens", "a trial (95%)", f"{forecast.unit}-hours", "memory")]
+    for cell in {trial.cell.cell: trial.cell for trial in missing}.values():
+        label = shortened(cell.label, width() - 60)
+        measured, times = forecast.trials.get(cell.cell), str(number[cell.cell])
+        if measured is None:  # a server does the work
+            rows.append((label, times, "-", "not measured", "-", "-"))
+            continue
+        low, middle, high = calibration.interval(measured.seconds)
+        tokens = count(number[cell.cell] * measured.tokens)
+        time = f"{clock(middle)} ({clock(low)}-{clock(high)})"
+        hours = f"{number[cell.cell] * middle * forecast.units / 3600:.3g}"
+        memory = f"{measured.peak_bytes / 2**20:,.0f} MiB"
+        rows.append((label, times, tokens, time, hours, memory))
+    return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, forecast, calibration)])
+
+
+def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibration) -> list[str]:
+    measured = [trial for trial in missing if trial.cell.cell in forecast.trials]
+    trials = [forecast.trials[trial.cell.cell] for trial in measured]
+    tokens = sum(estimate.tokens for estimate in trials)
+    trained = sum(estimate.trained for estimate in trials)
+    seconds = [estimate.seconds for estimate in trials]
+    wall = calibration.interval(wall_seconds(seconds, forecast.slots))
+    low, middle, high = (amount + forecast.start_seconds for amount in wall)
+    lows, hours, highs = (
+        amount * forecast.units / 3600 for amount in calibration.interval(sum(seconds))
+    )
+    lines = [
+        f"estimate    {duration(middle)} (95%: {duration(low)} - {duration(high)}) "
+        f"on {numbered(forecast.slots, 'slot')}",
+        f"            {hours:.3g} {forecast.unit}-hours ({lows:.3g}-{highs:.3g}), "
+        f"{count(tokens)} encoder tokens" + (f", {count(trained)} in training" if trained else ""),
+        f"measured    {forecast.num_measured} of {numbered(forecast.num_kinds, 'kind')} of trial, "
+        f"a batch of each, in {duration(forecast.seconds)}",
+    ]
+    if calibration.num_trials:
+        by = numbered(calibration.num_trials, "finished trial")
+        lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")
+    return lines

@@ -1,0 +1,425 @@
+"""A sweep from the command line to the tested table."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from rank_core.cache import cache_root
+from rank_core.errors import BadInput
+from rank_core.secrets import redact_text
+from rank_core.trial.trial import prepare
+from sweeps.engine import EngineLost, local
+from sweeps.engine.kept_weights import KeptWeights, lacking
+from sweeps.engine.progress import Screen
+from sweeps.engine.trial_events import TrialEvents
+from sweeps.engine.trial_task import GIBIBYTE
+from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
+from sweeps.launch.budget_limit import limit_to_budget, note_held_back
+from sweeps.launch.confirmation import Shortlist, confirmation_records, find_shortlist
+from sweeps.launch.plan_text import forecast_text, plan_text
+from sweeps.launch.progress_file import ProgressFile
+from sweeps.launch.published_plan import published_plan
+from sweeps.launch.same_sweep import check_same_sweep
+from sweeps.plan.description import description_of, write_description
+from sweeps.plan.experiment import Experiment
+from sweeps.plan.make_plan import make_plan, own_code
+from sweeps.plan.next_command import ours
+from sweeps.plan.options import Options, cluster_address, cluster_file
+from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.resources import MACHINE, resources_of
+from sweeps.report.build import Report, write_report
+from sweeps.search.search import Search, make_search
+from sweeps.store.lock import only_driver
+from sweeps.store.records import Records, State
+from sweeps.store.storage import Storage, StorageAway
+from sweeps.store.sweep_file import (
+    FILE,
+    INTERPOLATED,
+    described,
+    local_copy,
+    read_sweep_file,
+    send,
+    sweep_on,
+    update_sweep_file,
+)
+from sweeps.store.trial_status import TrialStatus
+from sweeps.systems.access import ACCESS_FILE
+from sweeps.terminal.command_line import check_writable
+from sweeps.terminal.live_text import LiveText, is_live_terminal
+from sweeps.terminal.text import numbered, say, warn
+from sweeps.tracking.client import (
+    check_database,
+    check_tracking_uri,
+    default_tracking_uri,
+    shown_name,
+)
+from sweeps.tracking.thread import MlflowThread
+from sweeps.tracking.trial_run import experiment_id
+
+DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
+DRAIN_SECONDS, INTERRUPTED_SECONDS = 60.0, 3.0  # for MLflow at the end, and after Ctrl-C
+
+
+class Outcome(NamedTuple):
+    """The exit code of a sweep's command, and the folder or URI of the sweep."""
+
+    code: int
+    where: str
+
+
+def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> Outcome:
+    """Plans and runs a sweep. A confirmation is a sweep over the frozen pair of a finished one."""
+    records = Records(Storage(options.storage), experiment.name)
+    _check_storage(records, options)
+    if options.dry_run and (text := published_plan(experiment, options)):
+        say(text)
+        return Outcome(DONE, records.uri)
+    try:
+        if not options.confirm:
+            return _sweep(experiment, options, argv, records)
+        own = experiment.settings.get("collection")
+        first, records = confirmation_records(records, options, own)
+        shortlist = find_shortlist(first, records, options)
+        options = replace(options, seeds=shortlist.seeds(options))
+        return _sweep(shortlist.experiment(experiment), options, argv, records, shortlist)
+    except StorageAway as error:
+        raise EngineLost(str(error)) from None
+
+
+def _sweep(
+    experiment: Experiment,
+    options: Options,
+    argv: list[str],
+    records: Records,
+    shortlist: Shortlist | None = None,
+) -> Outcome:
+    """`records` are the confirmation's own, or the experiment's."""
+    uri = options.tracking_uri
+    tracking_uri = default_tracking_uri(records) if uri is None else uri
+    check_tracking_uri(tracking_uri)
+    if uri is not None:
+        check_database(tracking_uri)
+    if not options.prepare:
+        _check_machine(options)
+    plan = make_plan(experiment, options, shortlist.base if shortlist else None)
+    options = replace(options, code=own_code(plan))
+    if plan.search.kind.proposes:
+        plan = replace(plan, search=plan.search.filling(slots_of(options), len(plan.seeds)))
+    if shortlist:
+        shortlist.check(plan)
+    else:
+        records = sweep_on(records, plan.inputs.collection)
+        check_same_sweep(plan, options, records)
+    if options.dry_run:
+        _dry_run(plan, records, options)
+        return Outcome(DONE, records.uri)
+    if options.prepare:
+        _prepare(plan, options)
+        return Outcome(DONE, records.uri)
+    records.storage.open()
+    with only_driver(records):
+        return Outcome(_run_engine(plan, records, options, argv, tracking_uri), records.uri)
+
+
+def _check_storage(records: Records, options: Options) -> None:
+    """Refuses an unusable storage before planning, which may take long."""
+    if records.storage.is_memory and options.engine != "local":
+        raise BadInput(
+            "--storage must be where every process of a trial can write; memory:// is the memory "
+            "of one process. Give a folder, a URI such as s3://bucket/path, or --engine local"
+        )
+    if records.storage.is_local and not options.dry_run:
+        check_writable("--storage", Path(records.storage.root))
+    records.storage.answered(lambda: records.storage.folders(records.sweep))
+
+
+def _check_machine(options: Options) -> None:
+    """Refuses trials that need more than this machine has, before anything is written; a cluster
+    is asked once it is joined."""
+    if options.engine == "local":
+        local.check_machine(options)
+    elif cluster_address() is None:
+        cpus, gpus = os.cpu_count() or 1, torch.cuda.device_count()
+        resources_of(options, cpus=cpus, gpus=gpus, place=MACHINE)
+
+
+def _run_engine(
+    plan: Plan, records: Records, options: Options, argv: list[str], tracking_uri: str
+) -> int:
+    """Runs the sweep as its only driver; returns the exit code. Each step needs the ones before
+    it: trials are found, the search decides, `sweep.json` is written, trials run, and they are
+    reported."""
+    known = Known(plan, records, options)
+    search = make_search(plan, known.status, records)
+    # From here on the search has the plan: what it proposes is added there.
+    known.read(trial.name for trial in search.plan.trials())
+    search.begin()
+    budget = limit_to_budget(search, options, known.states)
+    _print_plan(search, known)
+    experiment = _experiment(records, options.experiment_prefix, tracking_uri)
+    _describe(search, argv, options, budget=budget, experiment=experiment)
+    with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
+        _launch(search, known, mlflow, options)
+        for name in known.damaged:  # the report needs sound files or none
+            records.drop_damaged(name)
+        states = _ended(search, known, options)
+        held_back = note_held_back(search)
+        report = _results(search.plan, records)
+    say(report.text if report else "no report: no trial has finished")
+    return _ending(search, states, held_back)
+
+
+def _experiment(records: Records, prefix: str, tracking_uri: str) -> str:
+    """The identity of the sweep's experiment. In the storage's own database it stays where the
+    storage was moved or copied, and the experiment goes on."""
+    now, before = experiment_id(prefix, records.sweep, records.identity), described(records)
+    own = records.storage.is_local and tracking_uri == default_tracking_uri(records)
+    if own and before and shown_name(before.experiment) == shown_name(now):
+        return before.experiment
+    return now
+
+
+def _print_plan(search: Search, known: "Known") -> None:
+    """Prints the plan and the trials that have ended, whose checkpoints are dropped."""
+    records, plan = search.records, search.plan
+    ended = [trial.name for trial in plan.trials() if known.status(trial)]
+    records.drop_checkpoints(ended)
+    say(plan_text(plan, finished=len(ended)))
+    if reused := sum(not known.states[name].attempts for name in ended):
+        say(f"reused      {numbered(reused, 'trial')} of other sweeps in {records.storage.uri}")
+    say("")
+
+
+@contextmanager
+def _copied_to_mlflow(
+    records: Records, tracking_uri: str, experiment: str
+) -> Iterator[MlflowThread]:
+    """The thread that writes MLflow while the block runs; then says how many trials MLflow
+    lacks."""
+    mlflow = MlflowThread(records, tracking_uri, experiment)
+    mlflow.start()
+    seconds = DRAIN_SECONDS
+    try:
+        yield mlflow
+    except KeyboardInterrupt:
+        say(f"interrupted: MLflow gets what it lacks, for {INTERRUPTED_SECONDS:g} s at most")
+        seconds = INTERRUPTED_SECONDS
+        raise
+    finally:
+        lacking = mlflow.close(seconds)
+    if lacking:
+        why = f" ({mlflow.trouble})" if mlflow.trouble else ""
+        say(
+            f"warning: MLflow lacks {numbered(lacking, 'trial')}{why}. Send them later: "
+            f"{ours('sync', records.uri, *_with_secrets(tracking_uri))}"
+        )
+
+
+def _with_secrets(tracking_uri: str) -> list[str]:
+    """The flag with a tracking URI whose secrets `sweep.json` lacks, to be filled in."""
+    shown = redact_text(tracking_uri)
+    return [] if shown == tracking_uri else ["--tracking-uri", shown]
+
+
+def _ended(search: Search, known: "Known", options: Options) -> dict[str, State]:
+    """The trials after the launch, with what the command has to say of them."""
+    records = search.records
+    states = records.states(trial.name for trial in search.plan.trials())
+    if search.complete:
+        stopped = [s.name for s in states.values() if s.status is TrialStatus.STOPPED]
+        records.drop_checkpoints(stopped)
+    known.compare(states)
+    _print_weights(known.weights, options, search.plan)
+    return states
+
+
+def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -> None:
+    """Writes `sweep.json` and the judgments, for `status` and the report."""
+    records = search.records
+    described_now = description_of(search.plan, argv, options.asked)
+    before = described(records)
+    if before is None and records.read_file(FILE) is not None:
+        warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
+    trials = (*(before.trials if before else ()), *described_now.trials)
+    description = replace(
+        described_now,
+        trials=tuple(dict.fromkeys(trials)),
+        alpha=options.alpha,
+        interpolate=options.interpolate,
+        tracking_uri=options.tracking_uri or "",  # "": that of the reader
+        **facts,
+    )
+    write_description(records, search.plan, description)
+    search.describe()
+
+
+def _ending(search: Search, states: Mapping[str, State], held_back: str) -> int:
+    """The exit code; prints the reason if a budget held trials back."""
+    ahead = {trial.name for trial in search.unstarted} if held_back else set()
+    chosen = [trial.name for trial in search.decision.wanted if trial.name not in ahead]
+    status = {name: states[name].status for name in chosen}
+    lost = [name for name in chosen if not status[name].used]
+    lost = [name for name in lost if status[name] is not TrialStatus.STOPPED]
+    if held_back:
+        say(f"stopped     {held_back}")
+    return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
+
+
+class Known:
+    """The trials of a plan as a command finds them; it changes none. Finished ones are checked: a
+    damaged one, or one that lacks a file which this command needs, runs again."""
+
+    def __init__(self, plan: Plan, records: Records, options: Options) -> None:
+        self.records, self.states, self.damaged = records, dict[str, State](), list[str]()
+        quota = int(options.weights_gib * GIBIBYTE)
+        self.weights = KeptWeights(records, plan.base.evaluation.measures[0], quota)
+        self._stops = plan.search.kind.stops
+        self.read(trial.name for trial in plan.trials())
+        self._again = self._lacking(plan, options)
+        if self._again:  # until then their values stay
+            count = numbered(len(self._again), "finished trial")
+            say(f"rerun {count} without a file that this command needs")
+
+    def read(self, names: Iterable[str]) -> None:
+        """Reads the trials that are not known yet."""
+        states = self.records.states(name for name in names if name not in self.states)
+        for name, state in states.items():
+            if damage := self.records.damage(state, thorough=True):
+                say(f"warning: {name} is damaged ({damage}): it runs again")
+                state = replace(state, status=TrialStatus.PLANNED, facts={})
+                self.damaged.append(name)
+            self.states[name] = state
+
+    def status(self, trial: Trial) -> str | None:
+        """The status of a trial that has ended for good, by whatever command; else None."""
+        self.read([trial.name])
+        status = self.states[trial.name].status
+        stopped = status is TrialStatus.STOPPED and self._stops
+        return status if (status.over or stopped) and trial.name not in self._again else None
+
+    def _lacking(self, plan: Plan, options: Options) -> set[str]:
+        """The finished trials that lack a file: one of every trial, or the weights of the best
+        seeds where the command sets `training.keep_weights`."""
+        trials = list(plan.trials())
+        missing = lacking(trials, self.states)
+        if options.settings.get("training.keep_weights") == "best":
+            self.weights.take_in(self.states.values())
+            missing |= self.weights.missing(trials)
+        return missing
+
+    def compare(self, states: Mapping[str, State]) -> None:
+        """Warns of trials that ran again with other values than before."""
+        for name in sorted(self._again):
+            before, now = self.states[name].facts, states[name].facts
+            if any(before.get(split) != now.get(split) for split in ("dev", "test")):
+                say(
+                    f"warning: {name} ran again with other values, because GPUs and other "
+                    "machines may round differently: the new values count"
+                )
+
+
+def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
+    if num_kept := weights.num_kept(plan.trials()):
+        say(
+            f"weights     of {numbered(num_kept, 'trial')} kept; the winner as a model:\n"
+            f"            {ours('export', weights.records.uri, '--to', 'model')}"
+        )
+    if weights.over_quota:
+        say(
+            f"weights     of {numbered(len(weights.over_quota), 'cell')} not kept: --weights-gib "
+            f"{options.weights_gib:g} is full; the best on dev come first"
+        )
+
+
+def _dry_run(plan: Plan, records: Records, options: Options) -> None:
+    """Prints the plan with its forecast; launches and writes nothing."""
+    known = Known(plan, records, options)
+    missing = [trial for trial in plan.trials() if not known.status(trial)]
+    say(plan_text(plan, finished=plan.num_trials - len(missing)))
+    if missing:
+        costs = forecast(plan, options)
+        calibration = calibrate(real_seconds(known.states.values(), costs))
+        say("\n" + forecast_text(missing, costs, calibration, stops=plan.search.kind.stops))
+
+
+def _prepare(plan: Plan, options: Options) -> None:
+    """Prepares the inputs of all configurations on every node of the cluster, or on this machine.
+    Finished files are kept; a killed preparation begins the others again."""
+    configs = [cell.config for cell in plan.cells]
+    if options.engine == "local" or cluster_address() is None:
+        for config in dict.fromkeys(replace(config, seed=0) for config in configs):
+            prepare(config)
+    else:
+        from sweeps.ray_engine.cluster import prepare_cluster
+
+        prepare_cluster(configs, options.code)
+    say(f"prepared    {plan.base.collection} for {plan.base.model.backbone} in {cache_root()}")
+
+
+def _results(plan: Plan, records: Records) -> Report | None:
+    """Writes the report of the finished trials; None without any."""
+    states = records.states(trial.name for trial in plan.trials())
+    finished = [state for state in states.values() if state.status.used]
+    if not finished:
+        return None
+    kinds: dict[str, dict[str, None]] = {}
+    for state in finished:
+        for name, version in state.facts["versions"].items():
+            kinds.setdefault(name, {})[version] = None
+    update_sweep_file(records, versions={name: ", ".join(kinds[name]) for name in kinds})
+    evaluation, training = (
+        100 * max(state.facts[share] for state in finished)
+        for share in ("padding_share", "training_padding_share")
+    )
+    shares = f"{evaluation:.1f}% in evaluation, {training:.1f}% in training"
+    say(f"padding     at most {shares}, of a trial's tokens")
+    copy = local_copy(records, read_sweep_file(records))
+    report = write_report(copy.folder, uri=records.uri, collection=plan.inputs.collection)
+    send(copy, "report", INTERPOLATED, ACCESS_FILE)
+    return report
+
+
+def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options) -> None:
+    """Runs the trials that the search selects, to the end of the search."""
+    if search.over:
+        if search.complete:
+            say("nothing to launch: all trials have ended")
+        return
+    known.weights.take_in(known.states.values())
+    known.weights.prune()
+    # A debugger needs the terminal; `ray submit` has another one.
+    live = options.engine == "ray" and not cluster_file() and is_live_terminal()
+    primary = search.plan.base.evaluation.measures[0]
+    screen = Screen(search, primary, known.states, live=LiveText() if live else None)
+    events = TrialEvents(search.records, mlflow, search, screen, known.weights)
+    progress = ProgressFile(events)
+    try:
+        if options.engine == "local":
+            local.run_trials(events, options)
+        else:
+            from sweeps.ray_engine.runner import run_trials
+
+            run_trials(events, options)
+    except (KeyboardInterrupt, EngineLost) as end:
+        progress.interrupted()
+        events.interrupted()
+        _note_stopped(events.records, str(end) or "interrupted")
+        raise
+    except StorageAway:
+        raise  # what is noted would wait for it, too
+    except Exception as error:
+        _note_stopped(events.records, f"by an error: {type(error).__name__}: {error}")
+        raise
+    finally:
+        screen.close()
+
+
+def _note_stopped(records: Records, reason: str) -> None:
+    """Records the reason for `status` and the report; a failure to do so hides no other error."""
+    with suppress(Exception):  # every filesystem has its own kinds
+        update_sweep_file(records, stopped=redact_text(reason)[:300])

@@ -1,0 +1,35 @@
+"""A sweep with the systems that are computed from its trials: interpolated with the first stage, or
+aggregated from the chunk scores that trials kept."""
+
+from dataclasses import replace
+
+from rank_core.errors import BadInput, unknown
+from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.systems.interpolation import first_stage_scores, interpolate_cells
+from sweeps.systems.load import Sweep
+from sweeps.systems.summary import best_on_dev, left_after
+from sweeps.terminal.command_line import INTERPOLATE
+
+
+def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
+    """The sweep with its first stage and the derived systems of the cells that `rows` names (of
+    `INTERPOLATE`; empty: as in the sweep's command); unchanged where it kept no candidates. The
+    report names the systems that cannot be derived."""
+    rows = rows or sweep.interpolate
+    if rows not in INTERPOLATE:
+        raise unknown("--interpolate", rows, INTERPOLATE)
+    if sweep.aggregates:
+        from sweeps.systems.aggregations import with_aggregations  # brings in torch
+
+        sweep = with_aggregations(sweep, rows)
+        scores = first_stage_scores(sweep) if sweep.interpolated else sweep.first_stage_scores
+        return replace(sweep, first_stage_scores=scores)
+    if rows == "none" or not (sweep.folder / FIRST_STAGE).is_dir() or sweep.split != "test":
+        return sweep
+    eliminated, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
+    cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]
+    try:
+        systems = interpolate_cells(sweep, [name for name in cells if name not in eliminated])
+        return replace(sweep, interpolated=systems, first_stage_scores=first_stage_scores(sweep))
+    except (BadInput, OSError) as error:
+        return replace(sweep, not_interpolated=str(error))

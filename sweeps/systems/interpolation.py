@@ -1,0 +1,233 @@
+"""The first stage, and finished trials interpolated with it, as systems beside the trained ones.
+They are computed from the kept runs of dev and test and the scores of the candidates, without a
+model or a GPU.
+
+`interpolated/<trial>.<normalisation>.parquet` holds the values of one trial with the alpha that its
+dev queries chose, `interpolated/first_stage.parquet` those of the first stage. Each has the hashes
+of its inputs and is written again when one has changed.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rank_core.data.trec import read_qrels, read_run
+from rank_core.errors import BadInput
+from rank_core.evaluate import per_query
+from rank_core.files import atomic_write, file_sha256
+from rank_core.progress import reported
+from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
+from rank_core.records import EVALUATED, Qrels, Run
+from sweeps.store.records import RESULT, Records
+from sweeps.store.scores import SCORE_COLUMNS
+from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell, find_sweep
+from sweeps.systems.load import Interpolated, Sweep
+
+VERSION = 1  # of what the stored tables hold
+APART = {
+    "bm25": "is the first stage",
+    "random": "is chance",
+    "birch": "is interpolated with the first stage by its own last step",
+}
+"""{model: why it is not interpolated}."""
+_KEY = b"ranksweep"
+FOLDS = "folds.parquet"
+
+
+@dataclass(frozen=True)
+class MixtureInputs:
+    """The files of a sweep from which all of its interpolated trials are computed."""
+
+    folder: Path
+    measures: tuple[str, ...]
+    primary: str
+
+    @cached_property
+    def key(self) -> str:
+        """The hash of all of them."""
+        paths = [path for split in EVALUATED for path in self._paths(split)]
+        recipe = [VERSION, ALPHAS, self.measures, self.primary, DEFAULT]
+        content = json.dumps([*recipe, *map(_digest, paths)])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @cached_property
+    def read(self) -> dict[str, tuple[Run, Qrels]]:
+        """{split: its candidates and judgments}."""
+        return {
+            split: (read_run(candidates), read_qrels(qrels))
+            for split in EVALUATED
+            for candidates, qrels in [self._paths(split)]
+        }
+
+    def _paths(self, split: str) -> tuple[Path, Path]:
+        candidates = self.folder / FIRST_STAGE / f"{split}.run.gz"
+        return candidates, self.folder / "qrels" / f"{split}.qrels"
+
+
+def _digest(path: Path) -> str:
+    """The SHA-256 of a file; a bundle may have it alone, in a file beside."""
+    note = path.with_name(f"{path.name}.sha256")
+    return note.read_text("utf-8").partition(" ")[0] if note.is_file() else file_sha256(path)
+
+
+def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
+    """The values of the candidates as the first stage ranks them; empty where a cell is the first
+    stage."""
+    if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
+        return pd.DataFrame()
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
+
+    def values() -> pd.DataFrame:
+        run, qrels = inputs.read[sweep.split]
+        scores = per_query(qrels, run, inputs.measures)
+        scores = scores.assign(cell=FIRST_STAGE, seed=sweep.seeds[0], split=sweep.split)
+        return scores[list(SCORE_COLUMNS)]
+
+    path = sweep.folder / INTERPOLATED / f"{FIRST_STAGE}.parquet"
+    return _cached(path, {"inputs": inputs.key}, values)
+
+
+def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[Interpolated, ...]:
+    """The systems derived from those `cells` that have a finished trial and are not `APART`."""
+    if not (sweep.folder / FIRST_STAGE).is_dir():
+        raise BadInput(
+            f"{sweep.folder} has no {FIRST_STAGE}/ with the scores of the candidates; the sweep's "
+            "command writes it and repeats no finished trial"
+        )
+    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
+    systems, used = [], sweep.used
+    for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
+        seeds = sorted(map(int, used.loc[used["cell"] == cell.cell, "seed"]))
+        if seeds and why_not(cell) == "":
+            systems.append(_interpolated(sweep, cell, seeds, inputs))
+    return tuple(systems)
+
+
+def why_not(cell: Cell) -> str:
+    """The reason why a cell is not interpolated; "" where it is."""
+    return APART.get(str(cell.settings.get("model.name")), "")
+
+
+def _interpolated(
+    sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: MixtureInputs
+) -> Interpolated:
+    description = f"{sweep.label(cell.cell)} interpolated with the first stage"
+    tables = {
+        seed: trial_table(f"{cell.cell}-seed{seed}", inputs)
+        for seed in reported(seeds, description, total=len(seeds))
+    }
+    name, table = f"{cell.cell}+{FIRST_STAGE}", pd.concat(tables.values())
+    same = cell.cell in sweep.deterministic or bool((table["alpha"] == 0).all())
+    shown = (table["split"] == sweep.split) & (table["seed"].isin(seeds[:1] if same else seeds))
+    return Interpolated(
+        cell=name,
+        of=cell.cell,
+        label=f"{sweep.label(cell.cell)} +{sweep.first_stage_name}",
+        alphas={seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
+        scores=table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)],
+        deterministic=same,
+        lists={seed: partial(_lists, inputs, own, sweep.split) for seed, own in tables.items()},
+    )
+
+
+def _lists(
+    inputs: MixtureInputs, table: pd.DataFrame, split: str, queries: Collection[str]
+) -> dict[str, list[str]]:
+    """The documents of some queries in the order of an interpolated trial, whose `table` has the
+    alpha of each."""
+    own = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
+    name = f"{own['cell'].iloc[0]}-seed{own['seed'].iloc[0]}"
+    run = read_run(find_sweep(str(inputs.folder)).trial_folder(name) / f"{split}.run.gz")
+    lists: dict[str, list[str]] = {}
+    for alpha, some in own.groupby("alpha", observed=True)["query_id"]:
+        part = {query_id: run[query_id] for query_id in some.unique() if query_id in run}
+        mixed = mixture(part, inputs.read[split][0]).at(float(str(alpha)))
+        lists |= {query_id: list(ranked) for query_id, ranked in mixed.items()}
+    return lists
+
+
+def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
+    """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
+    test; every fold has its own alpha. Read from disk where its inputs are the same."""
+    path = inputs.folder / INTERPOLATED / f"{name}.{DEFAULT}.parquet"
+    records = find_sweep(str(inputs.folder))
+    trial = hashlib.sha256(records.read(name, RESULT)).hexdigest()
+
+    def values() -> pd.DataFrame:
+        facts = records.result(name).facts
+        scores = _interpolate(records, name, inputs).assign(cell=facts["cell"], seed=facts["seed"])
+        return scores[[*SCORE_COLUMNS, "alpha"]]
+
+    return _cached(path, {"inputs": inputs.key, "trial": trial}, values)
+
+
+def _cached(
+    path: Path, made_of: Mapping[str, str], values: Callable[[], pd.DataFrame]
+) -> pd.DataFrame:
+    """The table at `path` if it is whole and its inputs are the same; otherwise `values()`, written
+    there."""
+    with suppress(Exception):  # pyarrow has many kinds
+        stored = pq.ParquetFile(path).read()
+        table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])
+        if key == {**made_of, "values": _values_digest(table)}:
+            return table
+    made = pa.Table.from_pandas(values(), preserve_index=False)
+    table = made.to_pandas()
+    key = json.dumps({**made_of, "values": _values_digest(table)}).encode()
+    keyed = made.replace_schema_metadata({**(made.schema.metadata or {}), _KEY: key})
+    with suppress(OSError):  # a read-only sweep computes it each time
+        path.parent.mkdir(exist_ok=True)
+        with atomic_write(path) as unfinished:
+            pq.write_table(keyed, unfinished, compression="zstd")
+    return table
+
+
+def _values_digest(table: pd.DataFrame) -> str:
+    rows = pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes()
+    return hashlib.sha256(f"{list(table)}".encode() + rows).hexdigest()
+
+
+def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataFrame:
+    """The values of a trial whose alpha is chosen on dev, in each of its folds."""
+    runs = {}
+    for split in EVALUATED:
+        records.read(name, f"{split}.run.gz")  # checks it
+        runs[split] = read_run(records.trial_folder(name) / f"{split}.run.gz")
+    tables = []
+    for queries in _folds(records, name, inputs):
+        sides = {}
+        for split in EVALUATED:
+            own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
+            try:
+                sides[split] = mixture(own, inputs.read[split][0])
+            except BadInput as error:
+                raise BadInput(f"{name}, {split}: {error}") from None
+        alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
+        for split in EVALUATED:
+            qrels = {query: inputs.read[split][1][query] for query in queries[split]}
+            values = per_query(qrels, sides[split].at(alpha), inputs.measures)
+            tables.append(values.assign(split=split, alpha=alpha))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _folds(records: Records, name: str, inputs: MixtureInputs) -> list[dict[str, list[str]]]:
+    """{split: its judged queries} of each model of the trial. A dev query of one fold is a test
+    query of another, so a fold chooses by its own dev alone."""
+    judged = {split: list(inputs.read[split][1]) for split in EVALUATED}
+    if FOLDS not in records.result(name).files:
+        return [judged]
+    table = pd.read_parquet(io.BytesIO(records.read(name, FOLDS)))
+    own = table.groupby(["fold", "split"], observed=True)["query_id"].agg(set)
+    return [
+        {split: [one for one in ids if one in own[fold, split]] for split, ids in judged.items()}
+        for fold in sorted(set(table["fold"]))
+    ]

@@ -1,0 +1,337 @@
+"""A sweep on disk, read and checked: its description, its trials, its scores."""
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rank_core.errors import BadInput
+from rank_core.files import read_file
+from rank_core.models import POOLING
+from rank_core.records import Qrels
+from rank_core.settings.config import TrialConfig
+from rank_core.stats.compare import Slot
+from rank_core.stats.multiplicity import MAX_T
+from sweeps.store.lock import living_driver
+from sweeps.store.records import COSTS, REMEDY, Records, State
+from sweeps.store.scores import SCORE_COLUMNS, read_scores
+from sweeps.store.sweep_file import (
+    FIRST_STAGE,
+    Cell,
+    SweepFile,
+    find_sweep,
+    read_sweep_file,
+    written_again,
+)
+from sweeps.store.trial_status import USED
+from sweeps.terminal.notation import TIE_POLICY, names_text
+
+TRIAL_COLUMNS = ("cell", "seed", "status", "stop_reason", "attempts")
+FAILURE_COLUMNS = ("cell", "seed", "attempt", "time", "node", "kind", "reason", "again")
+ListReader = Callable[[Collection[str]], dict[str, list[str]]]
+"""A function from queries to {query_id: doc_ids, best first} of those that a run ranks."""
+
+SCREENING = 20
+"""With so many comparisons or more, a sweep without a declared correction is exploratory."""
+
+
+@dataclass(frozen=True)
+class Interpolated:
+    """The trials of a cell interpolated with the first stage: a system with the cell's seeds."""
+
+    cell: str  # its own name beside those of cells
+    of: str
+    label: str
+    alphas: Mapping[int, tuple[float, ...]]  # {seed: alpha, or those of its folds}
+    scores: pd.DataFrame  # of the reported split; one seed where it is deterministic
+    deterministic: bool  # the cell is, or all alphas are 0
+    lists: Mapping[int, ListReader] = field(default_factory=dict)  # by seed, where they are known
+
+    @property
+    def alphas_text(self) -> str:
+        """`0.6, 0.7, 0.6`, seed by seed; those of folds as `0.6/0.7`."""
+        return ", ".join("/".join(f"{alpha:g}" for alpha in own) for own in self.alphas.values())
+
+    @property
+    def identical_to(self) -> str:
+        """The system that it is by construction: the first stage where all alphas are 0, its cell
+        where all are 1; "" otherwise. Alpha is chosen on dev, so this is known before any test."""
+        alphas = {alpha for own in self.alphas.values() for alpha in own}
+        return FIRST_STAGE if alphas == {0} else self.of if alphas == {1} else ""
+
+
+_AS_WRITTEN = (
+    "split measures primary deterministic alpha rope paired_seeds swept seeds collection backbone "
+    "first_stage versions kind command start flags settings smoke_test directory search stopped "
+    "interpolate published"
+).split()
+"""The fields of a sweep that `sweep.json` has under the same name."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The answer of a sweep over windows and aggregations of a model as it is."""
+
+    answer: str  # in a sentence
+    file: str  # serving.json
+    setting: Mapping[str, Any]  # its content
+    rows: tuple[Mapping[str, Any], ...]  # the numbers of every system
+    of: Mapping[str, tuple[str, Mapping[str, Any]]]  # {system: (cell of its trial, its settings)}
+    best: str  # the system
+    alpha: float | None  # its weight beside the first stage's; None: alone
+    mixed: str  # what its label then ends with, such as " +BM25"
+    read_tokens: int  # of the encoder
+    separate_tokens: int  # a run for each system would have read
+
+    @property
+    def cost(self) -> str:
+        """The encoder tokens, beside those of a run for each system."""
+        ratio = self.separate_tokens / self.read_tokens
+        return (
+            f"{len(self.rows)} systems from {self.read_tokens / 1e6:,.1f} million encoder tokens; "
+            f"a run for each would have read {self.separate_tokens / 1e6:,.1f} million, "
+            f"{ratio:.1f} x as many."
+        )
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Systems over their seeds: a sweep on disk, or a third party's runs. `scores` holds the
+    reported split and used trials only; `dev_scores` the primary measure of these trials on split
+    `dev`, empty where there is none."""
+
+    folder: Path
+    name: str
+    question: str
+    split: str
+    measures: tuple[str, ...]
+    primary: str
+    slots: tuple[Slot, ...]  # the common baseline, then {cell: its own, such as its FirstP}
+    deterministic: tuple[str, ...]  # cells that have a single possible run
+    alpha: float
+    correction: str
+    rope: float  # differences up to this size are called practically equal
+    cells: tuple[Cell, ...]
+    collections: Mapping[str, tuple[str, ...]]  # {collection: its measures}; "" for the only one
+    trials: pd.DataFrame
+    scores: pd.DataFrame
+    means: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """{mean over collections, a measure: the measures of the collections}; may be empty."""
+    separate_runs: tuple[str, ...] = ()  # cells with training runs of their own per collection
+    dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+    failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
+    paired_seeds: bool = False
+    swept: tuple[str, ...] = ()
+    baseline_settings: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    collection: Mapping[str, Any] = field(default_factory=dict)
+    backbone: Mapping[str, Any] = field(default_factory=dict)
+    first_stage: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    published: tuple[Mapping[str, Any], ...] = ()  # values of a reference, to stand beside ours
+    kind: str = ""  # the name of the question, whatever the sweep's
+    command: str = ""  # as it was typed, for people
+    start: tuple[str, ...] = ()  # the command as data, as in `SweepFile`
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    smoke_test: bool = False  # it tests the installation, not the question
+    directory: str = ""  # the command's working directory
+    confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested again here
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """The record of the search and of what it eliminated; may be empty."""
+    stopped: str = ""  # why it ended early; empty where it did not
+    third_party: bool = False  # runs whose number of launched trials is not known
+    tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
+    interpolate: str = "none"  # the cells with a row "+BM25": of `INTERPOLATE`
+    interpolated: tuple[Interpolated, ...] = ()
+    not_interpolated: str = ""  # why such rows are missing
+    first_stage_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Per query, of the candidates in the first stage's order; empty where it has no row."""
+    digits: int = 3  # decimals of means and differences in tables
+    lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
+    """{(cell, seed): its ranked lists} of a third party or an aggregation; other sweeps have them
+    in their folder."""
+    aggregates: bool = False  # its rows are aggregations of the chunk scores that trials kept
+    serving: Serving | None = None
+    notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
+    qrels: Qrels | None = None  # of a third party, likewise
+
+    @property
+    def used(self) -> pd.DataFrame:
+        """The trials with scores."""
+        return self.trials[self.trials["status"].isin(USED)]
+
+    @property
+    def baseline(self) -> str:
+        """The cell that all others are compared with."""
+        return str(self.slots[0])
+
+    @property
+    def split_text(self) -> str:
+        """`test`, or `test, a sample of its 59 queries`."""
+        total = self.collection.get("sampled_from")
+        return f"{self.split}, a sample of its {total} queries" if total else self.split
+
+    def count_text(self, number: int) -> str:
+        """`test, 12 queries`, or `test, 12 sampled from its 59 queries`; of a mean over
+        collections `3 collections, 140 queries`."""
+        if self.means:
+            return f"{len(self.collections)} collections, {number} queries"
+        total = self.collection.get("sampled_from")
+        return f"{self.split}, {number} {f'sampled from its {total} ' if total else ''}queries"
+
+    def label(self, cell: str) -> str:
+        """The name of a cell in tables and plots."""
+        labels = {system.cell: system.label for system in self.cells}
+        labels |= {system.cell: system.label for system in self.interpolated}
+        return (labels | {FIRST_STAGE: self.first_stage_name})[cell]
+
+    @property
+    def first_stage_name(self) -> str:
+        """`BM25`, or `first stage` where its name is not known."""
+        return str(self.collection.get("first_stage") or "first stage")
+
+
+def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
+    """The sweep in `folder`, or a `BadInput` with the file and the broken rule. `values` replace
+    the per-query values on disk; the trials are then not checked."""
+    records = find_sweep(str(folder))
+    if driver := living_driver(records):
+        records.command = driver.command
+    file = read_sweep_file(records)
+    states = planned_states(records, file)
+    trials, failures = trial_table(states, file), failure_table(states)
+    if values is None:
+        _check_trials(records, states)
+        _check_files(folder, file)
+        values = read_scores(records, [state.name for state in states if state.status.used])
+    own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
+    same = {name: getattr(file, name) for name in _AS_WRITTEN}
+    labels = [cell.label or cell.cell for cell in file.cells]
+    return Sweep(
+        folder=folder,
+        name=file.sweep,
+        question=f"{file.question} (smoke test)" if file.smoke_test else file.question,
+        slots=(file.baseline, own) if own else (file.baseline,),
+        correction=file.correction or correction_of(len(file.cells) - 1),
+        cells=tuple(
+            replace(cell, config={}, label=label if labels.count(label) == 1 else named)
+            for cell, label in zip(file.cells, labels, strict=True)
+            for named in [f"{label} ({cell.cell})"]
+        ),
+        confirms=file.confirms or None,
+        trials=trials,
+        failures=failures,
+        scores=_scores(folder, values, trials, split=file.split, measures=file.measures),
+        dev_scores=of_split(values, "dev", file.primary),
+        collections={"": file.measures},
+        baseline_settings=next((c.config for c in file.cells if c.cell == file.baseline), {}),
+        aggregates=_aggregates(file),
+        **same,
+    )
+
+
+def _aggregates(file: SweepFile) -> bool:
+    """True where every cell scored all chunks of its documents once, by a model as it is, and kept
+    the scores: aggregations of them say more than the cells."""
+    scored = {
+        "evaluation.keep_chunk_scores": True,
+        "training.num_epochs": 0,
+        "evaluation.folds": 0,
+    }
+    return {*file.deterministic} >= {cell.cell for cell in file.cells} and all(
+        cell.config.get("model.name") in {*POOLING} - {"firstp"}
+        and all(cell.config.get(name) == value for name, value in scored.items())
+        for cell in file.cells
+    )
+
+
+def trial_config(records: Records, name: str) -> TrialConfig:
+    """The settings of a finished trial; raises `DamagedTrial`."""
+    return TrialConfig().override(json.loads(records.read(name, "config.json")))
+
+
+def planned_states(records: Records, file: SweepFile) -> list[State]:
+    """The trials of the plan that had an attempt or have a result, cell by cell."""
+    names = [f"{cell.cell}-seed{seed}" for cell in file.cells for seed in sorted(file.seeds)]
+    return [state for state in records.states(names).values() if state.num_attempts]
+
+
+def trial_table(states: Iterable[State], file: SweepFile) -> pd.DataFrame:
+    """A row per trial: `TRIAL_COLUMNS`, the swept settings and the costs."""
+    settings = {cell.cell: cell.settings for cell in file.cells}
+    swept = dict.fromkeys(name for values in settings.values() for name in values)
+    rows = [
+        [
+            *(state.cell, state.seed, str(state.status), state.reason, state.num_attempts),
+            *(settings[state.cell].get(name) for name in swept),
+            *(float(state.facts.get(name, "nan")) for name in COSTS),
+        ]
+        for state in states
+    ]
+    return pd.DataFrame(rows, columns=[*TRIAL_COLUMNS, *swept, *COSTS])
+
+
+def failure_table(states: Iterable[State]) -> pd.DataFrame:
+    """A row per lost attempt."""
+    rows = [
+        (state.cell, state.seed, number, time, lost.node, lost.kind, lost.reason, lost.again)
+        for state in states
+        for number, lost in enumerate(state.attempts, start=1)
+        if lost.lost and lost.ended
+        for time in [datetime.fromtimestamp(lost.ended / 1000, UTC).isoformat(timespec="seconds")]
+    ]
+    table = pd.DataFrame(rows, columns=list(FAILURE_COLUMNS))
+    return table.sort_values("time", kind="stable", ignore_index=True)
+
+
+def _check_trials(records: Records, states: Iterable[State]) -> None:
+    """Refuses a sweep with a damaged trial."""
+    found = {state.name: records.damage(state, thorough=False) for state in states}
+    if damaged := [f"{name}/{text}" for name, text in found.items() if text]:
+        raise BadInput(f"{records.uri}: {names_text(damaged, 5)}; {REMEDY}")
+
+
+def _check_files(folder: Path, file: SweepFile) -> None:
+    """Refuse changed judgments and candidates, which would mix two sets in one table."""
+    for name, known in file.files.items():
+        path = folder / name
+        if os.path.lexists(path) and sha256(read_file(path)).hexdigest() != known:
+            raise BadInput(
+                f"{path} was changed after the sweep's command wrote it; "
+                f"{written_again(file.command)}"
+            )
+
+
+def _scores(
+    path: Path, table: pd.DataFrame, trials: pd.DataFrame, *, split: str, measures: tuple[str, ...]
+) -> pd.DataFrame:
+    """The per-query scores of the used trials; every used trial must have every measure."""
+    used = trials[trials["status"].isin(USED)]
+    chosen = of_split(table, split, *measures)
+    present = set(chosen.groupby(["cell", "seed", "measure"], observed=True).size().index)
+    for cell, seed in zip(used["cell"], used["seed"], strict=True):
+        if missing := [measure for measure in measures if (cell, seed, measure) not in present]:
+            raise BadInput(
+                f"{path}: every done or collapsed trial must have {missing[0]} on {split}; "
+                f"{cell} seed {seed} has none"
+            )
+    return chosen
+
+
+def of_split(table: pd.DataFrame, split: str, *measures: str) -> pd.DataFrame:
+    """The values of some measures on a split; those on dev are the only ones that may choose a
+    cell."""
+    chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
+    return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
+
+
+def correction_of(num_comparisons: int) -> str:
+    """The correction of a sweep that declares none; many comparisons are a screening."""
+    return "bh" if num_comparisons >= SCREENING else MAX_T

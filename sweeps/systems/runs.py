@@ -1,0 +1,676 @@
+"""A third party's systems, given as runs or as per-query values, in the report's terms.
+
+A system is a cell; its k-th training run is its k-th seed. A column is a measure on one query set,
+or, of several, the mean over them.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pandas as pd
+
+from rank_core.data.named_files import named_qrels
+from rank_core.data.readers import dictionary_qrels, frame_qrels
+from rank_core.data.trec import RankedFile
+from rank_core.errors import BadInput, unknown
+from rank_core.evaluate import check_measures, per_query
+from rank_core.files import file_sha256, shown_path
+from rank_core.records import Qrels, Run
+from rank_core.stats.multiplicity import MAX_T
+from sweeps.store.sweep_file import ROPE, Cell
+from sweeps.systems.load import ListReader, Sweep
+from sweeps.systems.sources import (
+    Source,
+    TrainingRun,
+    measure_key,
+    parsed,
+    training_runs,
+)
+from sweeps.terminal.notation import TIE_POLICY, names_text
+
+MEASURES = ("nDCG@10", "RR@10")
+"""Default measures of runs."""
+COUNTS = ("Num", "num_")  # the names of measures that are no share, such as NumRet, begin so
+_PLAINLY = 30
+"""Two runs of a measure whose values differ by this factor may be on two scales."""
+_MOST_MEASURES, _TAKEN = 6, 4  # of tables with more measures, so many are shown
+
+DOC_ID = "doc_id"
+TIES = {
+    DOC_ID: TIE_POLICY,
+    "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
+}
+"""{rule for equal scores of a run: its description}."""
+MEAN = "mean"  # the name of the mean over several query sets
+GIVEN = "as in the given values"  # the unknown tie policy of per-query values
+
+RunSource: TypeAlias = Source | TrainingRun | Mapping[str, Source]
+"""One training run, or several of one system: on all query sets, or {query set: source}."""
+
+Systems = Mapping[str, Sequence[RunSource]]
+"""{system: its training runs}; the k-th is the same training run on every query set."""
+
+Judgments: TypeAlias = str | Path | pd.DataFrame | Qrels
+JUDGMENT_KINDS = (
+    "judgments must be a file, a data frame with the columns query_id, doc_id, relevance, or "
+    "{query_id: {doc_id: relevance}}"
+)
+
+
+@dataclass(frozen=True)
+class SystemRun:
+    """A training run of a system: {query set: its run on this set}; "" for all sets."""
+
+    system: str
+    seed: int
+    on: Mapping[str, TrainingRun]  # on some of the query sets where runs are separate
+
+    @property
+    def first(self) -> TrainingRun:
+        """The run on the first query set, which stands for all."""
+        return next(iter(self.on.values()))
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Queries with their judgments, which are empty for values without judgments."""
+
+    name: str
+    qrels: Qrels
+    where: str = ""  # of its judgments; "" without any
+    columns: Mapping[str, str] = field(default_factory=dict)  # {measure: column of the table}
+
+
+@dataclass(frozen=True)
+class RunSystems:
+    """Systems given as runs or values, in the report's terms."""
+
+    runs: Sequence[SystemRun]
+    query_sets: Sequence[QuerySet]
+    sweep: Sweep
+
+    @property
+    def seeds(self) -> dict[str, tuple[int, ...]]:
+        """{system: its seeds}."""
+        return seeds_of(self.runs)
+
+    @property
+    def tied(self) -> int:
+        """Tied scores of all runs."""
+        return int(self.sweep.trials.get("ties", pd.Series([0])).sum())
+
+
+def run_systems(
+    systems: Systems,
+    qrels: Judgments | Mapping[str, Judgments] | None = None,
+    *,
+    baselines: Sequence[str] = (),
+    measures: Sequence[str] = (),
+    alpha: float = 0.05,
+    correction: str = MAX_T,
+    margin: float = ROPE,
+    deterministic: Collection[str] = (),
+    paired_seeds: bool = False,
+    separate_runs: bool = False,
+    ties: str | None = None,
+    digits: int = 3,
+    tracking_uri: str | None = None,
+    command: str = "",
+) -> RunSystems:
+    """The systems with their values on the judged queries, or on the queries of their values.
+
+    `qrels` are needed for runs. Several query sets have columns each, and their mean has them; the
+    k-th run of a system is the same training run on all, unless it has `separate_runs`. `ties` is
+    one of `TIES`, `command` is stored; `ranksweep.compare` describes the other options.
+    """
+    _check_separate(systems)
+    by_system = _by_collection(systems, tracking_uri)
+    names = [*by_system]
+    baselines = tuple(baselines) or (names[0],)
+    _check_names("baseline", baselines, names)
+    _check_names("deterministic system", deterministic, names)
+    runs = [run for own in by_system.values() for run in own]
+    ties = _rule_for_ties(ties, runs)
+    fixed = _fixed(by_system, deterministic)
+    sets = _judged(qrels) or _own_queries(runs)
+    _check_on_all(by_system, sets, separate_runs=separate_runs)
+    sets = _with_columns(sets, measures or _shared_measures(runs))
+    scores, trials, notes = _measured(runs, sets, ties)
+    notes += [] if measures else _not_shown(runs, sets)
+    notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
+    sweep = Sweep(
+        folder=Path(),
+        name="comparison",
+        question=f"{_asked(names, baselines[0])} than {baselines[0]}?",
+        slots=baselines,
+        deterministic=fixed,
+        alpha=alpha,
+        correction=correction,
+        rope=margin,
+        cells=tuple(Cell(name, name) for name in names),
+        trials=trials,
+        scores=scores,
+        third_party=True,
+        paired_seeds=paired_seeds,
+        tie_policy=TIES[ties] if "ties" in trials else GIVEN,
+        command=command,
+        digits=digits,
+        notes=tuple(notes),
+        separate_runs=tuple(names) if separate_runs else _trained(runs),
+        **_of_sets(runs, sets, ties),
+    )
+    return RunSystems(runs, sets, sweep)
+
+
+def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> dict[str, Any]:
+    """What a sweep has of its query sets: columns, collections, judgments and ranked lists."""
+    facts: dict[str, Any] = {"collections": {one.name: (*one.columns.values(),) for one in sets}}
+    columns, split = (*sets[0].columns.values(),), sets[0].name or "the given values"
+    if len(sets) > 1:
+        split = ", ".join(f"{one.name} ({len(one.qrels)})" for one in sets)
+        facts["means"] = means = {
+            f"{MEAN} {key}": tuple(one.columns[key] for one in sets) for key in sets[0].columns
+        }
+        columns = tuple(name for mean, own in means.items() for name in (mean, *own))
+    elif sets[0].where:
+        facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
+    return facts | {"measures": columns, "primary": columns[0], "split": split}
+
+
+def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list[SystemRun]]:
+    """{system: its runs}, those of sweeps by seed where a system is given on several collections,
+    of which a seed may lack some."""
+    by_system = {name: _loaded(name, own, tracking_uri) for name, own in systems.items()}
+    if len(by_system) < 2:
+        raise BadInput(
+            f"a comparison needs two systems or more, got {', '.join(systems) or 'none'}"
+        )
+    parts = {
+        system: [part for run in own for part in run.on.values()]
+        for system, own in by_system.items()
+    }
+    if all(len({part.collection for part in own} - {""}) < 2 for own in parts.values()):
+        return by_system
+    merged: dict[str, list[SystemRun]] = {}
+    for system, of_system in parts.items():
+        seeds: dict[int, dict[str, TrainingRun]] = {}
+        for part in of_system:
+            if not part.collection or part.seed is None:
+                raise BadInput(
+                    f"{part.where} is of no sweep; where sweeps are on several collections, all "
+                    "systems must be cells of sweeps"
+                )
+            on = seeds.setdefault(part.seed, {})
+            if part.collection in on:
+                other = on[part.collection].where
+                raise BadInput(f"{other} and {part.where} are both on {part.collection}")
+            on[part.collection] = part
+        merged[system] = [SystemRun(system, seed, seeds[seed]) for seed in sorted(seeds)]
+    return merged
+
+
+def _trained(runs: Sequence[SystemRun]) -> tuple[str, ...]:
+    """The systems that sweeps trained on each of several collections."""
+    own = (run.system for run in runs if any(part.trained for part in run.on.values()))
+    return tuple(dict.fromkeys(own))
+
+
+def _check_on_all(
+    by_system: Mapping[str, Sequence[SystemRun]], sets: Sequence[QuerySet], *, separate_runs: bool
+) -> None:
+    """Refuse a system without a run on some query set, and separate runs on a single one."""
+    if separate_runs and len(sets) < 2:
+        raise BadInput("--separate-runs needs several query sets: --qrels NAME=FILE, repeated")
+    for system, own in by_system.items():
+        has = {name for run in own for name in run.on}
+        if lacks := [one.name for one in sets if not has & {"", one.name}]:
+            raise BadInput(
+                f"every system must be on every collection, {system} has no run on "
+                f"{names_text(lacks)}; it is on {names_text(sorted(has))}"
+            )
+
+
+def _fixed(
+    by_system: Mapping[str, Sequence[SystemRun]], declared: Collection[str]
+) -> tuple[str, ...]:
+    """The systems without training: declared ones, and those of a sweep that has declared them."""
+    return tuple(
+        name
+        for name, own in by_system.items()
+        if name in declared
+        or (len(own) == 1 and all(part.deterministic for part in own[0].on.values()))
+    )
+
+
+def seeds_of(runs: Iterable[SystemRun]) -> dict[str, tuple[int, ...]]:
+    """{system: its seeds}, in the order of the runs."""
+    seeds: dict[str, tuple[int, ...]] = {}
+    for run in runs:
+        seeds[run.system] = (*seeds.get(run.system, ()), run.seed)
+    return seeds
+
+
+def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+
+
+def _asked(names: Sequence[str], baseline: str) -> str:
+    others = [name for name in names if name != baseline]
+    return f"Is {others[0]} better" if len(others) == 1 else "Which systems are better"
+
+
+def _lists(runs: Sequence[SystemRun], ties: str) -> dict[tuple[str, int], ListReader]:
+    """{(system, seed): its ranked lists}, of runs on a single query set, read again."""
+
+    def read(ranking: Callable[[], RankedFile], queries: Collection[str]) -> dict[str, list[str]]:
+        wanted, run = set(queries), ranking().run
+        return {query: _ordered(own, ties) for query, own in run.items() if query in wanted}
+
+    return {
+        (run.system, run.seed): partial(read, run.on[""].ranking)
+        for run in runs
+        if "" in run.on and run.on[""].ranking is not None
+    }
+
+
+def _check_separate(systems: Systems) -> None:
+    """A file is one run of one system; equal contents of two systems are a finding, with p = 1."""
+    owner: dict[tuple[str, str], str] = {}
+    for system, runs in systems.items():
+        for run in runs:
+            for name, source in (run if isinstance(run, Mapping) else {"": run}).items():
+                if isinstance(source, str | Path):
+                    first = owner.setdefault((name, str(Path(source).absolute())), system)
+                    if first != system:
+                        raise BadInput(
+                            f"{first} and {system} both contain {source}: a copy is not another "
+                            "training run"
+                        )
+
+
+def _loaded(system: str, sources: Sequence[RunSource], tracking_uri: str | None) -> list[SystemRun]:
+    """The runs of a system; those without seeds of their own are numbered from 1."""
+    runs: list[dict[str, TrainingRun]] = []
+    for number, source in enumerate(sources, start=1):
+        where = f"run {number} of {system}"
+        by_set = {
+            name: _runs_of(part, f"{where} on {name}" if name else where, tracking_uri)
+            for name, part in (source if isinstance(source, Mapping) else {"": source}).items()
+        }
+        if len(set(map(len, by_set.values()))) > 1:
+            listed = ", ".join(f"{len(own)} for {name}" for name, own in by_set.items())
+            raise BadInput(f"every training run must be on every query set; {where} has {listed}")
+        runs += [dict(zip(by_set, own, strict=True)) for own in zip(*by_set.values(), strict=True)]
+    seeds = [next(iter(run.values())).seed for run in runs]
+    if None in seeds or len(set(seeds)) < len(seeds):
+        seeds = list(range(1, len(runs) + 1))
+    by_seed = sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0])
+    return [SystemRun(system, seed, run) for seed, run in by_seed]
+
+
+def _runs_of(
+    source: Source | TrainingRun, where: str, tracking_uri: str | None
+) -> list[TrainingRun]:
+    """The runs of the one system that a source holds."""
+    if isinstance(source, TrainingRun):
+        return [source]
+    systems = training_runs(source, where=where, tracking_uri=tracking_uri)
+    if len(systems) > 1:
+        place = where if isinstance(source, pd.DataFrame) else source
+        raise BadInput(
+            f"{place} holds {len(systems)} systems ({', '.join(systems)}); one of them is "
+            f"{place}:{next(iter(systems))}"
+        )
+    return next(iter(systems.values()))
+
+
+def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]:
+    """The query sets; empty without judgments."""
+    if qrels is None:
+        return []
+    if isinstance(qrels, str | Path):
+        qrels = {shown_path(Path(qrels).name): qrels}
+    elif isinstance(qrels, pd.DataFrame) or (isinstance(qrels, Mapping) and _is_qrels(qrels)):
+        qrels = {"the judgments": cast(Judgments, qrels)}
+    elif not isinstance(qrels, Mapping):
+        raise BadInput(f"{JUDGMENT_KINDS}, got {type(qrels).__name__}")
+    query_sets = []
+    for name, given in cast(Mapping[str, Judgments], qrels).items():
+        where, judged = str(name), judgments_of(given, str(name))
+        if isinstance(given, str | Path):
+            where = shown_path(given)
+        if not any(grade > 0 for grades in judged.values() for grade in grades.values()):
+            raise BadInput(f"{where}: judgments need a relevant document, found none")
+        query_sets.append(QuerySet(str(name), judged, where))
+    return query_sets
+
+
+def judgments_of(given: object, where: str) -> Qrels:
+    """The judgments of a file, a data frame or a dictionary, under the same rules."""
+    if isinstance(given, pd.DataFrame):
+        return frame_qrels(given, where)
+    if isinstance(given, Mapping):
+        return dictionary_qrels(given, where)
+    if isinstance(given, str | Path):
+        return named_qrels(given)
+    raise BadInput(f"{where}: {JUDGMENT_KINDS}, got {type(given).__name__}")
+
+
+def _is_qrels(qrels: Mapping[Any, Any]) -> bool:
+    """True if a mapping is {query: {document: relevance}}, and not {query set: judgments}."""
+    inner = [values for values in qrels.values() if not isinstance(values, Mapping) or values]
+    if not inner or not isinstance(inner[0], Mapping):
+        return not inner
+    return not isinstance(next(iter(inner[0].values())), Mapping)
+
+
+def _own_queries(runs: Sequence[SystemRun]) -> list[QuerySet]:
+    """The queries of values without judgments, treated as judged, of every query set."""
+    queries: dict[str, dict[str, set[str]]] = {}  # {query set: {run: its queries}}
+    for name, part in (item for run in runs for item in run.on.items()):
+        if part.values is None:
+            raise BadInput(
+                f"{part.where} is a run and needs judgments: --qrels FILE, qrels= in Python"
+            )
+        own = queries.setdefault(name, {})
+        own[part.where] = set(part.values["query_id"])
+        first = next(iter(own))
+        if not own[part.where] & own[first]:
+            raise BadInput(f"{first} and {part.where} share no query id")
+    every = {name: sorted(set().union(*own.values())) for name, own in queries.items()}
+    return [QuerySet(name, {query_id: {} for query_id in ids}) for name, ids in every.items()]
+
+
+def _shared_measures(runs: Sequence[SystemRun]) -> list[str]:
+    """The measures that all tables of values have, in their order; `MEASURES` for runs."""
+    parts = [part for run in runs for part in run.on.values()]
+    tables = [part for part in parts if part.values is not None]
+    if not tables:
+        return list(MEASURES)
+    shared = [
+        name
+        for name in tables[0].measures
+        if all(name in part.measures for part in tables)
+        and not name.startswith(COUNTS)
+        and (len(tables) == len(parts) or parsed(name) is not None)  # there are runs as well
+    ]
+    if not shared:
+        listed = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in tables[:2])
+        raise BadInput(f"all tables need a measure in common, found {listed}")
+    return shared if len(shared) <= _MOST_MEASURES else shared[:_TAKEN]
+
+
+def _not_shown(runs: Sequence[SystemRun], sets: Sequence[QuerySet]) -> Iterator[str]:
+    """A note on measures of the values that the columns leave out."""
+    given = next((run.first.measures for run in runs if run.first.values is not None), ())
+    if left := [name for name in given if name not in sets[0].columns]:
+        yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
+
+
+def _rule_for_ties(given: str | None, runs: Sequence[SystemRun]) -> str:
+    """The rule for equal scores; refuses one where nothing has scores."""
+    if given is None:
+        return DOC_ID
+    _check_names("rule for ties", [given], TIES)
+    if all(part.ranking is None for run in runs for part in run.on.values()):
+        raise BadInput(f"--ties {given} needs a run: per-query values have no scores that tie")
+    return given
+
+
+def _check_paired(runs: Sequence[SystemRun]) -> None:
+    """Refuse to pair the seeds of a sweep whose trials share no randomness."""
+    for part in (part for run in runs for part in run.on.values()):
+        if part.paired is False and not part.deterministic:
+            raise BadInput(
+                f"paired seeds: {part.where} shares no randomness with other cells, as its sweep "
+                "ran with training.paired_seeds=false"
+            )
+
+
+def _pairs(runs: Sequence[SystemRun]) -> Iterator[str]:
+    """A note on the runs that are paired by their places, without seeds of their own. Raises
+    `BadInput` where systems have different seeds."""
+    _check_paired(runs)
+    seeds = seeds_of(runs)
+    first = next(iter(seeds), "")
+    for name in seeds:
+        if seeds[name] != seeds[first]:
+            listed = " and ".join(
+                f"{', '.join(map(str, seeds[system]))} of {system}" for system in (first, name)
+            )
+            raise BadInput(f"paired seeds need the same seeds in every system, got {listed}")
+    pairs: dict[int, list[TrainingRun]] = {}
+    for run in runs:
+        pairs.setdefault(run.seed, []).append(run.first)
+    if any(run.first.seed is None for run in runs):
+        shown = "; ".join(" with ".join(part.name for part in parts) for parts in pairs.values())
+        yield f"Seeds paired: {shown}."
+
+
+def _with_columns(sets: Sequence[QuerySet], measures: Sequence[str]) -> list[QuerySet]:
+    """The sets with the columns of each."""
+    keys = dict.fromkeys(map(measure_key, measures))  # of NDCG@10, of ndcg_cut_10
+    for one in sets:
+        if one.name == MEAN and len(sets) > 1:
+            raise BadInput(f"the mean over the query sets is called {MEAN}, none of them may be")
+        if (count := len(one.qrels)) < 2:
+            where = one.where or one.name or "the given values"
+            raise BadInput(f"{where}: a test needs two judged queries or more, found {count}")
+    own = len(sets) > 1
+    return [
+        replace(one, columns={key: f"{one.name} {key}" if own else key for key in keys})
+        for one in sets
+    ]
+
+
+def _measured(
+    runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str
+) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """The values of every run on the judged queries of every set, a measure under the name of its
+    column; a row for every run, with its ties where it is a ranking; notes on queries counted as 0
+    or excluded."""
+    ranked = any(part.ranking for run in runs for part in run.on.values())
+    for one in sets if ranked else ():
+        check_measures(list(one.columns), [one.qrels])
+    tables, trials = [], []
+    answered: set[str] = set()
+    lost: dict[str, list[str]] = {}  # {note: the runs it is about}
+    seen: dict[tuple[str, str], list[tuple[str, Run | str]]] = {}  # of a system on a set
+    for run in runs:
+        tied = 0
+        for part, own in _parts(run, sets):
+            file = None if part.ranking is None else part.ranking()
+            ranking = None if file is None else file.run
+            _check_differs(part, ranking, seen.setdefault((run.system, own[0].name), []))
+            for one in own:
+                if ranking is None:
+                    table = _given_values(part, one)
+                else:
+                    kept = _ranked(part.where, ranking, one)
+                    tied += num_tied(kept, ties)
+                    table = per_query(one.qrels, ranks_as_scores(kept, ties), list(one.columns))
+                measure = table["measure"].map(one.columns)
+                tables.append(table.assign(measure=measure, cell=run.system, seed=run.seed))
+            queries = set(ranking or () if part.values is None else part.values["query_id"])
+            answered |= queries
+            for note in (*_lost(queries, own), *(order_notes(file) if file else ())):
+                lost.setdefault(note, []).append(part.name)
+        trial = {"cell": run.system, "seed": run.seed, "status": "done"}
+        trials.append(trial | ({"ties": tied} if ranked else {}))
+    count = sum(len(run.on) for run in runs)
+    notes = [f"{f'all {count} runs' if len(own) == count else names_text(own)}: {note}"
+             for note, own in lost.items()]  # fmt: skip
+    for one in sets:
+        if missing := len(one.qrels.keys() - answered):  # most often those of another split
+            of_set = f" of {one.name}" if len(sets) > 1 else ""
+            notes.append(
+                f"No run has {missing} of the {len(one.qrels)} judged queries{of_set}: the zeros "
+                "shrink all differences. If these queries are of another split, name the judgments "
+                "of this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
+            )
+    scores = pd.concat(tables, ignore_index=True).assign(split="judged")
+    notes += _other_scale(scores)
+    return scores, pd.DataFrame(trials), notes
+
+
+def _other_scale(scores: pd.DataFrame) -> Iterator[str]:
+    """A note on each column in which two runs differ in scale, such as one in percent. Measures
+    with known bounds are checked where they are read."""
+    sizes = (
+        scores["value"]
+        .abs()
+        .groupby([scores[name] for name in ("measure", "cell", "seed")], observed=True)
+    )
+    for measure, of_measure in sizes.mean().groupby("measure", sort=False, observed=True):
+        own = of_measure[of_measure > 0].sort_values()
+        if len(own) > 1 and own.iloc[-1] > _PLAINLY * own.iloc[0]:
+            (_, low, low_seed), (_, high, high_seed) = own.index[0], own.index[-1]
+            yield (
+                f"Check the scales of {measure}: the mean size of its values is {own.iloc[0]:.3g} "
+                f"in run {low_seed} of {low} and {own.iloc[-1]:.3g} in run {high_seed} of {high}; "
+                "is one in percent?"
+            )
+
+
+def order_notes(file: RankedFile) -> Iterator[str]:
+    """The notes on a run whose scores say another order than its ranks, or none, in most
+    queries."""
+    several = {query_id: own for query_id, own in file.run.items() if len(own) > 1}
+    if 2 * len(file.contradicted) > len(several):
+        yield (
+            "ranks and scores contradict each other in most queries; documents are ordered by "
+            "descending score (negate scores of which smaller ones are better, such as distances)."
+        )
+    if 2 * sum(len({*own.values()}) == 1 for own in several.values()) > len(several):
+        yield (
+            "all scores of a query are equal in most queries; documents are ordered by their ids, "
+            "not by their ranks."
+        )
+
+
+def ties_note(tied: int, policy: str) -> str:
+    """The number of tied documents and their order; "" without any."""
+    return f"{tied:,} documents tie with another; {policy}." if tied else ""
+
+
+def _parts(
+    run: SystemRun, sets: Sequence[QuerySet]
+) -> Iterator[tuple[TrainingRun, list[QuerySet]]]:
+    """Every file or table of a run, with the query sets that it is read for. One file for several
+    sets that share a query id is refused."""
+    for one in sets if "" not in run.on else ():
+        if one.name in run.on:
+            yield run.on[one.name], [one]
+        elif not any(part.trained for part in run.on.values()):
+            raise BadInput(
+                f"every run that was not trained there must be on every query set, seed {run.seed} "
+                f"of {run.system} is not on {one.name}"
+            )
+    if "" not in run.on:
+        return
+    owner: dict[str, str] = {}
+    for one in sets:
+        for query_id in one.qrels:
+            if owner.setdefault(query_id, one.name) != one.name:
+                raise BadInput(
+                    f"{run.first.where}: {owner[query_id]} and {one.name} both judge {query_id}; "
+                    "use a file per set, with {set} in its name"
+                )
+    yield run.first, list(sets)
+
+
+def _given_values(part: TrainingRun, judged: QuerySet) -> pd.DataFrame:
+    """The values of the judged queries, sorted by query, measure by measure."""
+    assert part.values is not None
+    values = part.values[part.values["query_id"].isin(judged.qrels)]
+    wide = values.pivot(index="query_id", columns="measure", values="value")
+    if not len(wide):
+        raise BadInput(f"{part.where}: none of its queries is judged")
+    absent = sorted(judged.qrels.keys() - set(wide.index))
+    if absent and not judged.where:
+        raise BadInput(
+            f"{part.where} lacks {len(absent)} of {len(judged.qrels)} queries that others have: "
+            f"{names_text(absent)}; with --qrels judged queries without values count 0"
+        )
+    wide = wide.reindex(sorted(judged.qrels), fill_value=0.0)
+    for measure in judged.columns:
+        _check_names(f"measure of {part.where}", [measure], wide.columns)
+        for query_id in wide.index[wide[measure].isna()][:1]:
+            raise BadInput(f"{part.where}: query {query_id!r} has no {measure}, others have")
+    columns = wide.rename_axis(index="query_id")[list(judged.columns)]
+    return columns.melt(var_name="measure", value_name="value", ignore_index=False).reset_index()
+
+
+def _check_differs(
+    part: TrainingRun, ranking: Run | None, seen: list[tuple[str, Run | str]]
+) -> None:
+    """Refuse a copy of another run of the system. Equal values in files that differ are refused by
+    `score_matrix` where chance cannot explain them."""
+    is_file = ranking is None and os.path.isfile(part.where)
+    content = file_sha256(Path(part.where)) if is_file else ranking
+    if content is None:
+        return
+    if place := next((place for place, other in seen if content == other), ""):
+        raise BadInput(
+            f"the runs of a system must differ, but {part.where} has the content of {place}"
+        )
+    seen.append((part.where, content))
+
+
+def _ranked(where: str, run: Run, judged: QuerySet) -> Run:
+    ranked = {query_id: run[query_id] for query_id in judged.qrels if query_id in run}
+    if not ranked:
+        raise BadInput(f"{where}: {judged.where} judges none of its {len(run)} queries")
+    if not any(judged.qrels[query_id].keys() & own.keys() for query_id, own in ranked.items()):
+        raise BadInput(
+            f"none of the documents in {where} is judged in {judged.where}: do the document ids "
+            "match?"
+        )
+    return ranked
+
+
+def ranks_as_scores(ranked: Run, ties: str = "doc_id") -> Run:
+    """The run with ranks for scores: evaluation tools break ties in different ways."""
+    return {
+        query_id: {doc_id: float(-rank) for rank, doc_id in enumerate(_ordered(scores, ties))}
+        for query_id, scores in ranked.items()
+    }
+
+
+def _ordered(scores: Mapping[str, float], ties: str) -> list[str]:
+    by_id = sorted(scores, reverse=ties == "trec_eval")
+    return sorted(by_id, key=lambda doc_id: -_compared_score(scores[doc_id], ties))
+
+
+def _compared_score(score: float, ties: str) -> float:
+    """trec_eval keeps scores in single precision: 10 and 10.00000001 tie."""
+    return float(np.float32(score)) if ties == "trec_eval" else score
+
+
+def num_tied(ranked: Run, ties: str = "doc_id") -> int:
+    """The documents that tie with another one that is counted."""
+    return sum(
+        len(scores) - len({_compared_score(score, ties) for score in scores.values()})
+        for scores in ranked.values()
+    )
+
+
+def _lost(answered: set[str], sets: Sequence[QuerySet]) -> Iterator[str]:
+    """The notes on queries of a run that were counted as 0, per set, or excluded."""
+    for one in sets:
+        if missing := len(one.qrels.keys() - answered):
+            of_set = f" of {one.name}" if len(sets) > 1 else ""
+            yield f"{missing} judged {_queries(missing)}{of_set} without a result, counted as 0."
+    if extra := len(answered.difference(*(query_set.qrels for query_set in sets))):
+        yield f"{extra} ranked {_queries(extra)} without a judgment, excluded."
+
+
+def _queries(count: int) -> str:
+    return "query" if count == 1 else "queries"

@@ -1,0 +1,506 @@
+"""The sources of a comparison: files, folders, tables and MLflow runs, by system.
+
+The kind of a source is recognised by its content: a TREC run, a table of per-query values with any
+of the `COLUMNS` below (CSV, TSV, JSON, Parquet, a data frame, or the three columns that `trec_eval
+-q` and `ir_measures -q` print), the folder of a sweep or of an earlier comparison.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from rank_core.data.ir_collections import PREFIX
+from rank_core.data.named_files import named_run
+from rank_core.data.tables import check_columns
+from rank_core.data.trec import (
+    RankedFile,
+    contradicts,
+    gathered_run,
+    grade_of,
+    identifier,
+    open_content,
+    read_lines,
+    read_ranked,
+    score_of,
+)
+from rank_core.errors import BadInput, shown, unknown
+from rank_core.evaluate import bounds_of
+from rank_core.files import is_there, shown_path
+from sweeps.store.records import SCORES
+from sweeps.store.storage import reason
+from sweeps.store.sweep_file import FILE, opened, read_sweep_file
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import load_sweep
+from sweeps.terminal.escape import from_csv
+from sweeps.tracking.client import check_tracking_uri, connect, every_page, sqlite_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
+
+Source: TypeAlias = str | Path | pd.DataFrame
+
+COLUMNS = {
+    "query": ("query_id", "qid", "q_id", "topic", "query"),
+    "document": ("doc_id", "docno", "docid"),
+    "score": ("score",),
+    "rank": ("rank",),
+    "measure": ("measure", "metric"),
+    "value": ("value",),
+    "relevance": ("relevance", "label", "rel"),
+    "system": ("system", "name", "cell"),
+    "seed": ("seed",),
+    "split": ("split",),
+}
+"""{content of a column: its names in any case, the preferred name first}."""
+
+KINDS = (
+    "a TREC run (query_id Q0 doc_id rank score tag), a table of values with the columns query_id, "
+    "measure, value or query_id and a column per measure, a data frame of a run with the columns "
+    "query_id, doc_id, score, or what trec_eval -q or ir_measures -q prints"
+)
+EXPERIMENT, RUN = "mlflow:", "runs:/"
+TABLES = tuple(
+    f"{folder}per_query.{kind}" for folder in ("eval/", "") for kind in ("parquet", "json", "csv")
+)
+"""The possible paths of an MLflow run's table, unless its path follows the run's id."""
+_SUMMARY = "all"  # trec_eval's and ir_measures' query id of the mean
+_NO_MEASURES = {"query", "system", "seed", "split", "rank", "iteration", "q0", "query_set"}
+_NO_MEASURES |= {*COLUMNS["query"]}
+"""Columns of numbers that are no measures, in a table with a column per measure."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """A training run of a system: a ranking, or per-query values."""
+
+    where: str
+    ranking: Callable[[], RankedFile] | None = None
+    values: pd.DataFrame | None = None  # query_id, measure, value; measures by `measure_key`
+    seed: int | None = None  # None where the source has no seeds
+    deterministic: bool = False
+    collection: str = ""  # a sweep's
+    trained: bool = False  # on that collection, by a sweep
+    cell: str = ""  # of a sweep; its name has the hash of all settings and contents
+    paired: bool | None = None  # training.paired_seeds of its sweep
+
+    @property
+    def name(self) -> str:
+        """The short form of its place; the label of a sweep's cell (`DIR:MaxP 48/32`) stays
+        whole."""
+        if "://" in self.where:
+            return self.where
+        path, colon, label = shown_path(self.where).partition(":")
+        return f"{Path(path).name or path}{colon}{label}"
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures of its values, in their order."""
+        return () if self.values is None else tuple(dict.fromkeys(self.values["measure"]))
+
+
+Held: TypeAlias = dict[str, list[TrainingRun]]
+"""{system that a source names, "" where it names none: its training runs}."""
+
+
+def is_mlflow(source: str) -> bool:
+    """True for `mlflow:EXPERIMENT`, `runs:/ID` and `runs:/ID/path/of/the/table.csv`."""
+    return source.startswith((EXPERIMENT, RUN))
+
+
+def training_runs(
+    source: Source, *, where: str = "the table", tracking_uri: str | None = None
+) -> Held:
+    """The training runs of a source.
+
+    A text may end in `:NAME`, one of the systems of the source. `where` names a data frame in
+    messages; `tracking_uri` is MLflow's, for `mlflow:EXPERIMENT` and `runs:/ID`.
+    """
+    if isinstance(source, pd.DataFrame):
+        return _held(source, where, f"{where}, row ")
+    text = str(source)
+    cell_at_uri = "://" in text and ":" in text.partition("://")[2]
+    held = None if cell_at_uri else _of_text(text, tracking_uri)
+    if held is not None:
+        return held
+    base, _, name = text.rpartition(":")
+    inside = _of_text(base, tracking_uri) if base else None
+    if inside is None:
+        return _of_file(Path(text))  # raises: it does not exist
+    if name not in inside:
+        raise unknown(f"system of {base}", name, filter(None, inside))
+    return {name: inside[name]}
+
+
+def _of_text(text: str, tracking_uri: str | None) -> Held | None:
+    """The training runs that a text names; None if it names nothing."""
+    if is_mlflow(text):
+        return _of_mlflow(text, tracking_uri)
+    if text.startswith(PREFIX):
+        return {"": [TrainingRun(text, ranking=lambda: RankedFile(dict(named_run(text))))]}
+    path = Path(text)
+    if "://" in text or is_there(path / FILE):
+        return _of_sweep(text)
+    if os.path.isdir(path):
+        path /= SCORES
+        if not path.is_file():
+            raise BadInput(f"{text} has neither {FILE} of a sweep nor {SCORES} of a comparison")
+    return _of_file(path) if is_there(path) else None
+
+
+def _of_sweep(where: str) -> Held:
+    """The cells of a sweep by their labels, on its reported split."""
+    with opened(where) as records:
+        sweep = load_sweep(records.folder)
+        if sweep.aggregates:
+            sweep = with_interpolated(sweep, "none")  # its rows are aggregations
+        cells = read_sweep_file(records).cells
+        trained = {one.cell for one in cells if one.config.get("training.num_epochs") != 0}
+    order = [sweep.primary, *(measure for measure in sweep.measures if measure != sweep.primary)]
+    runs: Held = {cell.label: [] for cell in sweep.cells}
+    for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
+        by_measure = dict(list(rows.groupby("measure", observed=True)))
+        values = pd.concat([by_measure[name] for name in order])[["query_id", "measure", "value"]]
+        label = sweep.label(str(cell))
+        runs[label].append(
+            TrainingRun(
+                f"{where}:{label}, seed {seed}",
+                values=_keyed(values.astype({"query_id": str, "measure": str})),
+                seed=int(seed),
+                deterministic=str(cell) in sweep.deterministic,
+                collection=str(sweep.collection.get("name", "")),
+                trained=str(cell) in trained,
+                cell=str(cell),
+                paired=sweep.paired_seeds if str(cell) in trained else None,
+            )
+        )
+    return {label: own for label, own in runs.items() if own}
+
+
+def _of_mlflow(where: str, tracking_uri: str | None) -> Held:
+    """The finished runs of an experiment that have a table, oldest first, or one run, by system:
+    the name of the MLflow run, as a table of ranksweep names a cell by its hash. Names that differ
+    only in a number at the end (`#2`) are of one system; cells of one name are not, and are told
+    apart by their hash."""
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        raise BadInput(f"{where} needs --tracking-uri, or MLFLOW_TRACKING_URI")
+    check_tracking_uri(uri)
+    if uri.startswith("sqlite:") and not sqlite_file(uri).is_file():
+        raise BadInput(f"--tracking-uri must name a database, {uri} does not exist")
+    systems: dict[tuple[str, str], list[TrainingRun]] = {}
+    try:
+        client = connect(uri)
+        for run, artifact in _runs_with_tables(client, where):
+            place, run_id = f"{RUN}{run.info.run_id}/{artifact}", run.info.run_id
+            with TemporaryDirectory() as folder:
+                copy = Path(client.download_artifacts(run_id, artifact, folder))
+                own = _of_file(copy, named=place)
+            for name, runs in own.items():
+                system = _system_of(run) if len(own) == 1 else (name, "")
+                systems.setdefault(system, []).extend(runs)
+    except BadInput:
+        raise
+    except Exception as error:  # MLflow, its database and the network have many kinds
+        text = f"{where}: MLflow does not have it or does not answer: {reason(error)}"
+        raise BadInput(text) from None
+    names = [name for name, _ in systems]
+    return {
+        name if names.count(name) == 1 else f"{name} ({cell})": runs
+        for (name, cell), runs in systems.items()
+    }
+
+
+def _runs_with_tables(client: "MlflowClient", where: str) -> Iterator[tuple["MlflowRun", str]]:
+    """(run, path of its table) of `runs:/ID[/PATH]` or `mlflow:EXPERIMENT`."""
+    if where.startswith(RUN):
+        run_id, _, artifact = where.removeprefix(RUN).partition("/")
+        if not (artifact := artifact or _table_of(client, run_id)):
+            raise BadInput(f"{where} has no {', '.join(TABLES)}; name its table: {where}/PATH")
+        yield client.get_run(run_id), artifact
+        return
+    name = where.removeprefix(EXPERIMENT)
+    if (experiment := client.get_experiment_by_name(name)) is None:
+        raise unknown("experiment", name, [known.name for known in client.search_experiments()])
+    finished = partial(
+        client.search_runs,
+        [experiment.experiment_id],
+        filter_string="attributes.status = 'FINISHED'",
+        order_by=["attributes.start_time"],
+    )
+    tables = [(run, _table_of(client, run.info.run_id)) for run in every_page(finished)]
+    if not any(artifact for _, artifact in tables):
+        raise BadInput(f"{where}: none of its finished runs has {', '.join(TABLES)}")
+    yield from ((run, artifact) for run, artifact in tables if artifact)
+
+
+def _system_of(run: "MlflowRun") -> tuple[str, str]:
+    """The name of a run's system, and its cell; "" for a run that is no trial of ranksweep."""
+    tags = run.data.tags
+    name = tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
+    return name or str(run.info.run_id), tags.get("config.hash", "")
+
+
+def _table_of(client: "MlflowClient", run_id: str) -> str:
+    """The path of a run's table; "" where it has none."""
+    listed = [*client.list_artifacts(run_id), *client.list_artifacts(run_id, "eval")]
+    paths = {artifact.path for artifact in listed}
+    return next((name for name in TABLES if name in paths), "")
+
+
+def _of_file(path: Path, named: str = "") -> Held:
+    """The training runs of a file; `named` is the origin of a copy."""
+    where = named or str(path)
+    with open_content(path) as content:
+        is_parquet = content.read(4) == b"PAR1"
+    number, line = (0, "") if is_parquet else next(read_lines(path), (0, ""))
+    if is_parquet or line.lstrip().startswith(("{", "[")):
+        return _held(_parquet(path) if is_parquet else _json(path), where, f"{where}, row ")
+    separator = next((mark for mark in "\t,;" if mark in line), "\t")
+    header = [name.strip(' "').lower() for name in line.split(separator)]
+    if {*header} & {*COLUMNS["query"]}:
+        check_columns(f"{path}:{number}", header)
+        return _held(_delimited(path, separator), where, f"{where}:")
+    fields = line.split()
+    if len(fields) == 6:
+        return {"": [TrainingRun(where, ranking=partial(read_ranked, path))]}
+    if len(fields) != 3 or pd.isna(pd.to_numeric(fields[2], errors="coerce")):
+        found = f"{path}:{number}: found {shown(line)}" if number else f"{path} is empty"
+        raise BadInput(f"{found}; a source must be {KINDS}")
+    columns = ["query_id", "measure", "value"]
+    if parsed(fields[1]) is None:  # trec_eval's order
+        columns = ["measure", "query_id", "value"]
+    return _held(_delimited(path, r"\s+", columns), where, f"{where}:")
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except Exception as error:  # pyarrow has many kinds
+        raise BadInput(f"{path} must be a whole Parquet file: {error}") from None
+
+
+def _json(path: Path) -> pd.DataFrame:
+    """{"columns": [...], "data": [...]} as MLflow writes tables, or a list of records."""
+    try:
+        whole = json.loads("\n".join(line for _, line in read_lines(path)))
+        if isinstance(whole, dict):
+            return pd.DataFrame(whole["data"], columns=whole["columns"])
+        if any(isinstance(v, list | dict) for record in whole for v in dict(record).values()):
+            raise TypeError("its values must be texts and numbers, not lists and objects")
+        return pd.DataFrame(whole)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BadInput(f"{path}: not a table in JSON: {error}") from None
+
+
+def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> pd.DataFrame:
+    """All texts of a CSV or TSV file, or of a file without a header with these `columns`; its line
+    numbers as the index."""
+    try:
+        with open_content(path) as content:
+            frame = pd.read_csv(
+                content,
+                sep=separator,
+                names=columns,
+                index_col=False,
+                dtype=str,
+                keep_default_na=False,
+                skipinitialspace=True,
+                skip_blank_lines=False,
+            )
+    except ValueError as error:  # a line with more columns, bytes that are no UTF-8
+        raise BadInput(f"{path}: not a table of lines with equal columns: {error}") from None
+    frame.columns = [str(name).strip() for name in frame.columns]
+    frame.index += 1 if columns else 2
+    frame = frame.apply(lambda column: column.str.strip().map(from_csv))
+    return frame[(frame != "").any(axis=1)]
+
+
+def parsed(name: str) -> Any:
+    """The measure that ir_measures knows by this name, or None."""
+    import ir_measures
+
+    with suppress(NameError, ValueError, TypeError, SyntaxError):
+        return ir_measures.parse_measure(name)
+    return None
+
+
+@cache
+def measure_key(name: str) -> str:
+    """The spelling of ir_measures: `nDCG@10` for `ndcg_cut_10`; unknown names are unchanged."""
+    import ir_measures
+
+    if (measure := parsed(name)) is not None:
+        return str(measure)
+    with suppress(ValueError):
+        measures = ir_measures.parse_trec_measure(name)
+        return str(measures[0]) if len(measures) == 1 else name
+    return name
+
+
+def _keyed(values: pd.DataFrame) -> pd.DataFrame:
+    names = {name: measure_key(name) for name in values["measure"].unique()}
+    return values.assign(measure=values["measure"].map(names)).reset_index(drop=True)
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose columns have the names of `COLUMNS`, as far as they are known."""
+    by_name = {str(name).strip().lower(): name for name in frame.columns}
+    ours = {
+        next(by_name[name] for name in names if name in by_name): kind
+        for kind, names in COLUMNS.items()
+        if any(name in by_name for name in names)
+    }
+    others = [name for name in frame.columns if name in COLUMNS and name not in ours]
+    return frame.drop(columns=others).rename(columns=ours)
+
+
+def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
+    """The training runs of a table, of several splits those of test; `row` and the index of a row
+    name its place in messages."""
+    check_columns(where, [str(name) for name in frame.columns])
+    frame = _named(frame)
+    if "query" not in frame or frame.empty:
+        what = f"has {', '.join(map(str, frame.columns))}" if len(frame) else "has no row"
+        raise BadInput(f"{where}: a source must be {KINDS}; the table {what}")
+    if "split" in frame and frame["split"].nunique() > 1:
+        frame = frame[frame["split"].astype(str) == "test"]
+        if frame.empty:
+            raise BadInput(f"{where}: the splits must be one, or one of them test")
+    frame = frame.assign(query=_ids(frame["query"], row))
+    if "seed" in frame:
+        seeds = pd.to_numeric(frame["seed"], errors="coerce")
+        bad = seeds.isna() | (seeds % 1 != 0)
+        _refuse(bad, frame, row, "a seed must be a whole number, found {seed!r}")
+        frame = frame.assign(seed=seeds.astype("int64"))
+    systems = _texts(frame["system"], row) if "system" in frame else pd.Series("", frame.index)
+    return {
+        str(system): [
+            _content(part, f"{where}:{system}, seed {seed}", int(seed), row)
+            for seed, part in rows.groupby("seed", observed=True)
+        ]
+        if "seed" in frame
+        else [_content(rows, where, None, row)]
+        for system, rows in frame.groupby(systems, sort=False, observed=True)
+    }
+
+
+def _refuse(bad: "pd.Series[bool]", frame: pd.DataFrame, row: str, law: str) -> None:
+    """Raise `BadInput` for the first bad row of a table; `law` may show values: {column!r}."""
+    for number, values in frame[bad.to_numpy()].iloc[:1].iterrows():
+        raise BadInput(f"{row}{number}: {law.format_map(values)}")
+
+
+def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> TrainingRun:
+    """A training run from the rows of its ranking or of its values."""
+    if {"document", "score"} <= set(frame.columns):
+        run = _run(frame, row)
+        return TrainingRun(where, ranking=lambda: run, seed=seed)
+    return TrainingRun(where, values=_keyed(_values(frame, row)), seed=seed)
+
+
+def _run(frame: pd.DataFrame, row: str) -> RankedFile:
+    places = [f"{row}{number}" for number in frame.index]
+    given = frame["rank"] if "rank" in frame else pd.Series(0, frame.index)
+    ranks = [grade_of(place, rank, "rank") for place, rank in zip(places, given, strict=True)]
+    columns = (frame["query"], frame["document"], frame["score"], ranks)
+    run = gathered_run(zip(places, *columns, strict=True))
+    if "rank" not in frame:
+        return RankedFile(run)
+    scores = [score_of(place, score) for place, score in zip(places, frame["score"], strict=True)]
+    ranked = pd.DataFrame({"query": frame["query"].array, "rank": ranks, "score": scores})
+    against = [
+        str(query_id)
+        for query_id, own in ranked.groupby("query", sort=False, observed=True)
+        if contradicts(zip(own["rank"], own["score"], strict=True))
+    ]
+    return RankedFile(run, against)
+
+
+def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
+    """query_id, measure, value of a long table, or of a table with a column per measure."""
+    value = "value" if "value" in frame else "score"
+    if {"measure", value} <= set(frame.columns):
+        parts = [(_texts(frame["measure"], row), frame[value])]
+    else:
+        parts = [(name, frame[name]) for name in _measures_of(frame, row)]
+    values = pd.concat(
+        pd.DataFrame({"query_id": frame["query"], "measure": measure, "value": column})
+        for measure, column in parts
+    )
+    values = values[values["query_id"] != _SUMMARY]
+    values = values.assign(value=_numbers(values["value"], row))
+    _check_bounds(values, row)
+    law = "{measure} of query {query_id!r} occurs twice; runs and systems of one table are "
+    law += "distinguished by the columns seed and system"
+    _refuse(values.duplicated(["query_id", "measure"]), values, row, law)
+    return values
+
+
+_LAST_DIGITS = 1e-6  # of a value in single precision
+
+
+def _check_bounds(values: pd.DataFrame, row: str) -> None:
+    """Refuse a value that its measure cannot have, such as one in percent."""
+    for name, own in values.groupby("measure", sort=False, observed=True):
+        low, high = bounds_of(measure_key(str(name)))
+        outside = (own["value"] < low - _LAST_DIGITS) | (own["value"] > high + _LAST_DIGITS)
+        law = f"a value of {name} must be {low:g} or more, found {{value:g}}"
+        if math.isfinite(high):
+            law = f"a value of {name} must be from {low:g} to {high:g}, found {{value:g}}"
+            if own["value"].between(low, 100 * high).all():
+                law += "; are the values in percent? Divide them by 100"
+        _refuse(outside, own, row, law)
+
+
+def _measures_of(frame: pd.DataFrame, row: str) -> list[str]:
+    """The columns of numbers of a table with a column per measure: those whose first value that is
+    not empty is a number."""
+
+    def has_numbers(values: "pd.Series[Any]") -> bool:
+        first = values[values.astype(str).str.strip().ne("") & values.notna()].iloc[:1]
+        return bool(pd.to_numeric(first, errors="coerce").notna().sum())
+
+    names = [str(name) for name in frame.columns if str(name).lower() not in _NO_MEASURES]
+    names = [name for name in names if name.strip() and not name.startswith("Unnamed:")]
+    names = [name for name in names if has_numbers(frame[name])]
+    if not names:
+        raise BadInput(
+            f"{row}{frame.index[0]}: a table must have the columns measure and value or a "
+            f"column of numbers per measure, found {', '.join(map(str, frame.columns))}"
+        )
+    return names
+
+
+def _numbers(values: "pd.Series[Any]", row: str) -> "pd.Series[float]":
+    """The values as finite numbers."""
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    law = "a value must be a finite number, found {value!r}"
+    _refuse(~np.isfinite(numbers), values.to_frame("value"), row, law)
+    return numbers
+
+
+def _ids(values: "pd.Series[Any]", row: str) -> list[str]:
+    """The ids of queries as texts."""
+    return [identifier(f"{row}{number}", "query_id", value) for number, value in values.items()]
+
+
+def _texts(values: "pd.Series[Any]", row: str) -> "pd.Series[str]":
+    """Names as texts: 301 for the 301.0 that pandas makes of a column with a hole. Raises
+    `BadInput` for a missing one."""
+    empty = values.isna() | (values.astype(str).str.strip() == "")
+    _refuse(empty, values.to_frame("name"), row, f"{values.name} must have a name, found none")
+    if pd.api.types.is_float_dtype(values) and (values % 1 == 0).all():
+        values = values.astype("int64")
+    return values.astype(str)

@@ -1,0 +1,237 @@
+"""The means and fates of the seeds of each cell, and the cells that form grids."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import stats
+
+from rank_core.stats.compare import Comparison
+from rank_core.stats.matrix import queries_per_set, query_set_of
+from sweeps.store.sweep_file import Cell
+from sweeps.store.trial_status import USED
+from sweeps.systems.load import Sweep
+from sweeps.terminal.notation import MISSING
+from sweeps.terminal.text import numbered
+
+WINDOW, STRIDE = "chunking.window", "chunking.stride"
+ROUNDING = 1e-9
+"""The largest difference of two means of the same values."""
+_MOST_SETS = 20
+"""With more prefixes than this, a slash in query ids does not name a set."""
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """A cell with its scores and the fate of its seeds; as a row of the table with its tests."""
+
+    cell: Cell
+    seed_means: Mapping[str, Mapping[int, float]]  # {measure: {used seed: mean over queries}}
+    fates: Mapping[int, str]  # {seed: status}; a declared seed without a trial is `planned`
+    derived: bool = False  # from the trials of another row, or from none
+    is_baseline: bool = False
+    same_as: str = ""  # the label of the row that it is by construction; then it has no test
+    tests: Mapping[str, Mapping[str, Comparison]] = field(default_factory=dict)
+    """{measure: {letter of a baseline: the comparison}}, in the order of the letters."""
+
+    @property
+    def label(self) -> str:
+        """The name in tables."""
+        return self.cell.label
+
+    @property
+    def seeds_text(self) -> str:
+        """`3/3`, used and launched; `—` of a system without seeds."""
+        if self.derived and not self.num_launched:
+            return MISSING
+        return f"{self.num_used}/{self.num_launched}"
+
+    def test(self, measure: str) -> Comparison | None:
+        """The comparison with the first baseline, if there is one."""
+        return self.tests.get(measure, {}).get("a")
+
+    def deviation(self, measure: str) -> float:
+        """The standard deviation of the seed means; NaN for one seed."""
+        values = list(self.seed_means[measure].values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+    def seeds(self, *statuses: str) -> list[int]:
+        """The seeds that ended in one of `statuses`."""
+        return [seed for seed, status in self.fates.items() if status in statuses]
+
+    @property
+    def num_used(self) -> int:
+        """The number of seeds with scores."""
+        return len(self.seeds(*USED))
+
+    @property
+    def num_launched(self) -> int:
+        """The number of seeds that were started, whatever their fate."""
+        return len(self.fates) - len(self.seeds("planned"))
+
+    def mean(self, measure: str) -> float:
+        """The mean over seeds of the means over queries; NaN without a used seed."""
+        values = list(self.seed_means[measure].values())
+        return float(np.mean(values)) if values else float("nan")
+
+    def interval(self, measure: str, alpha: float) -> tuple[float, float] | None:
+        """Student's interval of the mean, runs random and queries fixed; None below 2 seeds and for
+        equal ones."""
+        count, mean = len(self.seed_means[measure]), self.mean(measure)
+        if count < 2 or self.deviation(measure) == 0:
+            return None
+        error = self.deviation(measure) / np.sqrt(count)
+        half = float(stats.t.ppf(1 - alpha / 2, count - 1) * error)
+        return mean - half, mean + half
+
+
+def left_after(sweep: Sweep) -> Mapping[str, int]:
+    """{eliminated cell: its finished seeds by then}; empty without a race or ASHA."""
+    return {
+        line["cell"]: int(line["left_after"])
+        for line in sweep.search.get("standings", ())
+        if line["left_after"] is not None
+    }
+
+
+def fate_word(sweep: Sweep) -> str:
+    """The word of a terminal's table for a cell in `left_after`, shorter than "eliminated"."""
+    return "stopped" if sweep.search.get("name") == "asha" else "out"
+
+
+def summarize(sweep: Sweep) -> list[CellSummary]:
+    """One summary per declared cell, in the order the sweep declares them."""
+    keys = ["measure", "cell", "seed"]
+    means = sweep.scores.groupby(keys, sort=True, observed=True)["value"].mean()
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    for (measure, cell, seed), value in means.items():
+        values.setdefault((measure, cell), {})[int(seed)] = float(value)
+    for mean, columns in sweep.means.items():
+        for cell in {cell for _, cell in values}:
+            parts = [values.get((column, cell), {}) for column in columns]
+            if cell in sweep.separate_runs:  # no run spans the collections
+                parts = [{0: float(np.mean([*one.values()]))} for one in parts if one]
+            values[mean, cell] = {
+                seed: float(np.mean([one[seed] for one in parts])) for seed in parts[0]
+            }
+    return [
+        CellSummary(
+            cell=cell,
+            seed_means={name: values.get((name, cell.cell), {}) for name in sweep.measures},
+            fates=_fates(sweep, cell.cell),
+        )
+        for cell in sweep.cells
+    ]
+
+
+def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
+    trials = sweep.trials[sweep.trials["cell"] == cell]
+    fates = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
+    # A deterministic cell declares its first seed alone.
+    declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
+    if cell in left_after(sweep):  # fewer seeds by design: none is missing
+        declared, fates = (), {seed: fate for seed, fate in fates.items() if fate != "planned"}
+    return {seed: fates.get(seed, "planned") for seed in sorted({*fates, *declared})}
+
+
+def query_sets(sweep: Sweep) -> dict[str, int]:
+    """{query set: its queries} where every query of the split names its set, as `dl19/1037`;
+    empty unless there are two sets or more."""
+    own = sweep.scores["measure"] == sweep.primary
+    sizes = queries_per_set(sweep.scores.loc[own, "query_id"].unique())
+    return sizes if 2 <= len(sizes) <= _MOST_SETS else {}
+
+
+def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
+    """{cell: {query set: mean of the primary measure over seeds and its queries}}; empty unless
+    there are two sets or more."""
+    if not query_sets(sweep):
+        return {}
+    primary = sweep.scores[sweep.scores["measure"] == sweep.primary]
+    sets = [query_set_of(query) for query in primary["query_id"]]
+    means = primary.assign(set=sets).groupby(["cell", "set"], sort=False, observed=True)["value"]
+    by_cell: dict[str, dict[str, float]] = {}
+    for (cell, name), value in means.mean().items():
+        by_cell.setdefault(str(cell), {})[str(name)] = float(value)
+    return by_cell
+
+
+def best_on_dev(sweep: Sweep) -> str:
+    """The cell with the best mean of the primary measure on dev; "" where nothing is known."""
+    means, eliminated = dev_means(sweep), left_after(sweep)
+    names = [cell.cell for cell in sweep.cells if cell.cell not in eliminated]
+    return max((name for name in names if name in means), key=means.__getitem__, default="")
+
+
+def dev_means(sweep: Sweep) -> dict[str, float]:
+    """{cell: mean of the primary measure on dev, over seeds}; empty where nothing is known."""
+    if sweep.dev_scores.empty:
+        return {}
+    means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
+    return {str(k): float(v) for k, v in means.groupby("cell", observed=True).mean().items()}
+
+
+def losses(cells: list[CellSummary]) -> list[str]:
+    """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
+    sentences = []
+    for status, words in (
+        ("failed", "failed, not in any mean"),
+        ("diverged", "diverged, not in any mean"),
+        ("collapsed", "collapsed, counted in the means as a result of the configuration"),
+        ("running", "still running, not in any mean"),
+        ("planned", "not started"),
+    ):
+        lost = {system.cell.label: own for system in cells if (own := system.seeds(status))}
+        systems = [
+            f"{label} (seed{'s' * (len(own) > 1)} {', '.join(map(str, own))})"
+            for label, own in lost.items()
+        ]
+        if lost:
+            trials = numbered(sum(map(len, lost.values())), "trial")
+            sentences.append(f"{trials} {words}: {', '.join(systems)}.")
+    return sentences
+
+
+@dataclass(frozen=True)
+class CrossedGrid:
+    """The cells that differ in window and stride only, by (window, stride) in tokens."""
+
+    title: str
+    cells: Mapping[tuple[int, int], CellSummary]
+
+    @property
+    def windows(self) -> list[int]:
+        """Each window once, ascending."""
+        return sorted({window for window, _ in self.cells})
+
+    @property
+    def strides(self) -> list[int]:
+        """Each stride once, ascending."""
+        return sorted({stride for _, stride in self.cells})
+
+
+def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
+    """The grids in which window and stride vary independently, which are drawn and tested by
+    factor: one for each combination of the other settings."""
+    if not {WINDOW, STRIDE} <= set(sweep.swept):
+        return []
+    grids: dict[tuple[str, ...], dict[tuple[int, int], CellSummary]] = {}
+    for system in cells:
+        settings = dict(system.cell.settings)
+        place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)
+        # FirstP reads the first chunk alone: stride has no effect.
+        name = str(settings.get("model.name", system.cell.group)).lower()
+        if None in place or name == "firstp":
+            continue
+        key = (system.cell.group, *(f"{k}={v}" for k, v in sorted(settings.items())))
+        # Two cells may differ in a setting that `settings` lacks.
+        while place in grids.get(key, {}):
+            key = (*key, system.label)
+        grids.setdefault(key, {})[place] = system
+    groups = [key[0] for key in grids]
+    titled = [
+        CrossedGrid(one if one and groups.count(one) == 1 else ", ".join(filter(None, key)), own)
+        for key, own in grids.items()
+        for one in key[:1]
+    ]
+    return [g for g in titled if len(g.cells) > max(len(g.windows), len(g.strides)) > 1]

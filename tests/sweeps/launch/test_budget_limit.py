@@ -1,0 +1,206 @@
+"""A budget ends a sweep on whole blocks of trials, and never in the middle of one."""
+
+import json
+
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.forecast import forecast as forecast_module
+from sweeps.forecast.forecast import Forecast, TrialEstimate
+from sweeps.launch.budget_limit import BudgetLimit, note_held_back
+from sweeps.plan.description import description_of
+from sweeps.search.search import Listed
+from sweeps.store.records import Records
+from sweeps.store.storage import Storage
+from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def spread(monkeypatch):
+    """The budgets below are made for estimates of this standard deviation."""
+    monkeypatch.setattr(forecast_module, "SPREAD", 0.1)
+
+
+@pytest.fixture
+def plan(plan_of):
+    return plan_of("chunking.window=48", "chunking.stride=32", "--seeds", "1,2,3,4")
+
+
+def known_costs(plan):
+    """Every trial is estimated to take 100 seconds; a slot is one core."""
+    one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
+    return Forecast(
+        trials={cell.cell: one for cell in plan.cells},
+        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0},
+        **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
+        **{"device": "x86_64", "threads": 1},
+    )
+
+
+@pytest.fixture
+def run(plan, tmp_path_factory):
+    """Runs a search (the plan's grid) under a budget, each trial for `takes` seconds of an
+    estimated 100, on two slots; returns what ran, the search, and when it was over."""
+
+    def run(budget: float, takes: float = 100.0, search=None, spent: float = 0.0):
+        now = [NOW]
+        storage = Storage(str(tmp_path_factory.mktemp("s")))
+        storage.open()
+        own = Records(storage, "window_stride/woods")
+        search = search or Listed(plan, lambda trial: None, own).begin()
+        description_of(search.plan, []).write(search.records)
+        limit = BudgetLimit(search, budget, known_costs(plan), spent, clock=lambda: now[0])
+        limit.require_first_block()
+        ran, running = [], []
+        while not search.over:
+            while len(running) < 2 and (trial := search.next()):
+                search.limit.started(trial)
+                running.append(trial)
+                ran.append(trial)
+            now[0] += takes * bool(running)
+            for trial in running:
+                leave(search.records, trial, good_small_windows(trial))
+                search.ended(trial, "done")
+            running = []
+        return ran, search, now[0]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("hours", "fits"),
+    [
+        # Two trials of an estimated 100 s (up to 121.7) began 40 s ago: 80 s are spent, and up to
+        # 2 x 81.7 remain. The next two take up to 243.3 s. Together 486.6 s, or .1352 hours.
+        (0.134, False),
+        (0.136, True),
+    ],
+)
+def test_what_running_trials_may_still_take_is_counted_at_its_upper_end(plan, records, hours, fits):
+    now = [NOW]
+    search = Listed(plan, lambda trial: None, records).begin()
+    description_of(plan, []).write(records)
+    known = known_costs(plan)
+    limit = BudgetLimit(search, hours, known, clock=lambda: now[0])
+    first = [search.next(), search.next()]
+    for trial in first:
+        limit.started(trial)
+    now[0] += 40.0
+    assert limit.admits(search.unstarted[0]) is fits
+    if fits:
+        return
+    # What is left of .134 hours is less than the middle of the next block, 200 s.
+    assert limit.held_back == (
+        "2 trials with seed 2 need about 0.0556 core-hours (up to 0.0676), and 0.0664 of 0.134 "
+        "are left"
+    )
+    now[0] += 120.0  # 160 s: longer than foretold, nothing remains, and no time is given back
+    assert not limit.admits(search.unstarted[0])
+    assert limit.held_back.endswith("and 0.0451 of 0.134 are left")
+
+
+def seeds_of(ran):
+    return [trial.seed for trial in ran]
+
+
+@pytest.mark.parametrize(("hours", "blocks"), [(0.08, 1), (0.13, 2), (0.19, 3), (0.5, 4)])
+def test_core_hours_hold_whole_blocks(run, hours, blocks):
+    ran, search, _ = run(hours)  # a block takes 0.056
+    assert seeds_of(ran) == [seed for seed in (1, 2, 3, 4)[:blocks] for _ in range(2)]
+    assert search.over and bool(search.limit.held_back) == (blocks < 4)
+    assert sum(100 / 3600 for _ in ran) <= hours
+
+
+def test_what_earlier_commands_have_spent_counts(run):
+    ran, search, _ = run(0.13, spent=200.0)
+    assert seeds_of(ran) == [1, 1] and search.limit.held_back
+    ran, search, _ = run(0.06, spent=200.0)
+    assert ran == [] and search.over and "0.00444 of 0.06 are left" in search.limit.held_back
+
+
+def test_trials_slower_than_foretold_leave_room_for_fewer_blocks(run):
+    assert len(run(0.26)[0]) == 8
+    assert len(run(0.26, takes=160.0)[0]) < 8
+
+
+def test_a_budget_that_nothing_fits_in_is_refused_with_what_it_would_take(run):
+    with pytest.raises(BadInput) as refused:
+        run(0.01)
+    message = str(refused.value)
+    assert "2 trials with seed 1 need about 0.0556 core-hours (up to 0.0676)" in message
+    assert "0.01 of 0.01 are left" in message
+
+
+def described(search):
+    content = json.loads((search.records.folder / "sweep.json").read_text())
+    return {name: value for name, value in content.items() if name != "checksum"}
+
+
+def test_seeds_that_were_never_begun_leave_the_description(run):
+    _, search, _ = run(0.13)
+    before = described(search)
+    said = note_held_back(search)
+    assert described(search) == before | {"seeds": [1, 2], "stopped": said}
+    assert before["seeds"] == [1, 2, 3, 4] and "2 trials with seed 3" in said
+    assert said.startswith("4 of 8 planned trials did not start")
+
+
+@pytest.mark.parametrize("hours", [0.2, 0.45])
+def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
+    run, plan_of, tmp_path, hours
+):
+    words = ("--num-seeds", "3", "--search", "tpe", "--num-configs", "5", *SIX)
+    player = Player(tmp_path / "tpe", plan_of(*words), good_small_windows)
+    search = player.begin()
+    ran, _, _ = run(hours, search=search)
+    num_cells = int(hours / (3 * 100 / 3600) / 1.05)  # the baseline's too; some room for doubt
+    cells = {trial.cell.cell for trial in ran}
+    assert len(cells) == num_cells and len(ran) == 3 * num_cells
+    said = note_held_back(search)
+    assert "3 trials of MaxP" in said and f"{18 - len(ran)} of 18 planned" in said
+    told = described(search)
+    assert told["seeds"] == [1, 2, 3] and {one["cell"] for one in told["cells"]} == cells
+    assert (told["search"]["proposed"], told["search"]["over"]) == (num_cells - 1, False)
+    # The same command with more goes on: the same proposals, and nothing twice.
+    ran_first = {trial.name for trial in ran}
+    rest = {trial.name for trial in player.play().decision.wanted} - ran_first
+    assert {trial.name for trial in player.launched} == rest and len(rest) + len(ran) == 18
+
+
+def test_proposed_configurations_that_lack_a_seed_are_not_reported(run, plan_of, tmp_path):
+    words = ("--search", "tpe", "--num-configs", "5", *SIX)
+    player = Player(tmp_path / "tpe", plan_of("--num-seeds", "1", *words), good_small_windows)
+    player.play()
+    player.plan = plan_of("--num-seeds", "4", *words)
+    ran, search, _ = run(0.2, search=player.begin())
+    note_held_back(search)
+    told = [one["cell"] for one in described(search)["cells"]]
+    assert told == list(dict.fromkeys(trial.cell.cell for trial in ran)) and len(told) == 2
+
+
+def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
+    words = ("--search", "race", "--num-seeds", "5", *SIX)
+    player = Player(tmp_path / "race", plan_of(*words), good_small_windows)
+    ran, search, _ = run(9 * 100 / 3600, search=player.begin())
+    said = note_held_back(search)
+    assert described(search)["seeds"] == [1] and "with seed 2" in said
+    assert said.startswith("up to 28 of 35 planned trials did not start")
+    assert set(seeds_of(ran)) == {1}
+
+
+def test_the_wait_for_a_process_or_a_node_costs_nothing(plan, records):
+    now = [NOW]
+    search = Listed(plan, lambda trial: None, records).begin()
+    description_of(plan, []).write(records)
+    limit = BudgetLimit(search, 0.2, known_costs(plan), clock=lambda: now[0])
+    trial = search.next()
+    now[0] += 3600.0
+    assert limit.admits(search.unstarted[0])
+    limit.started(trial)
+    now[0] += 50.0
+    limit.started(trial)  # another process of it
+    now[0] += 50.0
+    limit.ended(trial, "done")
+    assert limit._used == 100.0

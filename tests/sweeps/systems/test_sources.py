@@ -1,0 +1,311 @@
+"""Systems from anything: every kind of source gives the values that were written into it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.commands.compare.command import main, systems_of
+from sweeps.report.analysis import analyse
+from sweeps.report.comparison import RunComparison, compare_runs
+from sweeps.store.sweep_file import own_digest
+from sweeps.systems.load import load_sweep
+from tests.sweeps.systems.test_load import write_sweep
+
+MEASURES = ("nDCG@10", "AP")
+TREC = {"nDCG@10": "ndcg_cut_10", "AP": "map"}
+SYSTEMS, SEEDS, QUERIES = ("firstp", "maxp"), (1, 2, 3, 4, 5), 40
+
+
+@pytest.fixture(scope="module")
+def values() -> pd.DataFrame:
+    """system, seed, query_id, measure, value of two systems with five training runs each."""
+    rng = np.random.default_rng(4)
+    hard_Q = rng.beta(2, 3, QUERIES)
+    rows = []
+    for place, system in enumerate(SYSTEMS):
+        for seed in SEEDS:
+            lift = 0.05 * place + rng.normal(0, 0.01)
+            for measure in MEASURES:
+                value_Q = np.clip(hard_Q + lift + rng.normal(0, 0.05, QUERIES), 0, 1).round(4)
+                rows += [
+                    (system, seed, str(301 + query), measure, value)
+                    for query, value in enumerate(value_Q)
+                ]
+    return pd.DataFrame(rows, columns=["system", "seed", "query_id", "measure", "value"])
+
+
+def _of_tool(rows: pd.DataFrame, line: str) -> str:
+    """What a tool prints of one run, the means of all queries at the end."""
+    means = rows.groupby("measure", sort=False)["value"].mean()
+    lines = [(one.query_id, one.measure, one.value) for one in rows.itertuples()]
+    lines += [("all", measure, value) for measure, value in means.items()]
+    return "".join(line.format(q=q, m=m, t=f"{TREC[m]:<22}", v=v) for q, m, v in lines)
+
+
+LONG = ["query_id", "measure", "value"]
+
+
+def wide(rows):
+    """A row per query, a column per measure."""
+    pivoted = rows.pivot(index="query_id", columns="measure", values="value")
+    return pivoted[list(MEASURES)].reset_index()
+
+
+def two_splits(rows):
+    return pd.concat([rows.assign(split="test"), rows.assign(split="dev", value=0.5)])
+
+
+def of_mlflow(table):
+    return {"columns": [*table.columns], "data": table.to_numpy().tolist()}
+
+
+NAMES = {"query_id": "qid", "measure": "Metric"}
+WRITERS = {
+    "csv": lambda rows, path: rows[LONG].to_csv(path, index=False),
+    "tsv.gz": lambda rows, path: rows.rename(columns=NAMES).to_csv(path, sep="\t"),
+    "wide.csv": lambda rows, path: wide(rows).assign(query="what is it?").to_csv(path),
+    "parquet": lambda rows, path: two_splits(rows).to_parquet(path),
+    "trec_eval": lambda rows, path: path.write_text(
+        _of_tool(rows, "{t}\t{q}\t{v:6.4f}\n") + "runid                 \tall\tx\n"
+    ),
+    "ir_measures": lambda rows, path: path.write_text(_of_tool(rows, "{q}\t{m}\t{v:.4f}\n")),
+    "json": lambda rows, path: path.write_text(json.dumps(of_mlflow(wide(rows)))),
+    "records.json": lambda rows, path: rows[LONG].to_json(path, orient="records"),
+}
+"""{form of a file with a run's values: what writes it}."""
+
+
+def compared(*arguments: str, **settings) -> RunComparison:
+    return compare_runs(systems_of(arguments), **settings)
+
+
+@pytest.fixture
+def all_csv(values: pd.DataFrame, tmp_path: Path) -> str:
+    """One table of all systems and seeds."""
+    values.to_csv(tmp_path / "all.csv", index=False)
+    return str(tmp_path / "all.csv")
+
+
+def same(found: RunComparison, values: pd.DataFrame) -> None:
+    """The comparison has these values and no others."""
+    assert found.sweep.measures == MEASURES
+    for measure in MEASURES:
+        matrix = found.analysis.matrices[measure]
+        assert matrix.cells == SYSTEMS and set(matrix.seeds.values()) == {SEEDS}
+        for system in SYSTEMS:
+            rows = values[(values["system"] == system) & (values["measure"] == measure)]
+            expected = rows.pivot(index="seed", columns="query_id", values="value")
+            assert list(expected.columns) == list(matrix.query_ids)
+            assert np.array_equal(matrix.scores[system], expected.to_numpy())
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_per_run_of_any_kind_gives_its_values(values, tmp_path, kind):
+    for (system, seed), rows in values.groupby(["system", "seed"]):
+        WRITERS[kind](rows, tmp_path / f"{system}.{seed}.{kind}")
+    same(compared(*(f"{one}={tmp_path}/{one}.*" for one in SYSTEMS)), values)
+
+
+def test_one_table_of_all_systems_and_seeds_is_taken_apart(values, all_csv: str) -> None:
+    chosen = compared(f"maxp={all_csv}:maxp", f"other={all_csv}:firstp")
+    assert chosen.analysis.comparisons[0].system == "other"
+    with pytest.raises(BadInput, match=r"unknown system of .*all\.csv 'max'; did you mean maxp"):
+        compared(f"a={all_csv}:max", f"{all_csv}:firstp")
+    with pytest.raises(BadInput, match=r"all\.csv holds 2 systems \(firstp, maxp\)"):
+        compared(f"a={all_csv}", f"b={all_csv}:maxp")
+
+
+def test_data_frames_of_values_are_sources_whatever_type_their_ids_have(values) -> None:
+    systems = {
+        system: [
+            rows[rows["seed"] == seed].drop(columns=["system", "seed"]).astype({"query_id": int})
+            for seed in SEEDS
+        ]
+        for system, rows in values.groupby("system")
+    }
+    same(compare_runs(systems), values)
+
+
+def test_the_cells_of_sweeps_are_systems(tmp_path: Path) -> None:
+    folder, other = tmp_path / "one", tmp_path / "two"
+    write_sweep(folder, num_queries=40)
+    write_sweep(other, num_queries=40, effect=0.05)
+    report = analyse(load_sweep(folder)).comparisons
+    found = compared(str(folder)).analysis.comparisons
+    assert [(one.delta, one.p_both) for one in found] == [(one.delta, one.p_both) for one in report]
+    label = "MaxP 64/64"
+    across = compared(f"A={folder}:{label}", f"B={other}:{label}")
+    assert across.seeds == {"A": (1, 2, 3), "B": (1, 2, 3)}
+    with pytest.raises(BadInput, match="named once, got 'MaxP 64/64' twice"):
+        compared(str(folder), str(other))
+    with pytest.raises(BadInput, match=r"unknown system of .* 'MaxP'"):
+        compared(f"{folder}:MaxP", str(other))
+
+
+def test_trials_that_sweeps_share_are_one_system(tmp_path: Path, capsys) -> None:
+    """Whatever its label there is; a further seed of it counts."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_sweep(one, num_queries=40)
+    shutil.copytree(one, two)
+    file = two / "sweep.json"
+    content = json.loads(file.read_text())
+    content["cells"][1]["label"] = "another name"
+    content["checksum"] = own_digest({k: v for k, v in content.items() if k != "checksum"})
+    file.write_text(json.dumps(content))
+    found, expected = compared(str(one), str(two)), compared(str(one))
+    said = capsys.readouterr().err
+    assert f"{two}:another name has the trials of " in said and "shown once" in said
+    assert found.seeds == expected.seeds
+    assert found.analysis.comparisons == expected.analysis.comparisons
+    label = next(iter(expected.seeds))
+    named = compared(f"A={one}:{label}", f"B={two}:another name")
+    assert [*named.seeds] == ["A", "B"]  # as asked for
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_written_comparison_is_a_source_again(values, all_csv, tmp_path: Path, capsys) -> None:
+    assert main([all_csv, "--out", f"{tmp_path}/out"]) == 0
+    first = capsys.readouterr().out
+    assert main([f"{tmp_path}/out"]) == 0
+    assert first.startswith(capsys.readouterr().out)
+    same(compared(f"{tmp_path}/out"), values)
+
+
+def test_judged_queries_without_values_count_0_and_unknown_ones_are_refused(
+    values, tmp_path: Path
+) -> None:
+    lacking = values[(values["system"] != "maxp") | (values["query_id"] != "301")]
+    lacking.to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(BadInput, match=r"301.*--qrels"):
+        compared(f"{tmp_path}/all.csv")
+    judged = [f"{query} 0 d 1\n" for query in sorted(values["query_id"].unique())[:30]]
+    (tmp_path / "qrels").write_text("".join(judged))
+    found = compared(f"{tmp_path}/all.csv", qrels=tmp_path / "qrels")
+    matrix = found.analysis.matrices["AP"]
+    assert len(matrix.query_ids) == 30 and not matrix.scores["maxp"][:, 0].any()
+    notes = " ".join(found.sweep.notes)
+    assert "1 judged query without a result, counted as 0" in notes and "excluded" in notes
+
+
+def test_tables_of_many_measures_show_the_first_and_say_so(values, tmp_path: Path) -> None:
+    one = values[values["measure"] == "AP"]
+    names = [f"P@{cut}" for cut in (1, 3, 5, 10, 20, 50, 100)]
+    pd.concat([one.assign(measure=name) for name in names]).to_csv(tmp_path / "all.csv")
+    found = compared(f"{tmp_path}/all.csv")
+    assert found.sweep.measures == tuple(names[:4])
+    assert list(found.sweep.notes) == ["Measures not shown (--measures): P@20, P@50 and P@100."]
+    assert compared(f"{tmp_path}/all.csv", measures=["P_50"]).sweep.measures == ("P@50",)
+    with pytest.raises(BadInput, match=r"unknown measure of .* 'P@7'.*Known: P@1"):
+        compared(f"{tmp_path}/all.csv", measures=["P@7"])
+
+
+GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("some words of\nno kind at all\n", "bad:1: "),
+        ("", "bad "),
+        (GOOD.replace("\nq", "\nx"), "good.csv and "),
+        (GOOD + "\nq3,AP,nan\n", "bad:5: "),
+        (GOOD + "q2,AP,.3\n", "bad:4: AP of query 'q2'"),
+        ("query_id,text\nq1,word\n", "bad:2: "),
+        ("qid,seed,measure,value\nq1,one,AP,.5\n", "bad:2: a seed"),
+        ("map\tq1\t0.5\nmap\tq2\tx\n", "bad:2: "),
+        ("[" * 100_000, "bad: "),
+        ('[{"qid": "q1", "measure": "AP", "value": 1, "split": []}]', "bad: "),
+        ('{"qid": "q1", "measure": "AP", "value": 1}', "bad: "),
+        (GOOD + "q3,AP,.5,.6\n", "bad: "),
+        ("query_id,measure,value,value\nq1,AP,.5,.4\n", "bad:1: "),
+        ("query_id,AP\nq1,\nq2,.5\n", "bad:2: "),
+        ("PAR1 and no more", "bad "),
+        ("q1 Q0 d1 1 2.5 tag\n", "--qrels"),
+    ],
+)
+def test_what_is_no_source_is_refused_with_its_file_and_line(tmp_path, content, named) -> None:
+    (tmp_path / "bad").write_text(content)
+    (tmp_path / "good.csv").write_text(GOOD)
+    with pytest.raises(BadInput) as error:
+        compared(f"{tmp_path}/good.csv", f"{tmp_path}/bad")
+    assert named in str(error.value)
+
+
+@pytest.mark.slow  # MLflow's imports and database
+def test_mlflow_s_runs_are_sources(
+    values: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps.tracking.client import connect, ensure_experiment
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client = connect(uri)
+    experiment = ensure_experiment(client, "team/one", tmp_path / "artifacts")
+    ids = {}
+    for (system, seed), rows in values.groupby(["system", "seed"]):
+        run = client.create_run(experiment, run_name=f"{system} #{seed}")
+        WRITERS["csv"](rows, tmp_path / "per_query.csv")
+        client.log_artifact(run.info.run_id, str(tmp_path / "per_query.csv"))
+        client.set_terminated(run.info.run_id)
+        ids.setdefault(system, []).append(f"runs:/{run.info.run_id}")
+    client.create_run(experiment, run_name="still running")
+    same(compare_runs(systems_of(["mlflow:team/one"], tracking_uri=uri), tracking_uri=uri), values)
+    words = [f"{system}={','.join(own)}" for system, own in ids.items()]
+    same(compare_runs(systems_of(words), tracking_uri=uri), values)
+    assert main([*words, "--tracking-uri", uri, "--out", f"{tmp_path}/out"]) == 0
+    same(compared(f"{tmp_path}/out"), values)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    same(compared("mlflow:team/one"), values)
+    for source, law in (
+        ("mlflow:team/on", "unknown experiment 'team/on'; did you mean team/one"),
+        ("runs:/00000000000000000000000000000000", "MLflow does not have it"),
+    ):
+        with pytest.raises(BadInput, match=law):
+            compared(f"A={source}", f"B={ids['maxp'][0]}")
+    (tmp_path / "no.db").write_text(99 * "no database ")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no.db")
+    with pytest.raises(BadInput, match=r"runs:/1: MLflow .*not a database"):
+        compared("A=runs:/1", "B=runs:/2")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(BadInput, match="needs --tracking-uri"):
+        compared("A=mlflow:team/one", "B=mlflow:team/two")
+
+
+def written(path, measure, factor, form):
+    """A table of eight values, in one of the forms that tools write."""
+    rows = [(f"q{i}", round(0.1 * i * factor, 4)) for i in range(1, 9)]
+    if form == "long":
+        lines = ["query_id,measure,value", *(f"{q},{measure},{v}" for q, v in rows)]
+    elif form == "wide":
+        lines = [f"qid\t{measure}", *(f"{q}\t{v}" for q, v in rows)]
+    else:  # ir_measures -q
+        lines = [f"{q}\t{measure}\t{v}" for q, v in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["long", "wide", "tool"])
+@pytest.mark.parametrize(
+    ("measure", "factor", "cause"),
+    [("nDCG@10", 100, "percent"), ("AP", -1, "from 0 to 1"), ("NumRet", -3, "must be 0 or more")],
+)
+def test_a_value_that_its_measure_cannot_have_is_refused_by_file_and_line(
+    tmp_path, form, measure, factor, cause
+):
+    good = written(tmp_path / "a.tsv", measure, 1, form)
+    bad = written(tmp_path / "b.tsv", measure, factor, form)
+    line = 1 if form == "tool" else 2
+    with pytest.raises(BadInput, match=rf"b\.tsv:{line}: .*{measure}.*{cause}"):
+        compare_runs(systems_of([good, bad]))
+
+
+@pytest.mark.parametrize(("factor", "says"), [(100, True), (0.01, True), (3, False)])
+def test_two_scales_of_a_measure_without_bounds_are_said(tmp_path, factor, says):
+    sizes = {"a.csv": 1, "b.csv": factor}
+    paths = [written(tmp_path / name, "mine", size, "long") for name, size in sizes.items()]
+    notes = " ".join(compare_runs(systems_of(paths)).sweep.notes)
+    assert ("Check the scales of mine" in notes) == says
