@@ -146,7 +146,7 @@ class LoadedSweep:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         sweep = analysis.sweep
-        self.name, self.question, self.folder = sweep.name, sweep.question, sweep.folder
+        self.name, self.question, self.folder = sweep.about.sweep, sweep.question, sweep.folder
         self.trials = _labelled(sweep.trials, analysis)
         dev = [] if sweep.split == "dev" else [sweep.dev_scores]
         derived = [system.scores for system in sweep.interpolated]
@@ -180,7 +180,7 @@ def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     finished trial."""
     where = str(where)
     with opened(where) as records:
-        sweep = with_interpolated(load_sweep(records.folder), interpolate)
+        sweep = with_interpolated(load_sweep(records), interpolate)
         record_access(sweep, f"ranksweep.load({where!r})")
     return LoadedSweep(analyse(sweep))
 

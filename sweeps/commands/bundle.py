@@ -45,7 +45,7 @@ from sweeps.report.analysis import analyse
 from sweeps.report.build import report_files
 from sweeps.report.query_page import TEXTS, moved_queries
 from sweeps.report.unjudged import with_unjudged
-from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS, Records
+from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS, Records, cell_and_seed, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, as_categories, read_scores
 from sweeps.store.scores import TEXTS as IDS
 from sweeps.store.sweep_file import (
@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
     check_writable("the folder of --to", given.to.parent)
     with opened(given.sweep) as records, tempfile.TemporaryDirectory() as temporary:
-        sweep, folder = load_sweep(records.folder), Path(temporary)
+        sweep, folder = load_sweep(records), Path(temporary)
         accesses = record_access(sweep, shlex.join(["ranksweep", "bundle", *argv]))
         send(records, ACCESS_FILE)
         collection = _collection_of(sweep)
@@ -175,13 +175,13 @@ def _collection_of(sweep: Sweep) -> str:
     """The name, folder or expression by which the trials know their collection."""
     configs = [path for path in trial_files(sweep).values() if path.name == "config.json"]
     names = (json.loads(config.read_bytes()).get("collection") for config in configs)
-    return str(next(filter(None, names), sweep.collection.get("name", "")))
+    return str(next(filter(None, names), sweep.about.collection.get("name", "")))
 
 
 def trial_files(sweep: Sweep) -> dict[str, Path]:
     """{path in a bundle's sweep: file} of the sweep's trials, without attempts of other sweeps."""
-    records = find_sweep(str(sweep.folder))
-    names = map("{}-seed{}".format, sweep.trials["cell"], sweep.trials["seed"])
+    records = sweep.stored
+    names = map(trial_name, sweep.trials["cell"], sweep.trials["seed"])
     files = {}
     for name, state in records.states(names).items():
         own = {f"attempt-{attempt.attempt}.json" for attempt in state.attempts}
@@ -193,9 +193,9 @@ def trial_files(sweep: Sweep) -> dict[str, Path]:
 def stage(sweep: Sweep, folder: Path, about: Manifest, accesses: Sequence[Access]) -> None:
     """Fill `folder` with the contents of a sweep's bundle; large files are links. The report is
     made from these files alone."""
-    source, target = find_sweep(str(sweep.folder)), folder / SWEEP
+    source, target = sweep.stored, folder / SWEEP
     (target / TRIALS).mkdir(parents=True)
-    described = replace(read_sweep_file(source), directory="", tracking_uri="", files={})
+    described = replace(sweep.about, directory="", tracking_uri="", files={})
     described.write(find_sweep(str(target)))
     if accesses:  # of a folder that is read only, too
         write_accesses(target / ACCESS_FILE, accesses)
@@ -209,7 +209,7 @@ def stage(sweep: Sweep, folder: Path, about: Manifest, accesses: Sequence[Access
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).symlink_to(file.absolute())
     used = sweep.scores[["cell", "seed"]].drop_duplicates()
-    values = read_scores(source, [*map("{}-seed{}".format, used["cell"], used["seed"])])
+    values = read_scores(source, [*map(trial_name, used["cell"], used["seed"])])
     for name, content in report_of(target, about, values).items():
         (target / "report" / name).parent.mkdir(parents=True, exist_ok=True)
         (target / "report" / name).write_bytes(content)
@@ -244,7 +244,7 @@ def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, 
         analysed := with_unjudged(analyse(sweep)),
         accesses=read_accesses(folder / ACCESS_FILE),
         queries=moved_queries(analysed),
-        label=f"tab:{sweep.name}",
+        label=f"tab:{sweep.about.sweep}",
     )
 
 
@@ -468,7 +468,7 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
 def _may_hold(name: str, sweep: SweepFile) -> bool:
     """Whether `bundle` writes a file of this path. Those of the report are compared with a report
     that is made again."""
-    planned = {f"{cell.cell}-seed{seed}" for cell in sweep.cells for seed in sweep.seeds}
+    planned = {trial_name(cell.cell, seed) for cell in sweep.cells for seed in sweep.seeds}
     if (inside := name.removeprefix(f"{SWEEP}/")) == name:
         return name == MANIFEST
     match inside.split("/"):
@@ -561,7 +561,7 @@ def joined_judgments(names: Sequence[str], fields: Fields | None = None) -> Qrel
 
 def finished_trials(sweep: SweepFile, records: Records) -> list[str]:
     """The planned trials of an unpacked bundle that have a result."""
-    names = [f"{cell.cell}-seed{seed}" for cell in sweep.cells for seed in sorted(sweep.seeds)]
+    names = [trial_name(cell.cell, seed) for cell in sweep.cells for seed in sorted(sweep.seeds)]
     return [name for name in names if (records.trial_folder(name) / RESULT).is_file()]
 
 
@@ -570,7 +570,7 @@ def _otherwise_described(records: Records, sweep: SweepFile, names: Sequence[str
     own, groups = {}, {cell.cell: cell.group for cell in sweep.cells}
     for name in names:
         cut = trial_config(records, name).chunking
-        cell, stride = name.rpartition("-seed")[0], f"/{cut.stride}"
+        cell, stride = cell_and_seed(name)[0], f"/{cut.stride}"
         windows = f"{cut.window}{'' if cut.stride == cut.window else stride}"
         own[cell] = f"{groups[cell]} {windows}"  # the usual label
     for one in sweep.cells:
@@ -610,7 +610,7 @@ def _recomputed(
     for (cell, seed), part in stated.groupby(["cell", "seed"], observed=True, sort=False):
         for split, qrels in judged.items():
             measures = sorted({*part.loc[part["split"] == split, "measure"]} - {*unknown})
-            run = read_run(records.trial_folder(f"{cell}-seed{seed}") / f"{split}.run.gz")
+            run = read_run(records.trial_folder(trial_name(cell, seed)) / f"{split}.run.gz")
             tables.append(per_query(qrels, run, measures).assign(cell=cell, seed=seed, split=split))
     plain = [table.astype(dict.fromkeys(IDS, str))[list(SCORE_COLUMNS)] for table in tables]
     whole = pd.concat(plain, ignore_index=True).set_index(KEYS)
@@ -625,7 +625,7 @@ def _wrong_values(stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[tuple[str
     both = tables[0].merge(tables[1], on=KEYS, how="outer", suffixes=("", "_own"), sort=False)
     same = np.isclose(both["value"], both["value_own"], rtol=RELATIVE, atol=ABSOLUTE)
     for row in both[~same].drop_duplicates(["cell", "seed"]).to_dict("records"):
-        trial = f"{SWEEP}/{TRIALS}/{row['cell']}-seed{row['seed']}/{SCORES}"
+        trial = f"{SWEEP}/{TRIALS}/{trial_name(row['cell'], row['seed'])}/{SCORES}"
         place = f"{row['split']}, query {row['query_id']}, {row['measure']}"
         values = f"states {row['value']}, recomputed {row['value_own']}"
         yield "wrong", f"{trial}: {place}: {values}"

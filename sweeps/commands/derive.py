@@ -23,7 +23,8 @@ from rank_core.stats.matrix import score_matrices
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.build import write_files
 from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines, wrapped
-from sweeps.store.sweep_file import find_sweep, opened, send
+from sweeps.store.records import trial_name
+from sweeps.store.sweep_file import opened, send
 from sweeps.systems.aggregations import kept_chunks, system_label
 from sweeps.systems.load import Sweep, load_sweep, trial_config
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
@@ -91,10 +92,10 @@ def main(argv: Sequence[str]) -> int:
 def derive(folder: Path, aggregations: Sequence[Settings]) -> tuple[Sweep, list[DerivedRow]]:
     """The trained cells that kept chunk scores, each before its derived systems, and the
     comparisons of these with it."""
-    sweep, records = load_sweep(folder), find_sweep(str(folder))
+    sweep = load_sweep(folder)
     seeds: dict[str, tuple[int, ...]] = {}
     for cell, seed in zip(sweep.used["cell"], map(int, sweep.used["seed"]), strict=True):
-        if CHUNK_SCORES in records.result(f"{cell}-seed{seed}").files:
+        if CHUNK_SCORES in sweep.stored.result(trial_name(cell, seed)).files:
             seeds[cell] = (*seeds.get(cell, ()), seed)
     if not seeds:
         raise BadInput(
@@ -113,8 +114,8 @@ def _rows(
     sweep: Sweep, cell: str, seeds: tuple[int, ...], aggregations: Sequence[Settings], qrels: Qrels
 ) -> list[DerivedRow]:
     """A trained cell, and the aggregations that are neither its own nor equal to another."""
-    scores, records = sweep.scores, find_sweep(str(sweep.folder))
-    config = trial_config(records, f"{cell}-seed{seeds[0]}")
+    scores, records = sweep.scores, sweep.stored
+    config = trial_config(records, trial_name(cell, seeds[0]))
     trained, derived = DerivedRow(cell, cell, sweep.label(cell), seeds, config), list[DerivedRow]()
     trained.values.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
     known = [derived_config(config, {})]
@@ -123,7 +124,7 @@ def _rows(
             known.append(own)
             derived.append(DerivedRow(f"{cell} {number}", cell, system_label(own), seeds, own))
     for seed in seeds if derived else ():
-        kept = kept_chunks(records, f"{cell}-seed{seed}", sweep.split)[sweep.split]
+        kept = kept_chunks(records, trial_name(cell, seed), sweep.split)[sweep.split]
         for row in derived:
             values = per_query(qrels, derived_run(kept, row.config), sweep.measures)
             row.values.append(values.assign(cell=row.name, seed=seed, split=sweep.split))
@@ -142,7 +143,7 @@ def _compare(sweep: Sweep, rows: Sequence[DerivedRow]) -> None:
             matrix,
             [(row.name, row.cell) for row in derived.values()],
             correction=sweep.correction,
-            alpha=sweep.alpha,
+            alpha=sweep.about.alpha,
             paired_seeds=True,
             deterministic=[row.name for row in rows if row.cell in sweep.deterministic],
         ):
@@ -171,7 +172,7 @@ def _caption(sweep: Sweep, rows: Sequence[DerivedRow]) -> str:
     over = f"{seeds[0]} to {seeds[-1]} seeds" if seeds[1:] else numbered(seeds[0], "seed")
     two = any(has_two_runs(test) for row in rows for test in row.tests.values())
     said = (
-        f"{sweep.name} on {sweep.split_text}, means over {over}. {MARK}: the weights of the "
+        f"{sweep.about.sweep} on {sweep.split_text}, means over {over}. {MARK}: the weights of the "
         "trained cell above, another aggregation of its chunk scores; a model trained with that "
         "aggregation would have other weights. diff and p: against that cell, queries and seeds as "
         f"random effects, each run paired with itself; {CORRECTION_NAMES[sweep.correction]} over "

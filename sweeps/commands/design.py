@@ -40,7 +40,8 @@ from sweeps.plan.flags import SEEDS as SEED_FLAGS
 from sweeps.plan.next_command import asked_of, confirming
 from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
 from sweeps.report.table import table, terminal_lines, wrapped
-from sweeps.store.sweep_file import FILE, command_in, find_sweep, opened
+from sweeps.store.records import trial_name
+from sweeps.store.sweep_file import FILE, command_in, opened
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.load import Sweep, load_sweep
 from sweeps.systems.runs import run_systems
@@ -100,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     baseline = _baseline(sweep, given.baseline)
     goal = Goal(
         given.delta,
-        alpha=sweep.alpha if given.alpha is None else given.alpha,
+        alpha=sweep.about.alpha if given.alpha is None else given.alpha,
         power=given.power,
         family_size=_family(sweep, baseline) if given.family is None else given.family,
     )
@@ -163,15 +164,16 @@ def _pilot(given: argparse.Namespace) -> Sweep:
     if given.tracking_uri:
         raise BadInput(NO_MLFLOW)
     with opened(given.pilot[0]) as records:
-        sweep = load_sweep(records.folder)
-    if given.paired_seeds and not sweep.paired_seeds:
+        sweep = load_sweep(records)
+    if given.paired_seeds and not sweep.about.paired_seeds:
         raise BadInput(
             f"--paired-seeds: the trials of {given.pilot[0]} share no randomness, as they ran with "
             "training.paired_seeds=false"
         )
     if measures and given.measure not in sweep.measures:
         raise unknown("measure", given.measure, sweep.measures)
-    return replace(sweep, primary=given.measure or sweep.primary)
+    about = sweep.about
+    return replace(sweep, about=replace(about, primary=given.measure or about.primary))
 
 
 def _baseline(sweep: Sweep, given: str | None) -> str:
@@ -228,7 +230,7 @@ def plan(
     if baseline not in cells:
         raise unknown("baseline", baseline, cells)
     matrix = score_matrix(sweep.scores, measure=sweep.primary, cells=cells)
-    judged = sweep.collection.get("num_queries", {}).get(sweep.split, 0)
+    judged = sweep.about.collection.get("num_queries", {}).get(sweep.split, 0)
     pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
     variances = planned_variances(matrix, assurance=ASSURANCE, **pairing)
     Q, K = num_queries or len(matrix.query_ids), num_configurations or len(cells)
@@ -289,22 +291,22 @@ def command_of(planned: DesignPlan, design: Design) -> str:
     sweep, num_cells = planned.pilot, planned.components.num_cells
     budget = float(f"{planned.budget:g}")
     flags: dict[str, Any] = {"num_seeds": design.num_seeds, "max_gpu_hours": budget}
-    if not sweep.command or sweep.third_party:
+    if not sweep.about.command or sweep.third_party:
         return f"any sweep with {shlex.join(written(flags))}"
     confirmation = _confirms(planned, design)
     drawn = not confirmation and design.num_configurations < num_cells
     if confirmation:
-        return command_in(sweep.directory, confirming(asked_of(sweep), flags))
+        return command_in(sweep.about.directory, confirming(asked_of(sweep.about), flags))
     if drawn:
         flags = {"search": "random", "num_configs": design.num_configurations - 1} | flags
     settings = dict[str, str | None]()
     if design.num_queries != planned.num_queries:  # with other queries it is another sweep
         sampled = design.num_queries < planned.available
         settings[_SAMPLE] = str(design.num_queries) if sampled else None
-        flags["name"] = f"{sweep.name}-{design.num_queries}-queries"
+        flags["name"] = f"{sweep.about.sweep}-{design.num_queries}-queries"
     old = {*SEED_FLAGS, *MODES, *flags, *(SEARCH if drawn else ())}
-    command = asked_of(sweep).changed(without=old, settings=settings, flags=flags)
-    return command_in(sweep.directory, command)
+    command = asked_of(sweep.about).changed(without=old, settings=settings, flags=flags)
+    return command_in(sweep.about.directory, command)
 
 
 def _confirms(planned: DesignPlan, design: Design) -> bool:
@@ -357,7 +359,7 @@ def _origin(planned: DesignPlan) -> list[str]:
     )
     parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
     lines = [
-        f"Pilot{'' if sweep.third_party else f' {sweep.name}'}: {sweep.primary} on "
+        f"Pilot{'' if sweep.third_party else f' {sweep.about.sweep}'}: {sweep.primary} on "
         f"{sweep.split_text}, {parts.num_queries} queries, {parts.num_cells} systems, "
         f"{len(sweep.used)} training runs; baseline "
         f"{sweep.label(parts.baseline)}.",
@@ -368,7 +370,7 @@ def _origin(planned: DesignPlan) -> list[str]:
     if count := int(collapsed.sum()):
         trials = f"{count} collapsed trial{'s' * (count > 1)}"
         lines.append(f"{trials} of the pilot count in its seed variance.")
-    if sweep.paired_seeds and not variances.paired:
+    if sweep.about.paired_seeds and not variances.paired:
         words = "The pilot pairs its seeds; the plan is for unpaired seeds and thus conservative"
         lines.append(f"{words} (--paired-seeds).")
     return lines
@@ -450,7 +452,7 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
         f"{best.num_queries:,} queries:"
     )
     lines.append(command_of(planned, best))
-    if planned.pilot.command and not _confirms(planned, best):
+    if planned.pilot.about.command and not _confirms(planned, best):
         lines += wrapped("It reuses finished trials of the pilot with the same settings and seeds.")
     return lines
 
@@ -473,14 +475,14 @@ def _costs(sweep: Sweep, given: argparse.Namespace) -> Costs | None:
 
 def _measured_costs(sweep: Sweep) -> Costs | None:
     """Mean costs of the pilot's trials; None where they are no guide to a whole sweep."""
-    if not {"train_seconds", "eval_seconds"} <= set(sweep.trials) or sweep.smoke_test:
+    if not {"train_seconds", "eval_seconds"} <= set(sweep.trials) or sweep.about.smoke_test:
         return None
     num_test = sweep.scores["query_id"].nunique()
     num_dev = sweep.dev_scores["query_id"].nunique() if len(sweep.dev_scores) else 0
     rows = sweep.used
     training, query = [], []
     for row in rows.to_dict("records"):
-        history = find_sweep(str(sweep.folder)).history(f"{row['cell']}-seed{row['seed']}")
+        history = sweep.stored.history(trial_name(row["cell"], row["seed"]))
         validations = sum(news["dev"] is not None for news in history) or 1
         # Test and every validation score their queries equally deep.
         query.append(row["eval_seconds"] / (num_test + validations * num_dev))
@@ -489,8 +491,8 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     if not np.isfinite(means).all():
         return None
     names = ("num_workers", "cpus_per_worker", "gpus_per_worker")
-    workers, cpus, gpus = (float(sweep.flags.get(name, 1)) for name in names)
-    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else gpus
+    workers, cpus, gpus = (float(sweep.about.flags.get(name, 1)) for name in names)
+    gpus = 0.0 if sweep.about.versions.get("device", "") in _CPUS else gpus
     devices = workers * (gpus or cpus)
     unit = "GPU" if gpus else "core"
     training_cost, query_cost = (float(mean) * devices for mean in means)

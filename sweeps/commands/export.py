@@ -27,8 +27,8 @@ from sweeps.plan.next_command import asked_of
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
-from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records
-from sweeps.store.sweep_file import opened, read_sweep_file
+from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, trial_name
+from sweeps.store.sweep_file import opened
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import MixtureInputs, trial_table, why_not
 from sweeps.systems.load import Serving, Sweep, load_sweep, trial_config
@@ -58,7 +58,7 @@ class Chosen:
     @property
     def name(self) -> str:
         """Its folder in the storage."""
-        return f"{self.trained_as or self.cell}-seed{self.seed}"
+        return trial_name(self.trained_as or self.cell, self.seed)
 
     @property
     def first_stage(self) -> str:
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
         if given.register:
             check_tracking_uri(uri)
             check_database(uri)
-        cell = _spelled(load_sweep(records.folder), given.cell)
+        cell = _spelled(load_sweep(records), given.cell)
         analysis = _analysis(records, cell)
         chosen = _chosen(records, analysis.sweep, cell, given.seed)
         if chosen.mix and given.register:
@@ -118,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
                 say(f"measured    {beside} ({_means(analysis, about['label'])})")
             if chosen.adds_nothing:
                 say(f"warning     alpha is 0: these are the scores of {chosen.first_stage} alone")
-            if analysis.sweep.smoke_test:
+            if analysis.sweep.about.smoke_test:
                 say(f"warning     not for use: {SMOKE_TEST}")
             if given.register:
                 say(_register(records, analysis, chosen, folder, about, given, uri))
@@ -151,7 +151,7 @@ def _spelled(sweep: Sweep, cell: str) -> str:
 
 def _analysis(records: Records, cell: str) -> Analysis:
     """The report's table; where a row "+BM25" is exported that it lacks, with this row."""
-    sweep = load_sweep(records.folder)
+    sweep = load_sweep(records)
     reported = with_interpolated(sweep)
     if not cell.endswith(f" +{sweep.first_stage_name}"):
         return analyse(reported)
@@ -206,11 +206,11 @@ def _chosen(records: Records, sweep: Sweep, cell: str, seed: int | None) -> Chos
     trained = {
         name: seeds
         for name, seeds in values.items()
-        if is_trained(trial_config(records, f"{name}-seed{next(iter(seeds))}"))
+        if is_trained(trial_config(records, trial_name(name, next(iter(seeds)))))
     }
     name = _cell(sweep, model, values, trained)
-    states = (records.origin or records).states(f"{name}-seed{n}" for n in trained[name])
-    kept = [n for n in sorted(trained[name]) if WEIGHTS in states[f"{name}-seed{n}"].files]
+    states = (records.origin or records).states(trial_name(name, n) for n in trained[name])
+    kept = [n for n in sorted(trained[name]) if WEIGHTS in states[trial_name(name, n)].files]
     if not kept or (seed is not None and seed not in kept):
         raise _no_weights(sweep, name, kept, seed)
     every = {n: Chosen(name, n, value, "as requested") for n, value in trained[name].items()}
@@ -234,7 +234,7 @@ def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
     cell = next(cell for cell in sweep.cells if cell.cell == chosen.cell)
     if reason := why_not(cell):
         raise BadInput(f"{sweep.label(chosen.cell)} is not interpolated: it {reason}")
-    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
+    inputs = MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
     table = trial_table(chosen.name, inputs)
     means = table.groupby(["split", "measure"], observed=True)["value"].mean()
     mix = FirstStageMix(float(table["alpha"].iloc[0]), DEFAULT, sweep.first_stage_name)
@@ -267,8 +267,8 @@ def _cell(
     if not trained:
         raise BadInput(f"{sweep.folder} has no finished trial of a model with weights of its own")
     if label == WINNER:
-        if sweep.confirms:
-            return str(sweep.confirms["cell"])
+        if sweep.about.confirms:
+            return str(sweep.about.confirms["cell"])
         stayed = [cell for cell in trained if cell not in left_after(sweep)] or list(trained)
         return max(stayed, key=lambda cell: sum(trained[cell].values()) / len(trained[cell]))
     labels = {cell.label: cell.cell for cell in sweep.cells}
@@ -276,7 +276,9 @@ def _cell(
     if not cell and label != sweep.first_stage_name:
         raise unknown("cell", label, [WINNER, f"{WINNER} +{sweep.first_stage_name}", *labels])
     if cell and cell not in values:
-        raise BadInput(f"{label} has no finished seed; {sweep.command or 'its sweep'} runs it")
+        raise BadInput(
+            f"{label} has no finished seed; {sweep.about.command or 'its sweep'} runs it"
+        )
     if cell not in trained:
         raise BadInput(f"{label} has no weights of a single model; --cell names a trained one")
     return cell
@@ -286,8 +288,8 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
     """The error where a model has kept no weights, with the command that keeps them."""
     of_seed = "" if seed is None else f" of seed {seed}"
     keep = {"training.keep_weights": "best" if seed is None else "all"}
-    command = asked_of(sweep).changed(settings=keep)
-    command = command if sweep.start else f"its sweep with {command}"
+    command = asked_of(sweep.about).changed(settings=keep)
+    command = command if sweep.about.start else f"its sweep with {command}"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
         f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again, "
@@ -313,11 +315,11 @@ def _write(
     label = f"{label} +{chosen.mix.first_stage}" if chosen.mix else label
     beside = beside_first_stage(analysis, label)
     seed = "" if sweep.serving else f", seed {chosen.seed}"
-    description = f"{label}{seed}, from {sweep.name} over {sweep.collection['name']}"
+    description = f"{label}{seed}, from {sweep.about.sweep} over {sweep.about.collection['name']}"
     about = {
         "label": label,
         "description": ", ".join(filter(None, [description, _means(analysis, label), beside])),
-        "sweep": sweep.name,
+        "sweep": sweep.about.sweep,
         "trial": chosen.name,
         "cell": chosen.cell,
         "seed": chosen.seed,
@@ -326,12 +328,14 @@ def _write(
         "dev": chosen.dev,
         "test": dict(chosen.test) or result.facts["test"],
         "confirms": {
-            k: v for k, v in (sweep.confirms or {}).items() if isinstance(v, str | int | float)
+            k: v
+            for k, v in (sweep.about.confirms or {}).items()
+            if isinstance(v, str | int | float)
         },
-        "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
-        "backbone": dict(sweep.backbone),
+        "collection": {k: sweep.about.collection[k] for k in ("name", "content_hash")},
+        "backbone": dict(sweep.about.backbone),
         "versions": result.facts["versions"],
-        "command": sweep.command,
+        "command": sweep.about.command,
     }
     backbone = resolve_backbone(config.model.backbone)
     plain = is_cross_encoder(config, backbone) and chosen.mix is None
@@ -365,12 +369,12 @@ def _measured(analysis: Analysis, label: str) -> Mapping[str, Any]:
         if c.system == row.cell.cell and c.measure == sweep.primary
     }
     return {
-        "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
+        "collection": {k: sweep.about.collection[k] for k in ("name", "content_hash")},
         "measure": sweep.primary,
         "split": sweep.split,
         "mean": row.mean(sweep.primary),
         "seeds": row.num_used,
-        "level": 1 - sweep.alpha,
+        "level": 1 - sweep.about.alpha,
         "over": over,
     }
 
@@ -393,7 +397,7 @@ def _register(
             Registered(
                 name=name,
                 tracking_uri=uri,
-                experiment=read_sweep_file(records).experiment or sweep.name,
+                experiment=sweep.about.experiment or sweep.about.sweep,
                 trial=chosen.name,
                 family=model_class(trial_config(records, chosen.name).model.name).label,
                 tags={key: str(about[key]) for key in ("sweep", "cell", "seed")},

@@ -13,7 +13,7 @@ from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
 from sweeps.plan.next_command import asked_of, ours, resumed
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.lock import Driver, living_driver
-from sweeps.store.records import Records, State
+from sweeps.store.records import Records, State, trial_name
 from sweeps.store.sweep_file import (
     FILE,
     NoSweep,
@@ -300,7 +300,7 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
     driver = living_driver(records)
     records.command = driver.command if driver else ""
     planned = [
-        f"{cell.cell}-seed{seed}"
+        trial_name(cell.cell, seed)
         for seed in file.seeds
         for cell in file.cells
         if seed == file.seeds[0] or cell.cell not in file.deterministic

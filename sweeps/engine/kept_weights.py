@@ -15,7 +15,7 @@ from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.plan import Trial
-from sweeps.store.records import DamagedTrial, Records, State
+from sweeps.store.records import DamagedTrial, Records, State, cell_and_seed, trial_name
 
 LEFT_FOR_OTHERS = {
     "training.keep_weights": WEIGHTS,
@@ -72,8 +72,8 @@ class KeptWeights:
         quota."""
         best = self._best(lambda name: self._here.get(name, False))
         kept = self._within(best)
-        self.over_quota -= {name.rpartition("-seed")[0] for name in kept}
-        self.over_quota |= {name.rpartition("-seed")[0] for name in best if name not in kept}
+        self.over_quota -= {cell_and_seed(name)[0] for name in kept}
+        self.over_quota |= {cell_and_seed(name)[0] for name in best if name not in kept}
         for name in sorted({name for name, may_go in self._here.items() if may_go} - kept):
             try:
                 self.records.remove(name, [WEIGHTS])
@@ -95,9 +95,9 @@ class KeptWeights:
         best = {}
         for cell in sorted(mean, key=lambda cell: (-mean[cell], cell)):
             own = self._models[cell]
-            if seeds := [seed for seed in own if among(f"{cell}-seed{seed}")]:
+            if seeds := [seed for seed in own if among(trial_name(cell, seed))]:
                 seed = max(seeds, key=lambda seed: (own[seed].dev, -seed))
-                best[f"{cell}-seed{seed}"] = own[seed]
+                best[trial_name(cell, seed)] = own[seed]
         return best
 
     def _within(self, models: Mapping[str, _Model]) -> set[str]:

@@ -27,7 +27,7 @@ from rank_core.trial.trial import Progress, TrialResult, own_paths, run_trial
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.store.failures import FailureKind, kind_of_reason, reason_of
-from sweeps.store.records import HISTORY, Records
+from sweeps.store.records import HISTORY, Records, trial_name
 from sweeps.store.storage import Storage
 from sweeps.store.trial_status import TrialStatus
 
@@ -176,7 +176,7 @@ def _check_own_code(task: TrialTask) -> None:
     if not own:
         return
     inputs = load_inputs(task.config.collection, task.config.model.backbone)
-    if task.name != f"{cell_of(task.config, inputs)}-seed{task.config.seed}":
+    if task.name != trial_name(cell_of(task.config, inputs), task.config.seed):
         raise BadInput(
             f"{', '.join(own)}: in this process the code, or the data it reads, is not what the "
             "sweep was planned with: a file was edited, or this node has another version installed"

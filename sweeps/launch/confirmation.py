@@ -19,7 +19,7 @@ from sweeps.plan.next_command import ours
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_options import SEARCHES
-from sweeps.store.records import Records
+from sweeps.store.records import Records, trial_name
 from sweeps.store.sweep_file import described, local_copy, sweep_on, sweeps_in
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.load import Sweep, load_sweep
@@ -157,16 +157,16 @@ def choose(records: Records) -> Shortlist:
     mean = _means(chosen)
     # Of all trials, also those whose plans `sweep.json` no longer describes.
     launched = [s for s in copy.states(file.trials).values() if s.num_attempts]
-    used = {*sweep.seeds, *(state.seed for state in launched)}
+    used = {*sweep.about.seeds, *(state.seed for state in launched)}
     # With a budget the report may have fewer seeds than the search was to run.
-    number = max(len(sweep.seeds), sweep.search.get("num_seeds", 0))
+    number = max(len(sweep.about.seeds), sweep.about.search.get("num_seeds", 0))
     return Shortlist(
-        sweep=sweep.name,
+        sweep=sweep.about.sweep,
         primary=sweep.primary,
         winner=_frozen(copy, sweep, winner),
         baseline=_frozen(copy, sweep, sweep.baseline),
         dev_mean=float(dev[winner]),
-        num_candidates=max(len(candidates), len(sweep.search.get("standings", ()))),
+        num_candidates=max(len(candidates), len(sweep.about.search.get("standings", ()))),
         naive_gain=float(mean[winner] - mean[sweep.baseline]),
         used_seeds=tuple(sorted(used)),
         fresh_seeds=tuple(range(max(used) + 1, max(used) + 1 + number)),
@@ -177,21 +177,23 @@ def _check_finished(sweep: Sweep) -> None:
     """Every seed of the baseline must have ended, at least one with scores."""
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]
     status = dict(zip(trials["seed"], map(TrialStatus, trials["status"]), strict=True))
-    open_seeds = [s for s in sweep.seeds if status.get(s, TrialStatus.PLANNED).waits]
+    open_seeds = [s for s in sweep.about.seeds if status.get(s, TrialStatus.PLANNED).waits]
     if open_seeds or not any(status.used for status in status.values()):
         state = f"unfinished seeds {_joined(open_seeds)}" if open_seeds else "no seed with scores"
         raise BadInput(
-            f"--confirm needs a finished baseline in {sweep.name}; {sweep.label(sweep.baseline)} "
-            f"has {state}"
+            f"--confirm needs a finished baseline in {sweep.about.sweep}; "
+            f"{sweep.label(sweep.baseline)} has {state}"
         )
-    search = str(sweep.search.get("name"))
-    if search in SEARCHES and SEARCHES[search].stops and not sweep.search["over"]:
-        raise BadInput(f"--confirm needs a {search} that has ended; resume {sweep.name} first")
+    search = str(sweep.about.search.get("name"))
+    if search in SEARCHES and SEARCHES[search].stops and not sweep.about.search["over"]:
+        raise BadInput(
+            f"--confirm needs a {search} that has ended; resume {sweep.about.sweep} first"
+        )
 
 
 def _frozen(records: Records, sweep: Sweep, cell: str) -> Frozen:
     """A cell with the settings of its first trial with scores."""
-    name = f"{cell}-seed{sweep.used.loc[sweep.used['cell'] == cell, 'seed'].iloc[0]}"
+    name = trial_name(cell, sweep.used.loc[sweep.used["cell"] == cell, "seed"].iloc[0])
     settings = json.loads(records.read(name, "config.json"))
     # A confirmation keeps its winner's weights in any case.
     del settings["seed"]

@@ -4,9 +4,10 @@ sweep's command is written from the flags and settings that `sweep.json` holds a
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from sweeps.plan.flags import MODES, NOT_CONFIRMED, SEEDS, written
+from sweeps.store.sweep_file import SweepFile
 from sweeps.terminal.command_line import program
 
 
@@ -34,25 +35,9 @@ class Asked:
         return shlex.join([*self.start, *written(given), *words, *written(flags or {})])
 
 
-class Described(Protocol):
-    """The description of a sweep, which holds its command as data."""
-
-    @property
-    def start(self) -> tuple[str, ...]:
-        """The words before the flags."""
-
-    @property
-    def flags(self) -> Mapping[str, Any]:
-        """{name in Python: value}."""
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """{dotted setting: its text}."""
-
-
-def asked_of(sweep: Described) -> Asked:
+def asked_of(about: SweepFile) -> Asked:
     """The command of a sweep."""
-    return Asked(sweep.start, sweep.flags, sweep.settings)
+    return Asked(about.start, about.flags, about.settings)
 
 
 def ours(*words: str) -> str:

@@ -8,6 +8,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.search_options import SearchSettings
 from sweeps.plan.search_space import Space
+from sweeps.store.records import trial_name
 
 if TYPE_CHECKING:  # they import torch, which `status` does not need
     from rank_core.chunking.inputs import Inputs
@@ -48,7 +49,7 @@ class Trial:
     @property
     def name(self) -> str:
         """The trial's folder under `trials/`."""
-        return f"{self.cell.cell}-seed{self.seed}"
+        return trial_name(self.cell.cell, self.seed)
 
     @property
     def config(self) -> TrialConfig:

@@ -27,8 +27,8 @@ from rank_core.stats.agreement import (
     top_overlap,
 )
 from rank_core.stats.matrix import ScoreMatrix
-from sweeps.store.records import REMEDY
-from sweeps.store.sweep_file import FIRST_STAGE, find_sweep
+from sweeps.store.records import REMEDY, trial_name
+from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.load import ListReader, Sweep
 
 MOST_QUERIES = 1000
@@ -61,16 +61,15 @@ def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader
     here."""
     readers: dict[tuple[str, int], ListReader] = dict(sweep.lists)
     if not (sweep.third_party or sweep.lists):
-        records = find_sweep(str(sweep.folder))
         for cell, seeds in matrix.seeds.items():
             for seed in seeds:
-                trial = records.trial_folder(f"{cell}-seed{seed}")
+                trial = sweep.stored.trial_folder(trial_name(cell, seed))
                 if (path := trial / f"{sweep.split}.run.gz").is_file():
                     readers[cell, seed] = partial(read_lists, path)
     for row in sweep.interpolated:
         readers |= {(row.cell, seed): read for seed, read in row.lists.items()}
     if (path := sweep.folder / FIRST_STAGE / f"{sweep.split}.run.gz").is_file():
-        readers |= {(FIRST_STAGE, seed): partial(read_lists, path) for seed in sweep.seeds}
+        readers |= {(FIRST_STAGE, seed): partial(read_lists, path) for seed in sweep.about.seeds}
     keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
     return {
         cell: [readers[key] for key in own]

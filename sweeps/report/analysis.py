@@ -200,7 +200,7 @@ def _options(
     return {
         "baselines": slots,
         "correction": sweep.correction,
-        "alpha": sweep.alpha,
+        "alpha": sweep.about.alpha,
         "paired_seeds": paired,
         "deterministic": [cell for cell in sweep.deterministic if cell in matrix.cells],
     }
@@ -208,7 +208,7 @@ def _options(
 
 def _is_paired(sweep: Sweep, matrices: Iterable[ScoreMatrix]) -> bool:
     """True if seeds are declared as paired, and all trained cells have the same ones."""
-    return sweep.paired_seeds and all(
+    return sweep.about.paired_seeds and all(
         len({own for cell, own in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
         for matrix in matrices
     )
@@ -306,7 +306,7 @@ def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
             columns = whole.means.get(measure, ())
             paired = _is_paired(whole, [matrix, *map(matrices.__getitem__, columns)])
             sets[measure] = best_set(
-                matrix, alpha=whole.alpha, paired_seeds=paired, deterministic=fixed
+                matrix, alpha=whole.about.alpha, paired_seeds=paired, deterministic=fixed
             )
     return sets
 

@@ -81,14 +81,16 @@ def _write_report(
 ) -> Report:
     analysis = with_unjudged(analyse(with_interpolated(load_sweep(sweep_dir), interpolate)))
     sweep, folder = analysis.sweep, out or sweep_dir / "report"
-    if with_published or sweep.published:
+    if with_published or sweep.about.published:
         values = published(sweep) if with_published else {}
         analysis = replace(analysis, published=with_reference(values, analysis))
-    accesses = record_access(sweep, command or sweep.command)
+    accesses = record_access(sweep, command or sweep.about.command)
     queries = moved_queries(analysis)
     if collection is not None and queries:
         remember_texts(sweep_dir, queries, collection)
-    files = report_files(analysis, accesses=accesses, queries=queries, label=f"tab:{sweep.name}")
+    files = report_files(
+        analysis, accesses=accesses, queries=queries, label=f"tab:{sweep.about.sweep}"
+    )
     if sweep.serving:
         files[sweep.serving.file] = json_text(sweep.serving.setting).encode()
     write_files(folder, files)

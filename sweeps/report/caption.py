@@ -32,7 +32,7 @@ PAIRED = (
 def caption(analysis: Analysis, *, compact: bool = False) -> str:
     """The caption of a table in a paper: runs, letters, correction, test; `notes` has the rest. A
     `compact` table has means and letters alone."""
-    rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.alpha
+    rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.about.alpha
     first = analysis.sweep.measures[0]
     own = [row for row in rows if not row.derived]
     seeds = [row.num_used for row in own if row.cell.cell not in fixed]
@@ -140,7 +140,7 @@ def without_variance(analysis: Analysis) -> str:
     p = max(c.p_queries if math.isnan(c.p_both) else c.p_both for c in constant)
     able = (
         "which so few queries or runs cannot make significant"
-        if p >= sweep.alpha
+        if p >= sweep.about.alpha
         else "and there is no interval"
     )
     return (
@@ -186,7 +186,7 @@ def reservations(analysis: Analysis) -> list[str]:
         None,
         [without_variance(analysis), _few_seeds(analysis), interpolated_sentence(analysis)],
     )
-    if sweep.paired_seeds and not analysis.paired:
+    if sweep.about.paired_seeds and not analysis.paired:
         sentences.append(
             "Seeds are declared as paired, but the systems have different finished seeds: they "
             "are compared as unpaired, which is conservative."
@@ -196,7 +196,7 @@ def reservations(analysis: Analysis) -> list[str]:
 
 def _few_seeds(analysis: Analysis) -> str:
     """The limits of a test over so few seeds; "" where there are none worth a sentence."""
-    alpha = analysis.sweep.alpha
+    alpha = analysis.sweep.about.alpha
     decided = [pair for pair in analysis.comparisons if not math.isnan(pair.p_both)]
     if not decided:
         return ""

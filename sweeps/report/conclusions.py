@@ -38,7 +38,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         " ".join(filter(None, chosen)),
         " ".join(filter(None, [certainty(analysis), without_variance(analysis)])),
         unjudged_sentence(analysis),
-        WORDS.get(str(analysis.sweep.search.get("name")), lambda sweep: "")(analysis.sweep),
+        WORDS.get(str(analysis.sweep.about.search.get("name")), lambda sweep: "")(analysis.sweep),
         _fates(analysis),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -49,11 +49,15 @@ def _fates(analysis: Analysis) -> str:
     sweep = analysis.sweep
     if sweep.third_party:
         return ""
-    stopped = [f"The sweep ended early: {sweep.stopped.rstrip('.')}."] if sweep.stopped else []
+    stopped = (
+        [f"The sweep ended early: {sweep.about.stopped.rstrip('.')}."]
+        if sweep.about.stopped
+        else []
+    )
     count = sum(summary.num_used for summary in analysis.cells)
     rest = sum(len(summary.seeds("stopped")) for summary in analysis.cells)
     but = f" but for {rest} that ASHA stopped" if rest else ""
-    begun = " that started" if sweep.stopped else ""
+    begun = " that started" if sweep.about.stopped else ""
     whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
     fates = losses(analysis.cells) or [whole]
     return " ".join([*stopped, *fates])
@@ -76,11 +80,11 @@ def answer(analysis: Analysis) -> str:
     decided = [c for c in analysis.primary if not math.isnan(c.p_both)]
     declared = declaration(analysis)
     if not decided:
-        marked = [c for c in analysis.primary if c.p_queries_adjusted < sweep.alpha]
+        marked = [c for c in analysis.primary if c.p_queries_adjusted < sweep.about.alpha]
         unless = f" ({declared} says that there are no others)" if declared else ""
         verdict = _verdict(analysis, analysis.primary, marked)
         return f"For these training runs alone{unless}: {verdict}"
-    text = _verdict(analysis, decided, [c for c in decided if c.significant(sweep.alpha)])
+    text = _verdict(analysis, decided, [c for c in decided if c.significant(sweep.about.alpha)])
     if undecided := analysis.undecided:
         names = names_text([sweep.label(c.system) for c in undecided])
         has = "has" if len(undecided) == 1 else "have"
@@ -95,7 +99,7 @@ def winner(analysis: Analysis) -> str:
     """The configuration that is best on dev, which `export` saves; "" without a choice on dev."""
     sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
     # A confirmation's choice is older.
-    if not best or not analysis.primary or sweep.confirms or sweep.split == "dev":
+    if not best or not analysis.primary or sweep.about.confirms or sweep.split == "dev":
         return ""
     test = next(s for s in analysis.cells if s.cell.cell == best).mean(sweep.primary)
     return (
@@ -112,7 +116,7 @@ def certainty(analysis: Analysis) -> str:
     family = compared[0].family_size
     how = CORRECTION_NAMES[sweep.correction]
     if sweep.correction == "bh":
-        how += f": about {100 * sweep.alpha:g}% of the significant differences may be false"
+        how += f": about {100 * sweep.about.alpha:g}% of the significant differences may be false"
     adjusted = f"p is corrected for {family} comparisons ({how}), intervals are not"
     if family == 1:
         adjusted = "A single comparison needs no correction"
@@ -132,15 +136,15 @@ def certainty(analysis: Analysis) -> str:
             f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
         )
-    return f"{scope} {adjusted}; alpha = {sweep.alpha:g}."
+    return f"{scope} {adjusted}; alpha = {sweep.about.alpha:g}."
 
 
 def confirmation(analysis: Analysis) -> str:
     """The choice that a confirmation tests, and both gains; "" for any other sweep."""
     sweep = analysis.sweep
-    if not sweep.confirms:
+    if not sweep.about.confirms:
         return ""
-    chosen, baseline = sweep.confirms, sweep.label(sweep.baseline)
+    chosen, baseline = sweep.about.confirms, sweep.label(sweep.baseline)
     text = (
         f"{chosen['label']} was chosen on dev in {chosen['sweep']} as the best of "
         f"{chosen['num_candidates']} candidates (mean {sweep.primary} {chosen['dev_mean']:.3f}), "
@@ -203,13 +207,15 @@ def _named(analysis: Analysis, compared: Sequence[Comparison]) -> str:
 def _gain(analysis: Analysis, comparison: Comparison) -> str:
     """`+0.012 (95% interval +0.003 to +0.021)`."""
     interval = interval_text(comparison).removesuffix(ONE_RUN)  # the sentence says it
-    return f"{signed(comparison.delta)} ({level_text(analysis.sweep.alpha)} interval {interval})"
+    return (
+        f"{signed(comparison.delta)} ({level_text(analysis.sweep.about.alpha)} interval {interval})"
+    )
 
 
 def paired_t_test(analysis: Analysis) -> str:
     """The predicted false-positive rate of the test that treats the runs as fixed; "" with one
     seed, and where it is close to alpha in every comparison."""
-    alpha = analysis.sweep.alpha
+    alpha = analysis.sweep.about.alpha
     known = [c for c in analysis.primary if not math.isnan(c.p_both)]
     worst = max(known, key=lambda c: c.predicted_false_positive_rate, default=None)
     if worst is None or worst.predicted_false_positive_rate < alpha + _WORTH_SAYING:
@@ -252,7 +258,7 @@ def beside_first_stage(analysis: Analysis, label: str) -> str:
     """`below BM25 by 0.089, p .012`: the row's mean on the primary measure, with p where it was
     tested; "" where the first stage is unknown."""
     sweep = analysis.sweep
-    first = sweep.first_stage.get(sweep.primary)
+    first = sweep.about.first_stage.get(sweep.primary)
     rows = [*analysis.cells, *analysis.interpolated]
     mean = next((row.mean(sweep.primary) for row in rows if row.cell.label == label), math.nan)
     if first is None or math.isnan(mean):
@@ -270,12 +276,12 @@ def no_champion(analysis: Analysis, cell: str) -> str:
     """Why a cell is no champion: it must be a confirmed winner, significantly better than the
     baseline and above the first stage on the reported split; "" where it is one."""
     sweep = analysis.sweep
-    if not sweep.confirms:
+    if not sweep.about.confirms:
         return "its gain is not confirmed: export the confirmation (--confirm)"
-    if sweep.confirms.get("cell") != cell:
+    if sweep.about.confirms.get("cell") != cell:
         return "it is not the confirmed winner"
     compared = next((c for c in analysis.primary if c.system == cell), None)
-    if compared is None or compared.delta <= 0 or not compared.significant(sweep.alpha):
+    if compared is None or compared.delta <= 0 or not compared.significant(sweep.about.alpha):
         gain = f": {_gain(analysis, compared)}" if compared else ""
         baseline = sweep.label(sweep.baseline)
         return f"it is not significantly better than {baseline} on {sweep.primary}{gain}"
@@ -288,7 +294,7 @@ def no_champion(analysis: Analysis, cell: str) -> str:
 def below_first_stage(analysis: Analysis) -> str:
     """The cells that rank worse than the candidates they were given; "" if none does."""
     sweep = analysis.sweep
-    first = sweep.first_stage.get(sweep.primary)
+    first = sweep.about.first_stage.get(sweep.primary)
     scored = [summary for summary in analysis.cells if summary.num_used]
     if first is None:
         return ""
@@ -308,7 +314,7 @@ def below_first_stage(analysis: Analysis) -> str:
 
 
 def _proposals(sweep: Sweep) -> str:
-    search = sweep.search
+    search = sweep.about.search
     chosen = f"{search['proposed']} of at most {search['num_configs']}"
     space = f" from {search['space']} points" if search["space"] else ""
     return (
@@ -318,7 +324,7 @@ def _proposals(sweep: Sweep) -> str:
 
 
 def _race(sweep: Sweep) -> str:
-    search, eliminated = sweep.search, left_after(sweep)
+    search, eliminated = sweep.about.search, left_after(sweep)
     racing, trials = len(search["standings"]), search["whole_grid"]
     run = search["launched_by_design"]
     state = "" if search["over"] else " The race is not over."
@@ -339,14 +345,14 @@ def _race(sweep: Sweep) -> str:
 
 
 def _asha(sweep: Sweep) -> str:
-    lines, stopped = sweep.search["standings"], left_after(sweep)
+    lines, stopped = sweep.about.search["standings"], left_after(sweep)
     lost = sum(line["reason"] == "a trial was lost" for line in lines)
     because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
-    over = "" if sweep.search["over"] else " The search is not over."
+    over = "" if sweep.about.search["over"] else " The search is not over."
     return (
         f"ASHA on dev stopped {len(stopped)} of {len(lines)} configurations before the end of "
-        f"seed {sweep.seeds[0]}{because}; they are not tested.{over} Which ones stop depends on "
-        "the order of their reports: another run may stop others."
+        f"seed {sweep.about.seeds[0]}{because}; they are not tested.{over} Which ones stop "
+        "depends on the order of their reports: another run may stop others."
     )
 
 

@@ -35,7 +35,7 @@ from sweeps.report.drawing import (
     style,
 )
 from sweeps.report.reliability import GridFactors, factor_text
-from sweeps.store.sweep_file import find_sweep
+from sweeps.store.records import trial_name
 from sweeps.store.trial_status import LOST, TrialStatus
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import CellSummary, crossed_grids, left_after
@@ -143,8 +143,8 @@ def _draw_cell(
     lines += [short_signed(pair.delta)] if pair else []
     ink = DARK if pair else GREY
     axes.text(x, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
-    significant = pair is not None and pair.significant(sweep.alpha)
-    if pair and (significant or pair.p_queries_adjusted < sweep.alpha):
+    significant = pair is not None and pair.significant(sweep.about.alpha)
+    if pair and (significant or pair.p_queries_adjusted < sweep.about.alpha):
         face = DARK if significant else "none"
         axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)
 
@@ -190,7 +190,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
             ends, at = (getattr(pair, start), getattr(pair, end)), row + shift * (not single)
             [line] = axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
             hint(line, f"{sweep.label(pair.system)}, {words}: {range_text(*ends)}")
-        face = INK if pair.significant(sweep.alpha) else PAPER
+        face = INK if pair.significant(sweep.about.alpha) else PAPER
         [dot] = axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
         hint(dot, f"{sweep.label(pair.system)}: {signed(pair.delta)}, p {decisive_p(pair)}")
         edge_note(axes, row, [(signed(pair.delta), pair.delta)], (left, right))
@@ -205,7 +205,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
         "forest",
         f"forest plot: differences from {baseline} in {sweep.primary}, with their intervals",
         heading=f"Gain over {baseline}",
-        caption=f"{level_text(sweep.alpha)} intervals, not adjusted. Filled: significant."
+        caption=f"{level_text(sweep.about.alpha)} intervals, not adjusted. Filled: significant."
         + " Bold: not distinguishable from the best." * (found is not None),
     )
 
@@ -224,7 +224,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
     low, high = _near(seeds)
     spread = max(high - low, 0.01)
     ends = max(low - 0.35 * spread, min(low, 0)), high + 0.25 * spread
-    first = sweep.first_stage.get(sweep.primary)
+    first = sweep.about.first_stage.get(sweep.primary)
     mean = analysis.baseline.mean(sweep.primary) if analysis.baseline.num_used else math.nan
     if is_near := ends[0] <= mean <= ends[1]:
         axes.axvline(mean, color=INK, linewidth=1, linestyle=_DASHED)
@@ -244,7 +244,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
     legend(figure, 3)
     words = "Dot: one training run"
     if any(row.num_used > 1 for row in rows):
-        words += f"; line: {level_text(sweep.alpha)} interval of the mean over seeds"
+        words += f"; line: {level_text(sweep.about.alpha)} interval of the mean over seeds"
     return draw(
         figure,
         "strip",
@@ -270,7 +270,7 @@ def _draw_seeds(
         alpha = 1 if collapsed else 0.65
         [dot] = axes.plot(value, place, "o", mfc=face, mec=edge, ms=5, alpha=alpha)
         hint(dot, f"{row.label}, seed {seed}: {number(value, 4)}")
-    if interval := row.interval(sweep.primary, sweep.alpha):
+    if interval := row.interval(sweep.primary, sweep.about.alpha):
         axes.plot(interval, (place, place), color=INK, linewidth=1.2, solid_capstyle="butt")
     if ends[0] <= mean <= ends[1]:
         [mark] = axes.plot(mean, place, "|", color=INK, ms=13, mew=2)
@@ -360,7 +360,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
     low, high = _near(reach)
     least, most = min(means.values()), max(means.values())
     low, high = min(max(low, 0.0), least), max(min(high, 1.0), most)
-    first = sweep.first_stage.get(sweep.primary)
+    first = sweep.about.first_stage.get(sweep.primary)
     if first is not None and low <= first <= high:
         axes.axhline(first, color=GREY, lw=1.2, ls=":")
         axes.annotate(
@@ -436,10 +436,9 @@ def learning_curves(sweep: Sweep) -> "pd.Series[float]":
     """Loss of the batches and primary measure on dev by (kind, cell, seed, step), in the order of
     the cells; empty where the folder has none."""
     values: dict[tuple[str, str, int, int], float] = {}
-    records = find_sweep(str(sweep.folder))
     trials = sweep.trials[["cell", "seed"]].itertuples(index=False, name=None)
     for cell, seed in () if sweep.third_party else trials:
-        for report in records.history(f"{cell}-seed{seed}"):
+        for report in sweep.stored.history(trial_name(cell, seed)):
             values |= {("loss", cell, seed, int(p["step"])): p["loss"] for p in report["curve"]}
             if report["dev"] and sweep.primary in report["dev"]:
                 values["dev", cell, seed, int(report["step"])] = report["dev"][sweep.primary]

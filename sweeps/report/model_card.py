@@ -37,11 +37,12 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         _metadata(analysis, facts),
         "# "
         + markdown_text(
-            f"{about['label']}, from the sweep {sweep.name} over {about['collection']['name']}"
+            f"{about['label']}, from the sweep {sweep.about.sweep} over "
+            f"{about['collection']['name']}"
         ),
         markdown_text(_description(facts)),
         markdown_text(f"{about['description']}.") if about.get("description") else "",
-        f"**Not for use: {SMOKE_TEST}.**" if sweep.smoke_test else "",
+        f"**Not for use: {SMOKE_TEST}.**" if sweep.about.smoke_test else "",
         "## Use",
         _usage(facts),
         "## Tested",
@@ -144,12 +145,12 @@ def _run_choice(analysis: Analysis, facts: CardFacts) -> str:
 def _origin(analysis: Analysis, facts: CardFacts) -> list[str]:
     sweep, about = analysis.sweep, facts.about
     collection, backbone = about["collection"], about["backbone"]
-    numbers = sweep.collection.get("num_queries", {})
+    numbers = sweep.about.collection.get("num_queries", {})
     queries = ", ".join(f"{number} {name}" for name, number in numbers.items())
     return [
         f"collection {markdown_text(str(collection['name']))}, "
         f"content hash `{collection['content_hash']}`: "
-        f"{sweep.collection.get('num_documents', '?')} documents; queries: {queries}",
+        f"{sweep.about.collection.get('num_documents', '?')} documents; queries: {queries}",
         f"backbone {markdown_text(str(backbone['name']))}, "
         f"content hash `{backbone['content_hash']}`",
         f"trial `{about['trial']}`: the last 12 digits before its seed are the hash of every "

@@ -55,18 +55,20 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return _of_runs(analysis, two=two)
 
     def step(why: str, command: str) -> NextStep:
-        if not advisable(sweep.command):  # described by hand, or forged
+        if not advisable(sweep.about.command):  # described by hand, or forged
             return NextStep(why)
-        return NextStep(why, command_in("" if where == HERE else sweep.directory, command))
+        return NextStep(why, command_in("" if where == HERE else sweep.about.directory, command))
 
     def own(name: str, *words: str) -> str:
         here = " ".join([SCRIPT, name, HERE, *words])
         return here if where == HERE else ours(name, where, *words)
 
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
-        resume = resumed(asked_of(sweep), sweep.command, stopped=bool(sweep.stopped))
+        resume = resumed(
+            asked_of(sweep.about), sweep.about.command, stopped=bool(sweep.about.stopped)
+        )
         return step("The command trains only the missing trials.", resume)
-    if not analysis.primary or sweep.smoke_test:
+    if not analysis.primary or sweep.about.smoke_test:
         return None
     if sweep.serving:
         return NextStep("The model with its serving.json:", own("export", "--to", "model"))
@@ -75,34 +77,36 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
     if all(math.isnan(c.p_both) for c in analysis.primary):
         cost = _cost(sweep, 3)
         why = f"One planned comparison needs three seeds, a table five{cost}."
-        return step(why, seeded(asked_of(sweep), sweep.seeds, 3))
-    significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
+        return step(why, seeded(asked_of(sweep.about), sweep.about.seeds, 3))
+    significant = [c for c in analysis.primary if c.significant(sweep.about.alpha)]
     if not significant:
         variances = _variances(analysis)
         if variances is None:  # which a design would refuse, too
             why = "A smaller difference needs more queries."
             return (
-                step(TWO_SEEDS, seeded(asked_of(sweep), sweep.seeds, 3)) if two else NextStep(why)
+                step(TWO_SEEDS, seeded(asked_of(sweep.about), sweep.about.seeds, 3))
+                if two
+                else NextStep(why)
             )
         number, why = _more_seeds(analysis, variances)
         if two and number:
-            return step(why, seeded(asked_of(sweep), sweep.seeds, number))
-        return NextStep(why, own("design", "--delta", f"{sweep.rope:g}"))
+            return step(why, seeded(asked_of(sweep.about), sweep.about.seeds, number))
+        return NextStep(why, own("design", "--delta", f"{sweep.about.rope:g}"))
     if all(c.delta < 0 for c in significant) or best_on_dev(sweep) == sweep.baseline:
         return None
-    if sweep.confirms:
+    if sweep.about.confirms:
         return NextStep("The confirmed model can be saved.", own("export", "--to", "model"))
     why = (
         "A confirmation trains the best on dev and the baseline again with fresh seeds, for a gain "
         "without selection bias."
     )
-    return step(why, confirming(asked_of(sweep)))
+    return step(why, confirming(asked_of(sweep.about)))
 
 
 def _is_below_first_stage(analysis: Analysis) -> bool:
     """True if the best on dev ranks worse than the candidates that it was given."""
     sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
-    first = sweep.first_stage.get(sweep.primary)
+    first = sweep.about.first_stage.get(sweep.primary)
     means = [s.mean(sweep.primary) for s in analysis.cells if s.cell.cell == best]
     return first is not None and any(first - mean > ROUNDING for mean in means)
 
@@ -122,7 +126,10 @@ def _raise_first(sweep: Sweep) -> str:
 
 def _unevaluated(sweep: Sweep) -> str:
     """How many queries were evaluated; "" where all were."""
-    asked, evaluated = sweep.collection.get("sampled_from"), sweep.scores["query_id"].nunique()
+    asked, evaluated = (
+        sweep.about.collection.get("sampled_from"),
+        sweep.scores["query_id"].nunique(),
+    )
     return f"{evaluated} of {asked} queries (evaluation.max_test_queries)" if asked else ""
 
 
@@ -140,10 +147,10 @@ def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
     design plans, and why; 0 where more queries, or many more seeds, are needed."""
     sweep = analysis.sweep
     largest = max(analysis.primary, key=lambda c: abs(c.delta))
-    delta, Q = max(sweep.rope, abs(largest.delta)), largest.num_queries
-    which = "the largest here" if delta > sweep.rope else "the margin"
+    delta, Q = max(sweep.about.rope, abs(largest.delta)), largest.num_queries
+    which = "the largest here" if delta > sweep.about.rope else "the margin"
     found = f"a difference of {delta:.3f}, {which},"
-    goal = Goal(delta, alpha=sweep.alpha, power=POWER, family_size=largest.family_size)
+    goal = Goal(delta, alpha=sweep.about.alpha, power=POWER, family_size=largest.family_size)
     needed = seeds_needed(variances, goal, num_queries=Q)
     have = min(c.fewest_seeds for c in analysis.primary)
     if have < LEAST_SEEDS and needed <= FEW_SEEDS:
@@ -182,7 +189,7 @@ def declarable(analysis: Analysis) -> list[str]:
 def declaration(analysis: Analysis) -> str:
     """The flags that declare these systems, for a command or for Python."""
     names = declarable(analysis)
-    if analysis.sweep.command:
+    if analysis.sweep.about.command:
         return " ".join(f"--deterministic {name}" for name in names)
     return f"deterministic={names[0] if len(names) == 1 else names!r}" if names else ""
 
@@ -191,10 +198,12 @@ def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     sweep, names = analysis.sweep, declarable(analysis)
     single = [system.label for system in analysis.single]
     trained = [system.label for system in analysis.single if system.cell.cell not in names]
-    if names and advisable(sweep.command) and not trained:
+    if names and advisable(sweep.about.command) and not trained:
         flags = [word for name in names for word in ("--deterministic", name)]
         why = f"{names_text(names)} without training has no other runs, and the result holds for"
-        return NextStep(f"{why} new training runs too.", f"{sweep.command} {shlex.join(flags)}")
+        return NextStep(
+            f"{why} new training runs too.", f"{sweep.about.command} {shlex.join(flags)}"
+        )
     if single:
         return NextStep(
             f"To hold for the methods, name several training runs of "

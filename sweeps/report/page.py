@@ -133,14 +133,17 @@ def _reproduce(sweep: Sweep) -> Section:
     """The command, seeds, contents and versions."""
     contents = [
         (f"{kind} {described.get('name', '')}".strip(), str(described["content_hash"]))
-        for kind, described in (("collection", sweep.collection), ("backbone", sweep.backbone))
+        for kind, described in (
+            ("collection", sweep.about.collection),
+            ("backbone", sweep.about.backbone),
+        )
         if "content_hash" in described
     ]
-    seeds = [("seeds", ", ".join(map(str, sweep.seeds)))] if sweep.seeds else []
-    versions = [(name, str(version)) for name, version in sweep.versions.items()]
+    seeds = [("seeds", ", ".join(map(str, sweep.about.seeds)))] if sweep.about.seeds else []
+    versions = [(name, str(version)) for name, version in sweep.about.versions.items()]
     return Section(
         "How to reproduce",
-        code=sweep.command,
+        code=sweep.about.command,
         values=[*seeds, *contents, *versions],
         note="Beside this page: all numbers, unrounded, in results.json; the table of a paper in "
         "table.md, .tex and .csv; figures in plots/. The page docs/statistics.md in ranksweep's "
@@ -155,14 +158,14 @@ def _facts(sweep: Sweep, num_runs: int) -> list[str]:
     if sweep.third_party:
         systems = f"{num_runs} runs of {len(sweep.cells)} systems"
         return [systems, f"{queries} queries of {sweep.split}"]
-    facts = [sweep.name]
-    if "name" in sweep.collection:
-        documents = sweep.collection.get("num_documents")
+    facts = [sweep.about.sweep]
+    if "name" in sweep.about.collection:
+        documents = sweep.about.collection.get("num_documents")
         size = f" ({documents:,} documents)" if isinstance(documents, int) else ""
-        facts.append(f"{sweep.collection['name']}{size}")
+        facts.append(f"{sweep.about.collection['name']}{size}")
     sets = [f"{name} {count}" for name, count in query_sets(sweep).items()]
     pooled = f" ({', '.join(sets)})" if sets else ""
     facts.append(f"{queries} queries{pooled} of split {sweep.split_text}")
-    if "name" in sweep.backbone:
-        facts.append(f"backbone {sweep.backbone['name']}")
+    if "name" in sweep.about.backbone:
+        facts.append(f"backbone {sweep.about.backbone['name']}")
     return facts

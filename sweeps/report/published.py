@@ -60,7 +60,10 @@ def published(sweep: Sweep) -> Values:
                     continue
                 for heading, value in printed.cells(label).items():
                     collection, measure = printed.columns[heading]
-                    if collection == sweep.collection.get("name") and measure in sweep.measures:
+                    if (
+                        collection == sweep.about.collection.get("name")
+                        and measure in sweep.measures
+                    ):
                         own = values.setdefault(cell.cell, {}).setdefault(measure, [])
                         own += [f"{value} ({printed.source})"] * (value != "-")
     return values
@@ -70,11 +73,14 @@ def with_reference(values: Values, analysis: Analysis) -> Values:
     """The values with those of the sweep's own file, each with whether it lies inside the interval
     of our mean, queries and seeds random."""
     sweep = analysis.sweep
-    for own in (Published(**row) for row in sweep.published):
-        if own.collection != sweep.collection.get("name") or own.measure not in sweep.measures:
+    for own in (Published(**row) for row in sweep.about.published):
+        if (
+            own.collection != sweep.about.collection.get("name")
+            or own.measure not in sweep.measures
+        ):
             continue
         for cell in sweep.cells:
-            system = {"model.backbone": sweep.backbone.get("name"), **cell.settings}
+            system = {"model.backbone": sweep.about.backbone.get("name"), **cell.settings}
             if own.settings.items() <= system.items():
                 values.setdefault(cell.cell, {}).setdefault(own.measure, []).append(
                     f"{values_text(own)} ({own.source}; {_agreement(analysis, cell.cell, own)})"
@@ -91,12 +97,12 @@ def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
         return "ours has not finished"
     scores, fixed = matrix.scores[cell], (cell in sweep.deterministic, True)
     test = scope_test(scores, np.zeros_like(scores[:1]), deterministic=fixed)
-    low, high = confidence_interval(test, 1 - sweep.alpha)
+    low, high = confidence_interval(test, 1 - sweep.about.alpha)
     if math.isnan(low):
         return "ours has one training run, and no interval"
     inside = sum(low <= value <= high for value in own.values)
     many = f"{inside} of {len(own.values)} " if len(own.values) > 1 else "" if inside else "not "
-    ours = f"our {level_text(sweep.alpha)} interval {range_text(low, high, signs=False)}"
+    ours = f"our {level_text(sweep.about.alpha)} interval {range_text(low, high, signs=False)}"
     return f"{many}inside {ours}"
 
 
@@ -104,7 +110,7 @@ def _is_same(
     sweep: Sweep, cell: Cell, model: str, encoder: str, settings: Mapping[str, Any]
 ) -> bool:
     """True if a cell is a row's system; windows that are not swept are taken to be the row's."""
-    own = cell.settings.get("model.backbone", sweep.backbone.get("name"))
+    own = cell.settings.get("model.backbone", sweep.about.backbone.get("name"))
     return (
         cell.settings.get("model.name") == model
         and encoder in (own, _ANY)

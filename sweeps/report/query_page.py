@@ -162,7 +162,7 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
         entry = {"title": title or query.query_id, "gain": gain, "facts": facts}
         shown.append(entry | {"table": table(heading, lines, "lrrrl"[: len(heading)])})
     title = moved_text(analysis, queries)
-    return render("queries.html", title=title, sweep=sweep.name, shown=shown)
+    return render("queries.html", title=title, sweep=sweep.about.sweep, shown=shown)
 
 
 def _ranks(ranks: Sequence[int | None]) -> str:

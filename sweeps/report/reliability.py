@@ -124,10 +124,12 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     limits = []
     for pair in (pair for pair in analysis.primary if not math.isnan(pair.se_both)):
         test, size = analysis.tests[pair.measure, pair.system], pair.family_size
-        detectable = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
+        detectable = detectable_difference(
+            test, alpha=sweep.about.alpha, power=POWER, family_size=size
+        )
         per_error = detectable / test.se_both if test.se_both else math.nan
         low, high = (per_error * math.sqrt(variance) for variance in variance_interval(test))
-        equivalence = equivalence_p(test, margin=sweep.rope)
+        equivalence = equivalence_p(test, margin=sweep.about.rope)
         planned = planned_limit(analysis, pair, test)
         limits.append(Limits(pair.system, detectable, low, high, planned, equivalence))
     return limits
@@ -140,7 +142,7 @@ def planned_limit(analysis: Analysis, pair: Comparison, test: ScopeTest) -> floa
     sweep, level = analysis.sweep, 2 * ASSURANCE - 1
     if pair.fewest_seeds < LEAST_SEEDS or not test.se_both:
         return math.nan
-    sizes: Any = {"alpha": sweep.alpha, "power": POWER, "family_size": pair.family_size}
+    sizes: Any = {"alpha": sweep.about.alpha, "power": POWER, "family_size": pair.family_size}
     matrix = {**analysis.matrices, **analysis.means}[pair.measure]
     own = _only(matrix, (pair.baseline, pair.system))
     with suppress(BadInput):
@@ -169,7 +171,7 @@ def _between_best(analysis: Analysis) -> BetweenBest | None:
     matrix = {**analysis.matrices, **analysis.means}[best.measure]
     test = scope_test_of(matrix, pair, paired_seeds=analysis.paired, deterministic=())
     size = best.family_size
-    found = detectable_difference(test, alpha=sweep.alpha, power=POWER, family_size=size)
+    found = detectable_difference(test, alpha=sweep.about.alpha, power=POWER, family_size=size)
     compared = dataclasses.replace(
         best, baseline=second.system, num_seeds_baseline=second.num_seeds_system
     )
@@ -295,17 +297,17 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
     if count > 1:
         words.append(
             f"{sweep.label(best.system)}, the best of {count}, gains {signed(best.delta)}; its "
-            f"simultaneous {level_text(sweep.alpha)} interval, which allows for this choice, is "
-            f"{range_text(best.family_low, best.family_high)}"
+            f"simultaneous {level_text(sweep.about.alpha)} interval, which allows for this choice, "
+            f"is {range_text(best.family_low, best.family_high)}"
         )
         # A confirmation's choice is older.
-        if judged and judged.corrected and not sweep.confirms:
+        if judged and judged.corrected and not sweep.about.confirms:
             gain = signed(judged.corrected.corrected)
             words.append(f"corrected for its selection (bootstrap) the gain is {gain}")
-    if own.equivalence_p < sweep.alpha:
+    if own.equivalence_p < sweep.about.alpha:
         words.append(
             f"{sweep.label(best.system)} is practically equivalent to the baseline (within "
-            f"±{sweep.rope:g}: p {relation(own.equivalence_p)})"
+            f"±{sweep.about.rope:g}: p {relation(own.equivalence_p)})"
         )
     return f"{'; '.join(words)}." if words else ""
 

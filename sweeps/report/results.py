@@ -24,6 +24,7 @@ from sweeps.report.caption import caption, notes, reservations
 from sweeps.report.published import beside
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
+from sweeps.systems.load import Sweep
 from sweeps.systems.summary import CellSummary
 from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
 
@@ -144,7 +145,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
     sweep = analysis.sweep
     shown = results_table(
         analysis.rows,
-        alpha=sweep.alpha,
+        alpha=sweep.about.alpha,
         digits=sweep.digits,
         slots=analysis.slots,
         caption=caption(analysis, compact=compact),
@@ -199,25 +200,61 @@ def comparisons_csv(analysis: Analysis) -> str:
     )
 
 
-_NOT_RESULTS = (
-    "folder cells trials failures scores dev_scores interpolated first_stage_scores digits lists "
-    "qrels serving baseline_settings"
-).split()
-"""Fields of a sweep that are elsewhere in the results, or on this disk alone."""
+def _described(sweep: Sweep) -> dict[str, Any]:
+    """What is known of the systems as a whole."""
+    about = sweep.about
+    return {
+        "name": about.sweep,
+        "question": sweep.question,
+        "split": about.split,
+        "measures": about.measures,
+        "primary": about.primary,
+        "slots": sweep.slots,
+        "deterministic": sweep.deterministic,
+        "alpha": about.alpha,
+        "correction": sweep.correction,
+        "rope": about.rope,
+        "collections": sweep.collections,
+        "means": sweep.means,
+        "separate_runs": sweep.separate_runs,
+        "paired_seeds": about.paired_seeds,
+        "swept": about.swept,
+        "seeds": about.seeds,
+        "collection": about.collection,
+        "backbone": about.backbone,
+        "first_stage": about.first_stage,
+        "versions": about.versions,
+        "published": about.published,
+        "kind": about.kind,
+        "command": about.command,
+        "start": about.start,
+        "flags": about.flags,
+        "settings": about.settings,
+        "smoke_test": about.smoke_test,
+        "directory": about.directory,
+        "confirms": about.confirms or None,
+        "search": about.search,
+        "stopped": about.stopped,
+        "third_party": sweep.third_party,
+        "tie_policy": sweep.tie_policy,
+        "interpolate": about.interpolate,
+        "not_interpolated": sweep.not_interpolated,
+        "aggregates": sweep.aggregates,
+        "notes": sweep.notes,
+        "baseline": sweep.baseline,
+    }
 
 
 def shared_results(analysis: Analysis) -> dict[str, Any]:
     """The results of every analysis, of a sweep or of a third party's runs."""
     sweep = analysis.sweep
-    fields = [field.name for field in dataclasses.fields(sweep)]
-    described = {name: getattr(sweep, name) for name in fields if name not in _NOT_RESULTS}
 
     def listed(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
         return [_comparison(comparison, analysis) for comparison in comparisons]
 
     return {
         "schema_version": SCHEMA_VERSION,
-        "sweep": described | {"baseline": sweep.baseline},
+        "sweep": _described(sweep),
         "seeds_compared_as_paired": analysis.paired,
         "not_distinguishable_from_the_best": [
             dataclasses.asdict(found) for found in analysis.best_sets.values()
@@ -247,7 +284,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
 def _comparison(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
     """All of its fields, and what unjudged documents change, where this is known."""
     line = dataclasses.asdict(comparison)
-    line["significant"] = comparison.significant(analysis.sweep.alpha)
+    line["significant"] = comparison.significant(analysis.sweep.about.alpha)
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)
     return line

@@ -38,7 +38,7 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     """The table of a sweep, the conclusions, and the path of the page; `uri` is the sweep's, where
     the page is a copy."""
     sweep = analysis.sweep
-    lines = [*wrapped(f"{sweep.name}: {sweep.question}"), "", table_text(analysis)]
+    lines = [*wrapped(f"{sweep.about.sweep}: {sweep.question}"), "", table_text(analysis)]
     lines += [""] * (lines[-1][-1] != "\n")
     lines += [line for sentence in conclusions(analysis) for line in wrapped(sentence)]
     lines += next_lines(analysis, uri or str(sweep.folder))
@@ -75,7 +75,7 @@ def measure_table(
     the p of both tests fit. `before` are other measures {measure: heading} that stand before this
     one."""
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
-    scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
+    scores = Scores(analysis.rows, analysis.slots, sweep.about.alpha, sweep.digits)
 
     def of_test(draw: Callable[[Comparison], str]) -> Callable[[CellSummary], str]:
         return lambda row: draw(test) if (test := row.test(measure)) else ""
@@ -102,7 +102,7 @@ def measure_table(
         *(scores.column(own, heading=head) for own, head in (before or {}).items()),
         scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
         Column("diff", difference),
-        Column(f"{level_text(sweep.alpha)} interval", interval),
+        Column(f"{level_text(sweep.about.alpha)} interval", interval),
         *ps,
         *(scores.column(other, heading=_heading(other)) for other in others),
     ]
@@ -122,7 +122,7 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
     lines = terminal_lines(measure_table(analysis, mean, before=headings))
     if max(map(len, lines)) <= terminal_columns():
         return lines
-    scores, lines = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits), []
+    scores, lines = Scores(analysis.rows, analysis.slots, sweep.about.alpha, sweep.digits), []
     for at in range(0, len(headings), _BLOCK):
         block = [*headings.items()][at : at + _BLOCK]
         columns = [scores.column(own, heading=shortened(head, 13)) for own, head in block]
@@ -134,7 +134,7 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
 def legend(analysis: Analysis) -> str:
     """The letters and marks of a table; "" where it has none."""
     sweep, compared = analysis.sweep, [*analysis.comparisons, *analysis.interpolated_comparisons]
-    marks = "".join(letter(c, 0, sweep.alpha) for c in (*compared, *analysis.further))
+    marks = "".join(letter(c, 0, sweep.about.alpha) for c in (*compared, *analysis.further))
     baseline = sweep.label(sweep.baseline)
     baseline = f"system {baseline}" if len(baseline) == 1 else baseline  # itself called A
     different = f"significantly different from {baseline}"

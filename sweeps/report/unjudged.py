@@ -89,7 +89,7 @@ def _variants(
 def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, Robustness]:
     """{comparison whose runs are here: the same without unjudged documents}."""
     mean = {name: float(score_SQ.mean()) for name, score_SQ in variants.scores.items()}
-    alpha = analysis.sweep.alpha
+    alpha = analysis.sweep.about.alpha
 
     def in_worst_case(pair: Comparison) -> tuple[str, str]:
         better = pair.delta > 0
@@ -138,7 +138,7 @@ def retested(
                 variants,
                 [names_of(pair) for pair in family],
                 correction=sweep.correction,
-                alpha=sweep.alpha,
+                alpha=sweep.about.alpha,
                 paired_seeds=analysis.paired,
                 deterministic=[name for name in variants.cells if name.partition("\n")[0] in fixed],
             )
@@ -181,7 +181,10 @@ def unjudged_sentence(analysis: Analysis) -> str:
 
     def kept(lost: Sequence[Comparison]) -> str:
         count, held = len(marked), len(marked) - len(lost)
-        what, hold = f"significant differences in {sweep.primary}", "hold" if held > 1 else "holds"
+        what, hold = (
+            f"significant differences in {sweep.primary}",
+            "hold" if held > 1 else "holds",
+        )
         if count == 1:
             return f"the table's significant difference {'does not hold' if lost else 'holds'}"
         if held in (0, count):

@@ -16,7 +16,15 @@ from rank_core.errors import BadInput
 from rank_core.settings.config import FILES
 from sweeps.store.lock import FILE as DRIVER
 from sweeps.store.lock import Driver, living_driver, only_driver
-from sweeps.store.records import CHECKPOINTS, PROGRESS, RESULT, TRIALS, Records
+from sweeps.store.records import (
+    CHECKPOINTS,
+    PROGRESS,
+    RESULT,
+    TRIALS,
+    Records,
+    cell_and_seed,
+    trial_name,
+)
 from sweeps.store.storage import Entry, Storage
 from sweeps.store.sweep_file import FILE, SweepFile, parse_sweep_file
 
@@ -188,12 +196,12 @@ def _used(file: SweepFile, trials: Collection[str]) -> Iterator[str]:
     """The names of the trials that a sweep has planned, or starts from."""
     yield from file.trials
     for cell in file.cells:
-        yield from (f"{cell.cell}-seed{seed}" for seed in file.seeds)
+        yield from (trial_name(cell.cell, seed) for seed in file.seeds)
         for setting in FILES:
             value = cell.config.get(setting, "")
             texts = value if isinstance(value, list | tuple) else [value]
             named = {match for text in texts for match in _STARTED_FROM.findall(str(text))}
-            yield from (t for t in trials if t in named or t.rpartition("-seed")[0] in named)
+            yield from (t for t in trials if t in named or cell_and_seed(t)[0] in named)
 
 
 def remove_trials(storage: Storage, names: Iterable[str]) -> Iterator[str]:

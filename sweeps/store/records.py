@@ -43,6 +43,17 @@ CHANGED = "was changed after the trial's end"
 _log = logging.getLogger(__name__)
 
 
+def trial_name(cell: str, seed: int) -> str:
+    """The name of a trial, and of its folder under `trials/`."""
+    return f"{cell}-seed{seed}"
+
+
+def cell_and_seed(trial: str) -> tuple[str, int]:
+    """The cell and the seed of a trial's name; seed 0 of a text that is no name of a trial."""
+    cell, _, seed = trial.rpartition("-seed")
+    return cell, int(seed) if seed.isdigit() else 0
+
+
 class DamagedTrial(BadInput):
     """A file of a finished trial that has changed since the trial's end, or is missing."""
 
@@ -97,12 +108,12 @@ class State:
     @property
     def cell(self) -> str:
         """The configuration's name."""
-        return self.name.rpartition("-seed")[0]
+        return cell_and_seed(self.name)[0]
 
     @property
     def seed(self) -> int:
         """The trial's seed."""
-        return int(self.name.rpartition("-seed")[2])
+        return cell_and_seed(self.name)[1]
 
     @property
     def num_attempts(self) -> int:

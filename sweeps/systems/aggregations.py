@@ -30,9 +30,9 @@ from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import compare_pairs
 from rank_core.stats.matrix import score_matrix
 from sweeps.plan.experiment import aggregation_label
-from sweeps.store.records import Records
+from sweeps.store.records import Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, as_categories
-from sweeps.store.sweep_file import FIRST_STAGE, Cell, find_sweep
+from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.systems.interpolation import MixtureInputs
 from sweeps.systems.load import Interpolated, Serving, Sweep, correction_of, of_split, trial_config
 from sweeps.terminal.notation import relation, short_signed
@@ -154,10 +154,10 @@ class _Kept:
     """The chunk scores of a sweep's trials, its judgments and candidates."""
 
     def __init__(self, sweep: Sweep, *, interpolates: bool) -> None:
-        self.sweep, self.records = sweep, find_sweep(str(sweep.folder))
+        self.sweep, self.records = sweep, sweep.stored
         self.interpolates = interpolates
         self.read_tokens = self.separate_tokens = 0.0  # of the encoder: read, and a run per system
-        read = MixtureInputs(sweep.folder, sweep.measures, sweep.primary).read
+        read = MixtureInputs(sweep.stored, sweep.measures, sweep.primary).read
         self.candidates = {split: run for split, (run, _) in read.items()}
         self.qrels = {split: qrels for split, (_, qrels) in read.items()}
 
@@ -166,7 +166,7 @@ class _Kept:
         known: list[TrialConfig] = []
         queries = sum(map(len, self.qrels.values()))
         for trial in self.sweep.used.to_dict("records"):
-            name, tokens = f"{trial['cell']}-seed{trial['seed']}", float(trial["encoder_tokens"])
+            name, tokens = trial_name(trial["cell"], trial["seed"]), float(trial["encoder_tokens"])
             if CHUNK_SCORES not in self.records.result(name).files:
                 raise BadInput(f"trial {name} kept no chunk scores; serving needs them")
             config = trial_config(self.records, name)
@@ -209,7 +209,7 @@ class _Kept:
 
     def lists(self, system: System, queries: Collection[str]) -> dict[str, list[str]]:
         """The documents of some queries as the system ranks them."""
-        name, split = f"{system.of}-seed{system.trial['seed']}", self.sweep.split
+        name, split = trial_name(system.of, system.trial["seed"]), self.sweep.split
         run = derived_run(kept_chunks(self.records, name, split)[split], system.config)
         return {query: list(run[query]) for query in queries if query in run}
 
@@ -232,7 +232,7 @@ def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair], best: System) -> 
     measured = _measured(kept, best, {"first": of_longest["first"], "cut": cut})
     name = sweep.first_stage_name
     mix = None if best.alpha is None else FirstStageMix(best.alpha, DEFAULT, name)
-    model = {**sweep.backbone, "name": Path(sweep.backbone["name"]).name}
+    model = {**sweep.about.backbone, "name": Path(sweep.about.backbone["name"]).name}
     return Serving(
         file=FILE,
         setting=serving_setting(best.config, model, mix) | {"measured": measured},
@@ -277,18 +277,18 @@ def _measured(kept: _Kept, best: System, baselines: Mapping[str, System]) -> dic
         matrix,
         [("best", name) for name in tables if name not in ("best", *same)],
         correction=sweep.correction,
-        alpha=sweep.alpha,
+        alpha=sweep.about.alpha,
         deterministic=[*tables],
     )
     names = {"mean": "mean_baseline", "gain": "delta", "low": "ci_low", "high": "ci_high"}
     names["p"] = "p_both_adjusted"
     return {
-        "collection": {name: sweep.collection[name] for name in ("name", "content_hash")},
+        "collection": {name: sweep.about.collection[name] for name in ("name", "content_hash")},
         "measure": sweep.primary,
         "split": sweep.split,
         "queries": len(matrix.query_ids),
         "mean": float(matrix.scores["best"].mean()),
-        "level": 1 - sweep.alpha,
+        "level": 1 - sweep.about.alpha,
         "over": {t.baseline: {k: getattr(t, name) for k, name in names.items()} for t in tests},
         "tokens_per_query": best.tokens,
         "seconds_per_query": best.seconds,

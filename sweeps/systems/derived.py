@@ -15,7 +15,7 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     """The sweep with its first stage and the derived systems of the cells that `rows` names (of
     `INTERPOLATE`; empty: as in the sweep's command); unchanged where it kept no candidates. The
     report names the systems that cannot be derived."""
-    rows = rows or sweep.interpolate
+    rows = rows or sweep.about.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
     if sweep.aggregates:

@@ -27,9 +27,9 @@ from rank_core.files import atomic_write, file_sha256
 from rank_core.progress import reported
 from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
 from rank_core.records import EVALUATED, Qrels, Run
-from sweeps.store.records import RESULT, Records
+from sweeps.store.records import RESULT, Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS
-from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell, find_sweep
+from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell
 from sweeps.systems.load import Interpolated, Sweep
 
 VERSION = 1  # of what the stored tables hold
@@ -47,7 +47,7 @@ FOLDS = "folds.parquet"
 class MixtureInputs:
     """The files of a sweep from which all of its interpolated trials are computed."""
 
-    folder: Path
+    records: Records
     measures: tuple[str, ...]
     primary: str
 
@@ -69,8 +69,8 @@ class MixtureInputs:
         }
 
     def _paths(self, split: str) -> tuple[Path, Path]:
-        candidates = self.folder / FIRST_STAGE / f"{split}.run.gz"
-        return candidates, self.folder / "qrels" / f"{split}.qrels"
+        candidates = self.records.folder / FIRST_STAGE / f"{split}.run.gz"
+        return candidates, self.records.folder / "qrels" / f"{split}.qrels"
 
 
 def _digest(path: Path) -> str:
@@ -84,12 +84,12 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
     stage."""
     if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
         return pd.DataFrame()
-    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
+    inputs = MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
 
     def values() -> pd.DataFrame:
         run, qrels = inputs.read[sweep.split]
         scores = per_query(qrels, run, inputs.measures)
-        scores = scores.assign(cell=FIRST_STAGE, seed=sweep.seeds[0], split=sweep.split)
+        scores = scores.assign(cell=FIRST_STAGE, seed=sweep.about.seeds[0], split=sweep.split)
         return scores[list(SCORE_COLUMNS)]
 
     path = sweep.folder / INTERPOLATED / f"{FIRST_STAGE}.parquet"
@@ -103,7 +103,7 @@ def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[Interpolated,
             f"{sweep.folder} has no {FIRST_STAGE}/ with the scores of the candidates; the sweep's "
             "command writes it and repeats no finished trial"
         )
-    inputs = MixtureInputs(sweep.folder, sweep.measures, sweep.primary)
+    inputs = MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
     systems, used = [], sweep.used
     for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
         seeds = sorted(map(int, used.loc[used["cell"] == cell.cell, "seed"]))
@@ -122,7 +122,7 @@ def _interpolated(
 ) -> Interpolated:
     description = f"{sweep.label(cell.cell)} interpolated with the first stage"
     tables = {
-        seed: trial_table(f"{cell.cell}-seed{seed}", inputs)
+        seed: trial_table(trial_name(cell.cell, seed), inputs)
         for seed in reported(seeds, description, total=len(seeds))
     }
     name, table = f"{cell.cell}+{FIRST_STAGE}", pd.concat(tables.values())
@@ -145,8 +145,8 @@ def _lists(
     """The documents of some queries in the order of an interpolated trial, whose `table` has the
     alpha of each."""
     own = table[(table["split"] == split) & table["query_id"].isin(set(queries))]
-    name = f"{own['cell'].iloc[0]}-seed{own['seed'].iloc[0]}"
-    run = read_run(find_sweep(str(inputs.folder)).trial_folder(name) / f"{split}.run.gz")
+    name = trial_name(own["cell"].iloc[0], own["seed"].iloc[0])
+    run = read_run(inputs.records.trial_folder(name) / f"{split}.run.gz")
     lists: dict[str, list[str]] = {}
     for alpha, some in own.groupby("alpha", observed=True)["query_id"]:
         part = {query_id: run[query_id] for query_id in some.unique() if query_id in run}
@@ -158,8 +158,8 @@ def _lists(
 def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
     """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
     test; every fold has its own alpha. Read from disk where its inputs are the same."""
-    path = inputs.folder / INTERPOLATED / f"{name}.{DEFAULT}.parquet"
-    records = find_sweep(str(inputs.folder))
+    path = inputs.records.folder / INTERPOLATED / f"{name}.{DEFAULT}.parquet"
+    records = inputs.records
     trial = hashlib.sha256(records.read(name, RESULT)).hexdigest()
 
     def values() -> pd.DataFrame:

@@ -19,7 +19,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Slot
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.store.lock import living_driver
-from sweeps.store.records import COSTS, REMEDY, Records, State
+from sweeps.store.records import COSTS, REMEDY, Records, State, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, read_scores
 from sweeps.store.sweep_file import (
     FIRST_STAGE,
@@ -66,14 +66,6 @@ class Interpolated:
         return FIRST_STAGE if alphas == {0} else self.of if alphas == {1} else ""
 
 
-_AS_WRITTEN = (
-    "split measures primary deterministic alpha rope paired_seeds swept seeds collection backbone "
-    "first_stage versions kind command start flags settings smoke_test directory search stopped "
-    "interpolate published"
-).split()
-"""The fields of a sweep that `sweep.json` has under the same name."""
-
-
 @dataclass(frozen=True)
 class Serving:
     """The answer of a sweep over windows and aggregations of a model as it is."""
@@ -106,17 +98,11 @@ class Sweep:
     reported split and used trials only; `dev_scores` the primary measure of these trials on split
     `dev`, empty where there is none."""
 
-    folder: Path
-    name: str
-    question: str
-    split: str
-    measures: tuple[str, ...]
-    primary: str
+    about: SweepFile
+    records: Records | None  # None: runs of a third party, whose number of trials is not known
     slots: tuple[Slot, ...]  # the common baseline, then {cell: its own, such as its FirstP}
     deterministic: tuple[str, ...]  # cells that have a single possible run
-    alpha: float
     correction: str
-    rope: float  # differences up to this size are called practically equal
     cells: tuple[Cell, ...]
     collections: Mapping[str, tuple[str, ...]]  # {collection: its measures}; "" for the only one
     trials: pd.DataFrame
@@ -126,29 +112,7 @@ class Sweep:
     separate_runs: tuple[str, ...] = ()  # cells with training runs of their own per collection
     dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
-    paired_seeds: bool = False
-    swept: tuple[str, ...] = ()
-    baseline_settings: Mapping[str, Any] = field(default_factory=dict)
-    seeds: tuple[int, ...] = ()
-    collection: Mapping[str, Any] = field(default_factory=dict)
-    backbone: Mapping[str, Any] = field(default_factory=dict)
-    first_stage: Mapping[str, float] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    published: tuple[Mapping[str, Any], ...] = ()  # values of a reference, to stand beside ours
-    kind: str = ""  # the name of the question, whatever the sweep's
-    command: str = ""  # as it was typed, for people
-    start: tuple[str, ...] = ()  # the command as data, as in `SweepFile`
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    smoke_test: bool = False  # it tests the installation, not the question
-    directory: str = ""  # the command's working directory
-    confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested again here
-    search: Mapping[str, Any] = field(default_factory=dict)
-    """The record of the search and of what it eliminated; may be empty."""
-    stopped: str = ""  # why it ended early; empty where it did not
-    third_party: bool = False  # runs whose number of launched trials is not known
     tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
-    interpolate: str = "none"  # the cells with a row "+BM25": of `INTERPOLATE`
     interpolated: tuple[Interpolated, ...] = ()
     not_interpolated: str = ""  # why such rows are missing
     first_stage_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -157,10 +121,58 @@ class Sweep:
     lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
     """{(cell, seed): its ranked lists} of a third party or an aggregation; other sweeps have them
     in their folder."""
-    aggregates: bool = False  # its rows are aggregations of the chunk scores that trials kept
     serving: Serving | None = None
     notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
     qrels: Qrels | None = None  # of a third party, likewise
+
+    @property
+    def primary(self) -> str:
+        """The measure that decides."""
+        return self.about.primary
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """All measures, the primary one among them."""
+        return self.about.measures
+
+    @property
+    def split(self) -> str:
+        """The reported split."""
+        return self.about.split
+
+    @property
+    def third_party(self) -> bool:
+        """True for runs of a third party, which have no folder."""
+        return self.records is None
+
+    @property
+    def folder(self) -> Path:
+        """The sweep's folder; that of the process for a third party's runs."""
+        return Path() if self.records is None else self.records.folder
+
+    @property
+    def stored(self) -> Records:
+        """The records of its trials, which a third party's runs have not."""
+        assert self.records is not None
+        return self.records
+
+    @property
+    def question(self) -> str:
+        """The question, marked where a smoke test only tries the installation."""
+        return (
+            f"{self.about.question} (smoke test)" if self.about.smoke_test else self.about.question
+        )
+
+    @property
+    def baseline_settings(self) -> Mapping[str, Any]:
+        """The settings of the baseline as the sweep declared it; empty where they are not known."""
+        cells = (cell for cell in self.about.cells if cell.cell == self.about.baseline)
+        return next((cell.config for cell in cells), {})
+
+    @property
+    def aggregates(self) -> bool:
+        """True where its rows are aggregations of the chunk scores that its trials kept."""
+        return keeps_chunk_scores(self.about)
 
     @property
     def used(self) -> pd.DataFrame:
@@ -175,15 +187,15 @@ class Sweep:
     @property
     def split_text(self) -> str:
         """`test`, or `test, a sample of its 59 queries`."""
-        total = self.collection.get("sampled_from")
-        return f"{self.split}, a sample of its {total} queries" if total else self.split
+        total = self.about.collection.get("sampled_from")
+        return f"{self.split}, a sample of its {total} queries" if total else self.about.split
 
     def count_text(self, number: int) -> str:
         """`test, 12 queries`, or `test, 12 sampled from its 59 queries`; of a mean over
         collections `3 collections, 140 queries`."""
         if self.means:
             return f"{len(self.collections)} collections, {number} queries"
-        total = self.collection.get("sampled_from")
+        total = self.about.collection.get("sampled_from")
         return f"{self.split}, {number} {f'sampled from its {total} ' if total else ''}queries"
 
     def label(self, cell: str) -> str:
@@ -195,13 +207,13 @@ class Sweep:
     @property
     def first_stage_name(self) -> str:
         """`BM25`, or `first stage` where its name is not known."""
-        return str(self.collection.get("first_stage") or "first stage")
+        return str(self.about.collection.get("first_stage") or "first stage")
 
 
-def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
-    """The sweep in `folder`, or a `BadInput` with the file and the broken rule. `values` replace
-    the per-query values on disk; the trials are then not checked."""
-    records = find_sweep(str(folder))
+def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Sweep:
+    """The sweep of some records, or of a folder; raises `BadInput` with the file and the broken
+    rule. `values` replace the per-query values on disk; the trials are then not checked."""
+    records = find_sweep(str(where)) if isinstance(where, Path) else where
     if driver := living_driver(records):
         records.command = driver.command
     file = read_sweep_file(records)
@@ -209,35 +221,30 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
     trials, failures = trial_table(states, file), failure_table(states)
     if values is None:
         _check_trials(records, states)
-        _check_files(folder, file)
+        _check_files(records.folder, file)
         values = read_scores(records, [state.name for state in states if state.status.used])
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
-    same = {name: getattr(file, name) for name in _AS_WRITTEN}
     labels = [cell.label or cell.cell for cell in file.cells]
     return Sweep(
-        folder=folder,
-        name=file.sweep,
-        question=f"{file.question} (smoke test)" if file.smoke_test else file.question,
+        about=file,
+        records=records,
         slots=(file.baseline, own) if own else (file.baseline,),
+        deterministic=file.deterministic,
         correction=file.correction or correction_of(len(file.cells) - 1),
         cells=tuple(
             replace(cell, config={}, label=label if labels.count(label) == 1 else named)
             for cell, label in zip(file.cells, labels, strict=True)
             for named in [f"{label} ({cell.cell})"]
         ),
-        confirms=file.confirms or None,
         trials=trials,
         failures=failures,
-        scores=_scores(folder, values, trials, split=file.split, measures=file.measures),
+        scores=_scores(records.folder, values, trials, split=file.split, measures=file.measures),
         dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
-        baseline_settings=next((c.config for c in file.cells if c.cell == file.baseline), {}),
-        aggregates=_aggregates(file),
-        **same,
     )
 
 
-def _aggregates(file: SweepFile) -> bool:
+def keeps_chunk_scores(about: SweepFile) -> bool:
     """True where every cell scored all chunks of its documents once, by a model as it is, and kept
     the scores: aggregations of them say more than the cells."""
     scored = {
@@ -245,10 +252,10 @@ def _aggregates(file: SweepFile) -> bool:
         "training.num_epochs": 0,
         "evaluation.folds": 0,
     }
-    return {*file.deterministic} >= {cell.cell for cell in file.cells} and all(
+    return {*about.deterministic} >= {cell.cell for cell in about.cells} and all(
         cell.config.get("model.name") in {*POOLING} - {"firstp"}
         and all(cell.config.get(name) == value for name, value in scored.items())
-        for cell in file.cells
+        for cell in about.cells
     )
 
 
@@ -259,7 +266,7 @@ def trial_config(records: Records, name: str) -> TrialConfig:
 
 def planned_states(records: Records, file: SweepFile) -> list[State]:
     """The trials of the plan that had an attempt or have a result, cell by cell."""
-    names = [f"{cell.cell}-seed{seed}" for cell in file.cells for seed in sorted(file.seeds)]
+    names = [trial_name(cell.cell, seed) for cell in file.cells for seed in sorted(file.seeds)]
     return [state for state in records.states(names).values() if state.num_attempts]
 
 

@@ -22,7 +22,7 @@ from rank_core.evaluate import check_measures, per_query
 from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.multiplicity import MAX_T
-from sweeps.store.sweep_file import ROPE, Cell
+from sweeps.store.sweep_file import ROPE, Cell, SweepFile
 from sweeps.systems.load import ListReader, Sweep
 from sweeps.systems.sources import (
     Source,
@@ -143,22 +143,18 @@ def run_systems(
     scores, trials, notes = _measured(runs, sets, ties)
     notes += [] if measures else _not_shown(runs, sets)
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
+    tests = {"alpha": alpha, "correction": correction, "rope": margin, "paired_seeds": paired_seeds}
+    about = _described(names, sets, baselines[0], deterministic=fixed, command=command, **tests)
     sweep = Sweep(
-        folder=Path(),
-        name="comparison",
-        question=f"{_asked(names, baselines[0])} than {baselines[0]}?",
+        about=about,
+        records=None,
         slots=baselines,
         deterministic=fixed,
-        alpha=alpha,
         correction=correction,
-        rope=margin,
-        cells=tuple(Cell(name, name) for name in names),
+        cells=about.cells,
         trials=trials,
         scores=scores,
-        third_party=True,
-        paired_seeds=paired_seeds,
         tie_policy=TIES[ties] if "ties" in trials else GIVEN,
-        command=command,
         digits=digits,
         notes=tuple(notes),
         separate_runs=tuple(names) if separate_runs else _trained(runs),
@@ -167,19 +163,40 @@ def run_systems(
     return RunSystems(runs, sets, sweep)
 
 
-def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> dict[str, Any]:
-    """What a sweep has of its query sets: columns, collections, judgments and ranked lists."""
-    facts: dict[str, Any] = {"collections": {one.name: (*one.columns.values(),) for one in sets}}
-    columns, split = (*sets[0].columns.values(),), sets[0].name or "the given values"
+def _described(
+    names: Sequence[str], sets: Sequence[QuerySet], baseline: str, **options: Any
+) -> SweepFile:
+    """What a sweep would have in its file."""
+    split, measures = sets[0].name or "the given values", (*sets[0].columns.values(),)
     if len(sets) > 1:
         split = ", ".join(f"{one.name} ({len(one.qrels)})" for one in sets)
-        facts["means"] = means = {
-            f"{MEAN} {key}": tuple(one.columns[key] for one in sets) for key in sets[0].columns
-        }
-        columns = tuple(name for mean, own in means.items() for name in (mean, *own))
+        measures = tuple(name for mean, own in _means(sets).items() for name in (mean, *own))
+    return SweepFile(
+        sweep="comparison",
+        question=f"{_asked(names, baseline)} than {baseline}?",
+        split=split,
+        measures=measures,
+        primary=measures[0],
+        baseline=baseline,
+        cells=tuple(Cell(name, name) for name in names),
+        interpolate="none",
+        **options,
+    )
+
+
+def _means(sets: Sequence[QuerySet]) -> dict[str, tuple[str, ...]]:
+    """{mean of a measure over the query sets: its columns}."""
+    return {f"{MEAN} {key}": tuple(one.columns[key] for one in sets) for key in sets[0].columns}
+
+
+def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> dict[str, Any]:
+    """What a sweep has of its query sets: collections, judgments and ranked lists."""
+    facts: dict[str, Any] = {"collections": {one.name: (*one.columns.values(),) for one in sets}}
+    if len(sets) > 1:
+        facts["means"] = _means(sets)
     elif sets[0].where:
         facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
-    return facts | {"measures": columns, "primary": columns[0], "split": split}
+    return facts
 
 
 def _by_collection(systems: Systems, tracking_uri: str | None) -> dict[str, list[SystemRun]]:

@@ -39,7 +39,7 @@ from rank_core.evaluate import bounds_of
 from rank_core.files import is_there, shown_path
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
-from sweeps.store.sweep_file import FILE, opened, read_sweep_file
+from sweeps.store.sweep_file import FILE, opened
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
 from sweeps.terminal.escape import from_csv
@@ -162,12 +162,16 @@ def _of_text(text: str, tracking_uri: str | None) -> Held | None:
 def _of_sweep(where: str) -> Held:
     """The cells of a sweep by their labels, on its reported split."""
     with opened(where) as records:
-        sweep = load_sweep(records.folder)
+        sweep = load_sweep(records)
         if sweep.aggregates:
             sweep = with_interpolated(sweep, "none")  # its rows are aggregations
-        cells = read_sweep_file(records).cells
-        trained = {one.cell for one in cells if one.config.get("training.num_epochs") != 0}
-    order = [sweep.primary, *(measure for measure in sweep.measures if measure != sweep.primary)]
+        trained = {
+            cell.cell for cell in sweep.about.cells if cell.config.get("training.num_epochs") != 0
+        }
+    order = [
+        sweep.primary,
+        *(measure for measure in sweep.measures if measure != sweep.primary),
+    ]
     runs: Held = {cell.label: [] for cell in sweep.cells}
     for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
         by_measure = dict(list(rows.groupby("measure", observed=True)))
@@ -179,10 +183,10 @@ def _of_sweep(where: str) -> Held:
                 values=_keyed(values.astype({"query_id": str, "measure": str})),
                 seed=int(seed),
                 deterministic=str(cell) in sweep.deterministic,
-                collection=str(sweep.collection.get("name", "")),
+                collection=str(sweep.about.collection.get("name", "")),
                 trained=str(cell) in trained,
                 cell=str(cell),
-                paired=sweep.paired_seeds if str(cell) in trained else None,
+                paired=sweep.about.paired_seeds if str(cell) in trained else None,
             )
         )
     return {label: own for label, own in runs.items() if own}

@@ -89,14 +89,14 @@ def left_after(sweep: Sweep) -> Mapping[str, int]:
     """{eliminated cell: its finished seeds by then}; empty without a race or ASHA."""
     return {
         line["cell"]: int(line["left_after"])
-        for line in sweep.search.get("standings", ())
+        for line in sweep.about.search.get("standings", ())
         if line["left_after"] is not None
     }
 
 
 def fate_word(sweep: Sweep) -> str:
     """The word of a terminal's table for a cell in `left_after`, shorter than "eliminated"."""
-    return "stopped" if sweep.search.get("name") == "asha" else "out"
+    return "stopped" if sweep.about.search.get("name") == "asha" else "out"
 
 
 def summarize(sweep: Sweep) -> list[CellSummary]:
@@ -128,7 +128,7 @@ def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     trials = sweep.trials[sweep.trials["cell"] == cell]
     fates = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
     # A deterministic cell declares its first seed alone.
-    declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
+    declared = sweep.about.seeds[:1] if cell in sweep.deterministic else sweep.about.seeds
     if cell in left_after(sweep):  # fewer seeds by design: none is missing
         declared, fates = (), {seed: fate for seed, fate in fates.items() if fate != "planned"}
     return {seed: fates.get(seed, "planned") for seed in sorted({*fates, *declared})}
@@ -213,7 +213,7 @@ class CrossedGrid:
 def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
     """The grids in which window and stride vary independently, which are drawn and tested by
     factor: one for each combination of the other settings."""
-    if not {WINDOW, STRIDE} <= set(sweep.swept):
+    if not {WINDOW, STRIDE} <= set(sweep.about.swept):
         return []
     grids: dict[tuple[str, ...], dict[tuple[int, int], CellSummary]] = {}
     for system in cells:

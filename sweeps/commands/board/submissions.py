@@ -118,7 +118,7 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     if unknown := not_recomputed(values["measure"].unique()):
         reason = f"its measure {unknown[0]} has a module of its own, which --measure names"
         return Submission(name, digest, UNVERIFIED, reason, checks)
-    sweep, matrices = all_rows(with_interpolated(load_sweep(folder, values)))
+    sweep, matrices = all_rows(with_interpolated(load_sweep(records, values)))
     put_qrels(folder, read_judgments(folder))  # in the order that is hashed; none of a hash's
     note = (folder / "qrels" / f"{sweep.split}.qrels.sha256").read_text(encoding="utf-8")
     first = matrices[sweep.primary]
@@ -129,14 +129,14 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     sha, dirty = file.tags.get("git.sha", ""), file.tags.get("git.dirty") == "True"
     return Submission(
         *(name, digest, VERIFIED, "", checks, str(about.by), sweep.question),
-        collection=str(sweep.collection.get("name", "")),
+        collection=str(sweep.about.collection.get("name", "")),
         split=sweep.split,
         judgments=note.partition(" ")[0],
         queries=first.query_ids,
         primary=sweep.primary,
-        command=str(sweep.command),
+        command=str(sweep.about.command),
         commit=f"{sha[:10]}{', with changes' * dirty}",
-        versions=_facts({"ranksweep": about.ranksweep} | dict(sweep.versions)),
+        versions=_facts({"ranksweep": about.ranksweep} | dict(sweep.about.versions)),
         systems=systems,
     )
 

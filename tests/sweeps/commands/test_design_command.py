@@ -160,7 +160,9 @@ def test_costs_are_those_of_the_pilot_s_devices(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, num_queries=60, command=typed)
     on_cores = _measured_costs(load_sweep(folder))
     sweep = load_sweep(folder)
-    on_gpus = _measured_costs(replace(sweep, versions={"device": "NVIDIA H100"}))
+    on_gpus = _measured_costs(
+        replace(sweep, about=replace(sweep.about, versions={"device": "NVIDIA H100"}))
+    )
     assert (on_cores.unit, on_gpus.unit) == ("core", "GPU")
     assert on_cores.training == pytest.approx(3 * on_gpus.training)
     num_test, num_dev = 60, sweep.dev_scores["query_id"].nunique()
@@ -169,7 +171,7 @@ def test_costs_are_those_of_the_pilot_s_devices(tmp_path: Path) -> None:
     assert whole == pytest.approx(2 * seconds)  # validations on dev are part of training
     query = 2 * sweep.trials["eval_seconds"].mean() / (num_test + num_dev)
     assert on_gpus.query == pytest.approx(query)
-    assert _measured_costs(replace(sweep, smoke_test=True)) is None
+    assert _measured_costs(replace(sweep, about=replace(sweep.about, smoke_test=True))) is None
 
 
 @pytest.mark.slow

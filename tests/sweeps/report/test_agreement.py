@@ -32,7 +32,7 @@ def made(tmp_path: Path, list_of: Callable[[int, int, str], str], **changes: Any
     folder = write_sweep(tmp_path, **changes)
     sweep = load_sweep(folder)
     for place, cell in enumerate(sweep.cells):
-        for seed in sweep.seeds:
+        for seed in sweep.about.seeds:
             run = {
                 query_id: {f"d{doc}": -1.0 * rank for rank, doc in enumerate(docs)}
                 for query_id in sorted(set(sweep.scores["query_id"]))

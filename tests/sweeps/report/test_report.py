@@ -200,7 +200,8 @@ def test_few_seeds_are_said_to_be_few(
     step = next_step(analysis)
     assert step and ("third seed" in step.why) == (len(seeds) == 2)
     assert ("Two seeds" in answer(analysis)) == (len(seeds) == 2)
-    smoke_test = replace(analysis.sweep, smoke_test=True)
+    sweep = analysis.sweep
+    smoke_test = replace(sweep, about=replace(sweep.about, smoke_test=True))
     assert not next_step(replace(analysis, sweep=smoke_test))
     for text in (shown, latex(paper_table(analysis)), table_text(analysis)):
         assert bool(re.search(r"\(p\)|p in parentheses", text)) == (len(seeds) == 2)

@@ -247,7 +247,12 @@ def test_rows_are_for_the_baseline_and_the_best_on_dev_or_all_or_none(tmp_path: 
     assert of("") == of("best") == [FIRSTP, "maxp-w20-s20-3"]
     assert of("all") == [FIRSTP, MAXP, "maxp-w20-s20-3"], "Birch has the first stage in it already"
     assert of("none") == []
-    assert with_interpolated(replace(sweep, interpolate="none")).interpolated == ()
+    assert (
+        with_interpolated(
+            replace(sweep, about=replace(sweep.about, interpolate="none"))
+        ).interpolated
+        == ()
+    )
     with pytest.raises(BadInput, match="unknown --interpolate 'some'"):
         of("some")
 

@@ -18,7 +18,7 @@ from rank_core.seeding import generator
 from sweeps.store.lock import Driver
 from sweeps.store.records import COSTS, Attempt, sealed
 from sweeps.store.sweep_file import Cell, SweepFile, find_sweep, read_sweep_file
-from sweeps.systems.load import _aggregates, load_sweep
+from sweeps.systems.load import keeps_chunk_scores, load_sweep
 
 FIVE = [
     ("FirstP", 64, 64),
@@ -271,5 +271,5 @@ def test_what_is_aggregated_is_decided_by_the_data_and_not_by_a_name(name, chang
     }
     cells = (Cell("a", config=config), Cell("b", config=config | change))
     file = SweepFile(name, "?", "test", ("P@5",), "P@5", "a", cells, deterministic=("a", "b"))
-    assert _aggregates(file) == aggregates
-    assert not _aggregates(replace(file, deterministic=("a",))), "several runs of a cell"
+    assert keeps_chunk_scores(file) == aggregates
+    assert not keeps_chunk_scores(replace(file, deterministic=("a",))), "several runs of a cell"

@@ -108,7 +108,8 @@ def gains(monkeypatch, delta, *, p=0.001, first_stage):
     found = export.analyse
 
     def analyse(sweep):
-        analysis = found(replace(sweep, first_stage={sweep.primary: first_stage}))
+        about = replace(sweep.about, first_stage={sweep.primary: first_stage})
+        analysis = found(replace(sweep, about=about))
         gained = [
             replace(c, delta=delta, p_both_adjusted=p, num_seeds_system=3, num_seeds_baseline=3)
             for c in analysis.comparisons
