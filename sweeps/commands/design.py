@@ -43,9 +43,9 @@ from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import FILE, command_in, opened
 from sweeps.store.trial_status import TrialStatus
+from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep, load_sweep
 from sweeps.systems.runs import run_systems
-from sweeps.systems.summary import left_after
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import say
 

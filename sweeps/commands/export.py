@@ -29,10 +29,10 @@ from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
 from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, trial_name
 from sweeps.store.sweep_file import opened
+from sweeps.systems.best import best_on_dev, dev_means, ranked
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.interpolation import MixtureInputs, trial_table, why_not
 from sweeps.systems.load import Serving, Sweep, load_sweep, trial_config
-from sweeps.systems.summary import left_after
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import say
 from sweeps.tracking.client import check_database, check_tracking_uri, default_tracking_uri
@@ -269,8 +269,8 @@ def _cell(
     if label == WINNER:
         if sweep.about.confirms:
             return str(sweep.about.confirms["cell"])
-        stayed = [cell for cell in trained if cell not in left_after(sweep)] or list(trained)
-        return max(stayed, key=lambda cell: sum(trained[cell].values()) / len(trained[cell]))
+        # Where all were eliminated the user asks for one of them all the same.
+        return best_on_dev(sweep, trained) or ranked(dev_means(sweep), trained)[0]
     labels = {cell.label: cell.cell for cell in sweep.cells}
     cell = label if label in labels.values() else labels.get(label, "")
     if not cell and label != sweep.first_stage_name:

@@ -5,7 +5,7 @@ ever removed; those of `all` stay.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,6 +16,7 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.plan import Trial
 from sweeps.store.records import DamagedTrial, Records, State, cell_and_seed, trial_name
+from sweeps.systems.best import ranked
 
 LEFT_FOR_OTHERS = {
     "training.keep_weights": WEIGHTS,
@@ -62,15 +63,15 @@ class KeptWeights:
                     settings = json.loads(self.records.read(state.name, "config.json"))
                     self._here[state.name] = settings["training.keep_weights"] == "best"
 
-    def finished(self, name: str) -> None:
+    def finished(self, name: str, cells: Iterable[str], eliminated: Collection[str]) -> None:
         """Records a trial that has ended now, and removes weights that need not be kept."""
         self.take_in([self.records.state(name)])
-        self.prune()
+        self.prune(cells, eliminated)
 
-    def prune(self) -> None:
+    def prune(self, cells: Iterable[str], eliminated: Collection[str] = ()) -> None:
         """Removes the weights of all but the best seed of each cell, and of the cells beyond the
-        quota."""
-        best = self._best(lambda name: self._here.get(name, False))
+        quota. `cells` are those of the plan, in its order."""
+        best = self._best(cells, eliminated, lambda name: self._here.get(name, False))
         kept = self._within(best)
         self.over_quota -= {cell_and_seed(name)[0] for name in kept}
         self.over_quota |= {cell_and_seed(name)[0] for name in best if name not in kept}
@@ -82,18 +83,25 @@ class KeptWeights:
             else:
                 del self._here[name]
 
-    def missing(self, trials: Iterable[Trial]) -> set[str]:
+    def missing(self, trials: Sequence[Trial]) -> set[str]:
         """The trials whose weights should be kept and are missing: the best one of each cell,
         within the quota."""
+        names = [trial.name for trial in trials]
         trained = {trial.name for trial in trials if is_trained(trial.config)}
-        kept = self._within(self._best(lambda name: True))
+        cells = dict.fromkeys(cell_and_seed(name)[0] for name in names)
+        kept = self._within(self._best(cells, (), lambda name: True))
         return {name for name in kept if name not in self._here} & trained
 
-    def _best(self, among: Callable[[str], bool]) -> dict[str, _Model]:
-        """The best trial of each cell, the first of equals; cells by the mean over all seeds."""
-        mean = {cell: fmean(m.dev for m in own.values()) for cell, own in self._models.items()}
+    def _best(
+        self, cells: Iterable[str], eliminated: Collection[str], among: Callable[[str], bool]
+    ) -> dict[str, _Model]:
+        """The best trial of each cell, the first of equals; the best cells first, then those that
+        a search eliminated, then those of earlier plans."""
+        means = {cell: fmean(m.dev for m in own.values()) for cell, own in self._models.items()}
+        planned = list(cells)
+        stayed = ranked(means, planned, eliminated)
         best = {}
-        for cell in sorted(mean, key=lambda cell: (-mean[cell], cell)):
+        for cell in dict.fromkeys((*stayed, *ranked(means, planned), *ranked(means, means))):
             own = self._models[cell]
             if seeds := [seed for seed in own if among(trial_name(cell, seed))]:
                 seed = max(seeds, key=lambda seed: (own[seed].dev, -seed))

@@ -50,7 +50,8 @@ class TrialEvents:
             facts |= {"kind": end.kind, "again": again, "node": node}
         self.records.end(trial.name, end.status, **facts)
         if end.result:
-            self.weights.finished(trial.name)
+            cells = [cell.cell for cell in self.search.plan.cells]
+            self.weights.finished(trial.name, cells, self.search.eliminated)
         if end.traceback and not again:
             text = redact_text(end.traceback)
             self.records.write_file(f"failures/{trial.name}.txt", text.encode())

@@ -22,8 +22,8 @@ from sweeps.plan.search_options import SEARCHES
 from sweeps.store.records import Records, trial_name
 from sweeps.store.sweep_file import described, local_copy, sweep_on, sweeps_in
 from sweeps.store.trial_status import TrialStatus
+from sweeps.systems.best import best_on_dev, dev_means, ranked
 from sweeps.systems.load import Sweep, load_sweep
-from sweeps.systems.summary import best_on_dev, left_after
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,14 @@ def choose(records: Records) -> Shortlist:
     copy = local_copy(records, file)
     sweep = load_sweep(copy.folder)
     _check_finished(sweep)
-    dev = _means(sweep.dev_scores)
-    candidates = [c.cell for c in sweep.cells if c.cell in dev.index and c.cell != sweep.baseline]
+    dev = dev_means(sweep)
+    candidates = [c.cell for c in sweep.cells if c.cell in dev and c.cell != sweep.baseline]
     if not candidates:
         raise BadInput(
             f"a confirmation needs a finished cell beside the baseline, with {sweep.primary} on "
             f"dev; {records.uri} has none"
         )
-    stayed = [cell for cell in candidates if cell not in left_after(sweep)] or candidates
-    winner = max(stayed, key=lambda cell: float(dev[cell]))
+    winner = best_on_dev(sweep, candidates) or ranked(dev, candidates)[0]
     if best_on_dev(sweep) == sweep.baseline:
         export = ours("export", records.uri, "--to", "model")
         raise BadInput(
@@ -165,7 +164,7 @@ def choose(records: Records) -> Shortlist:
         primary=sweep.primary,
         winner=_frozen(copy, sweep, winner),
         baseline=_frozen(copy, sweep, sweep.baseline),
-        dev_mean=float(dev[winner]),
+        dev_mean=dev[winner],
         num_candidates=max(len(candidates), len(sweep.about.search.get("standings", ()))),
         naive_gain=float(mean[winner] - mean[sweep.baseline]),
         used_seeds=tuple(sorted(used)),

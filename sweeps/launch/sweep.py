@@ -391,7 +391,7 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
             say("nothing to launch: all trials have ended")
         return
     known.weights.take_in(known.states.values())
-    known.weights.prune()
+    known.weights.prune([cell.cell for cell in search.plan.cells], search.eliminated)
     # A debugger needs the terminal; `ray submit` has another one.
     live = options.engine == "ray" and not cluster_file() and is_live_terminal()
     primary = search.plan.base.evaluation.measures[0]

@@ -17,8 +17,9 @@ from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.store.trial_status import USED
+from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import CellSummary, left_after, summarize
+from sweeps.systems.summary import CellSummary, summarize
 
 Matrices = Mapping[str, ScoreMatrix]
 """{measure: scores of the cells with a used seed}."""

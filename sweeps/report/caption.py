@@ -11,7 +11,8 @@ from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.store.trial_status import LOST
-from sweeps.systems.summary import CellSummary, fate_word, left_after
+from sweeps.systems.best import left_after
+from sweeps.systems.summary import CellSummary, fate_word
 from sweeps.terminal.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,

@@ -9,8 +9,9 @@ from sweeps.report.analysis import Analysis
 from sweeps.report.caption import not_distinguishable, without_variance
 from sweeps.report.next_step import declaration
 from sweeps.report.unjudged import unjudged_sentence
+from sweeps.systems.best import best_on_dev, dev_means, left_after
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import ROUNDING, best_on_dev, dev_means, left_after, losses
+from sweeps.systems.summary import ROUNDING, losses
 from sweeps.terminal.notation import (
     ONE_RUN,
     decisive_p,

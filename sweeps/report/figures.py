@@ -37,8 +37,9 @@ from sweeps.report.drawing import (
 from sweeps.report.reliability import GridFactors, factor_text
 from sweeps.store.records import trial_name
 from sweeps.store.trial_status import LOST, TrialStatus
+from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import CellSummary, crossed_grids, left_after
+from sweeps.systems.summary import CellSummary, crossed_grids
 from sweeps.terminal.notation import (
     decisive_p,
     level_text,

@@ -19,8 +19,9 @@ from sweeps.plan.next_command import asked_of, confirming, ours, resumed, seeded
 from sweeps.report.analysis import Analysis
 from sweeps.report.reliability import POWER
 from sweeps.store.sweep_file import advisable, command_in
+from sweeps.systems.best import best_on_dev
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import ROUNDING, best_on_dev
+from sweeps.systems.summary import ROUNDING
 from sweeps.terminal.command_line import SCRIPT
 from sweeps.terminal.notation import has_two_runs, names_text, percent
 from sweeps.terminal.text import about

@@ -20,8 +20,9 @@ from sweeps.report.reliability import (
 from sweeps.report.results import json_text, page_table, shared_results
 from sweeps.report.table import Table, table
 from sweeps.systems.access import Access, access_sentence
+from sweeps.systems.best import best_on_dev
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import best_on_dev, query_set_means, query_sets
+from sweeps.systems.summary import query_set_means, query_sets
 
 if TYPE_CHECKING:  # draws, which `verify` does not need
     from sweeps.report.drawing import Drawing

@@ -13,7 +13,8 @@ from sweeps.report.conclusions import conclusions
 from sweeps.report.next_step import HERE, next_step
 from sweeps.report.results import Column, Scores, drawn
 from sweeps.report.table import Table, terminal_lines, wrapped
-from sweeps.systems.summary import CellSummary, fate_word, left_after
+from sweeps.systems.best import left_after
+from sweeps.systems.summary import CellSummary, fate_word
 from sweeps.terminal.notation import (
     MISSING,
     ONE_RUN_WORDS,

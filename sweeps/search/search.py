@@ -90,6 +90,12 @@ class Search(ABC):
         """The description of the search in `sweep.json` so far."""
         return {"name": self.plan.search.name}
 
+    @property
+    def eliminated(self) -> set[str]:
+        """The cells that the search has eliminated so far."""
+        standings = self.described().get("standings", ())
+        return {line["cell"] for line in standings if line["left_after"] is not None}
+
     def begin(self) -> "Search":
         """Decides by the trials that have ended before this command."""
         self.decision = self.decide()

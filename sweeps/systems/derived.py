@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from rank_core.errors import BadInput, unknown
 from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.systems.best import best_on_dev, left_after
 from sweeps.systems.interpolation import first_stage_scores, interpolate_cells
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import best_on_dev, left_after
 from sweeps.terminal.command_line import INTERPOLATE
 
 

@@ -10,6 +10,7 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.matrix import queries_per_set, query_set_of
 from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
+from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
 from sweeps.terminal.notation import MISSING
 from sweeps.terminal.text import numbered
@@ -85,15 +86,6 @@ class CellSummary:
         return mean - half, mean + half
 
 
-def left_after(sweep: Sweep) -> Mapping[str, int]:
-    """{eliminated cell: its finished seeds by then}; empty without a race or ASHA."""
-    return {
-        line["cell"]: int(line["left_after"])
-        for line in sweep.about.search.get("standings", ())
-        if line["left_after"] is not None
-    }
-
-
 def fate_word(sweep: Sweep) -> str:
     """The word of a terminal's table for a cell in `left_after`, shorter than "eliminated"."""
     return "stopped" if sweep.about.search.get("name") == "asha" else "out"
@@ -154,21 +146,6 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
     for (cell, name), value in means.mean().items():
         by_cell.setdefault(str(cell), {})[str(name)] = float(value)
     return by_cell
-
-
-def best_on_dev(sweep: Sweep) -> str:
-    """The cell with the best mean of the primary measure on dev; "" where nothing is known."""
-    means, eliminated = dev_means(sweep), left_after(sweep)
-    names = [cell.cell for cell in sweep.cells if cell.cell not in eliminated]
-    return max((name for name in names if name in means), key=means.__getitem__, default="")
-
-
-def dev_means(sweep: Sweep) -> dict[str, float]:
-    """{cell: mean of the primary measure on dev, over seeds}; empty where nothing is known."""
-    if sweep.dev_scores.empty:
-        return {}
-    means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
-    return {str(k): float(v) for k, v in means.groupby("cell", observed=True).mean().items()}
 
 
 def losses(cells: list[CellSummary]) -> list[str]:

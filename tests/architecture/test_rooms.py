@@ -41,7 +41,7 @@ SWEEPS = {
     "sweeps.search": "terminal store plan",
     "sweeps.systems": "terminal store plan tracking",
     "sweeps.report": "terminal store plan systems",
-    "sweeps.engine": "terminal store plan tracking search",
+    "sweeps.engine": "terminal store plan tracking search systems",
     "sweeps.positions": "terminal plan report",
     "sweeps.ray_engine": "terminal store plan search report engine",
     "sweeps.forecast": "terminal store plan ray_engine",

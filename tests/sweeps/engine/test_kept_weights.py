@@ -44,10 +44,10 @@ def with_weights(records):
     return {state.name for state in states(records) if "weights.safetensors" in state.files}
 
 
-def kept_after(records, quota=10_000):
+def kept_after(records, quota=10_000, cells=(), eliminated=()):
     weights = KeptWeights(records, "nDCG@10", quota)
     weights.take_in(states(records))
-    weights.prune()
+    weights.prune(cells, eliminated)
     return weights
 
 
@@ -66,7 +66,7 @@ def test_a_better_seed_takes_the_place_of_the_one_before_as_it_ends(records, lea
     weights = kept_after(records)
     for name, dev, kept in (("a-seed2", 0.05, "a-seed1"), ("a-seed3", 0.2, "a-seed3")):
         leave(name, dev)
-        weights.finished(name)
+        weights.finished(name, (), ())
         assert with_weights(records) == {kept}
 
 
@@ -76,10 +76,24 @@ def test_the_quota_holds_the_best_cells_and_the_best_one_always(records, leave):
         leave(name, dev)
     weights = kept_after(records, quota=200)
     assert with_weights(records) == {"b-seed1", "c-seed1"} and weights.over_quota == {"a"}
-    assert weights.missing(map(Named, values)) == set()  # it would only be removed again
+    assert weights.missing([*map(Named, values)]) == set()  # it would only be removed again
     assert kept_after(records, quota=10).over_quota == {"b"}
     assert with_weights(records) == {"c-seed1"}
-    assert kept_after(records, quota=200).missing(map(Named, values)) == {"b-seed1"}
+    assert kept_after(records, quota=200).missing([*map(Named, values)]) == {"b-seed1"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "eliminated", "kept"),
+    [("ab", "", "a"), ("ba", "", "b"), ("abc", "", "c"), ("abc", "c", "a"), ("abc", "abc", "c")],
+)
+def test_the_quota_goes_by_the_rule_of_the_report(records, leave, cells, eliminated, kept):
+    """The mean on dev, eliminated cells last, the plan's first among equals."""
+    values = {"a-seed1": 0.2, "b-seed1": 0.2, "c-seed1": 0.4}
+    for name in values:
+        if name[0] in cells:
+            leave(name, values[name])
+    kept_after(records, quota=10, cells=cells, eliminated=eliminated)
+    assert with_weights(records) == {f"{kept}-seed1"}
 
 
 def test_what_was_kept_by_name_is_never_removed(records, leave):

@@ -12,8 +12,8 @@ from sweeps.report.conclusions import conclusions
 from sweeps.report.page import Findings, page
 from sweeps.report.reliability import assess
 from sweeps.report.terminal import terminal_text
+from sweeps.systems.best import best_on_dev, dev_means
 from sweeps.systems.load import load_sweep
-from sweeps.systems.summary import best_on_dev, dev_means
 from tests.sweeps.systems.test_load import NAMES, read_values, write_sweep, write_values
 
 
