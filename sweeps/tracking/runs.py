@@ -67,11 +67,11 @@ class Runs:
     for what it has, and points have the times of their steps."""
 
     def __init__(
-        self, records: Records, tracking_uri: str, experiment: str, *, again: bool = False
+        self, records: Records, tracking_uri: str, experiment: str, *, create: bool = True
     ) -> None:
         self.records = records
         self.read_sweep()
-        self.client = connect(tracking_uri, again=again)
+        self.client = connect(tracking_uri, create=create)
         root = artifact_root(tracking_uri, records.folder)
         self.experiment_id = ensure_experiment(self.client, experiment, root)
         follow_storage(tracking_uri, self.experiment_id, artifact_location(experiment, root))
