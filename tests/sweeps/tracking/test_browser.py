@@ -16,9 +16,12 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
 ]
+# MLflow names a group by its tags, so a person reads the label first.
+FIRSTP = "Group: config.id: FirstP 48, config.hash: c1"
+MAXP = "Group: config.id: MaxP 48/32, config.hash: c2"
 CONTENT = {
-    "table": ["Group: FirstP 48", "Group: MaxP 48/32", "test/p_5", "chunking.window"],
-    "charts": ["Group: MaxP 48/32", "train/loss", "Parallel Coordinates", "hp/window"],
+    "table": [FIRSTP, MAXP, "test/p_5", "chunking.window"],
+    "charts": [MAXP, "train/loss", "Parallel Coordinates", "hp/window"],
 }
 
 
