@@ -29,6 +29,7 @@ from sweeps.tracking.client import (
 )
 from sweeps.tracking.trial_run import (
     EVIDENCE,
+    GROUP,
     Point,
     final_points,
     number_points,
@@ -180,7 +181,8 @@ class Runs:
         if sent is None:
             return not state.num_attempts
         attempts = sent.tags.get("attempts") == str(state.num_attempts)
-        return attempts and sent.status == run_status(state) != "RUNNING"
+        grouped = GROUP in sent.tags  # runs of earlier versions get it
+        return grouped and attempts and sent.status == run_status(state) != "RUNNING"
 
     def _create(self, name: str, shown: str, begun: int | None = None) -> _Sent:
         # As in MLflow's clients.

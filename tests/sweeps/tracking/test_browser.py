@@ -16,9 +16,8 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
 ]
-# MLflow names a group by its tags, so a person reads the label first.
-FIRSTP = "Group: config.id: FirstP 48, config.hash: c1"
-MAXP = "Group: config.id: MaxP 48/32, config.hash: c2"
+# A person reads the label, in the narrow list beside the charts too.
+FIRSTP, MAXP = "Group: FirstP 48 (c1)", "Group: MaxP 48/32 (c2)"
 CONTENT = {
     "table": [FIRSTP, MAXP, "test/p_5", "chunking.window"],
     "charts": [MAXP, "train/loss", "Parallel Coordinates", "hp/window"],
