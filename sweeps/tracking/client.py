@@ -1,19 +1,18 @@
 """Tracking URIs, checked without the network, and a connection to MLflow that fails fast and
 initialises a new database once."""
 
+import fcntl
 import logging
 import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
-
-from filelock import FileLock
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput, not_installed
@@ -29,7 +28,7 @@ NONE = "none"
 """The tracking URI that sends nothing."""
 _HOST = r"(\S*@)?(\[[\da-fA-F:]+\]|[^\s/@:\[\]]+)(:\d*[1-9]\d*)?"
 _FORMS = (
-    r"sqlite:///(?!:memory:)[^?]*[^/?](\?.*)?",
+    r"sqlite:///(?!:memory:|file:)[^?]*[^/?](\?.*)?",
     rf"https?://{_HOST}(/\S*)?",
     rf"postgresql(\+\w+)?://{_HOST}/+[^\s/]\S*",
 )
@@ -101,11 +100,48 @@ def sqlite_file(tracking_uri: str) -> Path:
 
 
 def mlflow_uri(tracking_uri: str) -> str:
-    """A tracking URI for MLflow, which makes the folder of a sqlite file under its quoted name,
-    beside the right one, unless the URI names a driver."""
-    if tracking_uri.startswith("sqlite:") and "%" in tracking_uri:
-        return tracking_uri.replace("sqlite:", "sqlite+pysqlite:", 1)
-    return tracking_uri
+    """A tracking URI for MLflow. A sqlite file is opened by a URI of SQLite that does not make it:
+    below a mount point whose disk is away, a new file would hide. The URI names the driver, or
+    MLflow would make a folder of its own for it."""
+    if not tracking_uri.startswith("sqlite:"):
+        return tracking_uri
+    from sqlalchemy.engine import make_url
+
+    url = make_url(tracking_uri).set(
+        drivername="sqlite+pysqlite", database=sqlite_file(tracking_uri).as_uri()
+    )
+    url = url.update_query_dict({"mode": "rw", "uri": "true"})
+    return url.render_as_string(hide_password=False)
+
+
+def create_database(tracking_uri: str) -> None:
+    """Makes the sqlite file of a tracking URI, empty, and before it the lock for its first
+    connection. A server's is left alone. Raises `OSError`."""
+    if not tracking_uri.startswith("sqlite:"):
+        return
+    database = sqlite_file(tracking_uri)
+    database.parent.mkdir(parents=True, exist_ok=True)
+    for file in (_lock_of(database), database):
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o666))
+
+
+def _lock_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}.lock")
+
+
+@contextmanager
+def _locked(database: Path) -> Iterator[None]:
+    """Holds a database's lock, which is not made: one without a lock is not new."""
+    try:
+        lock = os.open(_lock_of(database), os.O_RDWR)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def is_server(uri: str) -> bool:
@@ -113,9 +149,9 @@ def is_server(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
-    """A client for `tracking_uri`; a new database is initialised first. Its folder is not made
-    `again`: the disk may be away."""
+def connect(tracking_uri: str, *, create: bool = True) -> "MlflowClient":
+    """A client for `tracking_uri`; a new database is initialised first. Without `create` its file
+    must exist: the disk may be away."""
     os.environ.update(CLIENT_ENVIRONMENT)
     from mlflow import MlflowClient
 
@@ -126,13 +162,11 @@ def connect(tracking_uri: str, *, again: bool = False) -> "MlflowClient":
     uri = mlflow_uri(tracking_uri)
     if not tracking_uri.startswith("sqlite:"):
         return MlflowClient(uri, uri)
-    database = sqlite_file(tracking_uri)
-    if not again:
-        database.parent.mkdir(parents=True, exist_ok=True)
+    if create:
+        create_database(tracking_uri)
+    sqlite_file(tracking_uri).stat()  # MLflow would try a missing file for two minutes
     # Processes that initialise a new file at the same time can break it for good.
-    lock = f"{database}.lock"
-    os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock would try for ever
-    with FileLock(lock):
+    with _locked(sqlite_file(tracking_uri)):
         client = MlflowClient(uri, uri)
         client.search_experiments(max_results=1)
     return client
@@ -199,7 +233,8 @@ def follow_storage(tracking_uri: str, experiment_id: str, location: str | None) 
     if location is None or not tracking_uri.startswith("sqlite:"):
         return
     here = Path(url2pathname(urlsplit(location).path))
-    with closing(sqlite3.connect(sqlite_file(tracking_uri), timeout=60)) as database, database:
+    file = f"{sqlite_file(tracking_uri).as_uri()}?mode=rw"
+    with closing(sqlite3.connect(file, timeout=60, uri=True)) as database, database:
         found = database.execute(
             "SELECT artifact_location FROM experiments WHERE experiment_id = ?", (experiment_id,)
         ).fetchone()

@@ -29,6 +29,7 @@ from sweeps.tracking.client import (
 )
 from sweeps.tracking.trial_run import (
     EVIDENCE,
+    GROUP,
     Point,
     final_points,
     number_points,
@@ -67,11 +68,11 @@ class Runs:
     for what it has, and points have the times of their steps."""
 
     def __init__(
-        self, records: Records, tracking_uri: str, experiment: str, *, again: bool = False
+        self, records: Records, tracking_uri: str, experiment: str, *, create: bool = True
     ) -> None:
         self.records = records
         self.read_sweep()
-        self.client = connect(tracking_uri, again=again)
+        self.client = connect(tracking_uri, create=create)
         root = artifact_root(tracking_uri, records.folder)
         self.experiment_id = ensure_experiment(self.client, experiment, root)
         follow_storage(tracking_uri, self.experiment_id, artifact_location(experiment, root))
@@ -180,7 +181,8 @@ class Runs:
         if sent is None:
             return not state.num_attempts
         attempts = sent.tags.get("attempts") == str(state.num_attempts)
-        return attempts and sent.status == run_status(state) != "RUNNING"
+        grouped = GROUP in sent.tags  # runs of earlier versions get it
+        return grouped and attempts and sent.status == run_status(state) != "RUNNING"
 
     def _create(self, name: str, shown: str, begun: int | None = None) -> _Sent:
         # As in MLflow's clients.

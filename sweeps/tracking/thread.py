@@ -15,7 +15,13 @@ from sweeps.store.records import Records
 from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import read_sweep_file
 from sweeps.terminal.text import duration
-from sweeps.tracking.client import NONE, check_database, check_tracking_uri, reason_of
+from sweeps.tracking.client import (
+    NONE,
+    check_database,
+    check_tracking_uri,
+    create_database,
+    reason_of,
+)
 from sweeps.tracking.runs import Runs
 from sweeps.tracking.view import describe
 
@@ -45,8 +51,12 @@ class MlflowThread:
         self._since, self._told = 0.0, float("-inf")  # the outage, and the last line about one
 
     def start(self) -> None:
-        """Begins to send."""
+        """Begins to send. A database file is made here, and never while the sweep runs: its disk
+        may go away."""
         if self.tracking_uri != NONE:
+            with suppress(OSError):  # the thread says why it is unavailable
+                self._records.storage.require()
+                create_database(self.tracking_uri)
             # MLflow imports it in its thread; meanwhile the half-imported module breaks matplotlib.
             with suppress(ImportError):
                 importlib.import_module("IPython")
@@ -103,7 +113,7 @@ class MlflowThread:
         others."""
         try:
             self._records.storage.require()
-        except OSError as error:  # MLflow would make its files below an absent mount
+        except OSError as error:  # MLflow would make artifacts below an absent mount
             raise StorageAway(str(error)) from None
         runs = self._runs = self._runs or self._connect()
         for name in list(self._reports):
@@ -127,7 +137,7 @@ class MlflowThread:
     def _connect(self) -> Runs:
         """Connects, and notes all trials whose run is missing or unfinished."""
         own = Records(self._records.storage, self._records.sweep, command=self._records.command)
-        runs = Runs(own, self.tracking_uri, self._experiment, again=self._ever)
+        runs = Runs(own, self.tracking_uri, self._experiment, create=False)
         for state in runs.lacking():
             self.changed(state.name)
         if not self._ever:

@@ -17,6 +17,8 @@ from sweeps.store.trial_status import TrialStatus
 from sweeps.terminal.escape import markdown_text
 from sweeps.terminal.text import shortened
 
+GROUP = "config"
+"""The tag that MLflow's pages group by, and whose value names a group."""
 Point = tuple[str, float, int, int]
 """Metric, value, step (of the optimiser; 0 for a single value), milliseconds since the epoch.
 MLflow stores equal points once."""
@@ -111,8 +113,7 @@ def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
     """The tags of a trial's run by its last attempt, with those of its end if it has ended."""
     tags = {
         "mlflow.note.content": markdown_text(f"{cell.label}, seed {state.seed}"),
-        "config.id": cell.label,
-        "config.hash": cell.cell,
+        **config_tags(cell.label, cell.cell),
         "collection": str(sweep.collection.get("name", "")),
         "collection.hash": str(sweep.collection.get("content_hash", "")),
         "backbone.hash": str(sweep.backbone.get("content_hash", "")),
@@ -130,6 +131,12 @@ def run_tags(sweep: SweepFile, cell: Cell, state: State) -> dict[str, str]:
     host = state.attempts[-1].host if state.attempts else ""
     places = {"host": host, "device": versions.get("device", "")}
     return tags | {name: place for name, place in places.items() if place}
+
+
+def config_tags(label: str, cell: str) -> dict[str, str]:
+    """The tags of a configuration. Two cells may have one label: two learning rates in one
+    folder."""
+    return {"config.id": label, "config.hash": cell, GROUP: f"{label} ({cell})"}
 
 
 def run_params(cell: Cell, seed: int) -> dict[str, str]:

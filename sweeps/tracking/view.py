@@ -17,7 +17,7 @@ from typing import Any
 from sweeps.store.sweep_file import FIRST_STAGE, SweepFile, verdict
 from sweeps.terminal.escape import markdown_text
 from sweeps.tracking.runs import Runs
-from sweeps.tracking.trial_run import metric_name, number_name
+from sweeps.tracking.trial_run import GROUP, config_tags, metric_name, number_name
 
 VIEW = "leaderboard"
 _NAME = "Configurations (mean over seeds)"
@@ -26,8 +26,6 @@ _RUN_NAME = "attributes.`Run Name`"
 _MAX_TAG = 20_000  # characters of an experiment tag
 _MAX_COLUMNS = 8
 _MAX_FOLDED = 200  # configurations that start as one line each
-GROUPED = ("config.id", "config.hash")
-"""The tags of a configuration: its label, and the cell that it stands for."""
 BEST, LATEST = "best/dev_", "dev/"  # prefixes of the values on dev: at the best step, the last
 REPORT = "report"
 _NOTE, _OURS = "mlflow.note.content", "mlflow.note.contentHash"  # hidden, as are all mlflow.*
@@ -96,8 +94,7 @@ def _send_first_stage(runs: Runs) -> None:
     }
     if points and not any(cell.config.get("model.name") == "bm25" for cell in sweep.cells):
         label = str(sweep.collection.get("first_stage") or "first stage")
-        tags = dict(zip(GROUPED, (label, FIRST_STAGE), strict=True))
-        runs.values_run(FIRST_STAGE, label, tags, points)
+        runs.values_run(FIRST_STAGE, label, config_tags(label, FIRST_STAGE), points)
 
 
 def _hash(text: str) -> str:
@@ -136,18 +133,18 @@ def _state(sweep: SweepFile) -> dict[str, Any]:
         "orderByAsc": False,
         # A failed trial would enter the mean of its group; the report's run has no configuration.
         "searchFilter": "attributes.status != 'FAILED' and attributes.status != 'KILLED' "
-        "and tags.config.hash != ''",
+        f"and tags.{GROUP} != ''",
         "runsHiddenMode": "SHOW_ALL",
         "hideEmptyCharts": True,
         # In pixels.
         "columnWidths": {_RUN_NAME: 520} | {c: 40 + 8 * len(c.partition("`")[2]) for c in columns},
         "groupBy": {
             "aggregateFunction": "average",
-            # Two cells may have one label: two learning rates in one folder.
-            "groupByKeys": [{"mode": "tag", "groupByData": tag} for tag in GROUPED],
+            # Of several tags MLflow's list beside the charts would show the first one's name alone.
+            "groupByKeys": [{"mode": "tag", "groupByData": GROUP}],
         },
         "groupsExpanded": {
-            f"tag.{GROUPED[0]}.{cell.label},tag.{GROUPED[1]}.{cell.cell}": False
+            f"tag.{GROUP}.{config_tags(cell.label, cell.cell)[GROUP]}": False
             for cell in sweep.cells[:_MAX_FOLDED]
         },
         "useGroupedValuesInCharts": True,

@@ -136,32 +136,76 @@ def systems_of(
 ) -> dict[str, tuple[RunSource, ...]]:
     """{name: its training runs} from `NAME=source1,source2`, patterns and plain sources, in the
     order of the arguments. Plain sources are the systems that they hold, or have their names; a
-    cell that several sweeps share is one system with the runs of all."""
+    cell that several sweeps share is one system with the runs of all, and different cells of one
+    label have the names of their sweeps behind it."""
     systems: dict[str, tuple[RunSource, ...]] = {}
+    alike: dict[str, dict[str, str]] = {}
+    """{label: {system: its sweep}} of the cells of plain sweeps."""
     for text in arguments:
-        name, equals, rest = text.partition("=")
-        named: list[tuple[str, Sequence[RunSource]]] = []
-        if equals and not _is_source(text):
-            parts = rest.split(",")
-            if not name or not all(parts):
-                raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
-            named.append(
-                (shown_path(name), [source for part in parts for source in sources_of(part, sets)])
-            )
-        else:
-            for source in sources_of(text, sets):
-                held: Mapping[str, Sequence[RunSource]] = {"": [source]}
-                if isinstance(source, str):
-                    held = training_runs(source, tracking_uri=tracking_uri)
-                named += [(own or _name(source), runs) for own, runs in held.items()]
+        plain, named = _named(text, sets, tracking_uri)
         for given, runs in named:
             name, new = _once(given, runs, systems)
-            known = systems.get(name, ())
-            if new is runs and not _collections(known).isdisjoint(_collections(runs)):
-                syntax = "give several runs of a system as NAME=run1,run2,run3"
-                raise BadInput(f"a system must be named once, got {name!r} twice: {syntax}")
-            systems[name] = (*known, *new)
-    return systems
+            sweep = _sweep_of(given, runs) if plain else ""
+            if new is runs and not _collections(systems.get(name, ())).isdisjoint(
+                _collections(runs)
+            ):
+                known = alike.get(name, {})
+                if not sweep or name not in known or sweep in known.values():
+                    raise BadInput(_TWICE.format(name=name))
+                name = f"{name} ({sweep})"
+            if sweep and new is runs:
+                alike.setdefault(given, {})[name] = sweep
+            systems[name] = (*systems.get(name, ()), *new)
+    return _told_apart(systems, alike)
+
+
+_TWICE = (
+    "a system must be named once, got {name!r} twice: give several runs of a system as "
+    "NAME=run1,run2,run3, and different systems names as A=run1 B=run2 or A=DIR:LABEL"
+)
+
+
+def _named(
+    text: str, sets: Sequence[str], tracking_uri: str | None
+) -> tuple[bool, list[tuple[str, Sequence[RunSource]]]]:
+    """Whether an argument is a plain source, and its systems with their training runs."""
+    name, equals, rest = text.partition("=")
+    if equals and not _is_source(text):
+        parts = rest.split(",")
+        if not name or not all(parts):
+            raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
+        return False, [
+            (shown_path(name), [source for part in parts for source in sources_of(part, sets)])
+        ]
+    named: list[tuple[str, Sequence[RunSource]]] = []
+    for source in sources_of(text, sets):
+        held: Mapping[str, Sequence[RunSource]] = {"": [source]}
+        if isinstance(source, str):
+            held = training_runs(source, tracking_uri=tracking_uri)
+        named += [(own or _name(source), runs) for own, runs in held.items()]
+    return True, named
+
+
+def _told_apart(
+    systems: Mapping[str, tuple[RunSource, ...]], alike: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[RunSource, ...]]:
+    """The systems; those of one label in several sweeps have as much of the ends of the sweeps'
+    paths behind it as tells them apart."""
+    shown: dict[str, str] = {}
+    for label, sweeps in alike.items():
+        if label in systems and len(sweeps) > 1:
+            paths = {system: shown_path(sweep).split("/") for system, sweep in sweeps.items()}
+            lengths = range(1, max(map(len, paths.values())) + 1)
+            ends = ({s: "/".join(path[-n:]) for s, path in paths.items()} for n in lengths)
+            short = next(end for end in ends if len({*end.values()}) == len(paths))
+            shown |= {system: f"{label} ({end})" for system, end in short.items()}
+    return {shown.get(system, system): runs for system, runs in systems.items()}
+
+
+def _sweep_of(label: str, runs: Sequence[RunSource]) -> str:
+    """The folder or URI of the sweep whose cell the runs are of; "" for others."""
+    own = next(iter(_of_sweeps(runs).values()), None)
+    return own.where.removesuffix(f":{label}, seed {own.seed}").rstrip("/") if own else ""
 
 
 def _once(

@@ -141,10 +141,30 @@ def test_the_cells_of_sweeps_are_systems(tmp_path: Path) -> None:
     label = "MaxP 64/64"
     across = compared(f"A={folder}:{label}", f"B={other}:{label}")
     assert across.seeds == {"A": (1, 2, 3), "B": (1, 2, 3)}
-    with pytest.raises(BadInput, match="named once, got 'MaxP 64/64' twice"):
-        compared(str(folder), str(other))
+    with pytest.raises(BadInput, match=r"named once, got 'A' twice.* A=DIR:LABEL"):
+        compared(f"A={folder}:{label}", f"A={other}:{label}")
     with pytest.raises(BadInput, match=r"unknown system of .* 'MaxP'"):
         compared(f"{folder}:MaxP", str(other))
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["woods", "woods-b"], ["woods", "woods-b"]),
+        (["a/woods", "b/woods", "c/woods"], ["a/woods", "b/woods", "c/woods"]),
+    ],
+)
+def test_cells_of_one_label_have_the_names_of_their_sweeps(folders, names, tmp_path: Path) -> None:
+    for number, folder in enumerate(folders):
+        write_sweep(tmp_path / folder, num_queries=40, effect=0.05 * number)
+    paths = [str(tmp_path / folder) for folder in folders]
+    shared, *labels = [*compared(paths[0]).seeds]  # FirstP has the same trials in all
+    found = compared(*paths)
+    assert [*found.seeds] == [shared, *(f"{one} ({name})" for name in names for one in labels)]
+    chosen = [f"{path}:{labels[0]}" for path in paths]
+    assert [*compared(*chosen).seeds] == [f"{labels[0]} ({name})" for name in names]
+    asked = compared(*(f"S{n}={text}" for n, text in enumerate(chosen)))
+    assert [*asked.seeds] == [f"S{n}" for n in range(len(paths))]
 
 
 def test_trials_that_sweeps_share_are_one_system(tmp_path: Path, capsys) -> None:

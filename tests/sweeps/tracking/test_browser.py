@@ -16,9 +16,11 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
 ]
+# A person reads the label, in the narrow list beside the charts too.
+FIRSTP, MAXP = "Group: FirstP 48 (c1)", "Group: MaxP 48/32 (c2)"
 CONTENT = {
-    "table": ["Group: FirstP 48", "Group: MaxP 48/32", "test/p_5", "chunking.window"],
-    "charts": ["Group: MaxP 48/32", "train/loss", "Parallel Coordinates", "hp/window"],
+    "table": [FIRSTP, MAXP, "test/p_5", "chunking.window"],
+    "charts": [MAXP, "train/loss", "Parallel Coordinates", "hp/window"],
 }
 
 

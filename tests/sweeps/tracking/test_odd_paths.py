@@ -3,8 +3,16 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
-from sweeps.tracking.client import connect, default_tracking_uri, find_experiment, sqlite_file
+from sweeps.tracking.client import (
+    connect,
+    create_database,
+    default_tracking_uri,
+    find_experiment,
+    mlflow_uri,
+    sqlite_file,
+)
 from sweeps.tracking.thread import sync
 from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep
 
@@ -26,7 +34,12 @@ def test_a_path_and_its_uri_are_the_same_file(name, tmp_path):
     sweep = MadeSweep(tmp_path / name)
     folder = Path(sweep.records.storage.root)
     assert folder == tmp_path / name / "results"
-    assert sqlite_file(default_tracking_uri(sweep.records)) == folder / "mlflow.db"
+    uri = default_tracking_uri(sweep.records)
+    assert sqlite_file(uri) == folder / "mlflow.db"
+    create_database(uri)
+    with create_engine(mlflow_uri(uri)).connect() as opened:
+        [(*_, file)] = opened.execute(text("PRAGMA database_list"))
+    assert file == str(folder / "mlflow.db")
 
 
 @pytest.mark.parametrize("name", ["a?b", "a%41", "a%20b #c"])

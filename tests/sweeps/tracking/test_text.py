@@ -70,8 +70,8 @@ def test_tracking_uris_that_can_work_pass(uri):
 
 REFUSED = """
 mlruns ./mlruns /abs/mlruns None databricks file:./mlruns file:///abs/mlruns sqlite://mlflow.db
-sqlite:mlflow.db sqlite:/// sqlite:///folder/ sqlite:///:memory: http:// http:///path
-http://host:port postgresql://db postgresql:///mlflow localhost:5000
+sqlite:mlflow.db sqlite:/// sqlite:///folder/ sqlite:///:memory: sqlite:///file:/x.db?uri=true http://
+http:///path http://host:port postgresql://db postgresql:///mlflow localhost:5000
 mysql://me:hunter2@db/mlflow postgresql+nosuchdriver://me:hunter2@db/mlflow
 """
 

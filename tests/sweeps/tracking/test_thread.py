@@ -3,12 +3,15 @@
 import logging
 import sqlite3
 import time
+from contextlib import suppress
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from sweeps.tracking import runs
 from sweeps.tracking import thread as threads
+from sweeps.tracking.client import create_database, default_tracking_uri
 from sweeps.tracking.thread import MlflowThread
 from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep, report
 from tests.sweeps.tracking.test_runs import losses, runs_in
@@ -77,6 +80,28 @@ def test_a_storage_that_is_away_is_left_to_the_driver(sweep, mlflow, tmp_path, c
     mlflow.close(0.5)
     assert not (tmp_path / "results").exists()
     assert {record.name for record in caplog.records} <= {"sweeps.storage"}
+
+
+@pytest.mark.parametrize("moment", ["connect", "follow_storage"])
+def test_no_file_is_made_where_a_storage_was_a_moment_ago(moment, sweep, tmp_path, monkeypatch):
+    """The folder goes away after the check of the storage, before a call that opens the database;
+    at its place is then an empty one, as below a mount point."""
+    sweep.whole("c1-seed1")
+    uri = default_tracking_uri(sweep.records)
+    create_database(uri)
+    call = getattr(runs, moment)
+
+    def gone(*args, **rest):
+        (tmp_path / "results").rename(tmp_path / "away")
+        (tmp_path / "results").mkdir()
+        return call(*args, **rest)
+
+    monkeypatch.setattr(runs, moment, gone)
+    mlflow = MlflowThread(sweep.records, uri, EXPERIMENT)
+    with suppress(Exception):  # whatever the thread would try again
+        mlflow._pass()
+    assert (tmp_path / "away").exists()
+    assert not [path for path in (tmp_path / "results").rglob("*") if "artifacts" not in str(path)]
 
 
 class Clock:

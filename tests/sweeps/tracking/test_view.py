@@ -27,7 +27,7 @@ def test_configurations_are_sorted_by_dev_and_grouped_over_seeds():
               "stride": 4, "lr": 1e-5}, {"model.name": "maxp", "window": 8, "stride": 5})
     )  # fmt: skip
     grouped = [key["groupByData"] for key in state["groupBy"]["groupByKeys"]]
-    assert grouped == ["config.id", "config.hash"]
+    assert grouped == ["config"]
     assert state["orderByKey"] == "metrics.`best/dev_ndcg_cut_10`" and not state["orderByAsc"]
     assert state["selectedColumns"] == [
         "metrics.`best/dev_ndcg_cut_10`",
@@ -40,9 +40,7 @@ def test_configurations_are_sorted_by_dev_and_grouped_over_seeds():
         "params.`stride`",
     ]
     assert all(f"status != '{lost}'" in state["searchFilter"] for lost in ("FAILED", "KILLED"))
-    assert state["groupsExpanded"] == {
-        f"tag.config.id.MaxP {n},tag.config.hash.c{n}": False for n in range(3)
-    }
+    assert state["groupsExpanded"] == {f"tag.config.MaxP {n} (c{n})": False for n in range(3)}
     charts = {chart["uuid"]: chart for chart in state["compareRunCharts"]}
     assert list(charts) == ["bar.dev", "bar", "line.dev.ndcg_cut_10", "line.train.loss", "parallel"]
     # A param that is text, or that one configuration lacks, would hide the chart.
