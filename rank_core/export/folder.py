@@ -46,6 +46,7 @@ from rank_core.encoders.backbones import (
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
 from rank_core.encoders.checkpoint import CHECKPOINT_FILES, LAYOUT_FILE, PICKLED
 from rank_core.encoders.lora import merge_adapters
+from rank_core.encoders.module_chain import ChainHead, save_modules
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown, unknown
@@ -128,9 +129,10 @@ def write_model(
             write_cross_encoder(unfinished, config, backbone, model)
         else:
             load_tokenizer(backbone.folder).save_pretrained(unfinished / ENCODER_FOLDER)
+        if model.scores_chunks and isinstance(model.head, nn.Linear):  # a sweep may start from it
+            head = unfinished / ENCODER_FOLDER / RANKING_HEAD
+            save_file(model.head.state_dict(), head, metadata={"pooling": model.pooling})
         if config.model.name in AGGREGATIONS:
-            if isinstance(model.head, nn.Linear):  # a sweep may start from it
-                save_file(model.head.state_dict(), unfinished / ENCODER_FOLDER / RANKING_HEAD)
             served = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
             setting = serving_setting(config, served, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
@@ -335,6 +337,10 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
     encoder = model.encoder
     if isinstance(model.head, PublishedHead):
         save_classifier(backbone, encoder, model.head, folder)
+        return
+    if isinstance(model.head, ChainHead):
+        encoder.save_pretrained(folder)  # type: ignore[operator]
+        save_modules(model.head.chain.folder, folder, model.head)
         return
     if isinstance(encoder, nn.Embedding):  # of a model that reads the word table alone
         whole = load_encoder(backbone, 0.0)

@@ -135,7 +135,7 @@ def _check_head(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") 
     module = import_module("rank_core.models.ranker")
     if not module.uses_checkpoint_head(model, backbone, config.model.head):
         return
-    own = module.head_pooling(backbone)
+    own = backbone.head_pooling
     if config.model.pool not in ("", own):
         raise BadInput(
             f"model.pool must be {own}, which the trained head of backbone {backbone.name} reads, "

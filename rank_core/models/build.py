@@ -24,7 +24,7 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
         assert issubclass(kind, Ranker)
         training = config.training
         adapted = training.lora_rank and training.num_epochs
-        cls_alone = not kind.reads_tokens and backbone.row_pooling(config.model.pool) == "cls"
+        cls_alone = not kind.reads_tokens and kind.pooling_of(config.model, backbone) == "cls"
         if cls_alone and not adapted:
             only_cls(encoder)
         model = kind(encoder, backbone, config.model)

@@ -59,8 +59,11 @@ def their_scores(folder, spans, parts=("w0 w1 ", " w2 w3 ", " w4 w5"), false=NO)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     found = []
+    layout = resolve_backbone(folder).layout
     for span in spans:
         prefix, middle, suffix = parts
+        if layout.before_query:  # a space is the first token of query and text, which these lack
+            prefix, middle = prefix.removesuffix(" "), middle.removesuffix(" ")
         text = prefix + tokenizer.decode(QUERY) + middle + tokenizer.decode(span) + suffix
         ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
         with torch.inference_mode():
