@@ -114,6 +114,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
         if quirk not in model.QUIRKS:
             raise unknown(f"quirk of model {name}", quirk, model.QUIRKS)
     model.check(config, backbone)
+    import_module("rank_core.models.build").require_weights(config, backbone)
     limit = backbone.max_window(chunking.max_query_tokens)
     if chunking.window > limit and model.limited_window:
         raise BadInput(

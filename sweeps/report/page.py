@@ -164,5 +164,6 @@ def _facts(sweep: Sweep, num_runs: int) -> list[str]:
     pooled = f" ({', '.join(sets)})" if sets else ""
     facts.append(f"{queries} queries{pooled} of split {sweep.split_text}")
     if "name" in sweep.backbone:
-        facts.append(f"backbone {sweep.backbone['name']}")
+        head = f" ({sweep.backbone['head']})" if "head" in sweep.backbone else ""
+        facts.append(f"backbone {sweep.backbone['name']}{head}")
     return facts

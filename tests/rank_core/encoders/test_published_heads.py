@@ -19,6 +19,7 @@ from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone, random_weights, write_tokenizer
 
 TWICE = ("camembert", "mpnet", "roberta", "xlm-roberta")  # separators between query and text
+SEGMENTS = ("albert", "bert", "electra")  # kinds whose tokenizers number the texts of a pair
 WINDOW, STRIDE = 8, 5
 QUERY = np.array([7, 9, 11], dtype=np.int32)
 DOCUMENTS = {
@@ -37,7 +38,8 @@ def publish(kind, folder, **facts):
     model = AutoModelForSequenceClassification.from_config(config)
     random_weights(model)
     model.save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    names = ["input_ids", *["token_type_ids"] * (kind in SEGMENTS), "attention_mask"]
+    tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
     middle = "</s> </s>" if kind in TWICE else "</s>"
     text = 1 if (getattr(config, "type_vocab_size", 0) or 0) > 1 else 0
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
@@ -77,7 +79,7 @@ def their_logits(folder, spans):
     """[logits] of chunks, row by row, tokenised as a pair by the checkpoint's own tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    segments = model.config.model_type in ("albert", "bert", "electra")
+    segments = model.config.model_type in SEGMENTS
     options = {"return_tensors": "pt", "return_token_type_ids": segments}
     query = tokenizer.decode(QUERY)
     with torch.inference_mode():
