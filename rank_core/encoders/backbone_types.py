@@ -60,6 +60,7 @@ class Chain:
     steps: tuple[Step, ...] = ()
     problem: str = ""  # why it cannot be read
     described: str = ""
+    chats: bool = False  # a chat template writes its rows
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,12 @@ from rank_core.encoders.checkpoint import (
     weight_files,
     without_memory,
 )
-from rank_core.encoders.decoder_rerankers import LogitScore, logit_score, with_prompt
+from rank_core.encoders.decoder_rerankers import (
+    LogitScore,
+    chat_layout,
+    logit_score,
+    with_prompt,
+)
 from rank_core.encoders.module_chain import (
     Unread,
     chain_files,
@@ -161,6 +166,8 @@ def _chain_layout(
     """A chain, and the layout of its pairs; where there is none, a chain with the reason."""
     if chain.problem:
         return chain, usual
+    if chain.chats:
+        return chain, chat_layout(name, tokenizer, stated_prompt(chain.folder))
     try:
         layout = pair_layout(tokenizer, segments)
     except Unread as reason:

@@ -100,7 +100,7 @@ def logit_score(
     tokenizer has the text around query and document."""
     for module in stated_modules(folder):
         if module.kind == "LogitScore":
-            layout = _rendered_layout(name, tokenizer, stated_prompt(folder))
+            layout = chat_layout(name, tokenizer, stated_prompt(folder))
             tokens = _score_tokens(folder / module.path / CONFIG, len(tokenizer))
             return LogitScore(*tokens, layout)
     for part, known in TEMPLATES.items():
@@ -120,7 +120,7 @@ def classifier_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout | Non
     """The text that a tokenizer writes around query and document, by its chat template or as a
     pair; None where it has neither."""
     try:
-        return _rendered_layout(name, tokenizer, prompt)
+        return chat_layout(name, tokenizer, prompt)
     except BadInput:
         pass
     try:
@@ -159,7 +159,7 @@ def _score_tokens(path: Path, num_tokens: int) -> tuple[int, int | None]:
     return true, false  # type: ignore[return-value]
 
 
-def _rendered_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout:
+def chat_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout:
     """The layout by the checkpoint's chat template around query and document, where `prompt` is the
     system's message, if any. A template is a program: it is run in a process of its own with little
     time and memory."""

@@ -134,7 +134,7 @@ def read_chain(folder: Path, *, causal: bool) -> Chain | None:
     dense = [_settings(folder, m) for m in modules if m.kind == "Dense"]
     scores = any(one["module_output_name"] == SCORES for one in dense)
     scores |= settings.get("model_type") == "CrossEncoder" or "LogitScore" in kinds
-    if not scores or kinds == ["Transformer"]:
+    if not scores or kinds in ([], ["Transformer"]):
         return None
     if causal and kinds in (["Transformer", "LogitScore"], ["LogitScore"]):
         return None
@@ -153,7 +153,7 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
         raise Unread(f"its first module is {transformer}, not a Transformer")
     if pooling is None or pooling.kind != "Pooling":
         raise Unread(f"its module {pooling} follows a Transformer, where Pooling is read")
-    _check_transformer(folder / transformer.path)
+    methods = _methods(folder / transformer.path)
     steps, known = [], {VECTOR}
     for module in filter(None, head):
         if module.kind not in SETTINGS:
@@ -173,11 +173,13 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
     if SCORES not in known:
         raise Unread(f"none of its modules ({', '.join(map(str, modules))}) writes {SCORES}")
     described = ", ".join(module.kind for module in modules[1:])
-    return Chain(folder, _pooling(folder, pooling), tuple(steps), described=described)
+    mode, chats = _pooling(folder, pooling), "message" in methods
+    return Chain(folder, mode, tuple(steps), chats=chats, described=described)
 
 
-def _check_transformer(folder: Path) -> None:
-    """Raises `Unread` for other vectors than the last layer's."""
+def _methods(folder: Path) -> dict[str, Any]:
+    """The kinds of input of a Transformer. Raises `Unread` for other vectors than the last
+    layer's."""
     settings = _table(folder / TRANSFORMER_SETTINGS)
     task = settings.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
@@ -192,6 +194,7 @@ def _check_transformer(folder: Path) -> None:
             raise Unread(f"its Transformer gives {shown(method)}, not the last layer's vectors")
     if settings.get("do_lower_case"):
         raise Unread("its Transformer lowers texts apart from its tokenizer (do_lower_case)")
+    return methods
 
 
 def _pooling(folder: Path, module: Module) -> str:
@@ -369,7 +372,7 @@ def require_library(pooling: str) -> None:
     if pooling not in POOLINGS and not find_spec(LIBRARY):
         raise BadInput(
             f"the head of this checkpoint reads the pooling {pooling}, which sentence-transformers "
-            "computes: pip install 'ranksweep[st]'"
+            "computes; in a checkout of ranksweep: pip install '.[st]'"
         )
 
 
