@@ -128,7 +128,7 @@ class PairEncoder:
         input_ids = np.full(shape, self.backbone.pad_id, dtype=np.int64)
         mask = np.zeros(shape, dtype=np.int64)
         segments = np.zeros(shape, dtype=np.int64)
-        prefix, middle, suffix = self.backbone.layout
+        prefix, middle, suffix = self.backbone.layout.tokens
         for row, (query, text) in enumerate(chunks):
             start = len(query) + 2
             end = start + len(text)
@@ -153,10 +153,10 @@ class PairEncoder:
 
 
 def tokenize_queries(
-    tokenizer: Any, queries: Sequence[str], max_query_tokens: int
+    tokenizer: Any, queries: Sequence[str], max_query_tokens: int, before: str = ""
 ) -> list[NDArray[np.int32]]:
-    """The token ids of each query, truncated to `max_query_tokens`."""
-    ids = tokenize(tokenizer, list(queries)) if queries else []
+    """The token ids of each query with the text `before` it, truncated to `max_query_tokens`."""
+    ids = tokenize(tokenizer, list(queries), before) if queries else []
     return [np.asarray(tokens[:max_query_tokens], dtype=np.int32) for tokens in ids]
 
 

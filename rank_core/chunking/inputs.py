@@ -45,6 +45,7 @@ def _query_tokens(inputs: Inputs, split: str) -> TokenStore:
         queries,
         content_hash=getattr(queries, "content_hash", f"{collection.content_hash} {split}"),
         tokenizer=load_tokenizer(inputs.backbone.folder),
+        before=inputs.backbone.layout.before_query,
         what=f"{split} queries",
     )
 
@@ -60,7 +61,10 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
     # Collections over the same documents (folds, topic fields) share their tokens.
     documents_hash = getattr(collection.documents, "content_hash", collection.content_hash)
     tokens = open_token_store(
-        collection.documents, content_hash=documents_hash, tokenizer=load_tokenizer(backbone.folder)
+        collection.documents,
+        content_hash=documents_hash,
+        tokenizer=load_tokenizer(backbone.folder),
+        before=backbone.layout.before_text,
     )
     return Inputs(collection, backbone, tokens)
 

@@ -36,11 +36,18 @@ class TokenStore(Stored[NDArray[np.int32]]):
 
 
 def open_token_store(
-    documents: Mapping[str, str], *, content_hash: str, tokenizer: Any, what: str = "documents"
+    documents: Mapping[str, str],
+    *,
+    content_hash: str,
+    tokenizer: Any,
+    before: str = "",
+    what: str = "documents",
 ) -> TokenStore:
-    """The token store of `documents`, built on first use; `content_hash` names their contents.
-    Tokenisation uses all cores."""
-    text = json.dumps([STORE_VERSION, content_hash, tokenizer_hash(tokenizer)])
+    """The token store of `documents`, each with the text `before` it, built on first use;
+    `content_hash` names their contents. Tokenisation uses all cores."""
+    text = json.dumps(
+        [STORE_VERSION, content_hash, tokenizer_hash(tokenizer), *([before] if before else [])]
+    )
     # The smallest type that holds every id of the vocabulary, whose ids may have gaps.
     largest = max(tokenizer.get_vocab().values(), default=0)
     dtype = np.dtype(np.uint16 if largest <= np.iinfo(np.uint16).max else np.int32)
@@ -49,7 +56,7 @@ def open_token_store(
         pairs = reported(documents.items(), f"token store: {what}", total=len(documents))
         with TableWriter(folder, **{TOKENS: dtype}) as table:
             for batch in batches(pairs):
-                rows = tokenize(tokenizer, [text for _, text in batch])
+                rows = tokenize(tokenizer, [text for _, text in batch], before)
                 # An id too large for the type raises OverflowError here.
                 arrays = [np.fromiter(row, dtype=dtype, count=len(row)) for row in rows]
                 table.append([doc_id for doc_id, _ in batch], **{TOKENS: arrays})
@@ -66,10 +73,11 @@ def tokenizer_hash(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
-def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """The token ids of each text, not truncated, without special tokens."""
+def tokenize(tokenizer: Any, texts: list[str], before: str = "") -> list[list[int]]:
+    """The token ids of each text with the text `before` it, not truncated, without special
+    tokens."""
     return tokenizer(
-        texts,
+        [before + text for text in texts] if before else texts,
         add_special_tokens=False,
         truncation=False,
         return_attention_mask=False,

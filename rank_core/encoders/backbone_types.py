@@ -22,11 +22,45 @@ MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
 
 class RowLayout(NamedTuple):
     """The tokens of a row before the query, between query and text, and behind the text; none is
-    empty."""
+    empty. A space that belongs to the first word of query or text is tokenised with it."""
 
     prefix: tuple[int, ...]
     middle: tuple[int, ...]
     suffix: tuple[int, ...]
+    before_query: str = ""
+    before_text: str = ""
+
+    @property
+    def tokens(self) -> tuple[tuple[int, ...], ...]:
+        """Prefix, middle and suffix."""
+        return self[:3]
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens of a row that are neither of the query nor of the text."""
+        return sum(map(len, self.tokens))
+
+
+class Step(NamedTuple):
+    """A module of a chain's head: its class, its folder, and the names of what it reads and
+    writes."""
+
+    kind: str
+    path: str
+    takes: str
+    gives: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A reranker's head as a chain of modules of sentence-transformers (`module_chain`)."""
+
+    folder: Path  # with modules.json
+    pooling: str = ""  # one of POOLINGS, or modes of sentence-transformers joined by +
+    steps: tuple[Step, ...] = ()
+    problem: str = ""  # why it cannot be read
+    described: str = ""
+    chats: bool = False  # a chat template writes its rows
 
 
 @dataclass(frozen=True)
@@ -45,10 +79,12 @@ class Backbone:
     pooling: str  # default row pooling, one of POOLINGS
     trained_head: str = ""  # what the checkpoint has beside the encoder to score or classify
     own_layout: RowLayout | None = None  # of a reranker; None: [CLS] query [SEP] text [SEP]
+    head_pooling: str = ""  # what its trained head or ranking head reads; "": as `pooling`
+    chain: Chain | None = None  # of a head that sentence-transformers saved as modules
 
     def max_window(self, max_query_tokens: int) -> int:
         """The longest chunk that fits with the longest query: [CLS] query [SEP] chunk [SEP]."""
-        return self.max_input_tokens - max_query_tokens - sum(map(len, self.layout))
+        return self.max_input_tokens - max_query_tokens - self.layout.num_tokens
 
     @property
     def layout(self) -> RowLayout:

@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from torch import nn
 from rank_core.encoders.alibi import AlibiConfig, check_alibi, load_alibi
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import (
+    TYPES,
     Backbone,
     BackboneType,
+    Chain,
     RowLayout,
     backbone_type,
     kind_of,
@@ -46,8 +49,22 @@ from rank_core.encoders.checkpoint import (
     weight_files,
     without_memory,
 )
-from rank_core.encoders.decoder_rerankers import logit_score
-from rank_core.encoders.shipped import SHIPPED, shipped_folder
+from rank_core.encoders.decoder_rerankers import (
+    LogitScore,
+    chat_layout,
+    logit_score,
+    with_prompt,
+)
+from rank_core.encoders.module_chain import (
+    Unread,
+    chain_files,
+    encoder_folder,
+    modules_folder,
+    pair_layout,
+    read_chain,
+    stated_prompt,
+)
+from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 
 HUB_TIMEOUT = 5  # seconds
@@ -56,6 +73,8 @@ EXPORT_FILE, ENCODER_FOLDER = "ranker.json", "encoder"
 the head. At the top of an export transformers would read the encoder and draw a head at random."""
 HEADS = ("classifier", "pre_classifier", "classification_head", "score")
 """First words in the names of heads that score or classify a text."""
+RELEVANT = re.compile("relevant|yes|true", re.IGNORECASE)
+"""Names of a label that says relevant."""
 
 
 @lru_cache(maxsize=16)
@@ -71,55 +90,128 @@ def resolve_backbone(name: str) -> Backbone:
     if name not in SHIPPED:
         rows = _check_weights(name, folder, config)
         check_tokens(name, folder, tokenizer, rows)
-    trained_head = _trained_head(config, map(unwrapped, shapes(name, folder)))
-    score = logit_score(name, folder, tokenizer) if kind.causal else None
-    if score is not None:
-        trained_head = trained_head or "of its output matrix"
     if kind.positions == "after-padding" and pad_id != config.pad_token_id:
         raise BadInput(
             f"backbone {name}: config and tokenizer disagree about the padding token, after which "
             f"a {config.model_type} numbers its positions ({config.pad_token_id} and {pad_id})"
         )
-    # The tokens around query and text with which a checkpoint was trained, if known: those of an
-    # exported model, a decoder's template, or two separators where a reranker's tokenizer writes
-    # them in a pair (RoBERTa's family).
-    layout = None if score is None else score.layout
-    if (folder / LAYOUT_FILE).exists():
+    segments = (getattr(config, "type_vocab_size", 0) or 0) if kind.segments else 0
+    top = modules_folder(folder, EXPORT_FILE)
+    trained_head = _trained_head(config, map(unwrapped, shapes(name, folder)))
+    layout = usual = RowLayout((cls_id,), (sep_id,), (sep_id,))
+    if chain := read_chain(top, causal=kind.causal):
+        trained_head = f"{chain.described} of sentence-transformers"
+        chain, layout = _chain_layout(name, chain, tokenizer, segments, layout)
+    elif (score := decoder_score(name, folder, config)) is not None:
+        trained_head, layout = trained_head or "of its output matrix", score.layout
+    elif trained_head:
+        # RoBERTa's family writes two separators in a pair.
+        if tokenizer.num_special_tokens_to_add(pair=True) == 4:
+            layout = RowLayout((cls_id,), (sep_id, sep_id), (sep_id,))
+        layout = with_prompt(name, tokenizer, layout, stated_prompt(top))
+    if (folder / LAYOUT_FILE).exists():  # of an exported model
         layout = _stated_layout(folder / LAYOUT_FILE, len(tokenizer))
-    elif score is None and trained_head and tokenizer.num_special_tokens_to_add(pair=True) == 4:
-        layout = RowLayout((cls_id,), (sep_id, sep_id), (sep_id,))
     return Backbone(
         name=name,
         kind=kind_of(config),
         folder=folder,
-        content_hash=content_hash(folder),
+        content_hash=_hash_with_head(folder, top, chain, layout),
         max_input_tokens=max_input_tokens(kind, config),
-        num_segments=(getattr(config, "type_vocab_size", 0) or 0) if kind.segments else 0,
+        num_segments=segments,
         cls_id=cls_id,
         sep_id=sep_id,
         pad_id=pad_id,
         pooling=kind.pooling,
         trained_head=trained_head,
-        own_layout=layout,
+        own_layout=None if layout == usual else layout,
+        head_pooling=_head_pooling(folder, config, chain, trained_head),
+        chain=chain,
     )
 
 
 def _trained_head(config: Any, parameters: Iterable[str]) -> str:
-    for architecture in config.architectures or ():
-        if architecture.endswith("ForSequenceClassification"):
-            return str(architecture)
+    if own := classifier_of(config):
+        return own
     return next((name for name in sorted(parameters) if name.partition(".")[0] in HEADS), "")
+
+
+def classifier_of(config: Any) -> str:
+    """The architecture of a checkpoint that scores or classifies texts; "" for others."""
+    kind = "ForSequenceClassification"
+    return next((str(one) for one in config.architectures or () if one.endswith(kind)), "")
+
+
+def decoder_score(name: str, folder: Path, config: Any) -> LogitScore | None:
+    """The score of a decoder; None for one that is no known reranker, and for an exported one,
+    which has its head beside it."""
+    if not TYPES[kind_of(config)].causal or (folder / RANKING_HEAD).exists():
+        return None
+    rows = label_rows(config) if classifier_of(config) else None
+    return logit_score(name, modules_folder(folder, EXPORT_FILE), load_tokenizer(folder), rows)
+
+
+def label_rows(config: Any) -> tuple[int, int | None]:
+    """The label of a classifier that says relevant, and the other of two: the second, unless the
+    first is called so."""
+    if config.num_labels == 1:
+        return 0, None
+    first, second = (str((config.id2label or {}).get(i, "")) for i in (0, 1))
+    upside_down = RELEVANT.fullmatch(first) and not RELEVANT.fullmatch(second)
+    return (0, 1) if upside_down else (1, 0)
+
+
+def _chain_layout(
+    name: str, chain: Chain, tokenizer: Any, segments: int, usual: RowLayout
+) -> tuple[Chain, RowLayout]:
+    """A chain, and the layout of its pairs; where there is none, a chain with the reason."""
+    if chain.problem:
+        return chain, usual
+    if chain.chats:
+        return chain, chat_layout(name, tokenizer, stated_prompt(chain.folder))
+    try:
+        layout = pair_layout(tokenizer, segments)
+    except Unread as reason:
+        return replace(chain, problem=str(reason)), usual
+    return chain, with_prompt(name, tokenizer, layout, stated_prompt(chain.folder))
+
+
+def _head_pooling(folder: Path, config: Any, chain: Chain | None, trained_head: str) -> str:
+    """The row pooling that the head of a checkpoint was trained with; "" where none is stated."""
+    if chain is not None:
+        return chain.pooling
+    if (head := folder / RANKING_HEAD).exists():
+        with safe_open(head, "pt") as file:
+            return str((file.metadata() or {}).get("pooling", ""))
+    if not trained_head:
+        return ""
+    if TYPES[kind_of(config)].causal:
+        return "last"
+    return str(getattr(config, "classifier_pooling", "cls"))
+
+
+def _hash_with_head(folder: Path, top: Path, chain: Chain | None, layout: RowLayout) -> str:
+    """The hash of a checkpoint's files, with those of its head and of its rows where they lie
+    elsewhere."""
+    further = [top] * (top != folder) + (chain_files(chain) if chain else [])
+    parts = [content_hash(place) for place in dict.fromkeys((folder, *further))]
+    if layout.before_query or layout.before_text or stated_prompt(top):
+        parts.append(json.dumps(layout))  # rows had other tokens once
+    if len(parts) == 1:
+        return parts[0]
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
 
 
 def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
     """The layout in a file, whose parts are lists of tokens."""
     parts = read_json(path, dict)
+    texts = {name: parts.pop(name, "") for name in RowLayout._fields[3:]}
     ids = [token for part in parts.values() for token in (part if isinstance(part, list) else [-1])]
     known = {token for token in ids if type(token) is int and 0 <= token < num_tokens}
-    if parts.keys() != {*RowLayout._fields} or not all(parts.values()) or known != {*ids}:
-        fields = ", ".join(RowLayout._fields)
+    wrong = not all(parts.values()) or known != {*ids} or {*texts.values()} - {"", " "}
+    if parts.keys() != {*RowLayout._fields[:3]} or wrong:
+        fields = ", ".join(RowLayout._fields[:3])
         raise damaged(path, f"must have lists of tokens of the vocabulary: {fields}")
-    return RowLayout(**{part: tuple(tokens) for part, tokens in parts.items()})
+    return RowLayout(**{part: tuple(tokens) for part, tokens in parts.items()}, **texts)
 
 
 def _check_weights(name: str, folder: Path, config: Any) -> int:
@@ -243,13 +335,14 @@ def _folder(name: str) -> Path:
     if (Path(name) / EXPORT_FILE).is_file():
         return (Path(name) / ENCODER_FOLDER).resolve()
     if Path(name).is_dir():
-        return Path(name).resolve()
+        return encoder_folder(Path(name).resolve())
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
     try:
         patterns = [*CHECKPOINT_FILES, PICKLED]
-        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
+        found = Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
+        return encoder_folder(found)
     except HFValidationError as error:
         raise BadInput(
             f"there is no folder {name}; a backbone is `tiny-docs`, a folder or a Hugging Face id "
@@ -263,7 +356,7 @@ def _folder(name: str) -> Path:
         files = [file.rfilename for file in info.siblings or ()]
         # Old repositories have only pickled weights, which transformers loads as data.
         weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED,)
-        return Path(
+        found = Path(
             snapshot_download(name, allow_patterns=[*CHECKPOINT_FILES, "README.md", *weights])
         )
     except Exception as error:  # whatever it is, the remedy is the same
@@ -273,6 +366,7 @@ def _folder(name: str) -> Path:
             f"be downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
             "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny-docs"
         ) from None
+    return encoder_folder(found)
 
 
 def content_hash(folder: Path) -> str:

@@ -1,10 +1,12 @@
 """Published rerankers that are decoders: the text around query and document, and the score at the
-last token, which needs two rows of the output matrix instead of the vocabulary.
+last token, which needs two rows of the output matrix instead of the vocabulary, or the rows of a
+classifier.
 
 A checkpoint in the layout of sentence-transformers (6 and later) says both itself: `modules.json`
-with a `LogitScore`, and a chat template with the roles query and document. Older ones are known by
-name. The parts are tokenised one by one and joined, so that a chunk is a slice of the document's
-tokens; beside published code, a space before query or document is a token of its own.
+with a `LogitScore`, and a chat template with the roles query and document. So does a classifier's
+template. Older ones are known by name. The parts are tokenised one by one and joined, so that a
+chunk is a slice of the document's tokens. A space at the end of a part belongs to the first word
+of what follows, as in published code; a line break there joins no punctuation before it.
 """
 
 import json
@@ -22,12 +24,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from rank_core.encoders.backbone_types import RowLayout
-from rank_core.encoders.checkpoint import (
-    CONFIG,
-    MODULES,
-    damaged,
-    read_json,
-)
+from rank_core.encoders.checkpoint import CONFIG, damaged, read_json
+from rank_core.encoders.module_chain import Unread, pair_layout, stated_modules, stated_prompt
 from rank_core.errors import BadInput, shown
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -79,59 +77,75 @@ TEMPLATES = {
 """By a part of the checkpoint's name, ignoring case (their model cards)."""
 
 
+Rows = tuple[int, int | None]
+"""The rows of a matrix whose products are a score: the one that says relevant and, if any, the one
+that says not relevant."""
+
+
 class LogitScore(NamedTuple):
-    """The tokens whose logits at the last position are the score, true minus false."""
+    """The rows whose logits at the last position are the score, true minus false: of the output
+    matrix, or of the classifier of one that `classifies`."""
 
     true: int
     false: int | None
     layout: RowLayout
+    classifies: bool = False
 
 
-def logit_score(name: str, folder: Path, tokenizer: Any) -> LogitScore | None:
-    """The score of a decoder by its files or its name; None for a decoder that is no known
-    reranker."""
-    if (folder / MODULES).exists():
-        if not (modules := read_json(folder / MODULES, list)):
-            raise damaged(folder / MODULES, "names no modules")
-        for module in modules:
-            kind, path = (str(dict_of(module).get(key, "")) for key in ("type", "path"))
-            if not kind:
-                raise damaged(folder / MODULES, f"has a module without a type: {shown(module)}")
-            if kind.endswith(".LogitScore"):
-                parts = _rendered(name, tokenizer)
-                tokens = _score_tokens(folder / path / CONFIG, len(tokenizer))
-                return LogitScore(*tokens, _layout(name, tokenizer, *parts))
+def logit_score(
+    name: str, folder: Path, tokenizer: Any, classifier: Rows | None = None
+) -> LogitScore | None:
+    """The score of a decoder by the files in `folder`, the one with its modules, or its name; None
+    for a decoder that is no known reranker. `classifier` has the rows of one that classifies, whose
+    tokenizer has the text around query and document."""
+    for module in stated_modules(folder):
+        if module.kind == "LogitScore":
+            layout = chat_layout(name, tokenizer, stated_prompt(folder))
+            tokens = _score_tokens(folder / module.path / CONFIG, len(tokenizer))
+            return LogitScore(*tokens, layout)
     for part, known in TEMPLATES.items():
         if re.search(part, name, re.IGNORECASE):
             layout = _layout(name, tokenizer, known.prefix, known.middle, known.suffix)
+            if classifier is not None:
+                return LogitScore(*classifier, layout, classifies=True)
             false = _token(name, tokenizer, known.false) if known.false else None
             return LogitScore(_token(name, tokenizer, known.true), false, layout)
-    return None
+    if classifier is None:
+        return None
+    own = classifier_layout(name, tokenizer, stated_prompt(folder))
+    return LogitScore(*classifier, own, classifies=True) if own else None
+
+
+def classifier_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout | None:
+    """The text that a tokenizer writes around query and document, by its chat template or as a
+    pair; None where it has neither."""
+    try:
+        return chat_layout(name, tokenizer, prompt)
+    except BadInput:
+        pass
+    try:
+        return with_prompt(name, tokenizer, pair_layout(tokenizer, 0), prompt)
+    except Unread:
+        return None
 
 
 def score_row(folder: Path, score: LogitScore) -> Tensor:
-    """weight_1H: the row of the output matrix of the true token, minus the false one's, in fp32;
-    of a classifier its only row."""
+    """weight_1H: the row of the output matrix, or of the classifier, that says relevant, minus the
+    other's, in fp32."""
     paths = sorted(folder.glob("*.safetensors"))
     # Without a head, embeddings and output matrix are the same.
-    for wanted in ("score.weight", "lm_head.weight", "embed_tokens.weight"):
+    names = ("score.weight",) if score.classifies else ("lm_head.weight", "embed_tokens.weight")
+    for wanted in names:
         for path in paths:
             with safe_open(path, "pt") as file:
                 for key in file.keys():
                     if key.endswith(wanted):
                         rows = file.get_slice(key)
-                        if wanted == "score.weight":
-                            return rows[:].to(torch.float32)
-                        row = rows[score.true : score.true + 1].to(torch.float32)
+                        row: Tensor = rows[score.true : score.true + 1].to(torch.float32)
                         if score.false is not None:
                             row = row - rows[score.false : score.false + 1].to(torch.float32)
                         return row
-    raise BadInput(f"{folder} has no output matrix (lm_head or embed_tokens) in *.safetensors")
-
-
-def dict_of(value: Any) -> dict[str, Any]:
-    """The value if it is a table, else an empty one."""
-    return value if isinstance(value, dict) else {}
+    raise BadInput(f"{folder} has no {' or '.join(names)} in *.safetensors")
 
 
 def _score_tokens(path: Path, num_tokens: int) -> tuple[int, int | None]:
@@ -145,9 +159,10 @@ def _score_tokens(path: Path, num_tokens: int) -> tuple[int, int | None]:
     return true, false  # type: ignore[return-value]
 
 
-def _rendered(name: str, tokenizer: Any) -> tuple[str, str, str]:
-    """The parts of the checkpoint's chat template around query and document. A template is a
-    program: it is run in a process of its own with little time and memory."""
+def chat_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout:
+    """The layout by the checkpoint's chat template around query and document, where `prompt` is the
+    system's message, if any. A template is a program: it is run in a process of its own with little
+    time and memory."""
     try:
         template = tokenizer.get_chat_template()
     except Exception:  # of any kind, where there is none or no default
@@ -156,12 +171,16 @@ def _rendered(name: str, tokenizer: Any) -> tuple[str, str, str]:
     for contents in (list(texts), [[{"type": "text", "text": text}] for text in texts]):
         roles = zip(("query", "document"), contents, strict=True)
         messages = [{"role": role, "content": part} for role, part in roles]
+        if prompt:
+            text = [{"type": "text", "text": prompt}]
+            system = prompt if isinstance(contents[0], str) else text
+            messages.insert(0, {"role": "system", "content": system})
         values = {**tokenizer.special_tokens_map, "messages": messages}
         text = _run_template(name, str(template), json.dumps(values)) if template else ""
         prefix, _, rest = text.partition(texts[0])
         middle, found, suffix = rest.partition(texts[1])
         if found and suffix:
-            return prefix, middle, suffix
+            return _layout(name, tokenizer, prefix, middle, suffix)
     raise BadInput(
         f"backbone {name}: its chat template must have the roles query and document, and text "
         "behind the document"
@@ -216,14 +235,48 @@ def _run_template(name: str, template: str, values: str) -> str:
 
 def _layout(name: str, tokenizer: Any, *parts: str) -> RowLayout:
     """The tokens of the texts around query and document; raises `BadInput` where one is empty."""
-    ids = [tuple(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts]
+    ids, befores = zip(*(before_a_word(tokenizer, part) for part in parts), strict=True)
     for place, tokens in zip(("before the query", "after it", "at the end"), ids, strict=True):
         if not tokens:
             raise BadInput(
                 f"backbone {name}: its chat template must write text {place}, where a row of "
                 "another kind would begin"
             )
-    return RowLayout(*ids)
+    if befores[2]:  # nothing follows
+        ids = (*ids[:2], _ids(tokenizer, parts[2]))
+    return RowLayout(*ids, *befores[:2])
+
+
+def before_a_word(tokenizer: Any, text: str) -> tuple[tuple[int, ...], str]:
+    """(tokens of a text, what the text that follows is tokenised with): the space at the end of the
+    text, where the first word of what follows has it."""
+    if not text.endswith(" "):
+        return _ids(tokenizer, text), ""
+    tokens = _ids(tokenizer, text[:-1])
+    whole = _ids(tokenizer, text + _WORD)
+    # Many tokenizers write a word alike with and without the space, some add one themselves.
+    return tokens, "" if tokens + _ids(tokenizer, _WORD) == whole else " "
+
+
+_WORD = "what"
+
+
+def with_prompt(name: str, tokenizer: Any, layout: RowLayout, prompt: str) -> RowLayout:
+    """A layout with a text before the query. Raises `BadInput` for a text that runs into the
+    query's first word."""
+    if not prompt:
+        return layout
+    tokens, before = before_a_word(tokenizer, prompt)
+    if tokens + _ids(tokenizer, before + _WORD) != _ids(tokenizer, prompt + _WORD):
+        raise BadInput(
+            f"backbone {name}: the tokens of its prompt {shown(prompt)} run into the first word of "
+            "a query; end it with a space in config_sentence_transformers.json, as it was trained"
+        )
+    return layout._replace(prefix=layout.prefix + tokens, before_query=before)
+
+
+def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _token(name: str, tokenizer: Any, text: str) -> int:

@@ -1,5 +1,6 @@
 """The ranking head of a published reranker: what its checkpoint has between the encoder's vectors
-and the score, as `AutoModelForSequenceClassification` of transformers computes it.
+and the score, as `AutoModelForSequenceClassification` of transformers computes it, or the modules
+of sentence-transformers.
 
 Two labels (old monoBERT) are one score, the difference of their logits. An activation that a model
 card adds, such as a sigmoid, changes no ranking of single chunks and is not applied.
@@ -15,10 +16,17 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rank_core.encoders.backbone_types import TYPES, Backbone, backbone_type, kind_of
-from rank_core.encoders.backbones import load_config, load_tokenizer
+from rank_core.encoders.backbone_types import TYPES, Backbone, backbone_type
+from rank_core.encoders.backbones import EXPORT_FILE, decoder_score, label_rows, load_config
 from rank_core.encoders.checkpoint import CONFIG, check_weights, open_model, read_json
-from rank_core.encoders.decoder_rerankers import LogitScore, logit_score
+from rank_core.encoders.decoder_rerankers import score_row
+from rank_core.encoders.module_chain import (
+    ChainHead,
+    load_chain_head,
+    modules_folder,
+    require_library,
+    save_modules,
+)
 from rank_core.errors import BadInput
 
 OWN_FIRST_TOKEN = ("camembert", "electra", "mpnet", "roberta", "xlm-roberta")
@@ -36,6 +44,7 @@ class PublishedHead(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(_layers(kind, model))
         self.reads_rows = kind in (*OWN_FIRST_TOKEN, "bert", "deberta-v2")
+        self.true, self.false = label_rows(model.config)
 
     def forward(self, x_XH: Tensor) -> Tensor:
         """One score per vector."""
@@ -43,7 +52,9 @@ class PublishedHead(nn.Module):
         x = first(x_XH.flatten(0, -2)[:, None] if self.reads_rows else x_XH.flatten(0, -2))
         for layer in rest:
             x = layer(x)
-        score_N1 = x if x.shape[-1] == 1 else x[:, 1:] - x[:, :1]
+        score_N1 = x[:, self.true : self.true + 1]
+        if self.false is not None:
+            score_N1 = score_N1 - x[:, self.false : self.false + 1]
         return score_N1.unflatten(0, x_XH.shape[:-1])
 
 
@@ -64,20 +75,23 @@ def _layers(kind: str, model: Any) -> list[nn.Module]:
 
 
 @lru_cache(maxsize=16)
-def head_problem(name: str, folder: Path) -> str:
+def head_problem(backbone: Backbone) -> str:
     """The reason why the trained head of a checkpoint cannot rank here; "" if it can."""
-    config = load_config(name, folder)
-    kind = backbone_type(name, config)
-    labels = [str(label) for label in (config.id2label or {}).values()]
-    stated = read_json(folder / CONFIG, dict)
-    if kind.loader == "AutoModel" and "auto_map" in stated:
+    config = load_config(backbone.name, backbone.folder)
+    stated = read_json(backbone.folder / CONFIG, dict)
+    if TYPES[backbone.kind].loader == "AutoModel" and "auto_map" in stated:
         return "its head needs code of the checkpoint (auto_map), which is never run"
-    if kind.causal and logit_score(name, folder, load_tokenizer(folder)) is not None:
+    if backbone.chain is not None:
+        return backbone.chain.problem
+    score = decoder_score(backbone.name, backbone.folder, config)
+    if score is not None and not score.classifies:
         return ""
-    if (name := kind_of(config)) not in KINDS:
-        return f"heads of kind {name} are not read; known: {', '.join(KINDS)}"
+    if score is None and backbone.kind not in KINDS:
+        template = ", or the chat template of a decoder" * TYPES[backbone.kind].causal
+        return f"heads of kind {backbone.kind} are not read; known: {', '.join(KINDS)}{template}"
     if config.num_labels > 2:
         return f"its head has {config.num_labels} labels; a ranking head has one, or two"
+    labels = [str(label) for label in (config.id2label or {}).values()]
     if other := [label for label in labels if OTHER_TASKS.search(label)]:
         return f"its head is of another task: labels {', '.join(other)}"
     return ""
@@ -85,27 +99,21 @@ def head_problem(name: str, folder: Path) -> str:
 
 @lru_cache(maxsize=16)
 def check_head(backbone: Backbone) -> None:
-    """Raises `BadInput` where the headers of a checkpoint's weights lack its trained head, or have
-    it in other sizes."""
-    if not TYPES[backbone.kind].causal:
+    """Raises `BadInput` where the weights of a checkpoint lack its trained head, or have it in
+    other sizes: a classifier's by their headers, a chain's small ones by themselves."""
+    if backbone.chain is not None:
+        require_library(backbone.chain.pooling)
+        _chain_head(backbone, 0.0)
+    elif not TYPES[backbone.kind].causal:
         config = copy.deepcopy(load_config(backbone.name, backbone.folder))
         loader = transformers.AutoModelForSequenceClassification
         check_weights(backbone.name, backbone.folder, loader, config)
 
 
-def head_pooling(backbone: Backbone) -> str:
-    """The row pooling that the head of a checkpoint was trained with."""
-    config = load_config(backbone.name, backbone.folder)
-    if TYPES[backbone.kind].causal:
-        return "last"
-    return str(getattr(config, "classifier_pooling", "cls"))
-
-
-def decoder_score(backbone: Backbone) -> LogitScore | None:
-    """The score of a decoder; None for other checkpoints."""
-    if not TYPES[backbone.kind].causal:
-        return None
-    return logit_score(backbone.name, backbone.folder, load_tokenizer(backbone.folder))
+def _chain_head(backbone: Backbone, dropout: float) -> ChainHead:
+    assert backbone.chain is not None
+    size = load_config(backbone.name, backbone.folder).hidden_size
+    return load_chain_head(backbone.chain, size, dropout)
 
 
 def sequence_classifier(backbone: Backbone, dropout: float) -> Any:
@@ -132,9 +140,20 @@ _HEAD_DROPOUTS = (
 )
 
 
-def load_head(backbone: Backbone, dropout: float) -> PublishedHead:
-    """The trained head of a checkpoint, with the given dropout rate everywhere."""
-    return PublishedHead(backbone.kind, sequence_classifier(backbone, dropout))
+def load_head(backbone: Backbone, dropout: float) -> nn.Module:
+    """The trained head of a checkpoint, with the given dropout rate everywhere; a decoder's is a
+    linear layer."""
+    if backbone.chain is not None:
+        return _chain_head(backbone, dropout)
+    config = load_config(backbone.name, backbone.folder)
+    if (score := decoder_score(backbone.name, backbone.folder, config)) is None:
+        return PublishedHead(backbone.kind, sequence_classifier(backbone, dropout))
+    weight_1H = score_row(backbone.folder, score)
+    head: nn.Linear = nn.utils.skip_init(nn.Linear, weight_1H.shape[1], 1)
+    with torch.no_grad():
+        head.weight.copy_(weight_1H)
+        head.bias.zero_()
+    return head
 
 
 def save_classifier(
@@ -147,3 +166,4 @@ def save_classifier(
         model.base_model.load_state_dict(encoder.state_dict(), strict=False)
         PublishedHead(backbone.kind, model).load_state_dict(head.state_dict())
     model.save_pretrained(folder)
+    save_modules(modules_folder(backbone.folder, EXPORT_FILE), folder)

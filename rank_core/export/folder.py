@@ -46,6 +46,7 @@ from rank_core.encoders.backbones import (
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
 from rank_core.encoders.checkpoint import CHECKPOINT_FILES, LAYOUT_FILE, PICKLED
 from rank_core.encoders.lora import merge_adapters
+from rank_core.encoders.module_chain import ChainHead, save_modules
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown, unknown
@@ -59,7 +60,7 @@ from rank_core.export.serving import (
 from rank_core.export.serving import FILE as SERVING
 from rank_core.files import file_sha256, new_folder, write_json
 from rank_core.models import MODELS, model_class
-from rank_core.models.build import build_model
+from rank_core.models.build import build_model, require_weights
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import is_ours, is_reference, load_written, source_hash, write_source
@@ -110,27 +111,23 @@ def write_model(
     """
     require_new(folder)
     backbone = resolve_backbone(config.model.backbone)
-    model = (
-        trained_model(config, backbone, weights)
-        if weights
-        else build_model(config, backbone, init_seed=0)
-    )
+    if weights:
+        model = trained_model(config, backbone, weights)
+    else:
+        require_weights(config, backbone)
+        model = build_model(config, backbone, init_seed=0)
     with new_folder(folder) as unfinished:
         (unfinished / ENCODER_FOLDER).mkdir()
         _write_encoder(model, backbone, unfinished / ENCODER_FOLDER)
         settings = config.settings() | _write_further_encoders(config, unfinished)
+        settings |= _own_pooling(config, model)
         rest = {k: v for k, v in model.state_dict().items() if not k.startswith(ENCODER)}
         save_file({k: v.contiguous() for k, v in rest.items()}, unfinished / REST)
         if (frequencies := _frequencies(config, backbone)) is not None:
             arrays = {k: np.ascontiguousarray(v) for k, v in frequencies._asdict().items()}
             save_arrays(arrays, unfinished / FREQUENCIES)
-        if is_cross_encoder(config, backbone) and not first_stage:
-            write_cross_encoder(unfinished, config, backbone, model)
-        else:
-            load_tokenizer(backbone.folder).save_pretrained(unfinished / ENCODER_FOLDER)
+        _write_head_and_tokenizer(model, config, backbone, unfinished, alone=not first_stage)
         if config.model.name in AGGREGATIONS:
-            if isinstance(model.head, nn.Linear):  # a sweep may start from it
-                save_file(model.head.state_dict(), unfinished / ENCODER_FOLDER / RANKING_HEAD)
             served = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
             setting = serving_setting(config, served, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
@@ -162,6 +159,7 @@ def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel
     config, content = _read_settings(folder)
     _require_class(config.model.name, content.get("code"), folder / CODE, trust_code=trust_code)
     backbone = resolve_backbone(config.model.backbone)
+    require_weights(config, backbone)
     model = build_model(config, backbone, init_seed=0)
     rest = {name for name in model.state_dict() if not name.startswith(ENCODER)}
     try:
@@ -336,6 +334,10 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
     if isinstance(model.head, PublishedHead):
         save_classifier(backbone, encoder, model.head, folder)
         return
+    if isinstance(model.head, ChainHead):
+        encoder.save_pretrained(folder)  # type: ignore[operator]
+        save_modules(model.head.chain.folder, folder, model.head)
+        return
     if isinstance(encoder, nn.Embedding):  # of a model that reads the word table alone
         whole = load_encoder(backbone, 0.0)
         with torch.no_grad():
@@ -349,6 +351,26 @@ def _write_encoder(model: Ranker, backbone: Backbone, folder: Path) -> None:
     encoder.save_pretrained(folder)
     if backbone.own_layout is not None:
         write_json(folder / LAYOUT_FILE, backbone.own_layout._asdict())
+
+
+def _write_head_and_tokenizer(
+    model: Ranker, config: TrialConfig, backbone: Backbone, folder: Path, *, alone: bool
+) -> None:
+    """Writes the tokenizer, for sentence-transformers where the model `alone` scores, and the head
+    with which a sweep may start, with the pooling that it reads."""
+    if is_cross_encoder(config, backbone) and alone:
+        write_cross_encoder(folder, config, backbone, model)
+    else:
+        load_tokenizer(backbone.folder).save_pretrained(folder / ENCODER_FOLDER)
+    if model.scores_chunks and isinstance(model.head, nn.Linear):
+        head = folder / ENCODER_FOLDER / RANKING_HEAD
+        save_file(model.head.state_dict(), head, metadata={"pooling": model.pooling})
+
+
+def _own_pooling(config: TrialConfig, model: Ranker) -> dict[str, str]:
+    """The pooling of a model as a setting: the exported encoder may have another by default."""
+    stated = model.scores_chunks and isinstance(model.head, nn.Linear)
+    return {"model.pool": model.pooling} if stated and "pool" in model.options else {}
 
 
 def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]:

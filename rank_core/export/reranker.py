@@ -232,7 +232,8 @@ class Reranker:
         ranked = (doc_id for of_query in run.values() for doc_id in of_query)
         pairs = self._pairs({name: _checked("document", name, documents) for name in ranked})
         limit = self.config.chunking.max_query_tokens
-        tokens = tokenize_queries(self._tokenizer, [queries[q] for q in run], limit)
+        before = self.backbone.layout.before_query
+        tokens = tokenize_queries(self._tokenizer, [queries[q] for q in run], limit, before)
         options: dict[str, Any] = {
             "queries": dict(zip(run, tokens, strict=True)),
             "candidates": run,
@@ -254,7 +255,8 @@ class Reranker:
         return require_finite(scored)
 
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
-        ids = tokenize(self._tokenizer, list(texts.values())) if texts else []
+        before = self.backbone.layout.before_text
+        ids = tokenize(self._tokenizer, list(texts.values()), before) if texts else []
         arrays: list[NDArray[np.int32]] = [np.asarray(tokens, np.int32) for tokens in ids]
         tokens = KnownFrequencies(zip(texts, arrays, strict=True))
         tokens.frequencies = self._exported.frequencies

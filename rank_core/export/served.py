@@ -8,13 +8,11 @@ from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import EXPORT_FILE, resolve_backbone, tokenizer_hash
-from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_settings
 from rank_core.export.serving import AGGREGATIONS, FILE, FORMAT, serving_setting
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
-from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix
 from rank_core.settings.config import TrialConfig
 
@@ -55,13 +53,6 @@ def served_model(model: str, path: Path | str) -> ExportedModel:
         rule = f"below {backbone.max_input_tokens}, the positions of {model}"
         raise _refused(path, "max_query_tokens", rule, given)
     check_model(config, backbone)
-    kind = model_class(config.model.name)
-    assert issubclass(kind, Ranker)
-    if not (uses_checkpoint_head(kind, backbone, "") or (backbone.folder / RANKING_HEAD).exists()):
-        raise BadInput(
-            f"{model} must be a reranker, with a trained head; as {path} says it would be served "
-            "with a head that is drawn at random"
-        )
     stated = serving_setting(config, setting["model"], mix)
     _require_equal(path, setting, stated | {OPTIONAL: setting.get(OPTIONAL)})
     about = {name: setting[name] for name in ("model", OPTIONAL) if name in setting}

@@ -108,7 +108,7 @@ def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
 
 def row_tokens(config: TrialConfig, backbone: Backbone) -> int:
     """The tokens of a full row."""
-    special = sum(map(len, backbone.layout))
+    special = backbone.layout.num_tokens
     return config.chunking.max_query_tokens + config.chunking.window + special
 
 

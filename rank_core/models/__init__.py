@@ -114,6 +114,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
         if quirk not in model.QUIRKS:
             raise unknown(f"quirk of model {name}", quirk, model.QUIRKS)
     model.check(config, backbone)
+    import_module("rank_core.models.build").require_weights(config, backbone)
     limit = backbone.max_window(chunking.max_query_tokens)
     if chunking.window > limit and model.limited_window:
         raise BadInput(
@@ -135,7 +136,7 @@ def _check_head(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") 
     module = import_module("rank_core.models.ranker")
     if not module.uses_checkpoint_head(model, backbone, config.model.head):
         return
-    own = module.head_pooling(backbone)
+    own = backbone.head_pooling
     if config.model.pool not in ("", own):
         raise BadInput(
             f"model.pool must be {own}, which the trained head of backbone {backbone.name} reads, "

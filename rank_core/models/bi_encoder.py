@@ -39,7 +39,6 @@ class BiEncoder(Ranker):
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
-        self.pooling = settings.pool or self.default_pooling(backbone)
         self.backbone = backbone
         self.head = nn.Linear(1, 1, bias=False)
         nn.init.constant_(self.head.weight, 1 / self.TEMPERATURE)
@@ -50,9 +49,9 @@ class BiEncoder(Ranker):
         self.cls_is_global = backbone.kind == "longformer"
 
     @classmethod
-    def default_pooling(cls, backbone: Backbone) -> str:
-        """The mean, whatever the backbone's own."""
-        return "mean"
+    def pooling_of(cls, settings: Model, backbone: Backbone) -> str:
+        """The mean by default, whatever the backbone's own."""
+        return backbone.row_pooling(settings.pool or "mean")
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """cos_C1 between each row's query and its chunk."""

@@ -1,5 +1,7 @@
 """Construction of the ranking system that a trial's settings name."""
 
+from functools import lru_cache
+
 import torch
 from safetensors.torch import load_file
 
@@ -8,6 +10,7 @@ from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.lora import add_adapters
 from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.errors import BadInput
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
@@ -24,7 +27,7 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
         assert issubclass(kind, Ranker)
         training = config.training
         adapted = training.lora_rank and training.num_epochs
-        cls_alone = not kind.reads_tokens and backbone.row_pooling(config.model.pool) == "cls"
+        cls_alone = not kind.reads_tokens and kind.pooling_of(config.model, backbone) == "cls"
         if cls_alone and not adapted:
             only_cls(encoder)
         model = kind(encoder, backbone, config.model)
@@ -51,10 +54,35 @@ def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
     kind = model_class(config.model.name)
     if issubclass(kind, ListRanker):
         return kind.deterministic
-    if config.training.num_epochs or config.training.init_from or kind.reads_by_seed:
-        return False
+    trained = config.training.num_epochs or config.training.init_from
+    return not (trained or kind.reads_by_seed or drawn_weights(config, backbone))
+
+
+def require_weights(config: TrialConfig, backbone: Backbone) -> None:
+    """Raises `BadInput` where nothing is trained and a weight would be drawn at random: such a
+    model ranks at random."""
+    if issubclass(model_class(config.model.name), ListRanker):
+        return
+    if config.training.num_epochs or config.training.init_from:
+        return
+    if drawn := drawn_weights(config, backbone):
+        parts = dict.fromkeys(name.partition(".")[0] for name in drawn)
+        new = " (model.head=new)" if config.model.head == "new" else ""
+        raise BadInput(
+            f"model {config.model.name} over backbone {backbone.name} would rank at random: "
+            f"nothing is trained (training.num_epochs=0), and its {' and '.join(parts)} would be "
+            f"drawn{new}. Train it, start from training.init_from, or name a backbone with a "
+            "trained head and a model that takes it (maxp)"
+        )
+
+
+@lru_cache(maxsize=16)
+def drawn_weights(config: TrialConfig, backbone: Backbone) -> tuple[str, ...]:
+    """The names of the weights that differ between two seeds before any training."""
+    kind = model_class(config.model.name)
+    assert issubclass(kind, Ranker)
     ours = kind.__module__.startswith("rank_core.")
     if ours and uses_checkpoint_head(kind, backbone, config.model.head):
-        return True  # every weight is the checkpoint's, which may be large
+        return ()  # every weight is the checkpoint's, which may be large
     first, second = (build_model(config, backbone, init_seed=seed).state_dict() for seed in (1, 2))
-    return all(torch.equal(first[name], second[name]) for name in first)
+    return tuple(name for name in first if not torch.equal(first[name], second[name]))

@@ -473,7 +473,7 @@ class BlockReader(PairEncoder):
         batch = super().collate(documents)
         if self.selector not in LEARNED:
             return batch
-        prefix, middle, _ = self.backbone.layout
+        prefix, middle, _ = self.backbone.layout.tokens
         around = len(prefix) + len(middle) - 2  # which count as of the query in `rows`
         passages = [self.passages(len(document[0].query) - around) for document in documents]
         return batch._replace(passages=tuple(passages))

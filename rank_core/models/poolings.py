@@ -1,8 +1,13 @@
 """Pooling of token vectors into a row's vector, and of a document's chunks: x is x_BP or x_BPH, the
 mask is mask_BP."""
 
+from functools import lru_cache
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from rank_core.encoders.backbone_types import POOLINGS
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
@@ -12,7 +17,14 @@ def at_least_fp32(x: Tensor) -> Tensor:
 
 def row_vectors(hidden_CLH: Tensor, attention_mask_CL: Tensor, pooling: str) -> Tensor:
     """x_CH: the vector of the first token (`cls`), the mean of all tokens in fp32 (`mean`), or the
-    vector of the last token (`last`). Padding is excluded."""
+    vector of the last token (`last`). Padding is excluded. Any other name is of the modes of
+    sentence-transformers' Pooling, joined by +, whose vectors are joined."""
+    if pooling not in POOLINGS:
+        features = {"token_embeddings": hidden_CLH, "attention_mask": attention_mask_CL}
+        vectors: Tensor = _library_pooling(hidden_CLH.shape[-1], pooling)(features)[
+            "sentence_embedding"
+        ]
+        return vectors
     if pooling == "cls":
         return hidden_CLH[:, 0]
     if pooling == "last":
@@ -21,6 +33,13 @@ def row_vectors(hidden_CLH: Tensor, attention_mask_CL: Tensor, pooling: str) -> 
     wide_CLH = at_least_fp32(hidden_CLH)
     absent_CL1 = (attention_mask_CL == 0)[:, :, None]
     return wide_CLH.masked_fill(absent_CL1, 0.0).sum(1) / attention_mask_CL.sum(1, keepdim=True)
+
+
+@lru_cache(maxsize=4)
+def _library_pooling(size: int, pooling: str) -> Any:
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    return Pooling(size, tuple(pooling.split("+")))
 
 
 def first(x: Tensor, mask_BP: Tensor) -> Tensor:

@@ -14,17 +14,10 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.decoder_rerankers import score_row
 from rank_core.encoders.flat_rows import FlatRows, on
 from rank_core.encoders.lora import ADAPTER, has_adapters
 from rank_core.encoders.packed import COMPILE_TOKENS, flat_states, packs, products
-from rank_core.encoders.published_heads import (
-    check_head,
-    decoder_score,
-    head_pooling,
-    head_problem,
-    load_head,
-)
+from rank_core.encoders.published_heads import check_head, head_problem, load_head
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors
@@ -68,20 +61,15 @@ class Ranker(nn.Module):
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__()
         self.encoder = encoder
-        self.pooling = backbone.row_pooling(settings.pool)
+        self.pooling = self.pooling_of(settings, backbone)
         self.dropout = nn.Dropout(settings.dropout)
         self.head: Any = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
         nn.init.xavier_uniform_(self.head.weight)
         if not uses_checkpoint_head(type(self), backbone, settings.head):
             return
-        self.pooling = head_pooling(backbone)
-        if (score := decoder_score(backbone)) is not None:
-            with torch.no_grad():
-                self.head.weight.copy_(score_row(backbone.folder, score))
-                self.head.bias.zero_()
-        else:
+        self.head = load_head(backbone, settings.dropout)
+        if not isinstance(self.head, nn.Linear):
             self.dropout = nn.Dropout(0.0)  # the head has its own
-            self.head = load_head(backbone, settings.dropout)
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
@@ -121,9 +109,14 @@ class Ranker(nn.Module):
         return (*cls.rates, *(part for part in ("interaction",) if part in cls.options))
 
     @classmethod
-    def default_pooling(cls, backbone: Backbone) -> str:
-        """What an empty `model.pool` stands for."""
-        return backbone.row_pooling("")
+    def pooling_of(cls, settings: Model, backbone: Backbone) -> str:
+        """The row pooling of a model: where `model.pool` is empty, that of the head that it starts
+        from, or the backbone's own."""
+        starts = uses_checkpoint_head(cls, backbone, settings.head)
+        starts |= settings.head != "new" and (backbone.folder / RANKING_HEAD).exists()
+        if starts and not settings.pool and backbone.head_pooling:
+            return backbone.head_pooling
+        return backbone.row_pooling(settings.pool)
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """x_CH: a vector per chunk, pooled from the encoder's last layer."""
@@ -204,7 +197,7 @@ def uses_checkpoint_head(kind: type[Ranker], backbone: Backbone, asked: str) -> 
         if (backbone.folder / RANKING_HEAD).exists():
             return False  # `build_model` loads it
         problem = "it has none"
-    elif not (problem := head_problem(backbone.name, backbone.folder)):
+    elif not (problem := head_problem(backbone)):
         check_head(backbone)
         return True
     has = f" ({backbone.trained_head})" if backbone.trained_head else ""

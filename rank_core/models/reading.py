@@ -4,7 +4,6 @@ cell, and differ by the noise of their seeds alone."""
 from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.published_heads import head_pooling
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.models import POOLING, WITHOUT_TRAINING, model_class, unread_settings
 from rank_core.models.list_rankers import ListRanker
@@ -81,10 +80,9 @@ def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any
     if issubclass(kind, Ranker):
         trained = uses_checkpoint_head(kind, backbone, config.model.head)
         shipped = config.model.head != "new" and (backbone.folder / RANKING_HEAD).exists()
-        pool = head_pooling(backbone) if trained else kind.default_pooling(backbone)
         meant |= {
             "model.k": config.model.k or kind.DEFAULT_K,
-            "model.pool": config.model.pool or pool,
+            "model.pool": kind.pooling_of(config.model, backbone),
             "model.head": "checkpoint" if trained or shipped else "new",
         }
     return {name: v for name, v in (settings | meant).items() if name not in ignored}

@@ -116,6 +116,11 @@ def _rows(
     """A trained cell, and the aggregations that are neither its own nor equal to another."""
     scores, records = sweep.scores, sweep.stored
     config = trial_config(records, trial_name(cell, seeds[0]))
+    if not config.training.num_epochs and not config.training.init_from and len(seeds) > 1:
+        raise BadInput(  # a model as it is runs once; only an older version ran this
+            f"{sweep.label(cell)} ranked at random: nothing was trained (training.num_epochs=0), "
+            f"and each of its {len(seeds)} seeds drew a head. Run the sweep with a trained head"
+        )
     trained, derived = DerivedRow(cell, cell, sweep.label(cell), seeds, config), list[DerivedRow]()
     trained.values.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
     known = [derived_config(config, {})]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rank_core.data.overlap import KEEP_APART, seen_by
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.models import model_class
-from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import EVALUATED
@@ -17,6 +17,7 @@ from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
 from sweeps.plan.description import evaluated_qrels
 from sweeps.plan.effects import beyond_data
 from sweeps.plan.experiment import value_text
+from sweeps.plan.head_line import used_head
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import cut_queries, planned_steps, planned_tokens
 from sweeps.search.search import search_class
@@ -62,7 +63,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens"
         + (f"; its own defaults: {', '.join(own)}" if own else "")
-        + _trained_head(plan),
+        + used_head(plan),
         *_cut_lines(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *_candidate_lines(plan),
@@ -190,24 +191,6 @@ def _cut_lines(plan: Plan) -> list[str]:
         for limit, cut, number in found
         if cut
     ]
-
-
-def _trained_head(plan: Plan) -> str:
-    """What becomes of the head of a published reranker."""
-    backbone = plan.inputs.backbone
-    if not backbone.trained_head:
-        return ""
-    rankers = {
-        kind.label: uses_checkpoint_head(kind, backbone, cell.config.model.head)
-        for cell in plan.cells
-        if issubclass(kind := model_class(cell.config.model.name), Ranker)
-    }
-    users, others = (
-        ", ".join(k for k, uses in rankers.items() if uses is of) for of in (True, False)
-    )
-    parts = [f"scores the chunks of {users}"] * bool(users)
-    parts += [f"is not used by {others}, whose heads are new"] * bool(others)
-    return f"; its trained head ({backbone.trained_head}) {' and '.join(parts)}"
 
 
 def _cell_lines(plan: Plan) -> list[str]:

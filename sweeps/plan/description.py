@@ -20,6 +20,7 @@ from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import EVALUATED, Collection, Qrels, Run
 from rank_core.settings.config import NUMERICS_VERSION
 from rank_core.trial.cross_validation import parts_of
+from sweeps.plan.head_line import unused_head
 from sweeps.plan.next_command import Asked
 from sweeps.plan.plan import Plan
 from sweeps.store.records import Records
@@ -59,6 +60,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
             "name": backbone.name,
             "content_hash": backbone.content_hash,
             "tokenizer_hash": tokenizer_hash(backbone),
+            **({"head": head} if (head := unused_head(plan)) else {}),
         },
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
         first_stage_dev=first_stage_means(_parts(plan), "dev", base.evaluation),

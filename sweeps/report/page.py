@@ -168,5 +168,7 @@ def _facts(sweep: Sweep, num_runs: int) -> list[str]:
     pooled = f" ({', '.join(sets)})" if sets else ""
     facts.append(f"{queries} queries{pooled} of split {sweep.split_text}")
     if "name" in sweep.about.backbone:
-        facts.append(f"backbone {sweep.about.backbone['name']}")
+        backbone = sweep.about.backbone
+        head = f" ({backbone['head']})" if "head" in backbone else ""
+        facts.append(f"backbone {backbone['name']}{head}")
     return facts

@@ -36,7 +36,8 @@ def inputs_words(backbone_folder: Path, collection_folder: Path) -> list[str]:
 @pytest.fixture
 def plan_of(inputs_words: list[str]) -> PlanOf:
     def plan(*words: str) -> Plan:
-        options = parse([*inputs_words, *words], prog="window_stride.py", description="")
+        given = inputs_words[:2] if "--backbone" in words else inputs_words
+        options = parse([*given, *words], prog="window_stride.py", description="")
         return make_plan(EXPERIMENT, options)
 
     return plan

@@ -1,16 +1,33 @@
 """Decoders that answer yes or no: scores equal the logits of the whole template text."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
-from rank_core.encoders.backbones import resolve_backbone
-from rank_core.encoders.decoder_rerankers import TEMPLATES
+from rank_core.chunking.token_store import open_token_store, tokenize
+from rank_core.encoders.backbones import (
+    decoder_score,
+    load_config,
+    load_tokenizer,
+    resolve_backbone,
+)
+from rank_core.encoders.decoder_rerankers import TEMPLATES, logit_score, score_row
 from rank_core.errors import BadInput
+from rank_core.export.folder import ExportedModel
+from rank_core.export.reranker import Reranker
 from rank_core.models import check_model
 from rank_core.models.build import build_model, is_deterministic
 from tests.contracts.small_backbones import make_backbone, random_weights
@@ -59,8 +76,11 @@ def their_scores(folder, spans, parts=("w0 w1 ", " w2 w3 ", " w4 w5"), false=NO)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     found = []
+    layout = resolve_backbone(folder).layout
     for span in spans:
         prefix, middle, suffix = parts
+        if layout.before_query:  # a space is the first token of query and text, which these lack
+            prefix, middle = prefix.removesuffix(" "), middle.removesuffix(" ")
         text = prefix + tokenizer.decode(QUERY) + middle + tokenizer.decode(span) + suffix
         ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
         with torch.inference_mode():
@@ -100,6 +120,147 @@ def test_a_known_model_has_its_template_by_name(tmp_path):
     else:  # the whole template counts against the encoder's positions
         with pytest.raises(BadInput, match=r"chunking\.window"):
             check_model(config, backbone)
+
+
+WORDS_OF_TEMPLATES = [
+    "What is a yes? A no. Query, document: relevant or not",
+    "amber birch and cedar",
+]
+
+
+def tokenizer_of_bytes(folder):
+    """As those of Qwen: a word and the space before it are one token."""
+    words = Tokenizer(models.BPE())
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [part for t in TEMPLATES.values() for part in (t.prefix, t.middle, t.suffix)]
+    marks = ["<bos>", "<eos>", "<pad>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=marks,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    words.train_from_iterator([*texts, *WORDS_OF_TEMPLATES, "yes no 1 0 Yes"] * 20, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>"
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen3-Reranker-0.6B", "mxbai-rerank-base-v2", "bge-reranker-v2-gemma"]
+)
+def test_rows_of_a_known_model_have_the_tokens_of_the_whole_text(name, tmp_path):
+    """A word and the space before it are one token, in the first window and in later ones."""
+    tokenizer = tokenizer_of_bytes(tmp_path)
+    layout = logit_score(name, tmp_path, tokenizer).layout
+    known = next(t for part, t in TEMPLATES.items() if re.search(part, name, re.IGNORECASE))
+    query, text = "What is amber", "birch and cedar and amber"
+    [query_ids] = tokenize(tokenizer, [query], layout.before_query)
+    [text_ids] = tokenize(tokenizer, [text], layout.before_text)
+    whole = known.prefix + query + known.middle + text + known.suffix
+    expected = tokenizer(whole, add_special_tokens=False)["input_ids"]
+    assert [*layout.prefix, *query_ids, *layout.middle, *text_ids, *layout.suffix] == expected
+    for start in range(len(text_ids)):  # a window that begins with a word, as its text
+        window = tokenizer.decode(text_ids[start:])
+        if window.startswith(" "):
+            row = tokenizer(known.middle.rstrip(" ") + window, add_special_tokens=False)
+            assert row["input_ids"] == [*layout.middle, *text_ids[start:]]
+
+
+def test_queries_and_documents_are_tokenised_as_the_layout_says(tmp_path):
+    """By the token store and by a loaded model alike."""
+    folder = tmp_path / "b"
+    publish("qwen2", folder)
+    backbone = resolve_backbone(str(folder))
+    assert (backbone.layout.before_query, backbone.layout.before_text) == (" ", " ")
+    documents = {"d": "w3 w4"}
+    options = {"content_hash": str(tmp_path), "tokenizer": load_tokenizer(folder)}
+    plain = open_token_store(documents, **options)["d"].tolist()
+    spaced = open_token_store(documents, before=" ", **options)["d"].tolist()
+    assert len(spaced) == len(plain) + 1 and spaced[1:] == plain
+    config = config_of(str(folder), "maxp", **{"training.num_epochs": 0})
+    model = build_model(config, backbone, init_seed=1).eval()
+    [ranked] = Reranker(ExportedModel(model, config, backbone), "cpu", "fp32").rank("w1", ["w3 w4"])
+    query = np.array(tokenize(load_tokenizer(folder), ["w1"], " ")[0][:3])
+    reader = type(model).reader(config, backbone, {"d": np.array(spaced)})
+    with torch.inference_mode():
+        expected = float(model(reader.collate([reader.chunks(query, "d")])))
+    assert ranked.score == pytest.approx(expected, abs=1e-6)
+
+
+def classify(kind, folder, labels, names=None):
+    """Writes a small decoder whose classifier ranks, with a chat template."""
+    folder.mkdir(parents=True)
+    make_backbone(kind, folder)
+    config = AutoConfig.from_pretrained(folder, num_labels=labels, pad_token_id=1)
+    if names:
+        config.id2label = dict(enumerate(names))
+    model = AutoModelForSequenceClassification.from_config(config)
+    random_weights(model)
+    model.save_pretrained(folder)
+    (folder / "chat_template.jinja").write_text(CHAT)
+    forget()
+    return str(folder)
+
+
+@pytest.mark.parametrize("place", ["published", "Qwen3-Reranker-0.6B-seq-cls"])
+@pytest.mark.parametrize(
+    ("labels", "names", "sign"),
+    [(1, None, 1), (2, None, 1), (2, ("relevant", "irrelevant"), -1), (2, ("no", "yes"), 1)],
+)
+def test_a_decoder_s_classifier_ranks_by_its_labels(labels, names, sign, place, tmp_path):
+    """By its chat template, and where its name is known too."""
+    folder = classify("qwen3", tmp_path / place, labels, names)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if place != "published":
+        with pytest.raises(BadInput, match=r"chunking\.window"):  # its template fills 96 positions
+            check_model(config_of(folder, "firstp"), resolve_backbone(folder))
+        assert score_row(Path(folder), decoder_of(folder)).shape == (1, 16)
+        return
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    expected = []
+    for span in [d[:WINDOW] for d in DOCUMENTS.values()]:
+        text = f"w0 w1 {tokenizer.decode(QUERY)} w2 w3 {tokenizer.decode(span)} w4 w5"
+        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        with torch.inference_mode():
+            logits = model(input_ids=ids).logits[0]
+        expected.append(float(logits[0] if labels == 1 else sign * (logits[1] - logits[0])))
+    assert scores(config_of(folder, "firstp")).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def decoder_of(folder):
+    return decoder_score(folder, Path(folder), load_config(folder, Path(folder)))
+
+
+def test_three_labels_of_a_decoder_are_refused(tmp_path):
+    folder = classify("qwen3", tmp_path / "published", 3)
+    with pytest.raises(BadInput, match="its head has 3 labels"):
+        check_model(config_of(folder, "firstp"), resolve_backbone(folder))
+
+
+def test_the_name_of_an_exported_folder_is_no_name_of_a_model(tmp_path):
+    """Its head lies beside it, and its encoder has no output matrix."""
+    folder = publish("llama", tmp_path / "published")
+    config = config_of(folder, "maxp", **{"training.num_epochs": 0})
+    model = build_model(config, resolve_backbone(folder), init_seed=1).eval()
+    (tmp_path / "Qwen3-Reranker-0.6B").mkdir()
+    exported = export(model, config, tmp_path / "Qwen3-Reranker-0.6B")
+    torch.testing.assert_close(scores(exported.config, exported.model), scores(config))
+
+
+def test_a_system_prompt_is_part_of_the_text(tmp_path):
+    chat = "{{ " + ROLE.format("system") + " }} " + CHAT
+    folder = publish("qwen3", tmp_path / "published", chat=chat)
+    settings = {"model_type": "CrossEncoder", "prompts": {"a": "w7 w8"}, "default_prompt_name": "a"}
+    place = tmp_path / "published" / "config_sentence_transformers.json"
+    place.write_text(json.dumps(settings))
+    forget()
+    first = their_scores(
+        folder, [d[:WINDOW] for d in DOCUMENTS.values()], ("w7 w8 w0 w1 ", " w2 w3 ", " w4 w5")
+    )
+    assert scores(config_of(folder, "firstp")).tolist() == pytest.approx(first, abs=1e-5)
 
 
 def test_zero_shot_has_no_seeds_and_the_export_is_the_model(tmp_path):

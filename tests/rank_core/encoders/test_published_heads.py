@@ -16,9 +16,10 @@ from rank_core.export.folder import read_model, write_model
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
-from tests.contracts.small_backbones import make_backbone, random_weights
+from tests.contracts.small_backbones import make_backbone, random_weights, write_tokenizer
 
 TWICE = ("camembert", "mpnet", "roberta", "xlm-roberta")  # separators between query and text
+SEGMENTS = ("albert", "bert", "electra")  # kinds whose tokenizers number the texts of a pair
 WINDOW, STRIDE = 8, 5
 QUERY = np.array([7, 9, 11], dtype=np.int32)
 DOCUMENTS = {
@@ -37,7 +38,8 @@ def publish(kind, folder, **facts):
     model = AutoModelForSequenceClassification.from_config(config)
     random_weights(model)
     model.save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    names = ["input_ids", *["token_type_ids"] * (kind in SEGMENTS), "attention_mask"]
+    tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
     middle = "</s> </s>" if kind in TWICE else "</s>"
     text = 1 if (getattr(config, "type_vocab_size", 0) or 0) > 1 else 0
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
@@ -77,7 +79,7 @@ def their_logits(folder, spans):
     """[logits] of chunks, row by row, tokenised as a pair by the checkpoint's own tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    segments = model.config.model_type in ("albert", "bert", "electra")
+    segments = model.config.model_type in SEGMENTS
     options = {"return_tensors": "pt", "return_token_type_ids": segments}
     query = tokenizer.decode(QUERY)
     with torch.inference_mode():
@@ -160,6 +162,9 @@ REFUSED = {
 def test_a_head_that_cannot_be_used_is_refused_and_a_new_one_is_not(case, tmp_path):
     kind, facts, settings = REFUSED[case]
     folder = publish(kind, tmp_path / "published", **facts)
+    if kind == "qwen3":  # its tokenizer writes nothing around the texts of a pair
+        write_tokenizer(tmp_path / "published", kind)
+        forget()
     config = config_of(folder, "firstp", **settings)
     with pytest.raises(BadInput, match=r"model\.head=new"):
         check_model(config, resolve_backbone(folder))

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data.load import load_collection
 from rank_core.encoders.backbones import ENCODER_FOLDER, resolve_backbone
+from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.export.folder import write_model
 from rank_core.export.reranker import Reranker
@@ -85,6 +87,10 @@ def test_who_follows_the_file_gets_the_scores_of_the_exported_model(
     folder, made = str(tmp_path / "b"), tmp_path / "m"
     (tmp_path / "b").mkdir()
     publish("bert", tmp_path / "b") if published else make_backbone("bert", tmp_path / "b")
+    if not published:
+        weight = torch.linspace(-1, 1, 16)[None]
+        save_file({"weight": weight, "bias": torch.zeros(1)}, tmp_path / "b" / RANKING_HEAD)
+        forget()
     write_model(made, config_of(folder, name), None)
     ours = dict(Reranker.load(made).rank(QUERY, TEXTS))
     setting = json.loads((made / FILE).read_text())
@@ -221,9 +227,10 @@ def test_as_many_candidates_are_read_as_were_measured(published, tmp_path):
     assert set(found["q"]) == set([*TEXTS][:2])
 
 
-def test_a_plain_encoder_is_not_served(backbone, tmp_path):
-    (tmp_path / FILE).write_text(json.dumps(written(backbone.folder, "maxp")))
-    with pytest.raises(BadInput, match="must be a reranker, with a trained head"):
+def test_a_plain_encoder_is_not_served(backbone, reranker_folder, tmp_path):
+    setting = written(reranker_folder, "maxp") | {"model": identity(backbone)}
+    (tmp_path / FILE).write_text(json.dumps(setting))
+    with pytest.raises(BadInput, match="would rank at random: nothing is trained"):
         Reranker.serve(str(backbone.folder), tmp_path / FILE)
 
 

@@ -179,8 +179,9 @@ def test_broken_checkpoints_and_those_of_other_trials_are_ignored(
     assert len(lines) == bool(told) and all(told in line for line in lines)
 
 
-def test_a_trial_without_training_keeps_no_checkpoint(config, tmp_path):
-    zero = config.override({"training.num_epochs": 0})
+def test_a_trial_without_training_keeps_no_checkpoint(config, reranker_folder, tmp_path):
+    as_it_is = {"training.num_epochs": 0, "model.backbone": str(reranker_folder)}
+    zero = config.override(as_it_is)
     finished(zero, tmp_path / "w", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
     assert not (tmp_path / "c").exists()
 

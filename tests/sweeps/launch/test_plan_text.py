@@ -66,12 +66,12 @@ def test_the_plan_names_the_settings_that_all_cells_share(plan_of):
     assert "keep_weights" not in text and "margin=" not in text
 
 
-def test_the_plan_has_the_tokens_of_training_and_evaluation_apart(plan_of):
+def test_the_plan_has_the_tokens_of_training_and_evaluation_apart(plan_of, reranker_folder):
     plan = plan_of(*SMALL)
     first, last = (planned_tokens(c.config, c.inputs, c.chunks) for c in plan.cells)
     words = [f"{count(t.trained)} in training, {count(t.scored)} in" for t in (first, last)]
     assert all(word in line_of(plan, "tokens") for word in words)
-    none = plan_of(*SMALL, "training.num_epochs=0")
+    none = plan_of(*SMALL, "training.num_epochs=0", "--backbone", str(reranker_folder))
     assert "0 K in training" in line_of(none, "tokens")
 
 
@@ -84,7 +84,7 @@ def test_the_plan_has_the_first_stage_on_dev(plan_of):
 
 
 @pytest.mark.parametrize("folds", ["0", "4"])
-def test_the_plan_says_what_training_has_seen_of_test(plan_of, folds):
+def test_the_plan_says_what_training_has_seen_of_test(plan_of, folds, reranker_folder):
     plan = plan_of(*SMALL, f"evaluation.folds={folds}")
     parts = [part.collection.splits for part in parts_of(plan.base, plan.inputs)]
     relevant = [
@@ -95,7 +95,8 @@ def test_the_plan_says_what_training_has_seen_of_test(plan_of, folds):
     both = sum(len(a & b) for a, b in zip(relevant[::2], relevant[1::2], strict=True))
     numbers = f"({both} of {sum(map(len, relevant[1::2]))})"
     assert numbers in line_of(plan, "seen") and "split --group" in line_of(plan, "warning")
-    none = plan_text(plan_of(*SMALL, "training.num_epochs=0"), finished=0)
+    as_it_is = "training.num_epochs=0", "--backbone", str(reranker_folder)
+    none = plan_text(plan_of(*SMALL, *as_it_is), finished=0)
     assert "seen  " not in none, "nothing is trained"
 
 

@@ -33,7 +33,7 @@ def test_a_large_backbone_gets_the_pairs_of_the_paper(plan_of):
     assert grid.baseline["chunking.window"] == 477
 
 
-def test_a_plan_names_the_steps_and_warns_of_few(plan_of):
+def test_a_plan_names_the_steps_and_warns_of_few(plan_of, reranker_folder):
     def said(*words):
         return plan_text(plan_of(*words), finished=0)
 
@@ -43,7 +43,8 @@ def test_a_plan_names_the_steps_and_warns_of_few(plan_of):
     assert "2 steps per trial (training.max_steps=2): raise training.max_steps" in capped
     assert "10 steps per trial (8 queries, batch 16, 20 epochs)\n" in said("training.num_epochs=20")
     assert "2 steps per trial (8 queries, batch 4, 1 epoch)\n" in said("--smoke-test")
-    assert "per trial (" not in said("training.num_epochs=0")
+    as_it_is = "training.num_epochs=0", "--backbone", str(reranker_folder)
+    assert "per trial (" not in said(*as_it_is)
 
 
 def test_given_values_are_crossed_with_the_experiments_own_for_the_other_setting(plan_of):

@@ -1,0 +1,171 @@
+"""What leaves is what was trained: a trial's model, exported and read again in every way, gives the
+trial's scores, for every kind of backbone and of head."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoTokenizer
+
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
+from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.backbones import resolve_backbone
+from rank_core.encoders.published_heads import KINDS as CLASSIFIERS
+from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.export.folder import ExportedModel, write_model
+from rank_core.export.reranker import Reranker
+from rank_core.models import check_model
+from rank_core.models.build import build_model
+from rank_core.settings.config import TrialConfig
+from tests.contracts.small_backbones import make_backbone
+from tests.rank_core.encoders import test_decoder_rerankers as decoders
+from tests.rank_core.encoders.test_module_chain import KINDS as CHAINS
+from tests.rank_core.encoders.test_module_chain import TYPES as MODULE_TYPES
+from tests.rank_core.encoders.test_module_chain import write_chain
+from tests.rank_core.encoders.test_published_heads import forget, publish
+
+QUERY = "w1 w5 w9"
+TEXTS = [" ".join(f"w{(i * j) % 46}" for j in range(1, 3 + 6 * i)) for i in range(1, 5)]
+PROMPT = {"prompts": {"ask": "w5 w6 "}, "default_prompt_name": "ask"}
+APART = ("yes or no", "classifier of a decoder", "new over yes or no")
+"""Heads that leave beside the encoder alone: sentence-transformers knows no such layout of rows."""
+ATTENTION = ("big_bird", "longformer", "longt5", "jina-bert", "mosaic-bert")
+"""Kinds that sentence-transformers does not compute as here."""
+
+
+def ranking_head(kind, folder):
+    """A backbone with a ranking head beside it, as an exported model has."""
+    folder.mkdir()
+    make_backbone(kind, folder)
+    head = {"weight": torch.linspace(-1, 1, 16)[None], "bias": torch.ones(1)}
+    save_file(head, folder / RANKING_HEAD, metadata={"pooling": "mean"})
+
+
+def classifier_with_prompt(kind, folder):
+    """As sentence-transformers saves one: its only module is the Transformer."""
+    publish(kind, folder)
+    module = {"idx": 0, "name": "0", "path": "", "type": MODULE_TYPES["Transformer"]}
+    text = {"method": "forward", "method_output_name": "logits"}
+    task = {"transformer_task": "sequence-classification", "modality_config": {"text": text}}
+    files = {
+        "modules.json": [module],
+        "config_sentence_transformers.json": {"model_type": "CrossEncoder"} | PROMPT,
+        "sentence_bert_config.json": task | {"module_output_name": "scores"},
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+
+
+def headless(kind, folder):
+    folder.mkdir()
+    make_backbone(kind, folder)
+
+
+HEADS = {
+    "new": headless,
+    "new over the mean": headless,
+    "new over the last": headless,
+    "ranking head": ranking_head,
+    "classifier": publish,
+    "two labels": lambda kind, folder: publish(kind, folder, num_labels=2),
+    "classifier with a prompt": classifier_with_prompt,
+    "modules": write_chain,
+    "modules with a prompt": lambda kind, folder: write_chain(kind, folder, more=PROMPT),
+    "yes or no": decoders.publish,
+    "classifier of a decoder": publish,
+    "new over yes or no": decoders.publish,
+}
+SETTINGS = {
+    "new over the mean": {"model.pool": "mean"},
+    "new over the last": {"model.pool": "last"},
+    "new over yes or no": {"model.head": "new", "model.pool": "mean"},
+}
+OF_KIND = {
+    "classifier": CLASSIFIERS,
+    "two labels": ("bert", "roberta"),
+    "classifier with a prompt": ("bert", "roberta"),
+    "modules": (*CHAINS, "qwen3"),
+    "modules with a prompt": ("roberta",),
+    "yes or no": decoders.KINDS,
+    "classifier of a decoder": ("llama", "qwen3"),
+    "new over yes or no": ("llama",),
+}
+"""{head: the kinds that have it}; the others are of all kinds."""
+QUICK = ("bert", "llama", "modernbert", "roberta")
+CASES = [
+    pytest.param(kind, head, marks=[] if kind in QUICK else [pytest.mark.slow])
+    for head in HEADS
+    for kind in OF_KIND.get(head, sorted(TYPES))
+]
+
+
+def config_of(folder, **settings):
+    own = {"model.name": "maxp", "model.backbone": str(folder), "model.dropout": 0.0}
+    windows = {"chunking.window": 8, "chunking.stride": 5, "chunking.max_query_tokens": 9}
+    return TrialConfig().override(own | windows | settings)
+
+
+def scores_of(model, config):
+    """The score of each text by a model and its settings."""
+    exported = ExportedModel(model.eval(), config, resolve_backbone(config.model.backbone))
+    return scores(Reranker(exported, "cpu", "fp32"))
+
+
+def scores(reranker):
+    ranked = dict(reranker.rank(QUERY, TEXTS))
+    return np.array([ranked[place] for place in range(len(TEXTS))])
+
+
+def as_it_is(folder):
+    """The scores of a folder as the backbone of a trial that trains nothing."""
+    forget()
+    config = config_of(folder, **{"training.num_epochs": 0})
+    backbone = resolve_backbone(str(folder))
+    check_model(config, backbone)
+    return scores_of(build_model(config, backbone, init_seed=9), config)
+
+
+def trained(kind, head, folder):
+    """(scores, folder): a model whose every weight has moved, and its export."""
+    HEADS[head](kind, folder / "b")
+    forget()
+    config = config_of(folder / "b", **SETTINGS.get(head, {}))
+    backbone = resolve_backbone(str(folder / "b"))
+    check_model(config, backbone)
+    model = build_model(config, backbone, init_seed=1)
+    with torch.no_grad():
+        for number, (_, weight) in enumerate(model.trainable()):
+            weight.mul_(1 + 0.01 * (number % 7)).add_(0.01)
+    save_weights(folder, {name: w.clone() for name, w in model.state_dict().items()})
+    write_model(folder / "m", config, folder / WEIGHTS)
+    return scores_of(model, config), folder / "m"
+
+
+@pytest.mark.parametrize(("kind", "head"), CASES)
+def test_every_way_out_gives_the_scores_of_the_trial(kind, head, tmp_path):
+    expected, exported = trained(kind, head, tmp_path)
+    assert expected.std() > 1e-4
+    found = scores(Reranker.load(exported, device="cpu", precision="fp32"))
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(as_it_is(exported), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow  # the import alone takes seconds
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [c.values for c in CASES if c.values[0] not in ATTENTION and c.values[1] not in APART],
+)
+def test_saved_again_by_sentence_transformers_it_gives_the_scores_of_the_trial(
+    kind, head, tmp_path
+):
+    reason = "pip install -e '.[st]' brings it"
+    library = pytest.importorskip("sentence_transformers", minversion="6.2", reason=reason)
+    expected, exported = trained(kind, head, tmp_path)
+    place = exported if (exported / "modules.json").exists() else exported / "encoder"
+    if AutoTokenizer.from_pretrained(exported / "encoder").pad_token is None:
+        pytest.skip("sentence-transformers needs a padding token")
+    model = library.CrossEncoder(str(place), device="cpu", local_files_only=True)
+    model.save_pretrained(str(tmp_path / "again"))
+    np.testing.assert_allclose(as_it_is(tmp_path / "again"), expected, atol=1e-5, rtol=0)
