@@ -110,11 +110,11 @@ class Comparison:
     paired_seeds=flag,
     deterministic=names(" of cells", unordered=True),
 )
-def compare(
+def compare_cells(
     matrix: ScoreMatrix,
     *,
     baseline: str,
-    correction: str = "holm",
+    correction: str = MAX_T,
     alpha: float = 0.05,
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),

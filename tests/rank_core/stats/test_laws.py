@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rank_core.stats.compare import Comparison, compare
+from rank_core.stats.compare import Comparison, compare_cells
 from rank_core.stats.matrix import score_matrix
 from tests.rank_core.stats.matrices import drawn, long_table
 
@@ -24,7 +24,7 @@ def table() -> pd.DataFrame:
 
 def compared(given: pd.DataFrame, cells=CELLS, baseline="firstp") -> dict[str, Comparison]:
     matrix = score_matrix(given, measure="AP", cells=list(cells))
-    return {one.system: one for one in compare(matrix, baseline=baseline)}
+    return {one.system: one for one in compare_cells(matrix, baseline=baseline)}
 
 
 def assert_same(found: dict[str, Comparison], expected: dict[str, Comparison], *, but=()) -> None:
