@@ -192,7 +192,7 @@ def test_the_measures_of_a_run_are_those_of_the_command(tmp_path, capsys) -> Non
     assert measured.means == {"RR": 0.5, "P@1": pytest.approx(1 / 3)}
     assert list(measured.frame["measure"]) == ["RR", "P@1"] and {*measured.frame["queries"]} == {3}
     assert list(measured.per_query["value"]) == [1, 0.5, 0, 1, 0, 0]
-    write_run(tmp_path / "a.run", run)
+    write_run(tmp_path / "a.run", run, "mine")
     write_qrels(tmp_path / "q", qrels)
     words = ["measure", str(tmp_path / "a.run"), "--qrels", str(tmp_path / "q")]
     assert main([*words, "--measures", "RR", "P@1"]) == 0
