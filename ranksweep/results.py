@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from rank_core.arguments import flag, path, takes, text
 from rank_core.errors import unknown
-from rank_core.stats.compare import Comparison as CellComparison
+from rank_core.stats.compare import CellComparison
 from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.report.analysis import Analysis
 from sweeps.report.comparison import RunComparison
@@ -36,7 +36,7 @@ class TestedTable:
     def frame(self) -> pd.DataFrame:
         """A row for each system and measure, nothing rounded: `system, measure, mean, sd_seeds,
         seeds`, and of its comparison with the first baseline the fields of
-        `rank_core.stats.compare.Comparison`; none of these for the baseline itself."""
+        `rank_core.stats.compare.CellComparison`; none of these for the baseline itself."""
         return pd.DataFrame(
             {
                 "system": row.label,

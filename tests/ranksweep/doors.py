@@ -273,7 +273,7 @@ def doors(folder: Path, config: TrialConfig, backbone: Any) -> dict[str, Door]:
             rank_core.choose_alpha, {"dev": mixed, "qrels": QRELS, "measure": "RR"}
         ),
         "rank_core.compare_cells": Door(rank_core.compare_cells, {"matrix": matrix, **options}),
-        "Comparison.significant": Door(
+        "CellComparison.significant": Door(
             rank_core.compare_cells(matrix, baseline="a")[0].significant, {"alpha": 0.05}
         ),
         "score_matrix": Door(

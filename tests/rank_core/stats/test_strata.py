@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.best import best_set
-from rank_core.stats.compare import Comparison, compare_cells, scope_test_of
+from rank_core.stats.compare import CellComparison, compare_cells, scope_test_of
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.strata import compare_collections, over_collections
 
@@ -26,7 +26,7 @@ def matrix(seed: int, Q: int, *, systems: int = 2, S: int = 3) -> ScoreMatrix:
     return ScoreMatrix(f"m{seed}", cells, ids, {c: tuple(range(S)) for c in cells}, scores)
 
 
-def numbers(pair: Comparison) -> dict[str, float]:
+def numbers(pair: CellComparison) -> dict[str, float]:
     return {name: value for name, value in asdict(pair).items() if not isinstance(value, str)}
 
 
