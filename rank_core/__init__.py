@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # for editors, type checkers and the API reference
     from rank_core.ranking.interpolation import choose_alpha as choose_alpha
     from rank_core.ranking.interpolation import mixture as mixture
     from rank_core.settings.config import TrialConfig as TrialConfig
-    from rank_core.stats.compare import compare as compare
+    from rank_core.stats.compare import compare_cells as compare_cells
     from rank_core.trial.trial import TrialResult as TrialResult
     from rank_core.trial.trial import run_trial as run_trial
 
@@ -28,7 +28,7 @@ _PUBLIC = {
     "choose_alpha": "rank_core.ranking.interpolation",
     "TrialConfig": "rank_core.settings.config",
     "TrialResult": "rank_core.trial.trial",
-    "compare": "rank_core.stats.compare",
+    "compare_cells": "rank_core.stats.compare",
     "load_collection": "rank_core.data.load",
     "mixture": "rank_core.ranking.interpolation",
     "per_query": "rank_core.data.given",

@@ -55,12 +55,29 @@ def device_class(device: torch.device) -> str:
 
 
 def begin_on_device(share: float) -> None:
-    """Limits this process to `share` of its GPU's memory, if it has a GPU. Raises the GPU's error,
-    within a millisecond, if its context is broken, as it then stays until the process ends."""
+    """Limits this process to `share` of its GPU's memory, if it has a GPU, which grows in segments
+    unless the user's environment says otherwise. Raises the GPU's error, within a millisecond, if
+    its context is broken, as it then stays until the process ends."""
+    _grow_in_segments()
     device = trial_device()
     if device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(share, device)
         torch.ones(1, device=device).sum().item()
+
+
+def take_gpu(device: torch.device) -> None:
+    """Makes a GPU the current one of this process, one of a trial's several workers."""
+    _grow_in_segments()
+    torch.cuda.set_device(device)
+
+
+def _grow_in_segments() -> None:
+    # Batches of many shapes fragment a GPU's memory. PyTorch reads the variable when CUDA is
+    # initialised, at the latest at the first allocation: a trial sets it, before it touches a GPU,
+    # and no import does, because the process may be a user's notebook. The older name of the
+    # variable takes precedence over this one.
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 def fast_paths() -> bool:

@@ -21,7 +21,8 @@ from typing import Any
 from rank_core.cache import cached_directory
 from rank_core.errors import BadInput, unknown
 
-OURS = ("rank_core", "sweeps")
+OURS = ("rank_core", "sweeps", "ranksweep")
+"""The packages of this project, which lie beside each other."""
 GROUPS = {
     "model": "ranksweep.models",
     "collection": "ranksweep.collections",

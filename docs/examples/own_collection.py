@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rank_core.data.transforms.transform import derived
-from rank_core.records import Collection, Split
+from ranksweep import Collection, Split
 
 COLOURS = "amber azure coral ebony indigo ivory jade olive ruby sepia".split()
 THINGS = "bridge candle garden harbour lantern meadow mirror river tower window".split()

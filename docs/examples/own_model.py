@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rank_core.models.ranker import Ranker
+from ranksweep import Ranker
 
 
 class SmoothMaxP(Ranker):

@@ -2,10 +2,7 @@
 
 import sys
 
-from rank_core.encoders.backbone_types import Backbone
-from rank_core.settings.config import TrialConfig
-from sweeps.launch.command import main
-from sweeps.plan.experiment import Experiment, Grid
+from ranksweep import Backbone, Experiment, Grid, TrialConfig, main
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:

@@ -30,12 +30,11 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """The page with formulas in MathML, which browsers show without a script, with bars and short
-    code whole in tables, and without the private module of public classes."""
+    """The page with formulas in MathML, which browsers show without a script, and with bars and
+    short code whole in tables."""
     html = FORMULA.sub(_mathml, html)
     html = re.sub(r"<code>[^<]*</code>", lambda code: code[0].replace("\\|", "|"), html)
-    html = re.sub(r"<td><code>([^<]{1,36})</code>", r'<td><code class="whole">\1</code>', html)
-    return html.replace(">sweeps._api.", ">")
+    return re.sub(r"<td><code>([^<]{1,36})</code>", r'<td><code class="whole">\1</code>', html)
 
 
 def _mathml(match: re.Match[str]) -> str:

@@ -48,7 +48,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CellComparison:
     """One system against the baseline on one measure; `significant` is the decision.
 
     With one seed the scopes `seeds` and `both` and the intervals are NaN, unless its system is
@@ -110,15 +110,15 @@ class Comparison:
     paired_seeds=flag,
     deterministic=names(" of cells", unordered=True),
 )
-def compare(
+def compare_cells(
     matrix: ScoreMatrix,
     *,
     baseline: str,
-    correction: str = "holm",
+    correction: str = MAX_T,
     alpha: float = 0.05,
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
-) -> list[Comparison]:
+) -> list[CellComparison]:
     """The comparisons of every other cell with the baseline, one family of the correction.
     `deterministic` names cells declared to have one possible run (BM25). Queries and seeds are
     random effects (Clark 1973) with Welch's (1947) degrees of freedom; docs/statistics.md has the
@@ -144,7 +144,7 @@ def compare_pairs(
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
     num_families: int = 1,
-) -> list[Comparison]:
+) -> list[CellComparison]:
     """Compare the first cell of every pair with the second; the family is all pairs, and those of
     the other collections where there are several families."""
     if correction not in CORRECTION_NAMES:
@@ -203,14 +203,14 @@ def _comparison(
     interval: tuple[float, float],
     family_interval: tuple[float, float],
     **of_family: Any,
-) -> Comparison:
+) -> CellComparison:
     score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
     mean_B = float(score_B_SQ.mean())
     delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
     wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
     ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
     own = ("delta", "p_queries", "p_seeds", "p_both", "se_both", "se_queries")
-    return Comparison(
+    return CellComparison(
         measure=matrix.measure,
         system=pair[0],
         baseline=pair[1],
@@ -370,7 +370,7 @@ def _check_deterministic(matrix: ScoreMatrix, deterministic: Collection[str]) ->
 Slot = str | Mapping[str, str]
 """A baseline for all, or {system: its own baseline}; systems that are not named have none."""
 
-ByLetter = dict[str, list[Comparison]]
+ByLetter = dict[str, list[CellComparison]]
 """{letter of a slot: its comparisons}, in the order of the slots."""
 
 
@@ -408,7 +408,7 @@ def compare_with(
     return by_letter
 
 
-def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
+def letter(comparison: CellComparison | None, slot: int, alpha: float) -> str:
     """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
 
     The letter is that of the slot: upper case where the difference is significant with queries and

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rank_core.errors import BadInput
-from rank_core.stats.compare import ByLetter, Comparison, Slot, compare_with
+from rank_core.stats.compare import ByLetter, CellComparison, Slot, compare_with
 from rank_core.stats.matrix import SEPARATOR, ScoreMatrix
 from rank_core.stats.scopes import Floats, Strata
 
@@ -140,7 +140,7 @@ def compare_collections(
         for c, name in product(pairs, _COUNTS):
             counts[letter, c.system, c.baseline, name] += getattr(c, name)
 
-    def counted(c: Comparison, letter: str) -> Comparison:
+    def counted(c: CellComparison, letter: str) -> CellComparison:
         summed: Any = {name: counts[letter, c.system, c.baseline, name] for name in _COUNTS}
         return replace(c, **summed)
 

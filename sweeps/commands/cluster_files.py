@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import rank_core
 from rank_core.errors import BadInput
 from rank_core.files import new_folder
+from rank_core.own_code import OURS
 from sweeps.terminal.command_line import Parser, check_writable
 
 FILES = Path(__file__).parents[1] / "cluster_files"
@@ -26,8 +26,8 @@ def main(argv: Sequence[str]) -> int:
     check_writable("DIR", folder)
     with new_folder(folder) as unfinished:
         shutil.copytree(FILES, unfinished, ignore=IGNORED, dirs_exist_ok=True)
-        for package in (Path(rank_core.__file__).parent, FILES.parent):
-            shutil.copytree(package, unfinished / package.name, ignore=IGNORED)
+        for name in OURS:
+            shutil.copytree(FILES.parents[1] / name, unfinished / name, ignore=IGNORED)
     names = ", ".join(sorted(path.name for path in (folder / "cluster").iterdir()))
     print(f"{folder / 'cluster'}: {names}")
     print(f"Follow the header of your file in {folder}", file=sys.stderr)

@@ -18,7 +18,7 @@ from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
-from rank_core.stats.compare import Comparison, compare_pairs
+from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.matrix import score_matrices
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.build import write_files
@@ -50,7 +50,9 @@ class DerivedRow:
     seeds: tuple[int, ...]  # that kept their chunk scores
     config: TrialConfig
     values: list[pd.DataFrame] = field(default_factory=list)  # per query
-    tests: dict[str, Comparison] = field(default_factory=dict)  # {measure: with the trained cell}
+    tests: dict[str, CellComparison] = field(
+        default_factory=dict
+    )  # {measure: with the trained cell}
 
     @property
     def kind(self) -> str:

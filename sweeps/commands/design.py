@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import colormaps
 
 from rank_core.errors import BadInput, unknown
-from rank_core.stats.compare import compare
+from rank_core.stats.compare import compare_cells
 from rank_core.stats.design import (
     ASSURANCE,
     Design,
@@ -197,9 +197,10 @@ def _family(sweep: Sweep, baseline: str) -> int:
     """The number of comparisons with the baseline over which the pilot's table corrects p."""
     left = left_after(sweep)
     cells = [c for c in sweep.scores["cell"].unique() if c == baseline or c not in left]
-    compared = compare(
+    compared = compare_cells(
         score_matrix(sweep.scores, measure=sweep.primary, cells=cells),
         baseline=baseline,
+        correction="none",  # the size of the family is the same under every correction
         deterministic=[cell for cell in sweep.deterministic if cell in cells],
     )
     return compared[0].family_size if compared and sweep.correction != "none" else 1

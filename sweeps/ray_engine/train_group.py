@@ -11,7 +11,7 @@ from ray.train.torch import get_device
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.packed import COMPILE_TOKENS
-from rank_core.machine import begin_on_device, versions
+from rank_core.machine import begin_on_device, take_gpu, versions
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel
@@ -50,7 +50,7 @@ def _worker(work: dict[str, Any]) -> Timed:
     config: TrialConfig = work["config"]
     resources: Resources = work["resources"]
     if resources.gpus:
-        torch.cuda.set_device(get_device())
+        take_gpu(get_device())
     torch.set_num_threads(resources.threads)
     begin_on_device(min(1.0, resources.gpus or 1.0))
     inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 import ray
-import torch
 from ray import train, tune
 from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
+from rank_core.machine import take_gpu
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
 from sweeps.plan.resources import Resources
@@ -110,7 +110,7 @@ def _train_worker(config: dict[str, Any]) -> None:
     from ray.train.torch import get_device
 
     if config["resources"].gpus:
-        torch.cuda.set_device(get_device())
+        take_gpu(get_device())
     try:
         train.report({"report": FORMED})
         for report in compute(config["task"]):

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
-from rank_core.stats.compare import ByLetter, Comparison, Slot, compare_with, scope_test_of
+from rank_core.stats.compare import ByLetter, CellComparison, Slot, compare_with, scope_test_of
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
@@ -49,7 +49,7 @@ class Unjudged:
     judged_at_most: float  # likewise, if its judged documents came first in every list
     judged_per_query: float
     grades_differ: bool  # of judged documents of a query; condensed lists are else alike
-    of: Mapping[Comparison, Robustness]
+    of: Mapping[CellComparison, Robustness]
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,21 @@ class Analysis:
     sweep: Sweep
     cells: list[CellSummary]
     slots: tuple[Slot, ...]  # the baselines of the letters; none without a comparison
-    comparisons: list[Comparison]  # with the first baseline
-    further: list[Comparison]  # with the others, such as each system's own
+    comparisons: list[CellComparison]  # with the first baseline
+    further: list[CellComparison]  # with the others, such as each system's own
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
     rows: list[CellSummary]  # of the table, with their tests
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
     whole: Matrices  # the same with the rows that are no cells
     interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
-    interpolated_comparisons: list[Comparison]  # with the first baseline
+    interpolated_comparisons: list[CellComparison]  # with the first baseline
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     means: Matrices = field(default_factory=dict)  # of `sweep.means`, scaled: no plain values
     first_stage: CellSummary | None = None  # a row of the table, no cell
-    first_stage_comparisons: list[Comparison] = field(default_factory=list)  # of all rows with it
+    first_stage_comparisons: list[CellComparison] = field(
+        default_factory=list
+    )  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} with `--published`; never tested."""
     unjudged: Unjudged | None = None  # with `with_unjudged`
@@ -82,12 +84,12 @@ class Analysis:
         return next(system for system in self.cells if system.cell.cell == self.sweep.baseline)
 
     @property
-    def primary(self) -> list[Comparison]:
+    def primary(self) -> list[CellComparison]:
         """The comparisons on the primary measure, in the order of the cells."""
         return [pair for pair in self.comparisons if pair.measure == self.sweep.primary]
 
     @property
-    def best(self) -> Comparison | None:
+    def best(self) -> CellComparison | None:
         """The primary comparison with the largest gain; None without any."""
         return max(self.primary, key=lambda pair: pair.delta, default=None)
 
@@ -97,7 +99,7 @@ class Analysis:
         return self.best_sets.get(self.sweep.primary)
 
     @property
-    def undecided(self) -> list[Comparison]:
+    def undecided(self) -> list[CellComparison]:
         """The primary comparisons in which a side has one seed, whose seed variance is unknown."""
         return [pair for pair in self.primary if math.isnan(pair.p_both)]
 
@@ -281,7 +283,7 @@ def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
 
 def _compare_derived(
     whole: Sweep, matrices: Matrices, slots: Sequence[Slot], names: Sequence[str]
-) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
+) -> dict[str, tuple[list[CellComparison], list[CellComparison]]]:
     """{measure: (the rows called `names` with the first baseline, all systems with the first
     stage)}. The family of an added row is all systems of the table; that of the cells does not
     change."""
@@ -312,7 +314,7 @@ def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
     return sets
 
 
-def one_p(own: list[Comparison], others: list[Comparison]) -> list[Comparison]:
+def one_p(own: list[CellComparison], others: list[CellComparison]) -> list[CellComparison]:
     """The comparisons, that of the first stage and the baseline, which is in both families, with
     the larger p of the two: one pair has one p."""
     twins = {frozenset((pair.system, pair.baseline)): pair for pair in others}

@@ -9,7 +9,7 @@ from typing import Any
 from rank_core.errors import BadInput
 from rank_core.files import FULL, atomic_write
 from rank_core.records import Collection
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import CellComparison
 from sweeps.report.agreement import agreements
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.figures import figures
@@ -33,7 +33,7 @@ class Report:
     """A written report: its folder, its comparisons, and its text for a terminal."""
 
     folder: Path
-    comparisons: list[Comparison]
+    comparisons: list[CellComparison]
     text: str
 
 

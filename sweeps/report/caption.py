@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 
 from rank_core.ranking.interpolation import DEFAULT
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from rank_core.stats.scopes import LEAST_SEEDS
@@ -249,7 +249,7 @@ def interpolated_sentence(analysis: Analysis) -> str:
     return f"{text}; p of {first} and +{first} corrected {counts}."
 
 
-def _comparisons(rows: Sequence[CellSummary]) -> list[Comparison]:
+def _comparisons(rows: Sequence[CellSummary]) -> list[CellComparison]:
     return [c for row in rows for tests in row.tests.values() for c in tests.values()]
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from rank_core.stats.compare import Comparison, false_positive_interval
+from rank_core.stats.compare import CellComparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import not_distinguishable, without_variance
@@ -159,7 +159,7 @@ def confirmation(analysis: Analysis) -> str:
 
 
 def _verdict(
-    analysis: Analysis, compared: Sequence[Comparison], significant: Sequence[Comparison]
+    analysis: Analysis, compared: Sequence[CellComparison], significant: Sequence[CellComparison]
 ) -> str:
     """The number of systems that differ from the baseline, the direction, and the gains."""
     sweep, count = analysis.sweep, len(compared)
@@ -196,16 +196,16 @@ def _verdict(
     return text if len(first) == count else f"{text} None is significantly {other}."
 
 
-def _is(compared: Sequence[Comparison]) -> str:
+def _is(compared: Sequence[CellComparison]) -> str:
     return "is" if len(compared) == 1 else "are"
 
 
-def _named(analysis: Analysis, compared: Sequence[Comparison]) -> str:
+def _named(analysis: Analysis, compared: Sequence[CellComparison]) -> str:
     label = analysis.sweep.label
     return names_text([f"{label(c.system)} by {_gain(analysis, c)}" for c in compared], most=2)
 
 
-def _gain(analysis: Analysis, comparison: Comparison) -> str:
+def _gain(analysis: Analysis, comparison: CellComparison) -> str:
     """`+0.012 (95% interval +0.003 to +0.021)`."""
     interval = interval_text(comparison).removesuffix(ONE_RUN)  # the sentence says it
     return (

@@ -16,7 +16,7 @@ from rank_core.stats.bootstrap import (
     rank_stability,
     selected_gain,
 )
-from rank_core.stats.compare import Comparison, scope_test_of
+from rank_core.stats.compare import CellComparison, scope_test_of
 from rank_core.stats.design import ASSURANCE, planned_detectable, planned_variances
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
@@ -135,7 +135,7 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     return limits
 
 
-def planned_limit(analysis: Analysis, pair: Comparison, test: ScopeTest) -> float:
+def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> float:
     """The smallest true difference of two systems that their seeds find with `POWER`, with all
     deviations at their upper limits, as `ranksweep design` plans; where one side has no seeds with
     the variance between seeds at its limit. NaN below three seeds."""

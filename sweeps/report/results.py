@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from rank_core.ranking.interpolation import DEFAULT
-from rank_core.stats.compare import Comparison, Slot, letter
+from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
 from sweeps.report.published import beside
@@ -172,7 +172,9 @@ def page_table(analysis: Analysis) -> Table:
 def results_csv(rows: Sequence[CellSummary]) -> str:
     """A line per system, measure and comparison, unrounded; a system without comparisons has a line
     without one."""
-    fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
+    fields = [
+        column.name for column in dataclasses.fields(CellComparison) if column.name != "measure"
+    ]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
     return csv_text(
         [*own, *fields],
@@ -249,7 +251,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     """The results of every analysis, of a sweep or of a third party's runs."""
     sweep = analysis.sweep
 
-    def listed(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    def listed(comparisons: Sequence[CellComparison]) -> list[dict[str, Any]]:
         return [_comparison(comparison, analysis) for comparison in comparisons]
 
     return {
@@ -281,7 +283,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _comparison(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
+def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any]:
     """All of its fields, and what unjudged documents change, where this is known."""
     line = dataclasses.asdict(comparison)
     line["significant"] = comparison.significant(analysis.sweep.about.alpha)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
-from rank_core.stats.compare import Comparison, letter
+from rank_core.stats.compare import CellComparison, letter
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import interpolated_sentence
@@ -78,7 +78,7 @@ def measure_table(
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.about.alpha, sweep.digits)
 
-    def of_test(draw: Callable[[Comparison], str]) -> Callable[[CellSummary], str]:
+    def of_test(draw: Callable[[CellComparison], str]) -> Callable[[CellSummary], str]:
         return lambda row: draw(test) if (test := row.test(measure)) else ""
 
     def difference(row: CellSummary) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rank_core.evaluate import condensed, cutoff_of, highest_values, query_values
 from rank_core.records import Qrels, Run
-from rank_core.stats.compare import Comparison, compare_pairs, letter
+from rank_core.stats.compare import CellComparison, compare_pairs, letter
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import Floats
 from sweeps.report.agreement import TOP, judged_share, judgments, list_readers
@@ -86,12 +86,12 @@ def _variants(
     return replace(matrix, cells=tuple(scores), seeds=seeds, scores=scores), shares, most
 
 
-def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, Robustness]:
+def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[CellComparison, Robustness]:
     """{comparison whose runs are here: the same without unjudged documents}."""
     mean = {name: float(score_SQ.mean()) for name, score_SQ in variants.scores.items()}
     alpha = analysis.sweep.about.alpha
 
-    def in_worst_case(pair: Comparison) -> tuple[str, str]:
+    def in_worst_case(pair: CellComparison) -> tuple[str, str]:
         better = pair.delta > 0
         return pair.system + _HIGHEST * (not better), pair.baseline + _HIGHEST * better
 
@@ -117,11 +117,11 @@ def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[Comparison, R
 
 
 def retested(
-    analysis: Analysis, variants: ScoreMatrix, names_of: Callable[[Comparison], tuple[str, str]]
-) -> dict[Comparison, tuple[int, Comparison]]:
+    analysis: Analysis, variants: ScoreMatrix, names_of: Callable[[CellComparison], tuple[str, str]]
+) -> dict[CellComparison, tuple[int, CellComparison]]:
     """{comparison: (place of its letter, the comparison of these variants)}, by the rule and in the
     families of `analyse`: that of a row that is no cell is all rows."""
-    sweep, found = analysis.sweep, dict[Comparison, tuple[int, Comparison]]()
+    sweep, found = analysis.sweep, dict[CellComparison, tuple[int, CellComparison]]()
     derived = [row.cell for row in sweep.interpolated if row.deterministic]
     fixed = {*analysis.deterministic, *derived}
     for place, slot in enumerate(analysis.slots):
@@ -179,7 +179,7 @@ def unjudged_sentence(analysis: Analysis) -> str:
         return text
     several = len({pair.baseline for pair in found.of}) > 1
 
-    def kept(lost: Sequence[Comparison]) -> str:
+    def kept(lost: Sequence[CellComparison]) -> str:
         count, held = len(marked), len(marked) - len(lost)
         what, hold = (
             f"significant differences in {sweep.primary}",

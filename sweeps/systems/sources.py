@@ -143,6 +143,18 @@ def training_runs(
     return {name: inside[name]}
 
 
+def ranking_of(source: Source, *, where: str = "the table") -> RankedFile:
+    """The one run of a source. Raises `BadInput` for several runs, and for values of measures."""
+    named = where if isinstance(source, pd.DataFrame) else str(source)
+    held = training_runs(source, where=where)
+    [*runs] = (run for own in held.values() for run in own)
+    if len(runs) > 1:
+        raise BadInput(f"{named} holds {len(runs)} runs: `ranksweep compare` reads them")
+    if runs[0].ranking is None:
+        raise BadInput(f"{named} must be a run, it has values of measures")
+    return runs[0].ranking()
+
+
 def _of_text(text: str, tracking_uri: str | None) -> Held | None:
     """The training runs that a text names; None if it names nothing."""
     if is_mlflow(text):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import CellComparison
 from rank_core.stats.matrix import queries_per_set, query_set_of
 from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
@@ -32,7 +32,7 @@ class CellSummary:
     derived: bool = False  # from the trials of another row, or from none
     is_baseline: bool = False
     same_as: str = ""  # the label of the row that it is by construction; then it has no test
-    tests: Mapping[str, Mapping[str, Comparison]] = field(default_factory=dict)
+    tests: Mapping[str, Mapping[str, CellComparison]] = field(default_factory=dict)
     """{measure: {letter of a baseline: the comparison}}, in the order of the letters."""
 
     @property
@@ -47,7 +47,7 @@ class CellSummary:
             return MISSING
         return f"{self.num_used}/{self.num_launched}"
 
-    def test(self, measure: str) -> Comparison | None:
+    def test(self, measure: str) -> CellComparison | None:
         """The comparison with the first baseline, if there is one."""
         return self.tests.get(measure, {}).get("a")
 

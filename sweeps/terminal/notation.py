@@ -2,7 +2,7 @@
 
 import math
 
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import CellComparison
 from rank_core.stats.scopes import LEAST_SEEDS
 
 MISSING = "—"
@@ -71,7 +71,7 @@ _PLACES = {
 }
 
 
-def interval_text(pair: Comparison, digits: int = 3, place: str = "text") -> str:
+def interval_text(pair: CellComparison, digits: int = 3, place: str = "text") -> str:
     """The interval of a difference for a sentence, the table of a terminal or that of a paper; with
     one seed that of the queries alone."""
     form, drawn = _PLACES[place]
@@ -93,7 +93,7 @@ def range_text(low: float, high: float, *, signs: bool = True) -> str:
     return _TOO_WIDE if high - low > _WIDEST else f"{drawn(low)} to {drawn(high)}"
 
 
-def decisive_p(comparison: Comparison) -> str:
+def decisive_p(comparison: CellComparison) -> str:
     """The adjusted p with queries and seeds random; with one run that of the queries alone."""
     if not math.isnan(comparison.p_both_adjusted):
         return both_p(comparison)
@@ -101,13 +101,13 @@ def decisive_p(comparison: Comparison) -> str:
     return text if text == MISSING else text + ONE_RUN
 
 
-def both_p(comparison: Comparison) -> str:
+def both_p(comparison: CellComparison) -> str:
     """The adjusted p with queries and seeds random, in parentheses with two runs."""
     text = p_text(comparison.p_both_adjusted)
     return f"({text})" if has_two_runs(comparison) else text
 
 
-def has_two_runs(comparison: Comparison) -> bool:
+def has_two_runs(comparison: CellComparison) -> bool:
     """True if p has a value that cannot make the difference significant."""
     return not math.isnan(comparison.p_both) and comparison.fewest_seeds < LEAST_SEEDS
 

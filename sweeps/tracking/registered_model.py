@@ -1,6 +1,6 @@
 """An exported model in MLflow: logged with its signature and an example, registered, and named
-champion. It contains its folder and the code of `rank_core`, so that it loads without an installed
-ranksweep."""
+champion. It contains its folder and the code of `rank_core` and `ranksweep`, so that it loads
+without an installed ranksweep."""
 
 import logging
 import warnings
@@ -68,7 +68,7 @@ def register_model(folder: Path, model: Registered) -> int:
             tags=dict(model.tags),
             python_model=str(SCRIPT),
             artifacts={"model": str(folder)},
-            code_paths=[str(Path(rank_core.__file__).parent), *own],
+            code_paths=[*map(str, _library()), *own],
             signature=ModelSignature(Schema(texts), Schema([ColSpec("double", "score")])),
             input_example=pd.DataFrame(EXAMPLE),
             pip_requirements=list(_requirements()),
@@ -82,6 +82,13 @@ def register_model(folder: Path, model: Registered) -> int:
     if model.champion:
         client.set_registered_model_alias(model.name, CHAMPION, str(number))
     return number
+
+
+def _library() -> tuple[Path, ...]:
+    """The folders of `rank_core` and `ranksweep`, by whose names a user's model imports its base
+    class; `ranksweep` imports what it names on first use, and so needs no `sweeps` for that."""
+    core = Path(rank_core.__file__).parent
+    return core, core.with_name("ranksweep")
 
 
 def _requirements() -> Iterator[str]:

@@ -57,7 +57,7 @@ def test_rays_launcher_accepts_the_file_and_would_refuse_a_misspelt_key(path):
 def test_what_a_file_names_exists_and_what_it_runs_is_bash(path):
     config = read(path)
     mounts = [local for local in config["file_mounts"].values() if not local.startswith("~")]
-    code = {"pyproject.toml", "README.md", "LICENSE", "rank_core", "sweeps"}
+    code = {"pyproject.toml", "README.md", "LICENSE", "rank_core", "sweeps", "ranksweep"}
     assert set(mounts) == code | {"cluster/constraints.txt"}
     assert all((ROOT / local).exists() for local in mounts)
     lines = commands(config)

@@ -110,8 +110,11 @@ def _statuses(sweep: Path) -> set[str]:
 
 
 def test_the_nodes_run_the_copy_of_the_project_that_travelled(cluster: Cluster):
-    where = cluster.on_head("python -c 'import sweeps, rank_core; print(sweeps.__file__)'")
-    assert f"{HOME}/ranksweep/sweeps/__init__.py" in where
+    where = cluster.on_head(
+        "python -c 'import sweeps, rank_core, ranksweep as r; print(sweeps.__file__, r.__file__)'"
+    )
+    for package in ("sweeps", "ranksweep"):
+        assert f"{HOME}/ranksweep/{package}/__init__.py" in where
 
 
 @pytest.mark.timeout(600 + MAKING_TINY)

@@ -22,7 +22,7 @@ from rank_core.models.build import build_model
 from rank_core.records import Split
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.stats.matrix import score_matrix
-from sweeps._api import LoadedSweep
+from ranksweep.results import Sweep
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
 RUN = {"q1": {"d1": 3.0, "d2": 2.0, "d3": 1.0}, "q2": {"d2": 2.0, "d3": 1.0}}
@@ -175,7 +175,7 @@ def doors(folder: Path, config: TrialConfig, backbone: Any) -> dict[str, Door]:
     (folder / "run").write_text("q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n")
     (folder / "qrels").write_text("q1 0 d1 1\n")
     loaded = ranksweep.load(sweep)
-    assert isinstance(loaded, LoadedSweep)
+    assert isinstance(loaded, Sweep)
     systems = {"A": RUN, "B": BETTER}
     compared = ranksweep.compare(systems, QRELS, measures="RR")
     mixed = rank_core.mixture(RUN, BETTER)
@@ -224,10 +224,13 @@ def doors(folder: Path, config: TrialConfig, backbone: Any) -> dict[str, Door]:
         ),
         "ranksweep.load": Door(ranksweep.load, {"where": sweep, "interpolate": ""}),
         "ranksweep.compare": Door(ranksweep.compare, {"systems": systems, "qrels": QRELS, **own}),
-        "LoadedSweep.plot": Door(loaded.plot, {"name": "forest"}),
+        "ranksweep.measure": Door(
+            ranksweep.measure, {"run": RUN, "qrels": QRELS, "measures": ["RR", "nDCG@10"]}
+        ),
+        "Sweep.plot": Door(loaded.plot, {"name": "forest"}),
         "TestedTable.plot": Door(loaded.table().plot, {"name": "forest"}),
         "TestedTable.latex": Door(loaded.table().latex, {"label": "tab:x"}),
-        "ComparedSystems.save": Door(
+        "Comparison.save": Door(
             compared.save, {"folder": folder / "saved", "pairs": False, "compact": False}
         ),
         "Reranker.load": Door(
@@ -269,9 +272,9 @@ def doors(folder: Path, config: TrialConfig, backbone: Any) -> dict[str, Door]:
         "choose_alpha": Door(
             rank_core.choose_alpha, {"dev": mixed, "qrels": QRELS, "measure": "RR"}
         ),
-        "rank_core.compare": Door(rank_core.compare, {"matrix": matrix, **options}),
-        "Comparison.significant": Door(
-            rank_core.compare(matrix, baseline="a")[0].significant, {"alpha": 0.05}
+        "rank_core.compare_cells": Door(rank_core.compare_cells, {"matrix": matrix, **options}),
+        "CellComparison.significant": Door(
+            rank_core.compare_cells(matrix, baseline="a")[0].significant, {"alpha": 0.05}
         ),
         "score_matrix": Door(
             score_matrix,

@@ -238,7 +238,7 @@ def words(monkeypatch) -> list[list[str]]:
         started.append(argv)
         raise Reached
 
-    monkeypatch.setattr("sweeps._api.launch", launched)
+    monkeypatch.setattr("ranksweep.api.launch", launched)
     return started
 
 
@@ -293,7 +293,7 @@ def test_names_numbers_and_paths_in_any_form(every_door, tmp_path, collection_fo
     given = {"chunking.window": np.int64(80), "training.teacher": Path("a/b")}
     assert plain == TrialConfig().override(given) and plain.settings() == plain.settings()
     of_arrow = score_matrix(pa.Table.from_pandas(VALUES), measure="RR", cells=pd.Index(["a", "b"]))
-    assert rank_core.compare(of_arrow, baseline="a") == rank_core.compare(
+    assert rank_core.compare_cells(of_arrow, baseline="a") == rank_core.compare_cells(
         score_matrix(VALUES, measure="RR", cells=["a", "b"]), baseline="a", deterministic=set()
     )
 

@@ -218,7 +218,9 @@ def texts(node: ast.AST) -> Iterator[str]:
 def test_every_message_stands_in_the_code():
     table = MESSAGES.partition("## Messages")[2].partition("\n## ")[0]
     messages = re.findall(r"^\| `(.*?)` \|", table, re.M)
-    paths = [path for top in ("rank_core", "sweeps") for path in (ROOT / top).rglob("*.py")]
+    paths = [
+        path for top in ("rank_core", "sweeps", "ranksweep") for path in (ROOT / top).rglob("*.py")
+    ]
     known = "\n".join(text for path in paths for text in texts(ast.parse(path.read_text())))
     known += (ROOT / "cluster" / "slurm.sh").read_text() + os.strerror(errno.ENOSPC)
     parts = [(one, part.strip()) for one in messages for part in one.split("...")]

@@ -112,17 +112,23 @@ def test_status_and_report_of_a_finished_sweep_load_no_training_and_no_cluster(t
     assert report <= TABLES | NUMPY
 
 
+IMPORTED = "import os, rank_core, ranksweep, sweeps; ranksweep.load, ranksweep.Reranker"
+A_TRIAL = "from rank_core.machine import begin_on_device; begin_on_device(1.0)"
+
+
 @pytest.mark.parametrize(
-    ("given", "left"),
+    ("begun", "given", "left"),
     [
-        ({}, "expandable_segments:True"),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "None"),
+        ("", {}, "None"),
+        (A_TRIAL, {}, "expandable_segments:True"),
+        (A_TRIAL, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "None"),
+        (A_TRIAL, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
     ],
 )
-def test_the_memory_of_a_gpu_grows_in_segments_unless_the_user_says_otherwise(given, left):
+def test_a_trial_lets_the_memory_of_a_gpu_grow_in_segments_and_no_import_does(begun, given, left):
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     environment = {name: value for name, value in os.environ.items() if name not in names} | given
-    code = "import os, sweeps; print(os.environ.get('PYTORCH_ALLOC_CONF'))"
+    code = f"{IMPORTED}\n{begun}\nprint(os.environ.get('PYTORCH_ALLOC_CONF'))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == left
+    assert done.stdout.strip() == left, done.stderr

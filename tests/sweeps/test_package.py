@@ -29,7 +29,11 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 
-SOURCES = [path for name in ("rank_core", "sweeps") for path in sorted((ROOT / name).rglob("*.py"))]
+SOURCES = [
+    path
+    for name in ("rank_core", "sweeps", "ranksweep")
+    for path in sorted((ROOT / name).rglob("*.py"))
+]
 WITHOUT = """
 import json, runpy, sys
 from importlib.machinery import PathFinder
@@ -139,7 +143,7 @@ def test_a_command_that_trains_says_what_to_install(words, missing):
 
 def test_every_file_that_is_no_module_is_in_the_package():
     patterns = PYPROJECT["tool"]["setuptools"]["package-data"]
-    for package in ("rank_core", "sweeps"):
+    for package in ("rank_core", "sweeps", "ranksweep"):
         packed = {path for one in patterns[package] for path in (ROOT / package).glob(one)}
         files = {
             path
@@ -162,6 +166,7 @@ def test_cluster_files_are_a_folder_from_which_a_cluster_starts(tmp_path, capsys
         assert len(own) >= 5 and all((folder / source).exists() for source in own)
     assert not any(path.is_symlink() for path in folder.rglob("*"))
     assert not list(folder.rglob("__pycache__"))
+    assert (folder / "ranksweep" / "__init__.py").exists()
     assert (folder / "sweeps" / "window_stride.py").read_bytes() == (
         ROOT / "sweeps" / "window_stride.py"
     ).read_bytes()

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rank_core.files import shown_path
 from rank_core.seeding import generator
-from rank_core.stats.compare import Comparison, compare_pairs
+from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
@@ -38,7 +38,7 @@ PAIR_COLUMNS = (
 class TestedPair:
     """Two systems with the test that decides and a test over queries for all pairs."""
 
-    comparison: Comparison  # Holm over all pairs
+    comparison: CellComparison  # Holm over all pairs
     p_tukey: float  # randomised Tukey HSD: queries random, runs fixed, adjusted for all pairs
 
 

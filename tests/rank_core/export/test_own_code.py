@@ -144,7 +144,7 @@ def test_where_the_class_is_absent_its_source_is_named_and_works_from_there(fold
     expected = str(Reranker.load(folder).rank("amber", TEXTS))
     packages = tmp_path / "packages"
     packages.mkdir()
-    for name in ("rank_core", "sweeps"):  # this checkout without docs/
+    for name in ("rank_core", "sweeps", "ranksweep"):  # this checkout without docs/
         (packages / name).symlink_to(ROOT / name)
 
     def load(*paths, trust=(), first=""):

@@ -8,7 +8,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.best import BestSet, best_set
-from rank_core.stats.compare import compare
+from rank_core.stats.compare import compare_cells
 from rank_core.stats.scopes import scope_test
 from tests.rank_core.stats.matrices import drawn, matrix_of
 
@@ -71,7 +71,7 @@ def test_the_set_shrinks_as_alpha_rises():
 
 def test_two_systems_are_decided_by_half_the_p_of_their_comparison():
     pair = rebuilt(cells=("low", "best"))
-    (comparison,) = compare(pair, baseline="low")
+    (comparison,) = compare_cells(pair, baseline="low")
     assert best_set(pair).p["low"] == pytest.approx(comparison.p_both / 2, rel=1e-9)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.compare import (
-    compare,
+    compare_cells,
     compare_with,
     letter,
     predicted_false_positive_rate,
@@ -20,7 +20,7 @@ SCORES = drawn({"base": 0.0, "better": 0.05, "same": 0.0, "worse": -0.05}).score
 
 
 def test_a_comparison_carries_the_scope_test_and_the_family_s_correction():
-    found = compare(matrix_of(SCORES), baseline="base", alpha=0.1)
+    found = compare_cells(matrix_of(SCORES), baseline="base", alpha=0.1, correction="holm")
     tests = [scope_test(SCORES[c.system], SCORES["base"]) for c in found]
     assert [c.p_both for c in found] == [t.p_both for t in tests]
     assert [c.p_seeds for c in found] == [t.p_seeds for t in tests]
@@ -37,13 +37,13 @@ def test_a_comparison_carries_the_scope_test_and_the_family_s_correction():
 def test_wins_ties_and_losses_are_counted_per_query_on_means_over_seeds():
     system_SQ = np.array([[0.2, 0.5, 0.1, 0.3], [0.4, 0.5, 0.1, 0.1]])
     base_SQ = np.array([[0.3, 0.4, 0.2, 0.2], [0.3, 0.4, 0.2, 0.2]])
-    (found,) = compare(matrix_of({"base": base_SQ, "system": system_SQ}), baseline="base")
+    (found,) = compare_cells(matrix_of({"base": base_SQ, "system": system_SQ}), baseline="base")
     assert (found.wins, found.ties, found.losses) == (1, 2, 1)
 
 
 def test_one_seed_has_the_queries_scope_only_and_is_outside_the_family_of_both():
     scores = SCORES | {"better": SCORES["better"][:1]}
-    found = {c.system: c for c in compare(matrix_of(scores), baseline="base")}
+    found = {c.system: c for c in compare_cells(matrix_of(scores), baseline="base")}
     single = found["better"]
     undefined = "p_seeds p_both p_both_adjusted ci_low ci_high predicted_false_positive_rate"
     assert all(np.isnan(getattr(single, name)) for name in undefined.split())
@@ -54,11 +54,11 @@ def test_one_seed_has_the_queries_scope_only_and_is_outside_the_family_of_both()
 
 
 def test_paired_seeds_use_the_paired_test_and_demand_equal_seeds():
-    found = compare(matrix_of(SCORES), baseline="base", paired_seeds=True)
+    found = compare_cells(matrix_of(SCORES), baseline="base", paired_seeds=True)
     assert found[0].p_both == paired_scope_test(SCORES["better"], SCORES["base"]).p_both
     seeds = {cell: (1, 2, 3) for cell in SCORES} | {"worse": (1, 2, 4)}
     with pytest.raises(BadInput, match="paired seeds need the same seeds in every cell"):
-        compare(matrix_of(SCORES, seeds=seeds), baseline="base", paired_seeds=True)
+        compare_cells(matrix_of(SCORES, seeds=seeds), baseline="base", paired_seeds=True)
 
 
 def test_the_predicted_false_positive_rate_of_the_queries_test():
@@ -73,15 +73,15 @@ def test_the_predicted_false_positive_rate_of_the_queries_test():
 
 def test_a_baseline_declared_deterministic_gives_every_comparison_a_p():
     with_bm25 = matrix_of({"bm25": SCORES["base"][:1] - 0.1, **SCORES})
-    undeclared = compare(with_bm25, baseline="bm25")
+    undeclared = compare_cells(with_bm25, baseline="bm25")
     assert all(np.isnan(c.p_both) for c in undeclared)
-    found = compare(with_bm25, baseline="bm25", deterministic=["bm25"])
+    found = compare_cells(with_bm25, baseline="bm25", deterministic=["bm25"])
     scores = with_bm25.scores
     for c in found:
         test = scope_test(scores[c.system], scores["bm25"], deterministic=(False, True))
         assert (c.p_both, c.num_seeds_baseline) == (test.p_both, 1)
         assert c.ci_low < c.delta < c.ci_high
-    paired = compare(with_bm25, baseline="bm25", deterministic=["bm25"], paired_seeds=True)
+    paired = compare_cells(with_bm25, baseline="bm25", deterministic=["bm25"], paired_seeds=True)
     assert paired == found
 
 

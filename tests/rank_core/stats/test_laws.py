@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rank_core.stats.compare import Comparison, compare
+from rank_core.stats.compare import CellComparison, compare_cells
 from rank_core.stats.matrix import score_matrix
 from tests.rank_core.stats.matrices import drawn, long_table
 
@@ -22,16 +22,18 @@ def table() -> pd.DataFrame:
     return long_table(scores, measure="AP")
 
 
-def compared(given: pd.DataFrame, cells=CELLS, baseline="firstp") -> dict[str, Comparison]:
+def compared(given: pd.DataFrame, cells=CELLS, baseline="firstp") -> dict[str, CellComparison]:
     matrix = score_matrix(given, measure="AP", cells=list(cells))
-    return {one.system: one for one in compare(matrix, baseline=baseline)}
+    return {one.system: one for one in compare_cells(matrix, baseline=baseline)}
 
 
-def assert_same(found: dict[str, Comparison], expected: dict[str, Comparison], *, but=()) -> None:
+def assert_same(
+    found: dict[str, CellComparison], expected: dict[str, CellComparison], *, but=()
+) -> None:
     """All numbers agree, except those named."""
     assert set(found) == set(expected)
     for name, one in expected.items():
-        for field in dataclasses.fields(Comparison):
+        for field in dataclasses.fields(CellComparison):
             value, other = getattr(one, field.name), getattr(found[name], field.name)
             if field.name in but:
                 continue

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.compare import compare
+from rank_core.stats.compare import compare_cells
 from rank_core.stats.family import Family, correlations
 from rank_core.stats.moderation import seeds_agree
 from rank_core.stats.multiplicity import effective_number, family_level, holm, max_t
@@ -86,7 +86,9 @@ def test_the_correlations_are_those_of_queries_and_shared_runs():
 
 
 def test_max_t_is_an_option_of_a_comparison_and_intervals_agree_with_it():
-    by_holm, by_max_t = (compare(MATRIX, baseline="base", correction=c) for c in ("holm", "max-t"))
+    by_holm, by_max_t = (
+        compare_cells(MATRIX, baseline="base", correction=c) for c in ("holm", "max-t")
+    )
     for holm_, max_t_ in zip(by_holm, by_max_t, strict=True):
         assert max_t_.p_both == holm_.p_both
         assert max_t_.p_both <= max_t_.p_both_adjusted
@@ -101,7 +103,7 @@ def test_an_interval_is_the_wider_one_of_both_tests_and_agrees_with_the_larger_p
     matrix = drawn({f"s{n}": 0.008 * n for n in range(num)}, own_sd=0.05, Q=80)
     for seed_sd in (0.004, 0.04):
         matrix.scores["s2"] += seed_sd * np.array([[-1.0], [0], [1]])
-        for one in compare(matrix, baseline="s0", correction=correction):
+        for one in compare_cells(matrix, baseline="s0", correction=correction):
             test = scope_test(matrix.scores[one.system], matrix.scores["s0"])
             own = stats.t.isf(0.025, test.df_both) * test.se_both
             assert one.ci_high - one.delta >= own * (1 - 1e-12)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from rank_core.stats.best import best_set
-from rank_core.stats.compare import compare
+from rank_core.stats.compare import compare_cells
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.racing import race_so_far
 from rank_core.stats.scopes import (
@@ -37,7 +37,7 @@ def test_three_queries_that_differ_alike_in_every_run_show_nothing():
     assert (test.delta, test.p_queries, test.p_seeds, test.p_both) == (0.5, 0.25, 0.1, 0.25)
     for scope in SCOPES:
         assert all(map(math.isnan, confidence_interval(test, scope=scope)))
-    [found] = compare(matrix(A=flat(1), B=flat(0.5)), baseline="A", correction="max-t")
+    [found] = compare_cells(matrix(A=flat(1), B=flat(0.5)), baseline="A", correction="max-t")
     assert (found.p_both_adjusted, found.significant(0.05)) == (0.25, False)
     assert all(map(math.isnan, (found.ci_low, found.family_high, found.ci_queries_low)))
 
@@ -51,7 +51,7 @@ def test_n_constant_differences_are_as_certain_as_the_exact_sign_test(n):
     assert equivalence_p(fixed, margin=0.4) == 1
     trained = scope_test(flat(1, Q=n), flat(0.5, Q=n))
     assert trained.p_both == max(sign_test, 0.1)  # three runs against three: 2 of 20
-    [found] = compare(
+    [found] = compare_cells(
         matrix(A=flat(1, S=1, Q=n), B=flat(0.5, S=1, Q=n)), baseline="A", deterministic=("A", "B")
     )
     assert found.significant(0.05) == (n >= 6)
@@ -101,7 +101,7 @@ def test_a_constant_comparison_counts_in_its_family():
     scores = {"base": flat(0.5, Q=Q), "high": flat(1, Q=Q), "low": flat(0.1, Q=Q)}
     scores |= {f"s{k}": 0.5 + rng.normal(0, 0.1, (3, Q)) for k in range(4)}
     for correction in ("max-t", "holm"):
-        found = compare(matrix(**scores), baseline="base", correction=correction)
+        found = compare_cells(matrix(**scores), baseline="base", correction=correction)
         for one in found:
             least = 2.0 ** (1 - Q) if one.se_queries == 0 else 0
             assert one.p_both_adjusted >= one.p_both >= least
@@ -117,7 +117,7 @@ def test_of_several_collections_the_smallest_counts():
         matrix(A=flat(0.6, S=1, Q=4), B=flat(0.5, S=1, Q=4)),
     ]
     mean = over_collections(parts, measure="mean")
-    [found] = compare(mean, baseline="A", deterministic=("A", "B"))
+    [found] = compare_cells(mean, baseline="A", deterministic=("A", "B"))
     assert found.delta == pytest.approx(-0.3) and found.p_both == 2.0**-3
 
 
@@ -130,7 +130,9 @@ def test_a_table_of_constants_never_has_a_verdict_of_fewer_than_six_queries(best
         if best_set_of:
             assert not best_set(table, alpha=0.05).left
         else:
-            found = compare(table, baseline="s0", correction=str(rng.choice(["max-t", "none"])))
+            found = compare_cells(
+                table, baseline="s0", correction=str(rng.choice(["max-t", "none"]))
+            )
             assert not any(one.significant(0.05) or one.p_queries < 0.05 for one in found)
 
 

@@ -9,7 +9,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.best import best_set
 from rank_core.stats.bootstrap import crossed_weights, rank_stability, selected_gain
-from rank_core.stats.compare import compare, compare_with
+from rank_core.stats.compare import compare_cells, compare_with
 from rank_core.stats.design import Goal, Variances, planned_power, planned_variances
 from rank_core.stats.factors import factor_tests
 from rank_core.stats.multiplicity import holm
@@ -34,11 +34,11 @@ REFUSED = [
     ("one run, got 3", lambda: scope_test(A, B, deterministic=(False, True))),
     ("scope 'query'", lambda: confidence_interval(scope_test(A, B), scope="query")),
     ("level", lambda: confidence_interval(scope_test(A, B), 95)),
-    ("baseline 'bse'", lambda: compare(PAIR, baseline="bse")),
-    ("correction", lambda: compare(PAIR, baseline="base", correction="bonferroni")),
-    ("alpha", lambda: compare(PAIR, baseline="base", alpha=5)),
-    ("deterministic", lambda: compare(PAIR, baseline="base", deterministic=["qld"])),
-    ("one run, got 3", lambda: compare(PAIR, baseline="base", deterministic=["base"])),
+    ("baseline 'bse'", lambda: compare_cells(PAIR, baseline="bse")),
+    ("correction", lambda: compare_cells(PAIR, baseline="base", correction="bonferroni")),
+    ("alpha", lambda: compare_cells(PAIR, baseline="base", alpha=5)),
+    ("deterministic", lambda: compare_cells(PAIR, baseline="base", deterministic=["qld"])),
+    ("one run, got 3", lambda: compare_cells(PAIR, baseline="base", deterministic=["base"])),
     ("baseline", lambda: compare_with(PAIR, baselines=[])),
     ("unknown baseline", lambda: compare_with(PAIR, baselines=["bm25"])),
     ("unknown baseline", lambda: compare_with(PAIR, baselines=[{"system": "bm25"}])),

@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.best import best_set
-from rank_core.stats.compare import Comparison, compare, scope_test_of
+from rank_core.stats.compare import CellComparison, compare_cells, scope_test_of
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.strata import compare_collections, over_collections
 
@@ -26,7 +26,7 @@ def matrix(seed: int, Q: int, *, systems: int = 2, S: int = 3) -> ScoreMatrix:
     return ScoreMatrix(f"m{seed}", cells, ids, {c: tuple(range(S)) for c in cells}, scores)
 
 
-def numbers(pair: Comparison) -> dict[str, float]:
+def numbers(pair: CellComparison) -> dict[str, float]:
     return {name: value for name, value in asdict(pair).items() if not isinstance(value, str)}
 
 
@@ -84,7 +84,7 @@ def test_the_mean_over_collections_by_hand(separate: bool) -> None:
 def test_one_collection_is_its_own_mean() -> None:
     one = matrix(4, 20, systems=6)
     own, of_mean = compared([one], correction="max-t")
-    alone = compare(one, baseline="a", correction="max-t")
+    alone = compare_cells(one, baseline="a", correction="max-t")
     assert own[0]["a"] == alone
     for found, expected in zip(of_mean["a"], alone, strict=True):
         assert numbers(found) == pytest.approx(numbers(expected), nan_ok=True)
@@ -114,7 +114,8 @@ def test_all_collections_are_one_family() -> None:
     ones = [matrix(seed, 20, systems=5) for seed in (1, 2)]
     own, of_mean = compared(ones)
     for one, letters in zip(ones, own, strict=True):
-        for found, alone in zip(letters["a"], compare(one, baseline="a"), strict=True):
+        by_holm = compare_cells(one, baseline="a", correction="holm")
+        for found, alone in zip(letters["a"], by_holm, strict=True):
             assert found.p_both_adjusted == pytest.approx(min(2 * alone.p_both_adjusted, 1))
             assert found.p_queries_adjusted == pytest.approx(min(2 * alone.p_queries_adjusted, 1))
             assert (found.family_size, found.p_both) == (8, alone.p_both)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rank_core.stats.compare import compare
+from rank_core.stats.compare import compare_cells
 from rank_core.stats.moderation import LEAST_POOL, fitted_prior, moderated_p
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.scopes import infer
@@ -101,11 +101,11 @@ def family(num_systems, S, sd, seed, baseline_sd=0.0):
 
 
 def test_a_large_family_takes_the_larger_one_of_both_p_values():
-    found = compare(family(12, 3, 0.01, 3), baseline="s0")
+    found = compare_cells(family(12, 3, 0.01, 3), baseline="s0", correction="holm")
     larger = [max(one.p_both, one.p_moderated) for one in found]
     assert [one.p_both_adjusted for one in found] == holm(larger).tolist()
     assert any(one.p_moderated > one.p_both for one in found)
-    few = compare(family(LEAST_POOL - 1, 3, 0.01, 3), baseline="s0")
+    few = compare_cells(family(LEAST_POOL - 1, 3, 0.01, 3), baseline="s0", correction="holm")
     assert all(math.isnan(one.p_moderated) for one in few)
 
 
@@ -113,7 +113,7 @@ def test_holm_beside_a_stable_baseline_holds_the_familywise_level():
     wrong = {"alone": 0, "both": 0}
     num = 40
     for seed in range(num):
-        found = compare(family(18, 3, 0.03, seed), baseline="s0")
+        found = compare_cells(family(18, 3, 0.03, seed), baseline="s0", correction="holm")
         wrong["alone"] += (holm([one.p_both for one in found]) < 0.05).any()
         wrong["both"] += any(one.significant(0.05) for one in found)
     assert wrong["alone"] / num > 0.12 and wrong["both"] / num <= 0.08
@@ -122,7 +122,7 @@ def test_holm_beside_a_stable_baseline_holds_the_familywise_level():
 def test_two_seeds_are_never_called_significant():
     A, B = family(2, 2, 0.0, 5).scores.values()
     far = matrix_of({"s0": A, "s1": B + 5}, "nDCG@10")
-    (found,) = compare(far, baseline="s0")
+    (found,) = compare_cells(far, baseline="s0")
     assert found.p_both_adjusted < 0.05 and not math.isnan(found.ci_low)
     assert not found.significant(0.05) and found.fewest_seeds == 2
     assert dataclasses.replace(found, num_seeds_system=3, num_seeds_baseline=3).significant(0.05)

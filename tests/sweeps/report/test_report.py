@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.compare import compare
+from rank_core.stats.compare import compare_cells
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.report import main
 from sweeps.report import build
@@ -70,7 +70,9 @@ def test_the_comparisons_are_those_of_the_statistics_unrounded(healthy: Report) 
     expected = [
         one
         for measure in ("nDCG@10", "RR@10")
-        for one in compare(score_matrix(scores, measure=measure, cells=cells), baseline=cells[0])
+        for one in compare_cells(
+            score_matrix(scores, measure=measure, cells=cells), baseline=cells[0]
+        )
     ]
     assert list(lines[0]) == COMPARISON_COLUMNS
     assert healthy.comparisons == expected

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import CellComparison
 from sweeps.report.analysis import analyse
 from sweeps.report.caption import caption, notes
 from sweeps.report.html import table_part
@@ -50,7 +50,7 @@ def comparison(system, *, delta=0.02, p_queries=0.001, p_both=0.2, **changes):
     settings |= dict(num_seeds_system=3, num_seeds_baseline=3, num_queries=43, family_size=2)
     settings |= dict(correction="holm", wins=30, ties=3, losses=10)
     settings |= dict(predicted_false_positive_rate=0.12)
-    return Comparison(**(settings | changes))
+    return CellComparison(**(settings | changes))
 
 
 def row(label, mean, *comparisons, group="", used=3, launched=3, measures=("nDCG@10",), cell=None):
@@ -170,7 +170,7 @@ def test_csv_holds_every_field_unrounded_and_reads_back():
     assert float(system["delta"]) == 1 / 3 and float(system["mean"]) == pytest.approx(2 / 3)
     assert float(system["p_both"]) == 1e-30
     assert (system["group"], system["seeds_used"], system["seeds_launched"]) == ("SplitP", "2", "5")
-    assert set(base) >= {field.name for field in dataclasses.fields(Comparison)}
+    assert set(base) >= {field.name for field in dataclasses.fields(CellComparison)}
     assert (base["is_baseline"], base["delta"]) == ("True", "")
     assert float(base["mean"]) == pytest.approx(0.4)
 

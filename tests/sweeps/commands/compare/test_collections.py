@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import CellComparison
 from ranksweep import compare, load
 from sweeps.commands.compare.command import main, query_sets_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
@@ -98,7 +98,7 @@ def test_every_collection_and_their_mean_are_one_table(years: Path, tmp_path: Pa
 
 
 def test_the_order_of_query_sets_changes_no_number(years: Path) -> None:
-    def tests(names: tuple[str, ...]) -> dict[tuple[str, str], Comparison]:
+    def tests(names: tuple[str, ...]) -> dict[tuple[str, str], CellComparison]:
         return {(c.measure, c.system): c for c in of_years(years, names).analysis.comparisons}
 
     first, other = tests(("y19", "y20")), tests(("y20", "y19"))

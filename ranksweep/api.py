@@ -1,15 +1,12 @@
-"""Sweeps and comparisons as objects of a notebook: `ranksweep.run`, `load` and `compare`."""
+"""Sweeps, comparisons and measures from Python: `run`, `load`, `compare` and `measure`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from rank_core.arguments import (
     Kind,
@@ -28,153 +25,36 @@ from rank_core.arguments import (
     refused,
     several,
     takes,
-    text,
     unwrapped,
     whole,
 )
 from rank_core.data import given
+from rank_core.data.named_files import named_qrels
+from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.home import lend_home
+from rank_core.records import Qrels
 from rank_core.settings.config import setting_type
-from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
+from ranksweep.results import Comparison, Sweep
 from sweeps.commands.compare.command import sources_of, systems_of
-from sweeps.commands.compare.output import all_pairs, comparison_text, write_files
 from sweeps.commands.run import sweep_of
 from sweeps.launch.command import launch
 from sweeps.plan.flags import FLAGS, written
-from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.comparison import RunComparison, compare_runs
-from sweeps.report.conclusions import conclusions
-from sweeps.report.figures import figures
-from sweeps.report.html import table_part
-from sweeps.report.next_step import next_step
-from sweeps.report.reliability import assess
-from sweeps.report.results import page_table, paper_table
-from sweeps.report.table import latex, markdown
-from sweeps.report.terminal import table_text
-from sweeps.store.scores import TEXTS
+from sweeps.report.analysis import analyse
+from sweeps.report.comparison import compare_runs
+from sweeps.report.measured import MeasuredRun, measured_run
 from sweeps.store.sweep_file import ROPE, opened
 from sweeps.systems.access import record_access
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
-from sweeps.systems.runs import TIES
-from sweeps.systems.sources import training_runs
+from sweeps.systems.runs import MEASURES, TIES
+from sweeps.systems.sources import ranking_of, training_runs
 from sweeps.terminal.command_line import INTERPOLATE
-
-_TESTED = tuple(f.name for f in fields(Comparison) if f.name not in ("measure", "system"))
-
-
-class TestedTable:
-    """The table of a sweep or a comparison, for notebooks and `print`."""
-
-    def __init__(self, analysis: Analysis, text: str) -> None:
-        self._analysis, self._text = analysis, text
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """A row for each system and measure, nothing rounded: `system, measure, mean, sd_seeds,
-        seeds`, and of its comparison with the first baseline the fields of
-        `rank_core.stats.compare.Comparison`; none of these for the baseline itself."""
-        return pd.DataFrame(
-            {
-                "system": row.label,
-                "measure": measure,
-                "mean": row.mean(measure),
-                "sd_seeds": row.deviation(measure),
-                "seeds": row.num_used,
-                **{name: getattr(row.test(measure), name, None) for name in _TESTED},
-            }
-            for row in self._analysis.rows
-            for measure in row.seed_means
-        )
-
-    def markdown(self) -> str:
-        """The table under its caption, for a README."""
-        return markdown(paper_table(self._analysis))
-
-    @takes(label=text)
-    def latex(self, label: str = "tab:results") -> str:
-        """The table in LaTeX, for a paper."""
-        return latex(paper_table(self._analysis), label)
-
-    @takes(name=text)
-    def plot(self, name: str) -> Figure:
-        """A figure of the report by the name of its file (forest, strip, ...)."""
-        if name not in self._figures:
-            raise unknown("plot", name, self._figures)
-        return self._figures[name]
-
-    @cached_property
-    def _figures(self) -> dict[str, Figure]:
-        drawn = figures(self._analysis, assess(self._analysis).factors)
-        return {figure.name: figure.figure for figure in drawn}
-
-    def _repr_html_(self) -> str:
-        step = next_step(self._analysis)
-        sentences = [*conclusions(self._analysis), *(step.lines if step else [])]
-        return table_part(page_table(self._analysis), sentences)
-
-    def __repr__(self) -> str:
-        return self._text
-
-
-class ComparedSystems(TestedTable):
-    """The tested table of a comparison, which can be saved."""
-
-    def __init__(self, comparison: RunComparison) -> None:
-        super().__init__(comparison.analysis, comparison_text(comparison))
-        self._comparison = comparison
-
-    @takes(folder=path, pairs=flag, compact=flag)
-    def save(self, folder: str | Path, *, pairs: bool = False, compact: bool = False) -> None:
-        """Write the page, the tables, the figures and all numbers, as `--out` of `ranksweep
-        compare`; `pairs` tests every pair of systems too (pairs.csv), `compact` writes tables of
-        means and letters."""
-        tested = all_pairs(self._analysis) if pairs else []
-        write_files(self._comparison, Path(folder), tested, compact=compact)
-
-
-class LoadedSweep:
-    """A sweep with at least one finished trial.
-
-    `trials` has a row for each trial, `per_query` the value of each used trial, query and measure
-    on the reported split, and of the primary measure on dev. Both name systems as the table does
-    and are copies.
-    """
-
-    def __init__(self, analysis: Analysis) -> None:
-        self._analysis = analysis
-        sweep = analysis.sweep
-        self.name, self.question, self.folder = sweep.about.sweep, sweep.question, sweep.folder
-        self.trials = _labelled(sweep.trials, analysis)
-        dev = [] if sweep.split == "dev" else [sweep.dev_scores]
-        derived = [system.scores for system in sweep.interpolated]
-        tables = [sweep.scores, *derived, sweep.first_stage_scores, *dev]
-        texts = dict.fromkeys(TEXTS, str)
-        self.per_query = _labelled(
-            pd.concat([values.astype(texts) for values in tables if len(values)]), analysis
-        )
-
-        self._table = TestedTable(analysis, table_text(analysis))
-
-    def table(self) -> TestedTable:
-        """The tested table of all systems and measures."""
-        return self._table
-
-    def plot(self, name: str) -> Figure:
-        """A figure of the report by the name of its file (forest, strip, ...)."""
-        return self._table.plot(name)
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.question}\n\n{self.table()!r}"
 
 
 @takes(where=path, interpolate=one_text("which systems to interpolate", ("", *INTERPOLATE)))
-def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
+def load(where: str | Path, *, interpolate: str = "") -> Sweep:
     """The sweep in a folder or under a URI. `interpolate` names the systems with a row "+BM25":
     best, all or none; empty: as in the sweep's command. Raises `BadInput` without a sweep or a
     finished trial."""
@@ -182,7 +62,7 @@ def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
     with opened(where) as records:
         sweep = with_interpolated(load_sweep(records), interpolate)
         record_access(sweep, f"ranksweep.load({where!r})")
-    return LoadedSweep(analyse(sweep))
+    return Sweep(analyse(sweep))
 
 
 def _seeds(name: str, value: Any) -> int | tuple[int, ...]:
@@ -240,7 +120,7 @@ def run(
     seeds: int | Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
     **flags: Any,
-) -> LoadedSweep:
+) -> Sweep:
     """The sweep of this name or file, after `ranksweep run` has trained what is missing: the same
     call resumes. `seeds` are their number or a list, `settings` {dotted setting: a value, or a list
     of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
@@ -263,6 +143,42 @@ def run(
     experiment, doc, preset = found
     call = f"ranksweep.run({str(sweep)!r})"
     return load(launch(experiment, words, doc=doc, prog=call, preset=preset).where)
+
+
+def _one_run(name: str, value: Any) -> RankedFile:
+    """A run: a source of `ranksweep measure`, a data frame, a dictionary or ScoredDocs."""
+    value = unwrapped(value)
+    if isinstance(value, str | PathLike):
+        return ranking_of(path(name, value))
+    if isinstance(value, pd.DataFrame):
+        return ranking_of(value, where=name)
+    return RankedFile(given.run(name, value))
+
+
+def _one_qrels(name: str, value: Any) -> Qrels:
+    """Judgments: a file, `ir:ID`, a data frame, a dictionary or Qrels of ir_measures."""
+    value = unwrapped(value)
+    if isinstance(value, str | PathLike):
+        return named_qrels(path(name, value))
+    return given.qrels(name, value)
+
+
+@takes(run=_one_run, qrels=_one_qrels, measures=names(" of measures", unique=False))
+def measure(run: Any, qrels: Any, measures: str | Sequence[str] = MEASURES) -> MeasuredRun:
+    """The measures of one run: {query: {document: score}}, a data frame, or a source of `ranksweep
+    measure` (a TREC run, `ir:ID`, `DIR:LABEL` of a sweep with one seed). `qrels` are a file,
+    `ir:ID`, a data frame or {query: {document: relevance}}; `measures` are names of ir_measures.
+    Equal scores rank by ascending document id, as in `compare`. Raises `BadInput`.
+
+    Example:
+        >>> import ranksweep
+        >>> run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 2.0, "d2": 1.0}}
+        >>> qrels = {"q1": {"d1": 1}, "q2": {"d2": 1}}
+        >>> ranksweep.measure(run, qrels, ["RR", "P@1"]).means
+        {'RR': 0.75, 'P@1': 0.5}
+    """
+    ranked, judged = cast(RankedFile, run), cast(Qrels, qrels)
+    return measured_run(ranked, judged, tuple(measures) or MEASURES)
 
 
 def _systems(name: str, value: Any) -> dict[str, Any]:
@@ -385,7 +301,7 @@ def compare(
     ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
-) -> ComparedSystems:
+) -> Comparison:
     """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
     Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
     score, or qid, docno, score; values: query_id, measure, value), or a run as {query: {document:
@@ -422,12 +338,4 @@ def compare(
         digits=digits,
         tracking_uri=tracking_uri,
     )
-    return ComparedSystems(found)
-
-
-def _labelled(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
-    """A copy whose first column is the label of each cell."""
-    labelled = table.reset_index(drop=True)
-    labels = {cell: analysis.sweep.label(cell) for cell in labelled["cell"].unique()}
-    labelled.insert(0, "system", labelled["cell"].map(labels))
-    return labelled
+    return Comparison(found)

@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -12,9 +13,10 @@ from matplotlib.figure import Figure
 
 import rank_core
 import ranksweep
-from rank_core.data.trec import read_run
+from rank_core.data.trec import read_run, write_qrels, write_run
 from rank_core.errors import BadInput
 from ranksweep import compare, load
+from sweeps.__main__ import main
 from sweeps.systems.runs import run_systems
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
@@ -160,9 +162,43 @@ def test_public_names_cost_nothing_until_they_are_used() -> None:
     code = f"import sys, rank_core, ranksweep; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
-    assert {"mixture", "read_run", "compare"} <= set(dir(rank_core))
-    assert rank_core.read_run is read_run
-    assert dir(ranksweep) == ["Reranker", "compare", "load", "run"]
+    assert {"mixture", "read_run", "compare_cells"} <= set(dir(rank_core))
+    assert rank_core.read_run is read_run is ranksweep.read_run
+    assert set(ranksweep.__all__) <= set(dir(ranksweep))
     for package in (rank_core, ranksweep):
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             package.nothing  # noqa: B018
+
+
+def test_every_name_of_the_library_is_one_of_the_door() -> None:
+    assert set(rank_core.__all__) < set(ranksweep.__all__)
+    for name in rank_core.__all__:
+        assert getattr(ranksweep, name) is getattr(rank_core, name), name
+    assert ranksweep.__version__ == version("ranksweep")
+
+
+def test_both_comparisons_correct_by_the_same_rule_unless_told() -> None:
+    rules = [
+        inspect.signature(function).parameters["correction"].default
+        for function in (ranksweep.compare, ranksweep.compare_cells)
+    ]
+    assert rules == ["max-t"] * 2
+
+
+def test_the_measures_of_a_run_are_those_of_the_command(tmp_path, capsys) -> None:
+    run = {"q1": {"d1": 3.0, "d2": 2.0}, "q2": {"d1": 2.0, "d2": 1.0}, "q9": {"d1": 1.0}}
+    qrels = {"q1": {"d1": 1}, "q2": {"d2": 2}, "q3": {"d1": 1}}
+    measured = ranksweep.measure(run, qrels, ["RR", "P@1"])
+    assert measured.means == {"RR": 0.5, "P@1": pytest.approx(1 / 3)}
+    assert list(measured.frame["measure"]) == ["RR", "P@1"] and {*measured.frame["queries"]} == {3}
+    assert list(measured.per_query["value"]) == [1, 0.5, 0, 1, 0, 0]
+    write_run(tmp_path / "a.run", run, "mine")
+    write_qrels(tmp_path / "q", qrels)
+    words = ["measure", str(tmp_path / "a.run"), "--qrels", str(tmp_path / "q")]
+    assert main([*words, "--measures", "RR", "P@1"]) == 0
+    assert repr(measured) in capsys.readouterr().out
+    of_files = ranksweep.measure(tmp_path / "a.run", str(tmp_path / "q"), ["RR", "P@1"])
+    assert repr(of_files) == repr(measured) and "excluded: 1" in repr(measured)
+    assert list(ranksweep.measure(run, qrels).means) == ["nDCG@10", "RR@10"]
+    with pytest.raises(BadInput, match="no document of the run is judged"):
+        ranksweep.measure(run, {"q1": {"z": 1}})

@@ -1,0 +1,109 @@
+"""The measures of one run: values of each query, means, their intervals."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from rank_core.data.trec import RankedFile
+from rank_core.errors import BadInput
+from rank_core.evaluate import check_measures, per_query
+from rank_core.records import Qrels
+from sweeps.report.table import wrapped
+from sweeps.systems.runs import MEASURES, num_tied, order_notes, ranks_as_scores, ties_note
+from sweeps.systems.sources import measure_key
+from sweeps.terminal.notation import TIE_POLICY
+from sweeps.terminal.text import columns
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredRun:
+    """The measures of one run over the judged queries; `print` shows them as `ranksweep measure`.
+
+    `per_query` has a row `query_id, measure, value` for each judged query and measure, 0 for a
+    query without a result. `notes` say what was counted as 0 or excluded, and how ties rank.
+
+    Example:
+        >>> import ranksweep
+        >>> run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 2.0, "d2": 1.0}}
+        >>> measured = ranksweep.measure(run, {"q1": {"d1": 1}, "q2": {"d2": 1}}, "RR")
+        >>> measured.means
+        {'RR': 0.75}
+        >>> measured.per_query
+          query_id measure  value
+        0       q1      RR    1.0
+        1       q2      RR    0.5
+    """
+
+    per_query: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    @property
+    def means(self) -> dict[str, float]:
+        """{measure: its mean over the judged queries}, in the order of the call."""
+        return {name: float(own.mean()) for name, own in self._values()}
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each measure: `measure, mean, ci_low, ci_high, queries`. The intervals are 95%
+        intervals for new queries (Student's t), NaN where all queries have the same value.
+
+        Example:
+            >>> import ranksweep
+            >>> run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 2.0, "d2": 1.0}}
+            >>> measured = ranksweep.measure(run, {"q1": {"d1": 1}, "q2": {"d2": 1}}, "RR")
+            >>> measured.frame.round(2)
+              measure  mean  ci_low  ci_high  queries
+            0      RR  0.75   -2.43     3.93        2
+        """
+        rows = []
+        for name, own in self._values():
+            # Without variance over queries Student's t has no scale and says nothing.
+            varies = len(own) > 1 and np.ptp(own) > 0
+            half = stats.t.ppf(0.975, len(own) - 1) * own.std() / len(own) ** 0.5
+            half = float(half) if varies else np.nan
+            rows.append((name, own.mean(), own.mean() - half, own.mean() + half, len(own)))
+        return pd.DataFrame(rows, columns=["measure", "mean", "ci_low", "ci_high", "queries"])
+
+    def _values(self) -> Iterator[tuple[str, "pd.Series[float]"]]:
+        for name in self.per_query["measure"].unique():
+            yield str(name), self.per_query.loc[self.per_query["measure"] == name, "value"]
+
+    def __repr__(self) -> str:
+        rows = [["measure", "mean", "95% interval"]]
+        for row in self.frame.itertuples():
+            ends = "—" if np.isnan(row.ci_low) else f"[{row.ci_low:.4f}, {row.ci_high:.4f}]"
+            rows.append([row.measure, f"{row.mean:.4f}", ends])
+        notes = [line for note in self.notes for line in wrapped(note)]
+        return "\n".join([*columns(rows, "lrr"), *notes])
+
+
+def measured_run(
+    ranked: RankedFile, qrels: Qrels, measures: Sequence[str] = MEASURES
+) -> MeasuredRun:
+    """The measures of a run. Raises `BadInput` for a measure that cannot be computed, and where no
+    ranked document is judged."""
+    names = [measure_key(name) for name in measures]
+    check_measures(names, [qrels])
+    notes = tuple(_notes(ranked, qrels))
+    values = per_query(qrels, ranks_as_scores(ranked.run), names)
+    order = {name: place for place, name in enumerate(names)}
+    values = values.sort_values("measure", key=lambda own: own.map(order), kind="stable")
+    return MeasuredRun(values.reset_index(drop=True), notes)
+
+
+def _notes(ranked: RankedFile, qrels: Qrels) -> Iterator[str]:
+    """What was counted as 0 or excluded, ties, and scores that contradict ranks. Raises `BadInput`
+    where no ranked document is judged."""
+    run = ranked.run
+    if not any(qrels[query_id].keys() & run.get(query_id, {}).keys() for query_id in qrels):
+        raise BadInput("no document of the run is judged: do the query and document ids match?")
+    if missing := sum(not run.get(query_id) for query_id in qrels):
+        yield f"Judged queries without a result, counted as 0: {missing}."
+    if extra := len(run.keys() - qrels.keys()):
+        yield f"Ranked queries without a judgment, excluded: {extra}."
+    yield from (f"Note: {note}" for note in order_notes(ranked))
+    if tied := ties_note(num_tied({q: run[q] for q in qrels if q in run}), TIE_POLICY):
+        yield tied
