@@ -34,7 +34,8 @@ SMALLEST = {
 """What is said to each."""
 
 SLOW = {"dealing", "modelled_mfu", "launches", "scoring", "training", "sweep_needs"}
-RAY, LONG = {"sweep_overhead"}, {"modelled_mfu", "launches", "sweep_needs"}
+RAY = {"sweep_overhead"}
+LONG = {"modelled_mfu", "launches", "sweep_needs", "sweep_overhead"}
 FAKE_GPU = {"launches", "modelled_mfu"}
 
 

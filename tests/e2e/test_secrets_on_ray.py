@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.conftest import ROOT
 from tests.e2e.test_secrets import SECRETS, texts
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.long]
 
 MORE = {
     "AWS_SESSION_TOKEN": "planted-session-'\"token",

@@ -65,6 +65,7 @@ def written_below(path):
     return [*(path / SWEEP).rglob("*"), *path.rglob("mlflow.db")]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_storage_that_goes_away_is_waited_for_and_nothing_is_lost_or_doubled(
     run_local, assert_recorded_once, tmp_path

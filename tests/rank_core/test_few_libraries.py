@@ -99,6 +99,7 @@ assert not {*absent} & {*sys.modules}, {*absent} & {*sys.modules}
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hidden", [[], [*ABSENT, "pytest"]], ids=["installed", "absent"])
 def test_a_service_loads_and_ranks_without_what_sweeps_need(
     hidden, small_trial, reranker_folder, tmp_path

@@ -24,6 +24,7 @@ def test_the_notebook_is_kept_with_what_it_showed() -> None:
     assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_notebook_runs_on_a_sweep_like_the_quickstarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

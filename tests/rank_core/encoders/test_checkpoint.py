@@ -146,6 +146,7 @@ def whole(tmp_path_factory):
     return made
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_damaged_file_is_named_or_changes_nothing(maker, whole, tmp_path):
@@ -189,6 +190,7 @@ def explained(file, error):
 VALUES = (None, [], {}, "x", -1, 0, 10**7, 1.5, True, [None], ["x"], {"x": None})
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("maker", [reranker, decoder])
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
@@ -382,6 +384,7 @@ def test_a_head_that_does_not_fit_is_refused_before_it_is_read(name, whole, tmp_
 WRAPPERS = ("_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("maker", [plain, reranker, decoder])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
@@ -392,6 +395,7 @@ def test_wrapped_weights_are_those_of_the_model(maker, wrapper, whole, tmp_path)
     assert scored(place) == expected
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["attn_implementation", "_attn_implementation"])
 @pytest.mark.parametrize("named", ["flash_attention_2", "flex_attention", "someone/kernels:run", 3])
@@ -411,6 +415,7 @@ LOOPS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_chat_template_has_little_time_and_memory(loop, tmp_path, monkeypatch):

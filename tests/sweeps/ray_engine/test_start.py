@@ -149,6 +149,7 @@ def test_a_checkout_that_is_not_installed_stays_on_their_path(monkeypatch, insta
 SHADOWS = ("transformers/__init__.py", "torch.py", "yaml.py", "random.py", "pandas/__init__.py")
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_sweep_runs_where_modules_have_the_names_of_libraries(
