@@ -111,7 +111,8 @@ class Sweep:
         self.trials = _labelled(sweep.trials, analysis)
         dev = [] if sweep.split == "dev" else [sweep.dev_scores]
         derived = [system.scores for system in sweep.interpolated]
-        tables = [sweep.scores, *derived, sweep.first_stage_scores, *dev]
+        first_stage = [sweep.first_stage.scores] if sweep.first_stage else []
+        tables = [sweep.scores, *derived, *first_stage, *dev]
         texts = dict.fromkeys(TEXTS, str)
         self.per_query = _labelled(
             pd.concat([values.astype(texts) for values in tables if len(values)]), analysis

@@ -29,7 +29,8 @@ from rank_core.stats.agreement import (
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.store.records import REMEDY, trial_name
 from sweeps.store.sweep_file import FIRST_STAGE
-from sweeps.systems.load import ListReader, Sweep
+from sweeps.systems.load import Sweep
+from sweeps.systems.system import ListReader
 
 MOST_QUERIES = 1000
 """Of more queries, those with the smallest hashes of their ids are compared."""
@@ -67,7 +68,7 @@ def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader
                 if (path := trial / f"{sweep.split}.run.gz").is_file():
                     readers[cell, seed] = partial(read_lists, path)
     for row in sweep.interpolated:
-        readers |= {(row.cell, seed): read for seed, read in row.lists.items()}
+        readers |= {(row.name, seed): read for seed, read in row.lists.items()}
     if (path := sweep.folder / FIRST_STAGE / f"{sweep.split}.run.gz").is_file():
         readers |= {(FIRST_STAGE, seed): partial(read_lists, path) for seed in sweep.about.seeds}
     keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -15,11 +16,11 @@ from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
-from sweeps.store.sweep_file import FIRST_STAGE, Cell
-from sweeps.store.trial_status import USED
+from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import CellSummary, summarize
+from sweeps.systems.summary import cells_of
+from sweeps.systems.system import Kind, System
 
 Matrices = Mapping[str, ScoreMatrix]
 """{measure: scores of the cells with a used seed}."""
@@ -52,36 +53,84 @@ class Unjudged:
     of: Mapping[CellComparison, Robustness]
 
 
+Key: TypeAlias = tuple[str, str, str]
+"""(letter of the baseline, measure, system): what identifies a comparison of the table."""
+
+
 @dataclass(frozen=True)
 class Analysis:
     """A sweep with its comparisons; `tests` holds the variance parts behind each comparison."""
 
     sweep: Sweep
-    cells: list[CellSummary]
+    rows: list[System]  # of the table, with their tests
     slots: tuple[Slot, ...]  # the baselines of the letters; none without a comparison
-    comparisons: list[CellComparison]  # with the first baseline
-    further: list[CellComparison]  # with the others, such as each system's own
+    compared: Mapping[Key, CellComparison]  # letter by letter, measure by measure, row by row
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
-    rows: list[CellSummary]  # of the table, with their tests
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
     whole: Matrices  # the same with the rows that are no cells
-    interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
-    interpolated_comparisons: list[CellComparison]  # with the first baseline
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     means: Matrices = field(default_factory=dict)  # of `sweep.means`, scaled: no plain values
-    first_stage: CellSummary | None = None  # a row of the table, no cell
-    first_stage_comparisons: list[CellComparison] = field(
-        default_factory=list
-    )  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} with `--published`; never tested."""
     unjudged: Unjudged | None = None  # with `with_unjudged`
 
+    @cached_property
+    def cells(self) -> list[System]:
+        """The rows of cells, in the order of the sweep, finished or not."""
+        rows = {row.name: row for row in self.rows}
+        return [rows[cell.cell] for cell in self.sweep.cells]
+
+    @cached_property
+    def interpolated(self) -> list[System]:
+        """The rows with the first stage."""
+        rows = {row.name: row for row in self.rows}
+        return [rows[system.name] for system in self.sweep.interpolated]
+
     @property
-    def baseline(self) -> CellSummary:
+    def first_stage(self) -> System | None:
+        """The row of the candidates in their order, if there is one."""
+        return next((row for row in self.rows if row.kind is Kind.FIRST_STAGE), None)
+
+    @property
+    def baseline(self) -> System:
         """The cell that all others are compared with, finished or not."""
-        return next(system for system in self.cells if system.cell.cell == self.sweep.baseline)
+        return next(system for system in self.cells if system.name == self.sweep.baseline)
+
+    def _listed(self, letters: str, *, cells: bool | None = None) -> list[CellComparison]:
+        """The comparisons under some letters, of cells, of other rows, or of all."""
+        own = {cell.cell for cell in self.sweep.cells}
+        return [
+            comparison
+            for (letter, _, system), comparison in self.compared.items()
+            if letter in letters and cells in (None, system in own)
+        ]
+
+    @cached_property
+    def comparisons(self) -> list[CellComparison]:
+        """Of the cells, with the first baseline."""
+        return self._listed("a", cells=True)
+
+    @property
+    def further(self) -> list[CellComparison]:
+        """Of the cells, with the other baselines, such as each system's own."""
+        count = len(self.slots) - (FIRST_STAGE in self.slots)
+        return self._listed(ascii_lowercase[1:count])
+
+    @cached_property
+    def interpolated_comparisons(self) -> list[CellComparison]:
+        """Of the other rows, with the first baseline."""
+        return self._listed("a", cells=False)
+
+    @cached_property
+    def first_stage_comparisons(self) -> list[CellComparison]:
+        """Of all rows, with the first stage."""
+        letters = ascii_lowercase[len(self.slots) - 1] if FIRST_STAGE in self.slots else ""
+        return self._listed(letters)
+
+    def matrix(self, measure: str) -> ScoreMatrix:
+        """The scores of the cells, or their means over collections."""
+        return self.means[measure] if measure in self.means else self.matrices[measure]
 
     @property
     def primary(self) -> list[CellComparison]:
@@ -104,7 +153,7 @@ class Analysis:
         return [pair for pair in self.primary if math.isnan(pair.p_both)]
 
     @property
-    def single(self) -> list[CellSummary]:
+    def single(self) -> list[System]:
         """The trained cells with one run."""
         trained = [s for s in self.cells if s.cell.cell not in self.sweep.deterministic]
         return [system for system in trained if system.num_used == 1]
@@ -118,39 +167,33 @@ class Analysis:
 def analyse(sweep: Sweep) -> Analysis:
     """The comparisons of all that finished and was not eliminated; none without a finished
     baseline."""
-    cells = summarize(sweep)
+    cells = cells_of(sweep)
     scored = _scored(sweep, cells)
     matrices = _matrices(sweep, scored)
     slots = _slots(sweep, scored)
     means = _means(sweep, matrices)
     paired = _is_paired(sweep, [*matrices.values(), *means.values()])
     by_measure = _compare_all(sweep, matrices, means, slots, paired=paired) if slots else {}
-    first, *further = (
-        [pair for compared in by_measure.values() for pair in compared[mark]]
-        for mark in ascii_lowercase[: max(1, len(slots))]
-    )
+    compared: dict[Key, CellComparison] = {
+        (mark, measure, pair.system): pair
+        for mark in ascii_lowercase[: len(slots)]
+        for measure, by_letter in by_measure.items()
+        for pair in by_letter[mark]
+    }
+    first = [pair for (mark, _, _), pair in compared.items() if mark == "a"]
     whole, added_rows = _with_derived(sweep, scored)
     every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
     with_rows = _compare_derived(whole, every, slots, added_rows) if first and added_rows else {}
-    of = {system.cell.cell: system for system in cells}
-    derived = [
-        _derived(row.scores, Cell(row.cell, row.label, own.cell.group), sweep.measures, own.fates)
-        for row in sweep.interpolated
-        for own in [of[row.of]]
-    ]
-    first_stage = None
-    if len(sweep.first_stage_scores):
-        cell = Cell(FIRST_STAGE, sweep.first_stage_name, sweep.first_stage_name)
-        first_stage = _derived(sweep.first_stage_scores, cell, sweep.measures, {})
-    for measure, (added, against) in with_rows.items():
-        by_measure[measure]["a"] += added
-        by_measure[measure][ascii_lowercase[len(slots)]] = against
+    for measure, (added, _) in with_rows.items():
+        compared |= {("a", measure, pair.system): pair for pair in added}
+    last = ascii_lowercase[len(slots)]
+    for measure, (_, against) in with_rows.items():
+        compared |= {(last, measure, pair.system): pair for pair in against}
     return Analysis(
         sweep=sweep,
-        cells=cells,
-        slots=(*slots, *[FIRST_STAGE] * bool(first_stage)) if first else (),
-        comparisons=first,
-        further=[*chain.from_iterable(further)],
+        rows=_rows(sweep, cells, compared),
+        slots=(*slots, *[FIRST_STAGE] * bool(sweep.first_stage)) if first else (),
+        compared=compared,
         tests={
             (pair.measure, pair.system): scope_test_of(
                 (means if pair.measure in means else matrices)[pair.measure],
@@ -160,20 +203,15 @@ def analyse(sweep: Sweep) -> Analysis:
             )
             for pair in first
         },
-        rows=_rows(sweep, cells, derived, first_stage, by_measure),
         paired=paired,
         matrices=matrices,
         whole=every,
-        interpolated=derived,
-        interpolated_comparisons=[pair for added, _ in with_rows.values() for pair in added],
         best_sets=_best_sets(whole, {**every, **means}),
         means=means,
-        first_stage=first_stage,
-        first_stage_comparisons=[pair for _, against in with_rows.values() for pair in against],
     )
 
 
-def _scored(sweep: Sweep, cells: Iterable[CellSummary]) -> list[str]:
+def _scored(sweep: Sweep, cells: Iterable[System]) -> list[str]:
     """The cells that have scores and were not eliminated."""
     eliminated = left_after(sweep)
     return [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
@@ -223,7 +261,7 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     for measures in sweep.collections.values() if scored else ():
         table = sweep.scores[sweep.scores["measure"].isin(measures)]
         # Seeds agree where alpha is 0: the first stage alone.
-        derived = [system.cell for system in sweep.interpolated]
+        derived = [system.name for system in sweep.interpolated]
         matrices |= score_matrices(table, measures=measures, cells=scored, may_agree=derived)
     return matrices
 
@@ -257,26 +295,25 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
 def _with_derived(sweep: Sweep, scored: Sequence[str]) -> tuple[Sweep, list[str]]:
     """The sweep with the scores of the rows that are no cells, and the names of these: the first
     stage, and the rows with it that no other one equals by construction."""
-    derived = [
-        system for system in sweep.interpolated if system.of in scored and not system.identical_to
-    ]
-    first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
-    names = [*first_stage, *(system.cell for system in derived)]
-    if not names:
-        return sweep, names
-    fixed = [*first_stage, *(system.cell for system in derived if system.deterministic)]
-    tables = [sweep.scores, *(system.scores for system in derived), sweep.first_stage_scores]
-    table = pd.concat([scores for scores in tables if len(scores)], ignore_index=True)
+    derived = [row for row in sweep.interpolated if row.of in scored and not row.identical_to]
+    added = [*([sweep.first_stage] if sweep.first_stage else []), *derived]
+    if not added:
+        return sweep, []
+    fixed = [row.name for row in added if row.deterministic]
+    tables = [sweep.scores, *(row.scores for row in derived)]
+    tables += [sweep.first_stage.scores] if sweep.first_stage else []
     whole = replace(
-        sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed)
+        sweep,
+        scores=as_categories(pd.concat(tables, ignore_index=True)),
+        deterministic=(*sweep.deterministic, *fixed),
     )
-    return whole, names
+    return whole, [row.name for row in added]
 
 
 def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
     """The sweep with the scores of its first stage and derived rows, and the matrices of every row
     that has scores and was not eliminated."""
-    scored = _scored(sweep, summarize(sweep))
+    scored = _scored(sweep, cells_of(sweep))
     whole, added = _with_derived(sweep, scored)
     return whole, _matrices(whole, [*scored, *added])
 
@@ -329,44 +366,26 @@ def one_p(own: list[CellComparison], others: list[CellComparison]) -> list[CellC
     ]
 
 
-def _derived(
-    scores: pd.DataFrame, cell: Cell, measures: Sequence[str], fates: Mapping[int, str]
-) -> CellSummary:
-    """A row that is no cell, of those of its `fates` that have scores."""
-    means: dict[str, dict[int, float]] = {measure: {} for measure in measures}
-    grouped = scores.groupby(["measure", "seed"], observed=True)["value"].mean()
-    for (measure, seed), value in grouped.items():
-        means[str(measure)][int(seed)] = float(value)
-    used = {seed: fate for seed, fate in fates.items() if fate in USED}
-    return CellSummary(cell, means, used, derived=True)
-
-
 def _rows(
-    sweep: Sweep,
-    cells: Sequence[CellSummary],
-    derived: Sequence[CellSummary],
-    first_stage: CellSummary | None,
-    by_measure: Mapping[str, ByLetter],
-) -> list[CellSummary]:
+    sweep: Sweep, cells: Sequence[System], compared: Mapping[Key, CellComparison]
+) -> list[System]:
     """The first stage, then every cell followed by the system derived from it; cells of one group
     stand together, groups in order of appearance."""
-    after = {one.of: row for one, row in zip(sweep.interpolated, derived, strict=True)}
-    pairs = [(system, after.get(system.cell.cell)) for system in cells]
-    systems = [row for row in (first_stage, *chain.from_iterable(pairs)) if row is not None]
+    after = {row.of: row for row in sweep.interpolated}
+    pairs = [(system, after.get(system.name)) for system in cells]
+    systems = [row for row in (sweep.first_stage, *chain.from_iterable(pairs)) if row is not None]
     groups = list(dict.fromkeys(system.cell.group for system in systems))
-    same = {
-        one.cell: sweep.label(one.identical_to) for one in sweep.interpolated if one.identical_to
-    }
-
-    def tested(row: CellSummary) -> CellSummary:
-        name = row.cell.cell
-        tests = {
-            measure: {
-                mark: c for mark, compared in slots.items() for c in compared if c.system == name
-            }
-            for measure, slots in by_measure.items()
-        }
-        is_base = name == sweep.baseline
-        return replace(row, is_baseline=is_base, same_as=same.get(name, ""), tests=tests)
-
-    return [tested(row) for row in sorted(systems, key=lambda row: groups.index(row.cell.group))]
+    tests: dict[str, dict[str, dict[str, CellComparison]]] = {}  # by system, measure and letter
+    for mark, measure, name in sorted(compared, key=lambda key: key[0]):
+        own = tests.setdefault(name, {}).setdefault(measure, {})
+        own[mark] = compared[mark, measure, name]
+    rows = [
+        replace(
+            row,
+            is_baseline=row.name == sweep.baseline,
+            same_as=sweep.label(row.identical_to) if row.identical_to else "",
+            tests=tests.get(row.name, {}),
+        )
+        for row in systems
+    ]
+    return sorted(rows, key=lambda row: groups.index(row.cell.group))

@@ -12,7 +12,8 @@ from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.store.trial_status import LOST
 from sweeps.systems.best import left_after
-from sweeps.systems.summary import CellSummary, fate_word
+from sweeps.systems.summary import fate_word
+from sweeps.systems.system import System
 from sweeps.terminal.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
@@ -35,7 +36,7 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     `compact` table has means and letters alone."""
     rows, fixed, alpha = analysis.rows, analysis.deterministic, analysis.sweep.about.alpha
     first = analysis.sweep.measures[0]
-    own = [row for row in rows if not row.derived]
+    own = [row for row in rows if row.is_cell]
     seeds = [row.num_used for row in own if row.cell.cell not in fixed]
     named = [row.label for row in rows if row.cell.cell in fixed]
     comparisons = _comparisons(own)
@@ -157,7 +158,7 @@ def not_distinguishable(analysis: Analysis) -> str:
     sweep, found = analysis.sweep, analysis.best_set
     if found is None:
         return ""
-    matrix = {**analysis.matrices, **analysis.means}[found.measure]
+    matrix = analysis.matrix(found.measure)
     where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
     count = len(found.members) + len(found.left)
     text = f"Best on {where}: {sweep.label(found.best)}"
@@ -249,14 +250,14 @@ def interpolated_sentence(analysis: Analysis) -> str:
     return f"{text}; p of {first} and +{first} corrected {counts}."
 
 
-def _comparisons(rows: Sequence[CellSummary]) -> list[CellComparison]:
+def _comparisons(rows: Sequence[System]) -> list[CellComparison]:
     return [c for row in rows for tests in row.tests.values() for c in tests.values()]
 
 
 def _family(analysis: Analysis) -> list[str]:
     """`Holm over 2 comparisons`; empty where nothing needs a correction. The family of the test
     over queries alone has all systems, those of one run too."""
-    own, first = [row for row in analysis.rows if not row.derived], analysis.sweep.measures[0]
+    own, first = [row for row in analysis.rows if row.is_cell], analysis.sweep.measures[0]
     comparisons = _comparisons(own)
     tested = sum(row.test(first) is not None for row in own)
     one_run = {math.isnan(c.p_both) for c in comparisons}

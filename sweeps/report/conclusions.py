@@ -235,7 +235,7 @@ def against_first_stage(analysis: Analysis) -> str:
     """The best cell on dev, alone and interpolated, tested against the first stage, and whether the
     first stage has the highest mean of the table; "" where it has no row."""
     sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
-    names = [best, *(row.cell for row in sweep.interpolated if row.of == best)]
+    names = [best, *(row.name for row in sweep.interpolated if row.of == best)]
     compared = [
         c
         for c in analysis.first_stage_comparisons

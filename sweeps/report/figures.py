@@ -39,7 +39,8 @@ from sweeps.store.records import trial_name
 from sweeps.store.trial_status import LOST, TrialStatus
 from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import CellSummary, crossed_grids
+from sweeps.systems.summary import crossed_grids
+from sweeps.systems.system import System
 from sweeps.terminal.notation import (
     decisive_p,
     level_text,
@@ -128,7 +129,7 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Drawing | None:
 
 
 def _draw_cell(
-    axes: Axes, x: int, y: int, cell: CellSummary, analysis: Analysis, norm: Normalize
+    axes: Axes, x: int, y: int, cell: System, analysis: Analysis, norm: Normalize
 ) -> None:
     """Mean, difference from the baseline, significance, and a star when seeds are missing."""
     sweep, name = analysis.sweep, cell.cell.cell
@@ -219,7 +220,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
     figure, axes = figure_of_rows([row.label for row in rows], 1.2 + 0.3 * len(rows))
     seeds = [
         [value for seed, value in row.seed_means[sweep.primary].items()
-         if row.fates.get(seed) != "collapsed"]
+         if row.statuses.get(seed) != "collapsed"]
         for row in rows
     ]  # fmt: skip
     low, high = _near(seeds)
@@ -256,7 +257,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
 
 
 def _draw_seeds(
-    axes: Axes, place: int, row: CellSummary, analysis: Analysis, ends: tuple[float, float]
+    axes: Axes, place: int, row: System, analysis: Analysis, ends: tuple[float, float]
 ) -> None:
     """A row: dots of its seeds, mean, interval, and the fates of lost seeds. A value outside the
     axis is a number at its edge."""
@@ -266,7 +267,7 @@ def _draw_seeds(
     edge_note(axes, place, [*values, *[(f"mean {mean:.3f}", mean)] * (len(seeds) > 1)], ends)
     inside = {seed: value for seed, value in seeds.items() if ends[0] <= value <= ends[1]}
     for seed, value in inside.items() if row.num_launched else ():
-        collapsed = row.fates.get(seed) == "collapsed"
+        collapsed = row.statuses.get(seed) == "collapsed"
         face, edge = ("none", ORANGE) if collapsed else (BLUE, BLUE)
         alpha = 1 if collapsed else 0.65
         [dot] = axes.plot(value, place, "o", mfc=face, mec=edge, ms=5, alpha=alpha)
@@ -336,7 +337,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
     sweep = analysis.sweep
     if len(set(costs.values())) < 2 or sweep.primary not in analysis.matrices:
         return None
-    costs |= {row.cell: costs[row.of] for row in sweep.interpolated if row.of in costs}
+    costs |= {row.name: costs[row.of] for row in sweep.interpolated if row.of in costs}
     rows = {row.cell.cell: row for row in analysis.rows if row.cell.cell in costs}
     means = {cell: row.mean(sweep.primary) for cell, row in rows.items()}
     front: list[str] = []  # the systems that no system of at most their cost beats
@@ -355,7 +356,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
         axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
         reach.append([mean, *ends])
         face, edge = (BLUE, BLUE) if cell in front else (PAPER, INK)
-        shape = "D" if row.derived else "o"
+        shape = "D" if not row.is_cell else "o"
         [dot] = axes.plot(cost, mean, shape, ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
         hint(dot, f"{row.label}: {number(mean)}, {cost:,.4g} {unit}")
     low, high = _near(reach)
@@ -462,7 +463,7 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
     best = {analysis.best.system: BLUE} if analysis.best else {}
     few = len(cells) <= len(_COLOURS)
     colours = dict(zip(cells, _COLOURS, strict=False)) if few else {sweep.baseline: INK} | best
-    fates = {system.cell.cell: system.fates for system in analysis.cells}
+    fates = {system.cell.cell: system.statuses for system in analysis.cells}
     figure = new_figure(WIDTH, 4.6)
     panels = dict(zip(("loss", "dev"), figure.subplots(2, 1, sharex=True), strict=True))
     lost = False

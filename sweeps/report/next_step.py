@@ -137,7 +137,7 @@ def _unevaluated(sweep: Sweep) -> str:
 def _variances(analysis: Analysis) -> Variances | None:
     """What a design assumes of this sweep; None where its baseline has no seeds."""
     sweep = analysis.sweep
-    matrix = {**analysis.matrices, **analysis.means}[sweep.primary]
+    matrix = analysis.matrix(sweep.primary)
     with suppress(BadInput):
         return planned_variances(matrix, baseline=sweep.baseline, paired_seeds=analysis.paired)
     return None

@@ -143,7 +143,7 @@ def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> 
     if pair.fewest_seeds < LEAST_SEEDS or not test.se_both:
         return math.nan
     sizes: Any = {"alpha": sweep.about.alpha, "power": POWER, "family_size": pair.family_size}
-    matrix = {**analysis.matrices, **analysis.means}[pair.measure]
+    matrix = analysis.matrix(pair.measure)
     own = _only(matrix, (pair.baseline, pair.system))
     with suppress(BadInput):
         variances = planned_variances(own, baseline=pair.baseline, paired_seeds=analysis.paired)
@@ -168,7 +168,7 @@ def _between_best(analysis: Analysis) -> BetweenBest | None:
         return None
     best, second = sorted(decided, key=lambda pair: -pair.mean_system)[:2]
     pair = best.system, second.system
-    matrix = {**analysis.matrices, **analysis.means}[best.measure]
+    matrix = analysis.matrix(best.measure)
     test = scope_test_of(matrix, pair, paired_seeds=analysis.paired, deterministic=())
     size = best.family_size
     found = detectable_difference(test, alpha=sweep.about.alpha, power=POWER, family_size=size)

@@ -25,7 +25,7 @@ from sweeps.report.published import beside
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import CellSummary
+from sweeps.systems.system import System
 from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
 
 SCHEMA_VERSION = 5
@@ -44,7 +44,7 @@ class Column:
     """A column of a table of systems."""
 
     heading: str
-    cell: Callable[[CellSummary], str | TableCell]
+    cell: Callable[[System], str | TableCell]
     align: str = "r"
 
 
@@ -52,7 +52,7 @@ class Column:
 class Scores:
     """The rows of a table, and its columns of means: rounded, with letters, the best marked."""
 
-    rows: Sequence[CellSummary]
+    rows: Sequence[System]
     slots: Sequence[Slot]
     alpha: float = 0.05
     digits: int = 3
@@ -63,7 +63,7 @@ class Scores:
         means = [round(row.mean(measure), self.digits) for row in self.rows]
         best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
 
-        def cell(row: CellSummary) -> TableCell:
+        def cell(row: System) -> TableCell:
             mean, deviation, tests = row.mean(measure), row.deviation(measure), row.tests
             marks = enumerate(ascii_lowercase[: len(self.slots)])
             of = tests.get(measure, {})
@@ -80,7 +80,7 @@ class Scores:
         return Column(heading or measure, cell, "l")
 
 
-def drawn(rows: Sequence[CellSummary], columns: Sequence[Column], **words: Any) -> Table:
+def drawn(rows: Sequence[System], columns: Sequence[Column], **words: Any) -> Table:
     """The table of these columns; `words` as in `table`."""
     lines = [
         table_row(
@@ -95,7 +95,7 @@ def drawn(rows: Sequence[CellSummary], columns: Sequence[Column], **words: Any) 
 
 
 def results_table(
-    rows: Sequence[CellSummary],
+    rows: Sequence[System],
     *,
     alpha: float = 0.05,
     digits: int = 3,
@@ -111,12 +111,12 @@ def results_table(
     scores = Scores(rows, slots, alpha, digits)
     first, *further = measures = list(rows[0].seed_means)
 
-    def difference(row: CellSummary) -> str:
+    def difference(row: System) -> str:
         if pair := row.test(first):
             return f"{signed(pair.delta, digits)} {interval_text(pair, digits, 'paper')}"
         return f"= {row.same_as}" if row.same_as else ""
 
-    def seeds(row: CellSummary) -> TableCell:
+    def seeds(row: System) -> TableCell:
         lost = "lost" * (row.num_used < row.num_launched)
         return TableCell(str(row.num_used) if third_party else row.seeds_text, face=lost)
 
@@ -169,7 +169,7 @@ def page_table(analysis: Analysis) -> Table:
     return replace(shown, rows=rows, align=align, notes=tuple(reservations(analysis)))
 
 
-def results_csv(rows: Sequence[CellSummary]) -> str:
+def results_csv(rows: Sequence[System]) -> str:
     """A line per system, measure and comparison, unrounded; a system without comparisons has a line
     without one."""
     fields = [
@@ -269,11 +269,11 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             for (measure, system), test in analysis.tests.items()
         ],
         "interpolated": [
-            _cell(summary)
+            _cell(row)
             | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}
             | {"identical_to": row.identical_to, "comparisons": listed(own)}
-            for row, summary in zip(sweep.interpolated, analysis.interpolated, strict=True)
-            for own in [[c for c in analysis.interpolated_comparisons if c.system == row.cell]]
+            for row in analysis.interpolated
+            for own in [[c for c in analysis.interpolated_comparisons if c.system == row.name]]
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
@@ -297,14 +297,14 @@ def json_text(results: Mapping[str, Any]) -> str:
     return json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _cell(summary: CellSummary) -> dict[str, Any]:
+def _cell(summary: System) -> dict[str, Any]:
     described = dataclasses.asdict(summary.cell)
     described.pop("config", None)  # `sweep.json` has it
     return {
         **described,
         "seeds_used": summary.num_used,
         "seeds_launched": summary.num_launched,
-        "fates": summary.fates,
+        "fates": summary.statuses,
         "measures": {
             measure: {"mean": summary.mean(measure), "per_seed": per_seed}
             for measure, per_seed in summary.seed_means.items()

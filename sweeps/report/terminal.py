@@ -14,7 +14,8 @@ from sweeps.report.next_step import HERE, next_step
 from sweeps.report.results import Column, Scores, drawn
 from sweeps.report.table import Table, terminal_lines, wrapped
 from sweeps.systems.best import left_after
-from sweeps.systems.summary import CellSummary, fate_word
+from sweeps.systems.summary import fate_word
+from sweeps.systems.system import System
 from sweeps.terminal.notation import (
     MISSING,
     ONE_RUN_WORDS,
@@ -78,10 +79,10 @@ def measure_table(
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.about.alpha, sweep.digits)
 
-    def of_test(draw: Callable[[CellComparison], str]) -> Callable[[CellSummary], str]:
+    def of_test(draw: Callable[[CellComparison], str]) -> Callable[[System], str]:
         return lambda row: draw(test) if (test := row.test(measure)) else ""
 
-    def difference(row: CellSummary) -> str:
+    def difference(row: System) -> str:
         if test := row.test(measure):
             return short_signed(test.delta, sweep.digits)
         if row.is_baseline:
@@ -89,7 +90,7 @@ def measure_table(
         same = f"= {row.same_as}" if row.same_as else MISSING
         return fate_word(sweep) if row.cell.cell in fates else same
 
-    def seeds(row: CellSummary) -> str:
+    def seeds(row: System) -> str:
         return str(row.num_used) if sweep.third_party else row.seeds_text
 
     interval = of_test(lambda test: interval_text(test, sweep.digits, "terminal"))

@@ -21,7 +21,7 @@ from rank_core.stats.scopes import Floats
 from sweeps.report.agreement import TOP, judged_share, judgments, list_readers
 from sweeps.report.analysis import Analysis, Robustness, Unjudged, one_p
 from sweeps.store.sweep_file import FIRST_STAGE
-from sweeps.systems.load import ListReader
+from sweeps.systems.system import ListReader
 from sweeps.terminal.notation import names_text, percent
 
 _DEEPEST = 20
@@ -122,12 +122,12 @@ def retested(
     """{comparison: (place of its letter, the comparison of these variants)}, by the rule and in the
     families of `analyse`: that of a row that is no cell is all rows."""
     sweep, found = analysis.sweep, dict[CellComparison, tuple[int, CellComparison]]()
-    derived = [row.cell for row in sweep.interpolated if row.deterministic]
+    derived = [row.name for row in sweep.interpolated if row.deterministic]
     fixed = {*analysis.deterministic, *derived}
     for place, slot in enumerate(analysis.slots):
         mark = ascii_lowercase[place]
         every = {
-            pair: row.derived and slot != FIRST_STAGE
+            pair: not row.is_cell and slot != FIRST_STAGE
             for row in analysis.rows
             if (pair := row.tests.get(sweep.primary, {}).get(mark))
             and {pair.system, pair.baseline} <= variants.scores.keys()

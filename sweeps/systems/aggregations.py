@@ -34,7 +34,8 @@ from sweeps.store.records import Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.systems.interpolation import MixtureInputs
-from sweeps.systems.load import Interpolated, Serving, Sweep, correction_of, of_split, trial_config
+from sweeps.systems.load import Serving, Sweep, correction_of, of_split, trial_config
+from sweeps.systems.system import Kind, System, seed_means
 from sweeps.terminal.notation import relation, short_signed
 
 PROBABILITY = {"model.chunk_scores": "probability"}
@@ -56,7 +57,7 @@ AGGREGATIONS = {heading: settings for heading, (settings, _) in _KINDS.items()}
 
 
 @dataclass(frozen=True, eq=False)
-class System:
+class Aggregation:
     """An aggregation of the chunk scores of a trial, alone or interpolated with the first stage."""
 
     cell: str
@@ -83,16 +84,24 @@ class System:
         """Its values as those of a cell."""
         return self.values.assign(cell=cell, seed=int(self.trial["seed"]))[list(SCORE_COLUMNS)]
 
-    def interpolated(self, first_stage: str) -> Interpolated:
+    def interpolated(self, sweep: Sweep) -> System:
         """The system with the first stage as a row of the table."""
         assert self.alpha is not None
-        name, alphas = f"{self.cell}+{FIRST_STAGE}", {int(self.trial["seed"]): (self.alpha,)}
-        scores, label = self.scores(name), f"{self.label} +{first_stage}"
-        on_test = scores[scores["split"] == "test"]
-        return Interpolated(name, self.cell, label, alphas, on_test, True)
+        name, seed = f"{self.cell}+{FIRST_STAGE}", int(self.trial["seed"])
+        scores = of_split(self.scores(name), sweep.split, *sweep.measures)
+        return System(
+            cell=Cell(name, f"{self.label} +{sweep.first_stage_name}"),
+            seed_means=seed_means(scores, sweep.measures),
+            statuses={seed: str(self.trial["status"])},
+            kind=Kind.INTERPOLATED,
+            of=self.cell,
+            scores=scores,
+            deterministic=True,
+            alphas={seed: (self.alpha,)},
+        )
 
 
-Pair: TypeAlias = tuple[System, System | None]
+Pair: TypeAlias = tuple[Aggregation, Aggregation | None]
 """A system alone, and interpolated; None where no system is."""
 
 
@@ -145,7 +154,7 @@ def with_aggregations(sweep: Sweep, rows: str) -> Sweep:
         scores=of_split(values, sweep.split, *sweep.measures),
         dev_scores=of_split(values, "dev", sweep.primary),
         lists={(s.cell, int(s.trial["seed"])): partial(kept.lists, s) for s in ordered},
-        interpolated=tuple(s.interpolated(sweep.first_stage_name) for s in mixed),
+        interpolated=tuple(s.interpolated(sweep) for s in mixed),
     )
     return replace(answered, serving=_serving(answered, kept, pairs, best))
 
@@ -180,7 +189,7 @@ class _Kept:
                 read = first if heading == "first" else tokens
                 self.separate_tokens += read
                 runs = {split: derived_run(kept[split], own) for split in EVALUATED}
-                system = System(
+                system = Aggregation(
                     cell=f"{trial['cell']}.{heading.replace(' ', '-')}",
                     trial=trial,
                     heading=heading,
@@ -192,7 +201,7 @@ class _Kept:
                 )
                 yield system, self._mixed(system, runs) if self.interpolates else None
 
-    def _mixed(self, system: System, runs: Mapping[str, Run]) -> System:
+    def _mixed(self, system: Aggregation, runs: Mapping[str, Run]) -> Aggregation:
         """The system with the first stage, its alpha chosen on dev."""
         sides = {split: mixture(runs[split], self.candidates[split]) for split in EVALUATED}
         alpha = choose_alpha(sides["dev"], self.qrels["dev"], self.sweep.primary)
@@ -207,7 +216,7 @@ class _Kept:
         of_split = {s: per_query(self.qrels[s], runs[s], self.sweep.measures) for s in EVALUATED}
         return pd.concat([values.assign(split=split) for split, values in of_split.items()])
 
-    def lists(self, system: System, queries: Collection[str]) -> dict[str, list[str]]:
+    def lists(self, system: Aggregation, queries: Collection[str]) -> dict[str, list[str]]:
         """The documents of some queries as the system ranks them."""
         name, split = trial_name(system.of, system.trial["seed"]), self.sweep.split
         run = derived_run(kept_chunks(self.records, name, split)[split], system.config)
@@ -225,7 +234,7 @@ def _first_share(tokens: float, kept: Iterable[KeptChunks]) -> float:
     return (sum(own[0] for own in lengths) + len(lengths) * beside) / tokens
 
 
-def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair], best: System) -> Serving:
+def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair], best: Aggregation) -> Serving:
     """The answer: the chosen system, its gains on test, its cost, and all rows."""
     of_longest = {s.heading: s for s, _ in pairs if s.of == kept.sweep.baseline}
     cut = of_longest["max"]
@@ -247,10 +256,10 @@ def _serving(sweep: Sweep, kept: _Kept, pairs: Sequence[Pair], best: System) -> 
     )
 
 
-def _row(system: System, mixed: System | None, sweep: Sweep) -> dict[str, Any]:
+def _row(system: Aggregation, mixed: Aggregation | None, sweep: Sweep) -> dict[str, Any]:
     """The numbers of a system for the page and results.json."""
 
-    def test(system: System) -> float:
+    def test(system: Aggregation) -> float:
         return float(of_split(system.scores(""), sweep.split, sweep.primary)["value"].mean())
 
     chunking = system.config.chunking
@@ -262,7 +271,9 @@ def _row(system: System, mixed: System | None, sweep: Sweep) -> dict[str, Any]:
     return row | {"tokens_per_query": system.tokens, "seconds_per_query": system.seconds}
 
 
-def _measured(kept: _Kept, best: System, baselines: Mapping[str, System]) -> dict[str, Any]:
+def _measured(
+    kept: _Kept, best: Aggregation, baselines: Mapping[str, Aggregation]
+) -> dict[str, Any]:
     """Means on test, the corrected gains of the best over the baselines, and the cost."""
     sweep = kept.sweep
     tables = {name: s.values for name, s in {"best": best, **baselines}.items()}
@@ -295,7 +306,9 @@ def _measured(kept: _Kept, best: System, baselines: Mapping[str, System]) -> dic
     }
 
 
-def _sentence(sweep: Sweep, best: System, measured: Mapping[str, Any], cut: System) -> str:
+def _sentence(
+    sweep: Sweep, best: Aggregation, measured: Mapping[str, Any], cut: Aggregation
+) -> str:
     """The answer in one sentence."""
     chunking, longest = best.config.chunking, cut.config.chunking.window
     over, digits = measured["over"], sweep.digits

@@ -6,7 +6,7 @@ from dataclasses import replace
 from rank_core.errors import BadInput, unknown
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import best_on_dev, left_after
-from sweeps.systems.interpolation import first_stage_scores, interpolate_cells
+from sweeps.systems.interpolation import first_stage_of, interpolate_cells
 from sweeps.systems.load import Sweep
 from sweeps.terminal.command_line import INTERPOLATE
 
@@ -22,14 +22,13 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
         from sweeps.systems.aggregations import with_aggregations  # brings in torch
 
         sweep = with_aggregations(sweep, rows)
-        scores = first_stage_scores(sweep) if sweep.interpolated else sweep.first_stage_scores
-        return replace(sweep, first_stage_scores=scores)
+        return replace(sweep, first_stage=first_stage_of(sweep) if sweep.interpolated else None)
     if rows == "none" or not (sweep.folder / FIRST_STAGE).is_dir() or sweep.split != "test":
         return sweep
     eliminated, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
     cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]
     try:
         systems = interpolate_cells(sweep, [name for name in cells if name not in eliminated])
-        return replace(sweep, interpolated=systems, first_stage_scores=first_stage_scores(sweep))
+        return replace(sweep, interpolated=systems, first_stage=first_stage_of(sweep))
     except (BadInput, OSError) as error:
         return replace(sweep, not_interpolated=str(error))

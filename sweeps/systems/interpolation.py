@@ -30,7 +30,8 @@ from rank_core.records import EVALUATED, Qrels, Run
 from sweeps.store.records import RESULT, Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS
 from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell
-from sweeps.systems.load import Interpolated, Sweep
+from sweeps.systems.load import Sweep
+from sweeps.systems.system import Kind, System, seed_means
 
 VERSION = 1  # of what the stored tables hold
 APART = {
@@ -79,11 +80,23 @@ def _digest(path: Path) -> str:
     return note.read_text("utf-8").partition(" ")[0] if note.is_file() else file_sha256(path)
 
 
-def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
-    """The values of the candidates as the first stage ranks them; empty where a cell is the first
-    stage."""
+def first_stage_of(sweep: Sweep) -> System | None:
+    """The candidates as the first stage ranks them; None where a cell is the first stage."""
     if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
-        return pd.DataFrame()
+        return None
+    scores, label = first_stage_scores(sweep), sweep.first_stage_name
+    return System(
+        cell=Cell(FIRST_STAGE, label, label),
+        seed_means=seed_means(scores, sweep.measures),
+        statuses={},
+        kind=Kind.FIRST_STAGE,
+        scores=scores,
+        deterministic=True,
+    )
+
+
+def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
+    """The values of the candidates in the first stage's order."""
     inputs = MixtureInputs(sweep.stored, sweep.measures, sweep.primary)
 
     def values() -> pd.DataFrame:
@@ -96,7 +109,7 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
     return _cached(path, {"inputs": inputs.key}, values)
 
 
-def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[Interpolated, ...]:
+def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[System, ...]:
     """The systems derived from those `cells` that have a finished trial and are not `APART`."""
     if not (sweep.folder / FIRST_STAGE).is_dir():
         raise BadInput(
@@ -117,9 +130,7 @@ def why_not(cell: Cell) -> str:
     return APART.get(str(cell.settings.get("model.name")), "")
 
 
-def _interpolated(
-    sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: MixtureInputs
-) -> Interpolated:
+def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: MixtureInputs) -> System:
     description = f"{sweep.label(cell.cell)} interpolated with the first stage"
     tables = {
         seed: trial_table(trial_name(cell.cell, seed), inputs)
@@ -128,13 +139,17 @@ def _interpolated(
     name, table = f"{cell.cell}+{FIRST_STAGE}", pd.concat(tables.values())
     same = cell.cell in sweep.deterministic or bool((table["alpha"] == 0).all())
     shown = (table["split"] == sweep.split) & (table["seed"].isin(seeds[:1] if same else seeds))
-    return Interpolated(
-        cell=name,
+    scores = table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)]
+    used = sweep.used[sweep.used["cell"] == cell.cell]
+    return System(
+        cell=Cell(name, f"{sweep.label(cell.cell)} +{sweep.first_stage_name}", cell.group),
+        seed_means=seed_means(scores, sweep.measures),
+        statuses=dict(zip(map(int, used["seed"]), map(str, used["status"]), strict=True)),
+        kind=Kind.INTERPOLATED,
         of=cell.cell,
-        label=f"{sweep.label(cell.cell)} +{sweep.first_stage_name}",
-        alphas={seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
-        scores=table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)],
+        scores=scores,
         deterministic=same,
+        alphas={seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
         lists={seed: partial(_lists, inputs, own, sweep.split) for seed, own in tables.items()},
     )
 

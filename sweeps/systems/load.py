@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -30,40 +30,14 @@ from sweeps.store.sweep_file import (
     written_again,
 )
 from sweeps.store.trial_status import USED
+from sweeps.systems.system import ListReader, System
 from sweeps.terminal.notation import TIE_POLICY, names_text
 
 TRIAL_COLUMNS = ("cell", "seed", "status", "stop_reason", "attempts")
 FAILURE_COLUMNS = ("cell", "seed", "attempt", "time", "node", "kind", "reason", "again")
-ListReader = Callable[[Collection[str]], dict[str, list[str]]]
-"""A function from queries to {query_id: doc_ids, best first} of those that a run ranks."""
 
 SCREENING = 20
 """With so many comparisons or more, a sweep without a declared correction is exploratory."""
-
-
-@dataclass(frozen=True)
-class Interpolated:
-    """The trials of a cell interpolated with the first stage: a system with the cell's seeds."""
-
-    cell: str  # its own name beside those of cells
-    of: str
-    label: str
-    alphas: Mapping[int, tuple[float, ...]]  # {seed: alpha, or those of its folds}
-    scores: pd.DataFrame  # of the reported split; one seed where it is deterministic
-    deterministic: bool  # the cell is, or all alphas are 0
-    lists: Mapping[int, ListReader] = field(default_factory=dict)  # by seed, where they are known
-
-    @property
-    def alphas_text(self) -> str:
-        """`0.6, 0.7, 0.6`, seed by seed; those of folds as `0.6/0.7`."""
-        return ", ".join("/".join(f"{alpha:g}" for alpha in own) for own in self.alphas.values())
-
-    @property
-    def identical_to(self) -> str:
-        """The system that it is by construction: the first stage where all alphas are 0, its cell
-        where all are 1; "" otherwise. Alpha is chosen on dev, so this is known before any test."""
-        alphas = {alpha for own in self.alphas.values() for alpha in own}
-        return FIRST_STAGE if alphas == {0} else self.of if alphas == {1} else ""
 
 
 @dataclass(frozen=True)
@@ -113,10 +87,9 @@ class Sweep:
     dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
     failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
     tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
-    interpolated: tuple[Interpolated, ...] = ()
+    interpolated: tuple[System, ...] = ()
     not_interpolated: str = ""  # why such rows are missing
-    first_stage_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """Per query, of the candidates in the first stage's order; empty where it has no row."""
+    first_stage: System | None = None  # where it has a row
     digits: int = 3  # decimals of means and differences in tables
     lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
     """{(cell, seed): its ranked lists} of a third party or an aggregation; other sweeps have them
@@ -201,7 +174,7 @@ class Sweep:
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
         labels = {system.cell: system.label for system in self.cells}
-        labels |= {system.cell: system.label for system in self.interpolated}
+        labels |= {system.name: system.label for system in self.interpolated}
         return (labels | {FIRST_STAGE: self.first_stage_name})[cell]
 
     @property

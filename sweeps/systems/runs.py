@@ -23,7 +23,7 @@ from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.store.sweep_file import ROPE, Cell, SweepFile
-from sweeps.systems.load import ListReader, Sweep
+from sweeps.systems.load import Sweep
 from sweeps.systems.sources import (
     Source,
     TrainingRun,
@@ -31,6 +31,7 @@ from sweeps.systems.sources import (
     parsed,
     training_runs,
 )
+from sweeps.systems.system import ListReader
 from sweeps.terminal.notation import TIE_POLICY, names_text
 
 MEASURES = ("nDCG@10", "RR@10")

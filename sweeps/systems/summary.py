@@ -1,18 +1,14 @@
 """The means and fates of the seeds of each cell, and the cells that form grids."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
-from rank_core.stats.compare import CellComparison
 from rank_core.stats.matrix import queries_per_set, query_set_of
-from sweeps.store.sweep_file import Cell
-from sweeps.store.trial_status import USED
 from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
-from sweeps.terminal.notation import MISSING
+from sweeps.systems.system import Kind, System
 from sweeps.terminal.text import numbered
 
 WINDOW, STRIDE = "chunking.window", "chunking.stride"
@@ -22,77 +18,15 @@ _MOST_SETS = 20
 """With more prefixes than this, a slash in query ids does not name a set."""
 
 
-@dataclass(frozen=True)
-class CellSummary:
-    """A cell with its scores and the fate of its seeds; as a row of the table with its tests."""
-
-    cell: Cell
-    seed_means: Mapping[str, Mapping[int, float]]  # {measure: {used seed: mean over queries}}
-    fates: Mapping[int, str]  # {seed: status}; a declared seed without a trial is `planned`
-    derived: bool = False  # from the trials of another row, or from none
-    is_baseline: bool = False
-    same_as: str = ""  # the label of the row that it is by construction; then it has no test
-    tests: Mapping[str, Mapping[str, CellComparison]] = field(default_factory=dict)
-    """{measure: {letter of a baseline: the comparison}}, in the order of the letters."""
-
-    @property
-    def label(self) -> str:
-        """The name in tables."""
-        return self.cell.label
-
-    @property
-    def seeds_text(self) -> str:
-        """`3/3`, used and launched; `—` of a system without seeds."""
-        if self.derived and not self.num_launched:
-            return MISSING
-        return f"{self.num_used}/{self.num_launched}"
-
-    def test(self, measure: str) -> CellComparison | None:
-        """The comparison with the first baseline, if there is one."""
-        return self.tests.get(measure, {}).get("a")
-
-    def deviation(self, measure: str) -> float:
-        """The standard deviation of the seed means; NaN for one seed."""
-        values = list(self.seed_means[measure].values())
-        return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-
-    def seeds(self, *statuses: str) -> list[int]:
-        """The seeds that ended in one of `statuses`."""
-        return [seed for seed, status in self.fates.items() if status in statuses]
-
-    @property
-    def num_used(self) -> int:
-        """The number of seeds with scores."""
-        return len(self.seeds(*USED))
-
-    @property
-    def num_launched(self) -> int:
-        """The number of seeds that were started, whatever their fate."""
-        return len(self.fates) - len(self.seeds("planned"))
-
-    def mean(self, measure: str) -> float:
-        """The mean over seeds of the means over queries; NaN without a used seed."""
-        values = list(self.seed_means[measure].values())
-        return float(np.mean(values)) if values else float("nan")
-
-    def interval(self, measure: str, alpha: float) -> tuple[float, float] | None:
-        """Student's interval of the mean, runs random and queries fixed; None below 2 seeds and for
-        equal ones."""
-        count, mean = len(self.seed_means[measure]), self.mean(measure)
-        if count < 2 or self.deviation(measure) == 0:
-            return None
-        error = self.deviation(measure) / np.sqrt(count)
-        half = float(stats.t.ppf(1 - alpha / 2, count - 1) * error)
-        return mean - half, mean + half
-
-
 def fate_word(sweep: Sweep) -> str:
     """The word of a terminal's table for a cell in `left_after`, shorter than "eliminated"."""
     return "stopped" if sweep.about.search.get("name") == "asha" else "out"
 
 
-def summarize(sweep: Sweep) -> list[CellSummary]:
-    """One summary per declared cell, in the order the sweep declares them."""
+def cells_of(sweep: Sweep) -> list[System]:
+    """A system for each declared cell, in the order the sweep declares them."""
+    kind = Kind.EXTERNAL if sweep.third_party else Kind.TRAINED
+    kind = Kind.AGGREGATION if sweep.serving else kind
     keys = ["measure", "cell", "seed"]
     means = sweep.scores.groupby(keys, sort=True, observed=True)["value"].mean()
     values: dict[tuple[str, str], dict[int, float]] = {}
@@ -107,16 +41,18 @@ def summarize(sweep: Sweep) -> list[CellSummary]:
                 seed: float(np.mean([one[seed] for one in parts])) for seed in parts[0]
             }
     return [
-        CellSummary(
+        System(
             cell=cell,
             seed_means={name: values.get((name, cell.cell), {}) for name in sweep.measures},
-            fates=_fates(sweep, cell.cell),
+            statuses=_statuses(sweep, cell.cell),
+            kind=kind,
+            deterministic=cell.cell in sweep.deterministic,
         )
         for cell in sweep.cells
     ]
 
 
-def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
+def _statuses(sweep: Sweep, cell: str) -> dict[int, str]:
     trials = sweep.trials[sweep.trials["cell"] == cell]
     fates = {int(s): str(fate) for s, fate in zip(trials["seed"], trials["status"], strict=True)}
     # A deterministic cell declares its first seed alone.
@@ -148,7 +84,7 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
     return by_cell
 
 
-def losses(cells: list[CellSummary]) -> list[str]:
+def losses(cells: list[System]) -> list[str]:
     """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
     sentences = []
     for status, words in (
@@ -174,7 +110,7 @@ class CrossedGrid:
     """The cells that differ in window and stride only, by (window, stride) in tokens."""
 
     title: str
-    cells: Mapping[tuple[int, int], CellSummary]
+    cells: Mapping[tuple[int, int], System]
 
     @property
     def windows(self) -> list[int]:
@@ -187,12 +123,12 @@ class CrossedGrid:
         return sorted({stride for _, stride in self.cells})
 
 
-def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[CrossedGrid]:
+def crossed_grids(sweep: Sweep, cells: list[System]) -> list[CrossedGrid]:
     """The grids in which window and stride vary independently, which are drawn and tested by
     factor: one for each combination of the other settings."""
     if not {WINDOW, STRIDE} <= set(sweep.about.swept):
         return []
-    grids: dict[tuple[str, ...], dict[tuple[int, int], CellSummary]] = {}
+    grids: dict[tuple[str, ...], dict[tuple[int, int], System]] = {}
     for system in cells:
         settings = dict(system.cell.settings)
         place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)

@@ -18,9 +18,23 @@ from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A storage with a sweep of two trials in MLflow, and an orphan of a third."""
+    """A storage of the test's own."""
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
-    sweep = MadeSweep(tmp_path, seeds=(1, 2))
+    return made(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory):
+    """A storage for tests that remove nothing."""
+    folder = tmp_path_factory.mktemp("storage")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANKSWEEP_CACHE", str(folder / "cache"))
+        yield made(folder)
+
+
+def made(folder):
+    """A storage with a sweep of two trials in MLflow, and an orphan of a third."""
+    sweep = MadeSweep(folder, seeds=(1, 2))
     sweep.whole("c1-seed1", "c1-seed2", "c2-seed1")
     uri = default_tracking_uri(sweep.records)
     sync(sweep.reader, uri, EXPERIMENT)
@@ -32,14 +46,14 @@ def everything(place):
     return {str(path.relative_to(place)) for path in place.rglob("*") if path.name[0] != "."}
 
 
-def test_nothing_goes_without_yes(place, capsys):
-    before = everything(place)
-    assert main(["storage", str(place), "--orphans", "--remove", "ws/woods"]) == 0
+def test_nothing_goes_without_yes(unchanged, capsys):
+    before = everything(unchanged)
+    assert main(["storage", str(unchanged), "--orphans", "--remove", "ws/woods"]) == 0
     said = capsys.readouterr().out
     assert "1 trial that no sweep uses" in said and "Nothing was removed" in said
     assert "ws/woods with 2 trials" in said and "3 MLflow runs" in said
-    assert everything(place) - before <= {"mlflow.db-wal", "mlflow.db-shm"}
-    assert before <= everything(place)
+    assert everything(unchanged) - before <= {"mlflow.db-wal", "mlflow.db-shm"}
+    assert before <= everything(unchanged)
 
 
 def test_orphans_go_with_their_runs(place, capsys):
@@ -92,14 +106,14 @@ def test_what_the_cache_has_not_used_for_days_goes(place, capsys):
         (["--cache", "nan"], "finite"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(words, named, place, capsys):
-    before = everything(place)
-    assert main(["storage", str(place), *words]) == 2
-    assert named in capsys.readouterr().err and everything(place) == before
+def test_what_cannot_be_meant_is_refused(words, named, unchanged, capsys):
+    before = everything(unchanged)
+    assert main(["storage", str(unchanged), *words]) == 2
+    assert named in capsys.readouterr().err and everything(unchanged) == before
 
 
 @pytest.mark.parametrize("name", ["", "ws/woods", "nowhere"])
-def test_a_folder_that_is_no_storage_is_refused(name, place, tmp_path, capsys):
-    where = str(place / name) if name else str(tmp_path / "empty")
+def test_a_folder_that_is_no_storage_is_refused(name, unchanged, tmp_path, capsys):
+    where = str(unchanged / name) if name else str(tmp_path / "empty")
     assert main(["storage", where]) == (2 if name != "ws/woods" else main(["storage", where]))
     assert "no storage of sweeps" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_an_edited_description_is_named_by_all_who_read_it(folder, refused, old,
 def interpolated(folder: Path) -> list[dict[str, Any]]:
     """The values of the rows with the first stage."""
     sweep = with_interpolated(load_sweep(folder))
-    tables = [sweep.first_stage_scores, *(row.scores for row in sweep.interpolated)]
+    tables = [sweep.first_stage.scores, *(row.scores for row in sweep.interpolated)]
     return [table.to_dict("list") for table in tables]
 
 

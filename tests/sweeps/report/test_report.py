@@ -71,7 +71,9 @@ def test_the_comparisons_are_those_of_the_statistics_unrounded(healthy: Report) 
         one
         for measure in ("nDCG@10", "RR@10")
         for one in compare_cells(
-            score_matrix(scores, measure=measure, cells=cells), baseline=cells[0]
+            score_matrix(scores, measure=measure, cells=cells),
+            baseline=cells[0],
+            correction="holm",
         )
     ]
     assert list(lines[0]) == COMPARISON_COLUMNS

@@ -19,7 +19,7 @@ from sweeps.report.results import (
 from sweeps.report.table import csv_text, latex, markdown, table, table_row, terminal_lines
 from sweeps.store.sweep_file import Cell
 from sweeps.systems.load import load_sweep
-from sweeps.systems.summary import CellSummary
+from sweeps.systems.system import System
 from tests.sweeps.systems.test_load import write_sweep
 
 NAN = float("nan")
@@ -57,7 +57,7 @@ def row(label, mean, *comparisons, group="", used=3, launched=3, measures=("nDCG
     """A system whose three seeds deviate by .004, with comparisons by the letters a, b, ..."""
     means = {seed: mean + 0.004 * (seed - (used - 1) / 2) for seed in range(used)}
     fates = {seed: "done" if seed < used else "failed" for seed in range(launched)}
-    return CellSummary(
+    return System(
         Cell(cell or label, label, group),
         dict.fromkeys(measures, means),
         fates,

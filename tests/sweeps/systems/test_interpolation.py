@@ -161,12 +161,12 @@ def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: 
     assert [row.label for row in analysis.rows] == [
         "BM25", "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25",
     ]  # fmt: skip
-    trained = [row for row in analysis.rows if not row.derived]
+    trained = [row for row in analysis.rows if row.is_cell]
     for row, alone in zip(trained, plain.rows, strict=True):
-        first = {
-            measure: {"a": own["a"]} if "a" in own else {} for measure, own in row.tests.items()
-        }
-        assert replace(row, tests=first) == alone
+        first = [own["a"] for own in row.tests.values() if "a" in own]
+        assert first == [own["a"] for own in alone.tests.values()]
+        for fact in ("cell", "seed_means", "statuses", "kind", "is_baseline", "same_as"):
+            assert getattr(row, fact) == getattr(alone, fact)
     assert analysis.comparisons == plain.comparisons and plain.interpolated_comparisons == []
     # A row that was added pays for the whole table: BM25, two derived ones and MaxP.
     assert {one.family_size for one in analysis.interpolated_comparisons} == {4}
@@ -182,7 +182,7 @@ def test_the_first_stage_is_a_row_that_all_others_are_tested_against(folder: Pat
     sweep = with_interpolated(load_sweep(folder))
     qrels = read_qrels(folder / "qrels/test.qrels")
     expected = per_query(qrels, read_run(folder / "first_stage/test.run.gz"), MEASURES)
-    values = sweep.first_stage_scores
+    values = sweep.first_stage.scores
     assert values["value"].tolist() == expected["value"].tolist()
 
     analysis = analyse(sweep)
@@ -232,7 +232,7 @@ def test_the_largest_gain_is_said_to_be_without_the_interpolated_rows(tmp_path: 
 def test_a_first_stage_that_is_a_system_of_the_sweep_has_no_second_row(tmp_path: Path) -> None:
     cells = (*CELLS, ("bm25-2", "BM25", "bm25"))
     sweep = with_interpolated(load_sweep(write_ranked_sweep(tmp_path / "woods", cells=cells)))
-    assert sweep.first_stage_scores.empty and sweep.interpolated
+    assert sweep.first_stage is None and sweep.interpolated
     assert [row.label for row in analyse(sweep).rows].count("BM25") == 1
 
 
@@ -269,7 +269,7 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
     assert weak.scores["value"].tolist() == expected["value"].tolist()
     assert not strong.deterministic and strong.scores["seed"].nunique() == 3
     if alpha:
-        own = sweep.scores[sweep.scores["cell"] == weak.of].assign(cell=weak.cell)
+        own = sweep.scores[sweep.scores["cell"] == weak.of].assign(cell=weak.name)
         ones = dict.fromkeys(weak.alphas, (1.0,))
         weak = replace(weak, alphas=ones, scores=own, deterministic=False)
         sweep = replace(sweep, interpolated=(weak, strong))
@@ -288,7 +288,7 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
 
     same = "FirstP 40" if alpha else "BM25"
     said = f"FirstP 40 +BM25: alpha {alpha}: identical to {same}, not tested"
-    row = next(row for row in analysis.rows if row.cell.cell == weak.cell)
+    row = next(row for row in analysis.rows if row.name == weak.name)
     assert row.same_as == same and not any(row.tests.values())
     assert said in " ".join(notes(analysis)) and said in " ".join(table_text(analysis).split())
     described = shared_results(analysis)["interpolated"][0]
