@@ -3,16 +3,15 @@ the model."""
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import mean_values, per_query
+from rank_core.evaluate import per_query
 from rank_core.models import POOLING
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run
@@ -24,51 +23,21 @@ from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.build import write_files
 from sweeps.report.table import Table, csv_text, markdown, table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
-from sweeps.store.sweep_file import opened, send
+from sweeps.store.sweep_file import Cell, opened, send
 from sweeps.systems.aggregations import kept_chunks, system_label
 from sweeps.systems.load import Sweep, load_sweep, trial_config
+from sweeps.systems.system import Kind, System, seed_means
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.notation import TWO_RUNS_WORDS, decisive_p, has_two_runs, short_signed
 from sweeps.terminal.text import numbered, say
 
-MARK = "inference-only"
+_SETTINGS = ("model.name model.k chunking.window chunking.stride chunking.max_chunks").split()
 _OWN = "cell label kind model k window stride max_chunks seeds".split()
 _TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
 FILES = ("derived.md", "derived.csv")
 
 Settings: TypeAlias = Mapping[str, object]
 """Of an aggregation: its name in `POOLING`, and k."""
-
-
-@dataclass(frozen=True, eq=False)
-class DerivedRow:
-    """A row of the tables: a trained cell, or another aggregation of its chunk scores."""
-
-    name: str
-    cell: str  # the trained one
-    label: str
-    seeds: tuple[int, ...]  # that kept their chunk scores
-    config: TrialConfig
-    values: list[pd.DataFrame] = field(default_factory=list)  # per query
-    tests: dict[str, CellComparison] = field(
-        default_factory=dict
-    )  # {measure: with the trained cell}
-
-    @property
-    def kind(self) -> str:
-        """`inference-only`, or `trained`."""
-        return "trained" if self.name == self.cell else MARK
-
-    @cached_property
-    def means(self) -> dict[str, float]:
-        """{measure: mean over seeds and queries}."""
-        return mean_values(pd.concat(self.values))
-
-    @property
-    def reason(self) -> str:
-        """Why a trained cell has no other aggregations; "" where it has."""
-        first = self.kind != MARK and self.config.model.name == "firstp"
-        return "a FirstP trial reads and keeps only the first chunk" if first else ""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -91,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def derive(folder: Path, aggregations: Sequence[Settings]) -> tuple[Sweep, list[DerivedRow]]:
+def derive(folder: Path, aggregations: Sequence[Settings]) -> tuple[Sweep, list[System]]:
     """The trained cells that kept chunk scores, each before its derived systems, and the
     comparisons of these with it."""
     sweep = load_sweep(folder)
@@ -106,15 +75,20 @@ def derive(folder: Path, aggregations: Sequence[Settings]) -> tuple[Sweep, list[
         )
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
     rows = [r for cell, own in seeds.items() for r in _rows(sweep, cell, own, aggregations, qrels)]
-    if all(row.kind != MARK for row in rows):
-        raise BadInput(rows[-1].reason or "these aggregations are the trials' own")
-    _compare(sweep, rows)
-    return sweep, rows
+    if all(row.kind is Kind.TRAINED for row in rows):
+        raise BadInput(_why_none(rows[-1]) or "these aggregations are the trials' own")
+    return sweep, _tested(sweep, rows)
+
+
+def _why_none(row: System) -> str:
+    """Why a trained cell has no other aggregations; "" where it has."""
+    first = row.kind is Kind.TRAINED and row.cell.config["model.name"] == "firstp"
+    return "a FirstP trial reads and keeps only the first chunk" if first else ""
 
 
 def _rows(
     sweep: Sweep, cell: str, seeds: tuple[int, ...], aggregations: Sequence[Settings], qrels: Qrels
-) -> list[DerivedRow]:
+) -> list[System]:
     """A trained cell, and the aggregations that are neither its own nor equal to another."""
     scores, records = sweep.scores, sweep.stored
     config = trial_config(records, trial_name(cell, seeds[0]))
@@ -123,82 +97,107 @@ def _rows(
             f"{sweep.label(cell)} ranked at random: nothing was trained (training.num_epochs=0), "
             f"and each of its {len(seeds)} seeds drew a head. Run the sweep with a trained head"
         )
-    trained, derived = DerivedRow(cell, cell, sweep.label(cell), seeds, config), list[DerivedRow]()
-    trained.values.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
-    known = [derived_config(config, {})]
-    for number, changes in enumerate([] if trained.reason else aggregations):
-        if (own := derived_config(config, changes)) not in known:
-            known.append(own)
-            derived.append(DerivedRow(f"{cell} {number}", cell, system_label(own), seeds, own))
-    for seed in seeds if derived else ():
+    own = scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)]
+    named = Cell(cell, sweep.label(cell), config=config.settings())
+    trained = _system(sweep, named, seeds, own, kind=Kind.TRAINED)
+    known, asked = [derived_config(config, {})], dict[str, TrialConfig]()
+    for number, changes in enumerate([] if _why_none(trained) else aggregations):
+        if (other := derived_config(config, changes)) not in known:
+            known.append(other)
+            asked[f"{cell} {number}"] = other
+    values: dict[str, list[pd.DataFrame]] = {name: [] for name in asked}
+    for seed in seeds if asked else ():
         kept = kept_chunks(records, trial_name(cell, seed), sweep.split)[sweep.split]
-        for row in derived:
-            values = per_query(qrels, derived_run(kept, row.config), sweep.measures)
-            row.values.append(values.assign(cell=row.name, seed=seed, split=sweep.split))
+        for name, other in asked.items():
+            table = per_query(qrels, derived_run(kept, other), sweep.measures)
+            values[name].append(table.assign(cell=name, seed=seed, split=sweep.split))
+    derived = (
+        _system(
+            sweep,
+            Cell(name, system_label(other), config=other.settings()),
+            seeds,
+            pd.concat(values[name]),
+            kind=Kind.DERIVED,
+            of=cell,
+            deterministic=cell in sweep.deterministic,
+        )
+        for name, other in asked.items()
+    )
     return [trained, *derived]
 
 
-def _compare(sweep: Sweep, rows: Sequence[DerivedRow]) -> None:
-    """Tests every derived system against its trained cell. Both have the same weights, so their
-    seeds are paired."""
-    names, derived = [row.name for row in rows], {r.name: r for r in rows if r.kind == MARK}
-    table = pd.concat([values for row in rows for values in row.values])
+def _system(
+    sweep: Sweep, cell: Cell, seeds: Sequence[int], scores: pd.DataFrame, **facts: Any
+) -> System:
+    means = seed_means(scores, sweep.measures)
+    return System(cell, means, dict.fromkeys(seeds, "done"), scores=scores, **facts)
+
+
+def _tested(sweep: Sweep, rows: Sequence[System]) -> list[System]:
+    """The rows, each derived system with its comparisons with its trained cell. Both have the same
+    weights, so their seeds are paired."""
+    derived = [row for row in rows if row.kind is Kind.DERIVED]
+    fixed = [row.name for row in rows if (row.of or row.name) in sweep.deterministic]
+    tests: dict[str, dict[str, dict[str, CellComparison]]] = {}
     for measure, matrix in score_matrices(
-        table, measures=sweep.measures, cells=names, may_agree=derived
+        pd.concat([row.scores for row in rows]),
+        measures=sweep.measures,
+        cells=[row.name for row in rows],
+        may_agree=[row.name for row in derived],
     ).items():
         for test in compare_pairs(
             matrix,
-            [(row.name, row.cell) for row in derived.values()],
+            [(row.name, row.of) for row in derived],
             correction=sweep.correction,
             alpha=sweep.about.alpha,
             paired_seeds=True,
-            deterministic=[row.name for row in rows if row.cell in sweep.deterministic],
+            deterministic=fixed,
         ):
-            derived[test.system].tests[measure] = test
+            tests.setdefault(test.system, {})[measure] = {"a": test}
+    return [replace(row, tests=tests.get(row.name, {})) for row in rows]
 
 
-def derived_table(
-    sweep: Sweep, rows: Sequence[DerivedRow], num_measures: int | None = None
-) -> Table:
+def derived_table(sweep: Sweep, rows: Sequence[System], num_measures: int | None = None) -> Table:
     """Every row: the primary measure and its test, the means of the other measures."""
     others = [measure for measure in sweep.measures if measure != sweep.primary]
     measures, lines = [sweep.primary, *others][:num_measures], []
     for row in rows:
-        shown = "  " * (row.kind == MARK) + row.label
-        mean, *means = (f"{row.means[measure]:.3f}" for measure in measures)
-        test = row.tests.get(sweep.primary)
+        shown = "  " * bool(row.of) + row.label
+        mean, *means = (f"{row.mean(measure):.3f}" for measure in measures)
+        test = row.test(sweep.primary)
         tested = [short_signed(test.delta), decisive_p(test)] if test else ["", ""]
         lines.append([shown, row.kind, mean, *tested, *means])
     heading = ["system", "", sweep.primary, "diff", "p", *measures[1:]]
     return table(heading, lines, "ll".ljust(len(heading), "r"), caption=_caption(sweep, rows))
 
 
-def _caption(sweep: Sweep, rows: Sequence[DerivedRow]) -> str:
+def _caption(sweep: Sweep, rows: Sequence[System]) -> str:
     """Rows, seeds and test; then a paragraph for each trained cell without other aggregations."""
-    seeds = sorted({len(row.seeds) for row in rows})
+    seeds = sorted({row.num_used for row in rows})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if seeds[1:] else numbered(seeds[0], "seed")
-    two = any(has_two_runs(test) for row in rows for test in row.tests.values())
+    two = any(has_two_runs(of["a"]) for row in rows for of in row.tests.values())
     said = (
-        f"{sweep.about.sweep} on {sweep.split_text}, means over {over}. {MARK}: the weights of the "
-        "trained cell above, another aggregation of its chunk scores; a model trained with that "
-        "aggregation would have other weights. diff and p: against that cell, queries and seeds as "
+        f"{sweep.about.sweep} on {sweep.split_text}, means over {over}. {Kind.DERIVED}: the "
+        "weights of the trained cell above, another aggregation of its chunk scores; a model "
+        "trained with that aggregation would have other weights. diff and p: against that cell, "
+        "queries and seeds as "
         f"random effects, each run paired with itself; {CORRECTION_NAMES[sweep.correction]} over "
-        f"{sum(row.kind == MARK for row in rows)}.{f' {TWO_RUNS_WORDS}' if two else ''}"
+        f"{sum(row.kind is Kind.DERIVED for row in rows)}.{f' {TWO_RUNS_WORDS}' if two else ''}"
     )
-    left = [f"Not derived from {row.label}: {row.reason}." for row in rows if row.reason]
+    left = [f"Not derived from {row.label}: {_why_none(row)}." for row in rows if _why_none(row)]
     return "\n\n".join([said, *left])
 
 
-def _csv(sweep: Sweep, rows: Sequence[DerivedRow]) -> str:
+def _csv(sweep: Sweep, rows: Sequence[System]) -> str:
     """The rows as CSV, unrounded, a line for each system and measure."""
     lines = []
     for row in rows:
-        model, chunking = row.config.model, row.config.chunking
-        own = [row.cell, row.label, row.kind, model.name, model.k, chunking.window]
-        own += [chunking.stride, chunking.max_chunks, " ".join(map(str, row.seeds))]
+        settings = [row.cell.config[name] for name in _SETTINGS]
+        own = [row.of or row.name, row.label, row.kind, *settings]
+        own += [" ".join(map(str, row.statuses))]
         for measure in sweep.measures:
-            tested = [getattr(row.tests.get(measure), column, None) for column in _TESTED]
-            lines.append([*own, measure, row.means[measure], *tested])
+            tested = [getattr(row.test(measure), column, None) for column in _TESTED]
+            lines.append([*own, measure, row.mean(measure), *tested])
     return csv_text([*_OWN, "measure", "mean", *_TESTED], lines)
 
 

@@ -12,9 +12,9 @@ from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.__main__ import main
-from sweeps.commands.derive import MARK
 from sweeps.store.records import sealed
 from sweeps.store.sweep_file import Cell, SweepFile, find_sweep
+from sweeps.systems.system import Kind
 from tests.sweeps.systems.test_load import read_values
 
 MEASURES = ("nDCG@10", "RR@10")
@@ -69,12 +69,12 @@ def test_every_derived_row_is_marked_and_every_trained_one_is_not(derive: Derive
     text, table = derive()
     rows = table.drop_duplicates(["label", "cell"])
     assert list(rows["kind"]).count("trained") == 2
-    assert set(rows["kind"]) == {"trained", MARK}
+    assert set(rows["kind"]) == {"trained", Kind.DERIVED}
     expected = {"SumP 40/20", "AvgP 40/20", "KMaxAvgP 40/20, k 3", "FirstP 40"}
-    assert set(rows.loc[rows["kind"] == MARK, "label"]) == expected
+    assert set(rows.loc[rows["kind"] == Kind.DERIVED, "label"]) == expected
     lines = text.splitlines()
     assert max(len(line) for line in lines if not line.startswith("Tables: ")) <= 80
-    assert sum(f" {MARK} " in line for line in lines) == len(expected)
+    assert sum(f" {Kind.DERIVED} " in line for line in lines) == len(expected)
     assert "Not derived from FirstP 40: a FirstP trial reads" in " ".join(text.split())
 
 
@@ -87,7 +87,7 @@ def test_means_and_differences_are_those_of_the_per_query_values(
     trained = table[table["kind"] == "trained"].set_index(["cell", "measure"])["mean"]
     for key, mean in scores.groupby(["cell", "measure"])["value"].mean().items():
         assert trained[key] == pytest.approx(mean)
-    derived = table[table["kind"] == MARK]
+    derived = table[table["kind"] == Kind.DERIVED]
     # What equals the trained cell or another row is shown once.
     labels = ["AvgP 40/20", "FirstP 40", "KMaxAvgP 40/20, k 1", "KMaxAvgP 40/20, k 3"]
     assert sorted(derived["label"]) == sorted(labels * len(MEASURES))
@@ -106,7 +106,9 @@ def test_trials_that_kept_nothing_are_left_out(
     text, table = derive("--aggregators", "sump")
     of_maxp = table[table["cell"].str.startswith("maxp")]
     assert set(of_maxp["seeds"].astype(str)) == {"1"}
-    assert of_maxp.loc[of_maxp["kind"] == MARK, "p_both"].isna().all()  # one seed cannot tell
+    assert (
+        of_maxp.loc[of_maxp["kind"] == Kind.DERIVED, "p_both"].isna().all()
+    )  # one seed cannot tell
     assert "1 to 2 seeds" in " ".join(text.split())
 
 
