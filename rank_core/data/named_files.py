@@ -49,24 +49,26 @@ def named_queries(name: str | Path, fields: Fields | None = None) -> dict[str, s
     return source.queries() if source else readers.queries_of(Path(name), fields)
 
 
-def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
+def named_run(
+    name: str | Path, fields: Fields | None = None
+) -> Iterator[tuple[str, dict[str, float]]]:
     """(query_id, {doc_id: score}) of a run file, of the scores in a file of pairs, or of an id's
-    ranked documents."""
+    ranked documents. `fields` is None where a command has no `--fields`."""
     source = source_of(name, "scoreddocs")
-    if source is None and readers.is_pairs(Path(name)):
-        yield from _pair_scores(Path(name))
+    if source is None and readers.is_pairs(Path(name), fields):
+        yield from _pair_scores(Path(name), fields or {})
     elif source is None:
-        yield from readers.run_of(Path(name))
+        yield from readers.run_of(Path(name), fields)
     elif (run := source.candidates(RANKED)) is None:
         raise BadInput(f"{name} has unordered documents, no ranked lists")
     else:
         yield from run.items()
 
 
-def _pair_scores(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
+def _pair_scores(path: Path, fields: Fields) -> Iterator[tuple[str, dict[str, float]]]:
     """The scores of a file of pairs; raises `BadInput` for texts without one."""
     run: dict[str, dict[str, float]] = {}
-    for line in readers.pairs_of(path, {}):
+    for line in readers.pairs_of(path, fields):
         for passage in line.passages:
             if passage.score is None:
                 raise BadInput(f"{line.place}: a teacher's file needs pos_scores and neg_scores")

@@ -191,11 +191,11 @@ def dictionary_qrels(table: Mapping[Any, Any], where: str = "the judgments") -> 
     return gathered_qrels(dictionary_rows(table, where, "judgments"))
 
 
-def run_of(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
+def run_of(path: Path, fields: Fields | None = None) -> Iterator[tuple[str, dict[str, float]]]:
     """(query_id, {doc_id: score}) of a TREC run, or of a table with the columns query_id, doc_id,
     score and perhaps rank."""
-    if has_names(path, RANKED, None):
-        yield from _run(records(path), str(path)).items()
+    if has_names(path, RANKED, fields):
+        yield from _run(records(path), str(path), fields).items()
     else:
         yield from iter_run(path)
 
@@ -205,8 +205,8 @@ def dictionary_run(table: Mapping[Any, Any], where: str = "the run") -> Run:
     return gathered_run((*row, 0) for row in dictionary_rows(table, where, "a run"))
 
 
-def _run(placed: _Placed, source: str) -> Run:
-    reading = Reading(source, RANKED, None)
+def _run(placed: _Placed, source: str, fields: Fields | None = None) -> Run:
+    reading = Reading(source, RANKED, fields)
 
     def rows() -> Iterator[tuple[str, object, object, object, int]]:
         for place, record in placed:
@@ -244,12 +244,12 @@ def frame_queries(frame: "pd.DataFrame", where: str = "the queries") -> dict[str
     return gathered_queries(_queries(frame_records(frame, where), where, None))
 
 
-def is_pairs(path: Path) -> bool:
+def is_pairs(path: Path, fields: Fields | None = None) -> bool:
     """True for a file of records whose first one has a query with texts."""
-    if not has_names(path, PAIRS, {}):
+    if not has_names(path, PAIRS, fields):
         return False
     _, first = next(records(path), ("", {}))
-    return bool({"pos", "judged"} & Reading(str(path), PAIRS, {}).names(first).keys())
+    return bool({"pos", "judged"} & Reading(str(path), PAIRS, fields).names(first).keys())
 
 
 def has_names(path: Path, schema: Schema, fields: Fields | None) -> bool:

@@ -27,6 +27,11 @@ RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "[0, 1)": ("0 <= {} < 1 must hold", lambda x: 0 <= x < 1),
     "[0, 1]": ("0 <= {} <= 1 must hold", lambda x: 0 <= x <= 1),
     "(0, 1]": ("0 < {} <= 1 must hold", lambda x: 0 < x <= 1),
+    # Counts that decide memory or time, far above any use.
+    "[0, 10,000]": ("0 <= {} <= 10,000 must hold", lambda x: 0 <= x <= 10_000),
+    "[1, 1,000]": ("1 <= {} <= 1,000 must hold", lambda x: 1 <= x <= 1_000),
+    "[1, 100,000]": ("1 <= {} <= 100,000 must hold", lambda x: 1 <= x <= 100_000),
+    "[0, 1,000,000]": ("0 <= {} <= 1,000,000 must hold", lambda x: 0 <= x <= 1_000_000),
 }
 """{rule of a number: its text, its check}."""
 

@@ -42,7 +42,7 @@ class Training:
     """Training on groups: a query, a relevant document and candidates that are not relevant."""
 
     num_epochs: int = setting(
-        1, "passes over the training queries", hf="num_train_epochs epochs", rule=">=0"
+        1, "passes over the training queries", hf="num_train_epochs epochs", rule="[0, 1,000,000]"
     )
     epoch_steps: int = added(
         0, "steps per epoch; 0: one pass over the training queries", rule=">=0"
@@ -55,7 +55,7 @@ class Training:
         "groups (a relevant document and its negatives) per optimizer step, over all workers; "
         "not pairs, not per device",
         hf="per_device_train_batch_size train_batch_size",
-        rule=">0",
+        rule="[1, 100,000]",
     )
     micro_batch_tokens: int = setting(
         0,
@@ -103,7 +103,9 @@ class Training:
         rule=LOSS_NAMES,
         own=True,
     )
-    negatives: int = added(1, "negatives per group", hf="num_negatives train_group_size", rule=">0")
+    negatives: int = added(
+        1, "negatives per group", hf="num_negatives train_group_size", rule="[1, 1,000]"
+    )
     margin: float = setting(1.0, "margin of the margin losses", rule=">0")
     teacher: str = added(
         "",
@@ -194,7 +196,7 @@ class Training:
         "rank of LoRA adapters, trained at the backbone's learning rate (about ten times the usual "
         "one) while the encoder is frozen; 0: the whole encoder is trained",
         hf="lora_r",
-        rule=">=0",
+        rule="[0, 10,000]",
     )
     lora_alpha: float = added(
         0.0, "scale of the adapters, alpha / rank; 0: twice the rank", rule=">=0"

@@ -22,6 +22,8 @@ from rank_core.chunking.inputs import Inputs, content_hashes
 from rank_core.chunking.token_store import TokenStore
 from rank_core.data.named_files import named_run
 from rank_core.data.store import MappedTable, Rows, RunStore, TableWriter
+from rank_core.data.transforms.expression import fields_of
+from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput
 from rank_core.progress import reported
 from rank_core.ranking.encode import Document
@@ -127,25 +129,35 @@ def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
     folder = cached_directory(
         "training",
         hashlib.sha256(text.encode()).hexdigest()[:16],
-        lambda folder: write_training_rows(folder, collection, inputs.tokens, depth, training),
+        lambda folder: write_training_rows(
+            folder, collection, inputs.tokens, depth, training, fields_of(config.collection)
+        ),
     )
     limit = config.chunking.max_query_tokens
     return TrainingQueries(folder, inputs.tokens, inputs.query_tokens("train"), limit)
 
 
 def write_training_rows(
-    folder: Path, collection: Collection, tokens: TokenStore, depth: int, training: Training
+    folder: Path,
+    collection: Collection,
+    tokens: TokenStore,
+    depth: int,
+    training: Training,
+    fields: Fields,
 ) -> None:
     """Writes the queries that have a relevant document and, for every epoch, a candidate that is
     not relevant, as row numbers of the token store.
 
     Relevant are documents judged relevant, or with `training.labels=first-stage` the top candidate,
     whatever its judgment. With a teacher, only documents that it has scored are used, and with a
-    filter no candidate that it scores above the limit. Raises `BadInput` if no query remains.
+    filter no candidate that it scores above the limit. `fields` are the collection's names of
+    fields, which the files of settings may have too. Raises `BadInput` if no query remains.
     """
     split = collection.splits["train"]
-    lists = [dict(named_run(name)) for name in training.negatives_from] or [split.candidates]
-    teacher = dict(named_run(training.teacher)) if training.teacher else None
+    lists = [dict(named_run(name, fields)) for name in training.negatives_from] or [
+        split.candidates
+    ]
+    teacher = dict(named_run(training.teacher, fields)) if training.teacher else None
     names = [f"negatives{number:03}" for number in range(len(lists))]
     row_types: dict[str, DTypeLike] = dict.fromkeys(["positives", "grades", *names], np.int32)
     if teacher is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
+from sweeps.launch.command import check as check_experiment
 from sweeps.launch.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.options import Preset, parse
@@ -55,8 +56,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, Any]) -> int:
-    """The exit code of the first sweep that does not end well, or of their joint table. All
-    collections are loaded before any trial starts; `words` are those of `run_experiment`."""
+    """The exit code of the first sweep that does not end well, or of their joint table. The sweeps
+    on all collections are checked before any trial starts; `words` are those of
+    `run_experiment`."""
     from rank_core.data.load import load_collection
     from sweeps.commands.compare.command import main as compare
 
@@ -69,6 +71,11 @@ def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, A
     preset = words["preset"]
     options = [parse(one, prog=words["prog"], description="", preset=preset) for one in own]
     loaded = [load_collection(one.collection or "") for one in options]
+    for name, one in () if options[0].dry_run else zip(given.collection, own, strict=True):
+        try:
+            check_experiment(experiment, one, **words)
+        except BadInput as error:
+            raise BadInput(f"--collection {name}: {error}") from None
     for one in own:
         if code := run_experiment(experiment, one, **words):
             return code

@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--to must be a new folder, {folder} exists")
     check_writable("--to", folder)
     parts = _parts(given, fields)
-    runs = _runs(given.run, parts) if given.run else {}
+    runs = _runs(given.run, parts, fields) if given.run else {}
     with new_folder(folder) as unfinished:
         for split, judged in parts.items():
             (place := unfinished / split).mkdir()
@@ -146,10 +146,10 @@ def _apart(
     return kept
 
 
-def _runs(run: str, parts: Mapping[str, JudgedQueries]) -> dict[str, Run]:
+def _runs(run: str, parts: Mapping[str, JudgedQueries], fields: Fields) -> dict[str, Run]:
     """The candidates of each split with queries that the run ranks; says which it does not rank,
     and refuses a run that ranks none."""
-    ranked = dict(named_run(run))
+    ranked = dict(named_run(run, fields))
     runs = {s: {q: ranked[q] for q in own.queries if q in ranked} for s, own in parts.items()}
     if not any(runs.values()):
         asked = next(iter(parts["train"].queries))

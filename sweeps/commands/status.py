@@ -174,6 +174,8 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     if snapshot.driver is None and snapshot.file.stopped:
         yield "stopped", snapshot.file.stopped
     yield "trials", _counts(snapshot)
+    if best := _best(snapshot):
+        yield "best dev", best
     if snapshot.lost_attempts:
         number = numbered(sum(snapshot.lost_attempts.values()), "attempt")
         yield "lost", f"{number}: {counted(snapshot.lost_attempts)}"
@@ -210,6 +212,22 @@ def _counts(snapshot: Snapshot) -> str:
     if snapshot.others:
         text += f"; {snapshot.others} more from other commands on this folder"
     return text
+
+
+def _best(snapshot: Snapshot) -> str:
+    """The best cell's mean on dev so far, and the first stage's value, which it has to beat."""
+    dev: dict[str, list[float]] = {}
+    for trial in snapshot.trials:
+        if trial.status in USED and trial.dev is not None:
+            dev.setdefault(trial.cell, []).append(trial.dev)
+    primary, parts = snapshot.file.primary, []
+    if dev:
+        cell = max(dev, key=lambda name: fmean(dev[name]))
+        seeds = numbered(len(dev[cell]), "seed")
+        parts.append(f"{fmean(dev[cell]):.3f} by {snapshot.labels[cell]} ({seeds})")
+    if primary in snapshot.file.first_stage_dev:
+        parts.append(f"{snapshot.file.first_stage_dev[primary]:.3f} by the first stage")
+    return f"{primary} {', '.join(parts)}" if parts else ""
 
 
 def _time(snapshot: Snapshot) -> str:

@@ -11,7 +11,7 @@ from rank_core.secrets import redact_text
 from sweeps.engine import EngineInterrupted, EngineLost
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.flags import FLAGS
-from sweeps.plan.options import Preset, parse
+from sweeps.plan.options import Options, Preset, parse
 from sweeps.terminal.command_line import heed_interrupts, run_command
 from sweeps.terminal.text import print_error, visible
 
@@ -69,6 +69,37 @@ def launch(
 ) -> "Outcome":
     """The outcome of a sweep's command line. Raises `BadInput`, and `EngineLost` where the engine
     or the storage is gone for good."""
+    options = _options(experiment, argv, doc=doc, prog=prog, preset=preset)
+    from sweeps.launch.sweep import run_sweep
+
+    heed_interrupts()
+    return run_sweep(experiment.called(options.name), options, list(argv))
+
+
+def check(
+    experiment: Experiment,
+    argv: Sequence[str],
+    *,
+    doc: str | None = None,
+    prog: str = "",
+    preset: Preset | None = None,
+) -> None:
+    """Raises `BadInput` where `launch` would before a trial runs; writes nothing."""
+    options = _options(experiment, argv, doc=doc, prog=prog, preset=preset)
+    from sweeps.launch.sweep import run_sweep
+
+    run_sweep(experiment.called(options.name), options, list(argv), check=True)
+
+
+def _options(
+    experiment: Experiment,
+    argv: Sequence[str],
+    *,
+    doc: str | None,
+    prog: str,
+    preset: Preset | None,
+) -> Options:
+    """The options of a sweep's command line, without secrets; the log goes to stderr from here."""
     logged = logging.StreamHandler()
     logged.setFormatter(_Lines())
     logging.basicConfig(handlers=[logged], level=logging.WARNING)
@@ -78,10 +109,7 @@ def launch(
     flags = ("collection", "backbone", "model", "init_from", "storage")
     texts = {FLAGS[name].flag: getattr(options, name) or "" for name in flags}
     refuse_secrets(texts | {k: str(v) for k, v in (options.settings | options.grids).items()})
-    from sweeps.launch.sweep import run_sweep
-
-    heed_interrupts()
-    return run_sweep(experiment.called(options.name), options, list(argv))
+    return options
 
 
 def refuse_secrets(settings: Mapping[str, str]) -> None:

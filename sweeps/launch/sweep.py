@@ -72,8 +72,11 @@ class Outcome(NamedTuple):
     where: str
 
 
-def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> Outcome:
-    """Plans and runs a sweep. A confirmation is a sweep over the frozen pair of a finished one."""
+def run_sweep(
+    experiment: Experiment, options: Options, argv: list[str], *, check: bool = False
+) -> Outcome:
+    """Plans and runs a sweep; with `check` plans it alone, and writes nothing. A confirmation is a
+    sweep over the frozen pair of a finished one."""
     records = Records(Storage(options.storage), experiment.name)
     _check_storage(records, options)
     if options.dry_run and (text := published_plan(experiment, options)):
@@ -81,12 +84,13 @@ def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> Outc
         return Outcome(DONE, records.uri)
     try:
         if not options.confirm:
-            return _sweep(experiment, options, argv, records)
-        own = experiment.settings.get("collection")
-        first, records = confirmation_records(records, options, own)
+            return _sweep(experiment, options, argv, records, check=check)
+        collection = experiment.settings.get("collection")
+        first, records = confirmation_records(records, options, collection)
         shortlist = find_shortlist(first, records, options)
         options = replace(options, seeds=shortlist.seeds(options))
-        return _sweep(shortlist.experiment(experiment), options, argv, records, shortlist)
+        own = shortlist.experiment(experiment)
+        return _sweep(own, options, argv, records, shortlist, check=check)
     except StorageAway as error:
         raise EngineLost(str(error)) from None
 
@@ -97,6 +101,8 @@ def _sweep(
     argv: list[str],
     records: Records,
     shortlist: Shortlist | None = None,
+    *,
+    check: bool = False,
 ) -> Outcome:
     """`records` are the confirmation's own, or the experiment's."""
     uri = options.tracking_uri
@@ -115,6 +121,8 @@ def _sweep(
     else:
         records = sweep_on(records, plan.inputs.collection)
         check_same_sweep(plan, options, records)
+    if check:
+        return Outcome(DONE, records.uri)
     if options.dry_run:
         _dry_run(plan, records, options)
         return Outcome(DONE, records.uri)

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, get_type_hints
 
+from rank_core.data.readers import parse_fields
 from rank_core.data.store import Splits
 from rank_core.data.transforms.transform import Transform
 from rank_core.data.trec import in_rank_order
@@ -129,6 +130,12 @@ def folder_and_fields(base: str) -> tuple[str, str]:
     name, _, step = base.partition("|")
     fields = _FIELDS.match(step)
     return (name.strip(), fields[1].strip()) if fields else (base, "")
+
+
+def fields_of(text: str) -> dict[str, str]:
+    """{their name: our name} of the folder of an expression; empty without `fields(...)`."""
+    _, fields = folder_and_fields(base_of(text))
+    return parse_fields(fields) if fields else {}
 
 
 def with_folder(text: str, folder: str) -> str:

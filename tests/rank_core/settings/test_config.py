@@ -254,3 +254,19 @@ def test_a_value_that_breaks_a_rule_is_refused_by_the_name_of_its_setting(name, 
     if isinstance(value, str):
         with pytest.raises(BadInput):
             TrialConfig().override({name: parse_setting(name, value)})
+
+
+MOST = {
+    "training.num_epochs": 1_000_000,
+    "training.batch_size": 100_000,
+    "training.negatives": 1_000,
+    "training.lora_rank": 10_000,
+}
+"""Counts of which a trial holds or computes as many things as they say, whatever its data."""
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_counts_that_decide_memory_or_time_have_a_bound(name):
+    assert TrialConfig().override({name: MOST[name]}).settings()[name] == MOST[name]
+    with pytest.raises(BadInput, match=rf"{name} <= {MOST[name]:,} must hold, got {name}="):
+        TrialConfig().override({name: MOST[name] + 1})

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.inputs import load_inputs
 from rank_core.chunking.token_store import open_token_store
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
-from rank_core.settings.config import Chunking, Training
+from rank_core.settings.config import Chunking, Training, TrialConfig
 from rank_core.training.examples import (
     TrainingGroup,
     TrainingQueries,
@@ -20,6 +21,7 @@ from rank_core.training.examples import (
     training_groups,
     write_training_rows,
 )
+from rank_core.training.examples import training_queries as rows_of
 from tests.rank_core.chunking.test_token_store import Lengths
 
 SPLIT = Split(
@@ -56,7 +58,8 @@ def training_queries(split, tokens, depth, training=None, doc_ids=DOC_IDS):
     collection = Collection("made", "x", documents, {"train": split})
     with TemporaryDirectory() as folder:
         training = training or Training()
-        write_training_rows(Path(folder), collection, store, training.depth or depth, training)
+        depth = training.depth or depth
+        write_training_rows(Path(folder), collection, store, depth, training, {})
         return list(TrainingQueries(Path(folder), store, tokens, 32))
 
 
@@ -165,6 +168,30 @@ def test_every_epoch_may_have_candidates_of_its_own(runs):
     )
     drawn = [set(group.negatives) for group in islice(groups, 8)]
     assert drawn == [{"c"}] * 3 + [{"y", "z"}] * 5, "the last list serves all later epochs"
+
+
+@pytest.mark.parametrize("setting", ["teacher", "negatives_from"])
+def test_files_of_settings_have_the_fields_of_the_collection(setting, tmp_path):
+    """`--fields` names those of every file that a trial reads."""
+    texts = [f'{{"key": "{name}", "body": "text of {name}"}}' for name in "abc"]
+    (tmp_path / "docs.jsonl").write_text("\n".join(texts))
+    for split in ("train", "dev", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "queries.tsv").write_text(f"{split}\twhich text is it in {split}?\n")
+        (tmp_path / split / "qrels.trec").write_text(f"{split} 0 a 1\n{split} 0 b 0\n")
+    (tmp_path / "ranked.csv").write_text("topic,key,score\ntrain,a,3\ntrain,c,2\n")
+    inputs = load_inputs(f"{tmp_path}|fields(key=doc_id,topic=query_id,body=text)", "tiny-docs")
+    file = str(tmp_path / "ranked.csv")
+    more = {"training.loss": "margin-mse"} if setting == "teacher" else {}
+    config = TrialConfig().override(
+        {
+            "collection": f"{tmp_path}|fields(key=doc_id,topic=query_id,body=text)",
+            f"training.{setting}": file if setting == "teacher" else (file,),
+        }
+        | more
+    )
+    [query] = rows_of(inputs, config)
+    assert (tuple(query.positives), negatives_of(query)) == (("a",), (("c",),))
 
 
 def test_a_teacher_limits_the_documents_to_those_that_it_has_scored(tmp_path):

@@ -50,6 +50,7 @@ def test_several_collections_are_run_one_after_another_then_compared(ran, monkey
     monkeypatch.setattr(compare, lambda words: compared.append(words) or 0)
     loaded = lambda name: Collection(name, name, {}, {})  # noqa: E731
     monkeypatch.setattr("rank_core.data.load.load_collection", loaded)
+    monkeypatch.setattr(run_command, "check_experiment", lambda *args, **words: None)
     both = ["--collection", "one", "--collection=two"]
     assert main(["run", "serving", *both, "--storage", "memory://", "--seeds", "1"]) == 0
     common = ["--storage", "memory://", "--seeds", "1", "--collection"]
@@ -64,6 +65,24 @@ def test_of_several_collections_each_is_known_before_any_runs(ran, collection_fo
         words = [word for name in names for word in ("--collection", name)]
         assert main(["run", "serving", *words]) == 2 and names[1] in capsys.readouterr().err
     assert not ran
+
+
+def test_of_several_collections_each_is_checked_before_any_runs(
+    ran, collection_folder, tmp_path, capsys
+):
+    """The second one has too few queries for the folds."""
+    small = tmp_path / "small"
+    shutil.copytree(collection_folder, small)
+    for file in small.glob("*/*.*"):  # the first query of each split
+        lines = file.read_text().splitlines()
+        kept = [line for line in lines if line.split()[0] == f"{file.parent.name}-0"]
+        file.write_text("\n".join(kept))
+    words = ["--collection", str(collection_folder), "--collection", str(small)]
+    words += ["--storage", str(tmp_path / "results"), "evaluation.folds=4"]
+    assert main(["run", "window_stride", "--smoke-test", *words]) == 2
+    error = capsys.readouterr().err
+    assert f"error: --collection {small}: evaluation.folds=4 exceeds the 3 judged" in error
+    assert not ran and not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
