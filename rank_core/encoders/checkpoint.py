@@ -98,6 +98,12 @@ def _require_whole(path: Path, begin: bytes) -> None:
         )
 
 
+def check_whole(path: Path) -> None:
+    """Raises `BadInput` for a file that only points to another."""
+    with path.open("rb") as file:
+        _require_whole(path, file.read(len(POINTER)))
+
+
 def _reason(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
@@ -108,8 +114,7 @@ def check_files(name: str, folder: Path) -> None:
     for pattern in (*CHECKPOINT_FILES, PICKLED):
         for path in sorted(folder.glob(pattern)):
             if path.is_file():
-                with path.open("rb") as file:
-                    _require_whole(path, file.read(len(POINTER)))
+                check_whole(path)
     if (folder / ADAPTERS).exists():
         raise BadInput(
             f"backbone {name} holds adapters ({folder / ADAPTERS}) for an encoder that is "
