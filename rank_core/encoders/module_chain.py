@@ -28,7 +28,7 @@ from rank_core.encoders.checkpoint import (
     damaged,
     read_json,
 )
-from rank_core.errors import BadInput, shown
+from rank_core.errors import BadInput, not_installed, shown
 from rank_core.files import write_json
 
 VECTOR, SCORES = "sentence_embedding", "scores"
@@ -384,11 +384,8 @@ def save_modules(source: Path, folder: Path, head: ChainHead | None = None) -> N
 
 def require_library(pooling: str) -> None:
     """Raises `BadInput` for a pooling of sentence-transformers where that is not installed."""
-    if pooling not in POOLINGS and not find_spec(LIBRARY):
-        raise BadInput(
-            f"the head of this checkpoint reads the pooling {pooling}, which sentence-transformers "
-            "computes; in a checkout of ranksweep: pip install '.[st]'"
-        )
+    if pooling not in POOLINGS and find_spec(LIBRARY) is None:
+        raise not_installed(f"sentence-transformers, which computes the pooling {pooling},", "st")
 
 
 def pair_layout(tokenizer: Any, num_segments: int) -> RowLayout:
