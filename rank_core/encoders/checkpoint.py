@@ -51,6 +51,13 @@ POINTER = b"version https://git-lfs"
 FLOATS = ("F64", "F32", "F16", "BF16")
 MODEL_TYPES = sorted({*TYPES} - {"jina-bert", "mosaic-bert"})
 """What config.json may say; those two say bert."""
+_GEMMA_2 = "its logits are capped and every second layer has a window, which is not computed here"
+NOT_COMPUTED = {
+    "gemma2": _GEMMA_2,
+    "cost_wise_gemma": f"{_GEMMA_2}; its score is of a chosen layer, and tokens are merged",
+}
+"""{model_type of published rerankers: why they are no backbone}; the second is
+bge-reranker-v2.5-gemma2-lightweight."""
 MOST_LAYERS = 1_000
 _SIZE = re.compile(r"^num_|^n_|_size$|_heads$|_layers$")
 _LEGACY, _NOW = re.compile(r"gamma$|beta$"), {"gamma": "weight", "beta": "bias"}
@@ -91,6 +98,12 @@ def _require_whole(path: Path, begin: bytes) -> None:
         )
 
 
+def check_whole(path: Path) -> None:
+    """Raises `BadInput` for a file that only points to another."""
+    with path.open("rb") as file:
+        _require_whole(path, file.read(len(POINTER)))
+
+
 def _reason(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
@@ -101,8 +114,7 @@ def check_files(name: str, folder: Path) -> None:
     for pattern in (*CHECKPOINT_FILES, PICKLED):
         for path in sorted(folder.glob(pattern)):
             if path.is_file():
-                with path.open("rb") as file:
-                    _require_whole(path, file.read(len(POINTER)))
+                check_whole(path)
     if (folder / ADAPTERS).exists():
         raise BadInput(
             f"backbone {name} holds adapters ({folder / ADAPTERS}) for an encoder that is "
@@ -124,6 +136,8 @@ def open_config(name: str, folder: Path) -> Any:
     if kind not in MODEL_TYPES:
         stated_kind = kind if isinstance(kind, str) else shown(kind)
         error = unknown(f"model_type of backbone {name}", stated_kind, TYPES)
+        if stated_kind in NOT_COMPUTED:
+            error = BadInput(f"backbone {name} is a {stated_kind}: {NOT_COMPUTED[stated_kind]}")
         raise BadInput(f"{error}{_without_code(stated)} (in {path})")
     if stated.get("quantization_config"):
         raise damaged(

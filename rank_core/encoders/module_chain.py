@@ -19,8 +19,16 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rank_core.encoders.backbone_types import POOLINGS, Chain, RowLayout, Step
-from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, damaged, read_json
-from rank_core.errors import BadInput, shown
+from rank_core.encoders.checkpoint import (
+    CONFIG,
+    MODULES,
+    WEIGHTS_FILE,
+    check_finite,
+    check_whole,
+    damaged,
+    read_json,
+)
+from rank_core.errors import BadInput, not_installed, shown
 from rank_core.files import write_json
 
 VECTOR, SCORES = "sentence_embedding", "scores"
@@ -309,11 +317,18 @@ def _layer(folder: Path, step: Step, dropout: float) -> nn.Module:
         return Normalize()
     layer = (Dense if step.kind == "Dense" else LayerNorm)(settings)
     path = folder / step.path / WEIGHTS_FILE
+    if not path.exists():
+        path = folder / step.path / "pytorch_model.bin"
+    if not path.is_file():
+        raise BadInput(
+            f"{path.with_name(WEIGHTS_FILE)} is missing: it has the weights of a {step.kind}"
+        )
+    check_whole(path)
+    check_finite(path)
     try:
-        if path.exists():
+        if path.name == WEIGHTS_FILE:
             weights = load_file(path)
         else:
-            path = folder / step.path / "pytorch_model.bin"
             weights = torch.load(path, map_location="cpu", weights_only=True)
         layer.load_state_dict(weights)
     except Exception as error:  # of any kind, from a damaged pickle
@@ -369,11 +384,8 @@ def save_modules(source: Path, folder: Path, head: ChainHead | None = None) -> N
 
 def require_library(pooling: str) -> None:
     """Raises `BadInput` for a pooling of sentence-transformers where that is not installed."""
-    if pooling not in POOLINGS and not find_spec(LIBRARY):
-        raise BadInput(
-            f"the head of this checkpoint reads the pooling {pooling}, which sentence-transformers "
-            "computes; in a checkout of ranksweep: pip install '.[st]'"
-        )
+    if pooling not in POOLINGS and find_spec(LIBRARY) is None:
+        raise not_installed(f"sentence-transformers, which computes the pooling {pooling},", "st")
 
 
 def pair_layout(tokenizer: Any, num_segments: int) -> RowLayout:

@@ -59,13 +59,15 @@ class QueryGlobalLongformer(LongformerModel):
 
 class RowwiseBigBird(BigBirdModel):
     """BigBird (Zaheer et al. 2020), block-sparse for rows of more than 5 + 2r blocks, where r is
-    the number of random blocks; for shorter rows the pattern would cover the whole row."""
+    the number of random blocks; for shorter rows the pattern would cover the whole row. Where its
+    configuration says so (`original_full`), every row has full attention."""
 
     reads_lengths = True
 
     def __init__(self, config: BigBirdConfig) -> None:
-        config.attention_type = "block_sparse"
+        stated, config.attention_type = config.attention_type, "block_sparse"
         super().__init__(config, add_pooling_layer=False)
+        config.attention_type = stated  # an exported one is read as this one
         self.pin()
 
     def pin(self) -> None:
@@ -124,7 +126,7 @@ class RowwiseBigBird(BigBirdModel):
         not change them."""
         groups: dict[int, list[int]] = {}
         blocks = [max(1, -(-length // self.config.block_size)) for length in lengths]
-        few = 5 + 2 * self.config.num_random_blocks
+        few = max(blocks) if _is_full(self.config) else 5 + 2 * self.config.num_random_blocks
         for row, num_blocks in enumerate(blocks):
             groups.setdefault(num_blocks if num_blocks > few else 0, []).append(row)
         return [(max(blocks[row] for row in rows), rows) for rows in groups.values()]
@@ -158,13 +160,14 @@ class _RowAttention(BigBirdBlockSparseAttention):
         """Sets the state other than parameters."""
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.maps: dict[int, list[Any]] = {}  # {length: blocks of each head}
+        self.full = _is_full(config)
 
     def forward(  # type: ignore[override]
         self, hidden: Tensor, *masks: Tensor, **_: Any
     ) -> tuple[Tensor, None]:
         """context_CLH; `masks` are the band, from and to masks and both blocked masks."""
         band, from_mask, to_mask, from_blocked, to_blocked = masks
-        if hidden.shape[1] // self.block_size <= 5 + 2 * self.num_random_blocks:
+        if self.full or hidden.shape[1] // self.block_size <= 5 + 2 * self.num_random_blocks:
             return self._full(hidden, to_mask), None
         # The parent uses `training` only to choose blocks, and then seeds numpy's global stream.
         call = copy.copy(self)  # what a call changes is its own: threads may score at once
@@ -219,6 +222,10 @@ class _RowAttention(BigBirdBlockSparseAttention):
                 finally:
                     np.random.set_state(numpy_state)
             return self.maps[length]
+
+
+def _is_full(config: BigBirdConfig) -> bool:
+    return config.attention_type == "original_full"
 
 
 OF_THE_PAPER = 0  # for 1024, 3072 and 4096 tokens, whose blocks are parts of the same

@@ -23,7 +23,11 @@ from rank_core.models import check_model
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from tests.contracts.small_backbones import make_backbone
-from tests.rank_core.encoders import test_decoder_rerankers, test_published_heads
+from tests.rank_core.encoders import (
+    test_decoder_rerankers,
+    test_module_chain,
+    test_published_heads,
+)
 from tests.rank_core.encoders.test_published_heads import config_of, forget
 
 ROOT = Path(__file__).parents[3]
@@ -65,6 +69,10 @@ def reranker(folder):
 
 def decoder(folder):
     test_decoder_rerankers.publish("qwen3", folder)
+
+
+def modules(folder):
+    test_module_chain.write_chain("bert", folder)
 
 
 def exported(folder):
@@ -113,7 +121,7 @@ def in_words(folder):
     (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 300}))
 
 
-MAKERS = (plain, reranker, decoder, exported, old, sharded, in_words)
+MAKERS = (plain, reranker, decoder, modules, exported, old, sharded, in_words)
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 DAMAGES = {
     "missing": lambda data: None,

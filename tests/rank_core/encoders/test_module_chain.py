@@ -228,7 +228,7 @@ def test_lost_weights_of_a_module_are_refused(tmp_path):
     folder = write_chain("bert", tmp_path / "published")
     (tmp_path / "published" / "6_Dense" / "model.safetensors").unlink()
     forget()
-    with pytest.raises(BadInput, match=r"6_Dense.* does not hold the weights of a Dense"):
+    with pytest.raises(BadInput, match=r"6_Dense/model.safetensors is missing"):
         check_model(config_of(folder, "firstp"), resolve_backbone(folder))
 
 
@@ -309,5 +309,5 @@ def test_a_rare_pooling_needs_the_library(tmp_path, monkeypatch):
     chain = (("Pooling", MEAN | {"pooling_mode": "max"}), ("Dense", SCORE))
     folder = write_chain("bert", tmp_path / "published", chain)
     monkeypatch.setattr("rank_core.encoders.module_chain.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"pooling max, .*\.\[st\]"):
+    with pytest.raises(BadInput, match=r"pooling max,.* install .*\[st\]"):
         check_model(config_of(folder, "firstp"), resolve_backbone(folder))

@@ -46,7 +46,7 @@ def by_the_documented_files(folder, query, texts):
     takes = {"token_type_ids"} if TYPES[encoder.config.model_type].segments else set()
     scores = []
     for text in texts:
-        row = tokenizer(query, text, truncation="longest_first", return_tensors="pt")
+        row = tokenizer([query], [text], truncation="longest_first", return_tensors="pt")
         row = {
             name: x for name, x in row.items() if name in {"input_ids", "attention_mask"} | takes
         }

@@ -13,6 +13,7 @@ from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run, write_run
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.export import reranker as module
 from rank_core.export.folder import REST, read_model, write_model
@@ -256,3 +257,15 @@ def test_scores_in_another_form_than_the_documents_are_refused_as_that(
 ):
     with pytest.raises(BadInput, match=f"the form of the documents: {named}"):
         reranker.rank("a", documents, first_stage=first_stage)
+
+
+def test_an_exported_model_whose_weights_were_drawn_is_not_loaded(small_trial, tmp_path):
+    """Older versions ran and kept it."""
+    config = small_trial.override({"model.name": "cedr-knrm", "training.num_epochs": 0})
+    backbone = resolve_backbone(config.model.backbone)
+    save_weights(tmp_path, build_model(config, backbone, init_seed=1).state_dict())
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
+    with pytest.raises(BadInput, match="would rank at random: nothing is trained"):
+        Reranker.load(tmp_path / "m")
+    with pytest.raises(BadInput, match="would rank at random: nothing is trained"):
+        write_model(tmp_path / "other", config, None)

@@ -1,10 +1,12 @@
 """Long encoders: BigBird row by row, Longformer's global tokens."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import BigBirdModel, LongformerModel
+from transformers import AutoConfig, BigBirdModel, LongformerModel
 
 from rank_core.chunking.batches import Chunk
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
@@ -55,6 +57,28 @@ def test_rows_of_big_bird_have_the_attention_of_transformers(lengths, bird, bird
         found, real = output(bird.train(trained), batch), batch["attention_mask"].bool()
         assert_close(found[real], output(theirs, batch)[real], atol=1e-5, rtol=0)
         output(bird, rows(9, 5))
+
+
+def test_a_big_bird_of_full_attention_is_read_as_its_configuration_says(bird_folder, tmp_path):
+    full = AutoConfig.from_pretrained(bird_folder, attention_type="original_full")
+    shutil.copytree(bird_folder, tmp_path / "full")
+    full.save_pretrained(tmp_path / "full")
+    encoder = load_encoder(resolve_backbone(str(tmp_path / "full")), 0.0)
+    encoder.save_pretrained(tmp_path / "again")
+    for name in tokenizer_files(bird_folder):
+        shutil.copyfile(bird_folder / name, tmp_path / "again" / name)
+    again = load_encoder(resolve_backbone(str(tmp_path / "again")), 0.0)
+    for lengths in ((90, 3, 57), (44,)):
+        batch = rows(*lengths)
+        theirs = of_transformers(BigBirdModel, tmp_path / "full")
+        real = batch["attention_mask"].bool()
+        for ours in (encoder, again):
+            found = output(ours.eval(), batch)[real]
+            assert_close(found, output(theirs, batch)[real], atol=1e-5, rtol=0)
+
+
+def tokenizer_files(folder):
+    return [path.name for path in folder.glob("tokenizer*")]
 
 
 def test_longformer_has_global_attention_on_cls_query_and_first_sep(tmp_path):

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, check_model
 from rank_core.models.reading import ignored_settings
@@ -82,6 +83,39 @@ def test_a_setting_without_effect_or_beyond_the_backbone_is_refused(
     check_model(config, backbone)
     with pytest.raises(BadInput, match=re.escape(field)):
         check_model(config.override(fault), backbone)
+
+
+OWN = "docs.examples.own_model:SmoothMaxP"
+UNTRAINED = {
+    "maxp": "its head would be drawn. Train it",
+    "parade-avg": "its head would be drawn",
+    "cedr-knrm": "drawn",
+    OWN: "its head would be drawn",
+    "mine": "its head would be drawn",
+    "bi-encoder": "",
+    "bm25": "",
+}
+"""{model: what is said where nothing is trained over an encoder without a head; "": it ranks}."""
+
+
+@pytest.mark.parametrize("name", UNTRAINED)
+def test_where_nothing_is_trained_no_weight_is_drawn(name, backbone, reranker_folder, monkeypatch):
+    monkeypatch.setitem(MODELS, "mine", OWN)
+    sizes = {"chunking.window": 48, "chunking.stride": 48, "chunking.max_query_tokens": 32}
+    settings = {"model.name": name, "training.num_epochs": 0, **sizes}
+    config = TrialConfig().override({"model.backbone": str(backbone.folder), **settings})
+    if not UNTRAINED[name]:
+        check_model(config, backbone)
+        return
+    with pytest.raises(BadInput, match=f"would rank at random: nothing .*{UNTRAINED[name]}"):
+        check_model(config, backbone)
+    check_model(config.override({"training.num_epochs": 1}), backbone)
+    if "head would" in UNTRAINED[name]:  # all that it needs is a head
+        trained = resolve_backbone(str(reranker_folder))
+        check_model(config.override({"model.backbone": str(reranker_folder)}), trained)
+        with pytest.raises(BadInput, match=r"drawn \(model\.head=new\)"):
+            new = {"model.backbone": str(reranker_folder), "model.head": "new"}
+            check_model(config.override(new), trained)
 
 
 STRIDE, MOST, OVERFLOW = "chunking.stride", "chunking.max_chunks", "chunking.overflow"

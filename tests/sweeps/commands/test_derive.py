@@ -1,5 +1,6 @@
 """`sweeps derive` on a small finished sweep: every row is marked, tested and written."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -118,6 +119,7 @@ def test_trials_that_kept_nothing_are_left_out(
         (["--aggregators", "parade-attn"], "unknown aggregation of chunk scores 'parade-attn'"),
         (["--k", "0"], "--k >= 1 must hold, got 0"),
         (["without"], "none of the 4 finished trials in .*=true"),
+        (["untrained"], "FirstP 40 ranked at random: nothing was trained .* each of its 2 seeds"),
     ],
 )
 def test_bad_input_is_one_message(
@@ -132,6 +134,13 @@ def test_bad_input_is_one_message(
         without = shutil.ignore_patterns(CHUNK_SCORES)
         folder, words = shutil.copytree(sweep_folder, tmp_path / "w", ignore=without), []
         for trial in (folder / "trials").iterdir():
+            sealed(trial)
+    if words == ["untrained"]:  # as an older version ran them
+        folder, words = shutil.copytree(sweep_folder, tmp_path / "w"), []
+        for trial in (folder / "trials").iterdir():
+            config = json.loads((trial / "config.json").read_text())
+            config |= {"training.num_epochs": 0}
+            (trial / "config.json").write_text(json.dumps(config))
             sealed(trial)
     assert main(["derive", str(folder), *words]) == 2
     out, err = capsys.readouterr()
