@@ -98,7 +98,18 @@ class CellComparison:
 
     @takes(alpha=probability)
     def significant(self, alpha: float) -> bool:
-        """True if the difference is significant with queries and runs as random effects."""
+        """True if the difference is significant with queries and runs as random effects.
+
+        Examples:
+            >>> import numpy as np
+            >>> from rank_core.stats.matrix import ScoreMatrix
+            >>> from rank_core.stats.compare import compare_cells
+            >>> base = np.random.default_rng(1).uniform(size=(3, 20))
+            >>> scores, seeds = {"A": base, "B": base + 0.5}, {"A": (1, 2, 3), "B": (1, 2, 3)}
+            >>> matrix = ScoreMatrix("RR", ("A", "B"), tuple(map(str, range(20))), seeds, scores)
+            >>> compare_cells(matrix, baseline="A")[0].significant(alpha=0.05)
+            True
+        """
         return self.fewest_seeds >= LEAST_SEEDS and self.p_both_adjusted < alpha
 
 
@@ -122,7 +133,20 @@ def compare_cells(
     """The comparisons of every other cell with the baseline, one family of the correction.
     `deterministic` names cells declared to have one possible run (BM25). Queries and seeds are
     random effects (Clark 1973) with Welch's (1947) degrees of freedom; docs/statistics.md has the
-    formulas. Raises `BadInput` for an unknown baseline or correction and alpha outside (0, 1)."""
+    formulas. Raises `BadInput` for an unknown baseline or correction and alpha outside (0, 1).
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ranksweep
+        >>> from rank_core.stats.matrix import score_matrix
+        >>> values = pd.DataFrame({"cell": [*"AAAABBBB"], "seed": [1, 1, 2, 2] * 2})
+        >>> values = values.assign(split="test", query_id=["q1", "q2"] * 4, measure="RR")
+        >>> values["value"] = [0.2, 0.5, 0.3, 0.4, 0.7, 0.9, 0.8, 0.6]
+        >>> matrix = score_matrix(values, measure="RR", cells=["A", "B"])
+        >>> [found] = ranksweep.compare_cells(matrix, baseline="A")
+        >>> found.system, round(found.delta, 2), found.correction
+        ('B', 0.4, 'max-t')
+    """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     return compare_pairs(
