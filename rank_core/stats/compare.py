@@ -189,6 +189,8 @@ def compare_pairs(
         paired_seeds=paired_seeds,
         deterministic=deterministic,
     )
+    # Holm and Benjamini-Hochberg need no correlations, which take most of the time of a large
+    # family.
     both_KK = queries_KK = None
     if correction == MAX_T:
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
@@ -230,6 +232,7 @@ def _comparison(
 ) -> CellComparison:
     score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
     mean_B = float(score_B_SQ.mean())
+    # Wins and losses are of queries: the mean over seeds is what a system does on one.
     delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
     wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
     ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
@@ -297,6 +300,7 @@ def _moderated(
         return [pair] if paired_seeds and len(trained) == 2 else [(cell,) for cell in trained]
 
     variances: dict[tuple[str, ...], Side] = {}
+    # The baseline is in every pair, but its variance is one observation of the prior.
     for table in dict.fromkeys(table for pair in pairs for table in tables(pair)):
         scores = [matrix.scores[cell] for cell in table]
         if len(scores[0]) > 1:
@@ -306,6 +310,8 @@ def _moderated(
     unknown_K = np.full(len(pairs), math.nan)
     if len(variances) < least_pool:
         return _Moderated(unknown_K, unknown_K, unknown_K, agree=False)
+    # S V_s is the variance between single runs, which is what systems with different numbers of
+    # seeds have in common.
     squares = [S * V_s for V_s, _, S in variances.values()]
     df = [S - 1 for *_, S in variances.values()]
     prior = fitted_prior(squares, df)
@@ -329,6 +335,7 @@ def _moderated(
     p_K = where_queries_vary(p_K, own_K, V_q)
     order = {table: place for place, table in enumerate(variances)}
     baselines = {(base,) for _, base in pairs}
+    # A baseline whose seeds vary unlike the others' distorts every comparison at once.
     own = [order[base] for base in baselines if base in order]
     return _Moderated(error_K, df_K, p_K, seeds_agree(squares, df, sorted(own)))
 
@@ -349,6 +356,8 @@ def false_positive_interval(test: ScopeTest, *, alpha: float = 0.05) -> tuple[fl
 def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
     if math.isnan(V):
         return math.nan
+    # The queries-only test divides by sqrt(V_q) a difference that varies by sqrt(V): its critical
+    # value is sqrt(V_q / V) times too small.
     if V == 0 or test.se_queries == 0:  # no t-test
         return alpha
     z = float(stats.norm.isf(alpha / 2))
