@@ -37,6 +37,7 @@ def chosen_on_dev(
             f"interpolation weights need judgments to be tuned on, but none of the {len(qrels)} "
             "queries has a relevant document"
         )
+    # `max` keeps the first of equals: the smallest alpha, which trusts the first stage most.
     return max(points, key=lambda point: mean_value(qrels, run_of(point), measure))
 
 
@@ -88,6 +89,7 @@ class Mixture:
             >>> list(mixed.at(0.8)["q1"]), list(mixed.at(0.2)["q1"])
             (['d1', 'd2'], ['d2', 'd1'])
         """
+        # The scores as given and not the normalised ones: the model's own run, bit for bit.
         if alpha == 1:
             return self.run
         if alpha == 0:

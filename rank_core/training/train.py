@@ -155,8 +155,8 @@ def train(
             state.optimizer.state.clear()  # frees memory for the next one
             state.optimizer = build_optimizer(model, training)
         set_learning_rates(state.optimizer, training, timetable, step)
-        # Workers draw different dropout masks, or their gradients would be more alike than those of
-        # one large batch.
+        # The rank is in the stream's name: rows of different workers have different dropout
+        # masks, as rows of one batch have.
         loss = step_of.backward(batch, derive(streams.dropout, step, rank))
         norm = _update(state, parameters, sums, training)
         rate = float(state.optimizer.param_groups[0]["lr"])
