@@ -77,8 +77,8 @@ class RaceSearch(Search):
             else standing.left_after + standing.lost  # even the lost trial
             for standing in race.standings
         }
-        # Only the block after the complete ones is wanted: a later trial might be of a configuration
-        # that this block eliminates.
+        # Only the block after the complete ones is wanted: a trial of a later one might be of a
+        # configuration that this block eliminates.
         horizon = len(self.plan.seeds) if race.over else max(FIRST_ANALYSIS, race.num_complete + 1)
         until = {seed: number for number, seed in enumerate(self.plan.seeds, start=1)}
         trials = tuple(
