@@ -26,6 +26,7 @@ def dealt(sizes: Sequence[int], num_workers: int) -> list[list[int]]:
     far (Graham 1969). Items of one size are dealt in turn."""
     items: list[list[int]] = [[] for _ in range(num_workers)]
     least = [(0, worker) for worker in range(num_workers)]
+    # A stable sort: equal sizes keep their order, so that all workers deal the same hands.
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         total, worker = least[0]
         items[worker].append(i)
@@ -70,6 +71,8 @@ class GradientSums:
             return
         self._drop_hooks()
         self._sum_until(len(self._buckets))
+        # Zeros and no gradient differ: AdamW decays weights and moments of the first and skips the
+        # second.
         has = [p.grad is not None for bucket in self._buckets for p in bucket]
         # On the host and of one size: a step waits for no GPU and pickles nothing.
         states = torch.tensor([self._repeat, *has], dtype=torch.int8)
@@ -91,12 +94,15 @@ class GradientSums:
 
     def _arrived(self, number: int, parameter: Tensor) -> None:
         self._missing[number].remove(parameter)  # type: ignore[arg-type]
+        # Only up to the first incomplete bucket: a collective that two workers start in another
+        # order hangs both.
         ready = next((n for n, some in enumerate(self._missing) if some), len(self._buckets))
         self._sum_until(ready)
 
     def _sum_until(self, end: int) -> None:
         for bucket in self._buckets[len(self._begun) : end]:
             flat = torch.cat(
+                # A worker whose share does not use a parameter still has to take part in its sum.
                 [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket]
             )
             self._begun.append((flat, dist.all_reduce(flat, async_op=True)))
@@ -110,6 +116,7 @@ def _buckets(parameters: Iterable[nn.Parameter], num_bytes: int) -> list[list[nn
     """The parameters in buckets of about `num_bytes`, last first, as their gradients arrive."""
     buckets: list[list[nn.Parameter]] = []
     room = 0
+    # Backward passes go from the last layer to the first.
     for parameter in reversed(list(parameters)):
         if room <= 0:
             buckets.append([])

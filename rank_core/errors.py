@@ -24,6 +24,14 @@ class BadInput(ValueError):
     and with overlong words shortened.
 
     Commands print the message alone and exit with code 2; nothing has been launched by then.
+
+    Examples:
+        >>> import ranksweep
+        >>> try:
+        ...     ranksweep.TrialConfig().override({"chunking.windw": 75})
+        ... except ranksweep.BadInput as error:
+        ...     print(error)
+        unknown setting 'chunking.windw'; did you mean chunking.window? ...
     """
 
     def __init__(self, message: str) -> None:

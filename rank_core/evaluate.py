@@ -174,7 +174,16 @@ def highest_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
 def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame":
     """A frame with a row `query_id, measure, value` per judged query and measure; 0 for a query
     without ranked documents. Unjudged documents count as not relevant. Raises `BadInput` for a
-    measure that cannot be computed."""
+    measure that cannot be computed.
+
+    Examples:
+        >>> import ranksweep
+        >>> run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 1.0}}
+        >>> ranksweep.per_query({"q1": {"d2": 1}, "q2": {"d1": 1}}, run, ["RR"])
+          query_id measure  value
+        0       q1      RR    0.5
+        1       q2      RR    1.0
+    """
     import pandas as pd
 
     values = {name: query_values(qrels, run, name) for name in measures}

@@ -20,7 +20,18 @@ EVALUATED = ("dev", "test")
 @dataclass(frozen=True)
 class Split:
     """A split: its queries, their judgments and their first-stage candidates. `groups` has the
-    group of each query, such as the meeting that it is about; it is empty where none are known."""
+    group of each query, such as the meeting that it is about; it is empty where none are known.
+
+    Examples:
+        >>> import ranksweep
+        >>> split = ranksweep.Split(
+        ...     queries={"q1": "open a file"},
+        ...     qrels={"q1": {"d1": 1}},
+        ...     candidates={"q1": {"d2": 7.5, "d1": 2.5}},
+        ... )
+        >>> split.queries["q1"]
+        'open a file'
+    """
 
     queries: Mapping[str, str]
     qrels: Qrels
@@ -29,7 +40,16 @@ class Split:
 
     @takes(query_ids=several(id_or_number, "a list of query ids"))
     def subset(self, query_ids: Iterable[str]) -> "Split":
-        """The split restricted to these queries, in this order. Raises `BadInput` for others."""
+        """The split restricted to these queries, in this order. Raises `BadInput` for others.
+
+        Examples:
+            >>> import ranksweep
+            >>> texts = {"q1": "open a file", "q2": "sort a list"}
+            >>> qrels = {"q1": {"d1": 1}, "q2": {"d2": 1}}
+            >>> split = ranksweep.Split(texts, qrels, candidates={"q1": {}, "q2": {}})
+            >>> split.subset(["q2"]).queries
+            {'q2': 'sort a list'}
+        """
         query_ids = list(query_ids)
         for query_id in query_ids:
             if query_id not in self.queries:
@@ -42,7 +62,15 @@ class Split:
         )
 
     def judged_in(self, documents: Container[str]) -> "Split":
-        """The split without judgments of missing documents, which training cannot read."""
+        """The split without judgments of missing documents, which training cannot read.
+
+        Examples:
+            >>> import ranksweep
+            >>> qrels = {"q1": {"d1": 1, "d9": 1}}
+            >>> split = ranksweep.Split({"q1": "open a file"}, qrels, candidates={"q1": {}})
+            >>> split.judged_in({"d1"}).qrels
+            {'q1': {'d1': 1}}
+        """
         qrels = {
             query_id: {doc_id: grade for doc_id, grade in judged.items() if doc_id in documents}
             for query_id, judged in self.qrels.items()
@@ -54,7 +82,16 @@ class Split:
 class Collection:
     """A collection. `content_hash` covers everything a trial reads: texts, splits, runs.
     `first_stage` is the name in tables of the ranker of its candidates; empty if unknown. The last
-    `unranked` documents are texts of training files alone, which no first stage ranks."""
+    `unranked` documents are texts of training files alone, which no first stage ranks.
+
+    Examples:
+        >>> import ranksweep
+        >>> split = ranksweep.Split({"q1": "open a file"}, {"q1": {"d1": 1}}, {"q1": {"d1": 2.5}})
+        >>> texts = {"d1": "open(path) opens the file at path"}
+        >>> mine = ranksweep.Collection("mine", "version 1", texts, {"test": split}, "BM25")
+        >>> mine.documents["d1"]
+        'open(path) opens the file at path'
+    """
 
     name: str
     content_hash: str

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 def derive(seed: int, *names: str | int) -> int:
     """A 63-bit seed for the stream `names` of `seed`."""
+    # A cryptographic hash: streams of neighbouring seeds or similar names have nothing in common,
+    # which arithmetic on seeds does not promise.
     text = "/".join(str(part) for part in (seed, *names))
+    # 63 bits: torch and numpy take signed and unsigned seeds alike.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

@@ -5,6 +5,14 @@ Sweeps and comparisons: `run`, `load`, `compare`, `measure`; they return `Sweep`
 `load_collection`, `read_run`, `read_qrels`, `per_query`, `compare_cells`, `mixture`,
 `choose_alpha`. A question file and code of your own: `Experiment`, `Grid`, `main`, `Backbone`,
 `Ranker`, `Collection`, `Split`. Bad input raises `BadInput`.
+
+Examples:
+    >>> import ranksweep
+    >>> runs = {"A": "runs/a.*.run", "B": "runs/b.*.run"}  # each has three seeds
+    >>> ranksweep.compare(runs, "test.qrels", measures="RR@10").frame.shape[0]
+    2
+    >>> ranksweep.__version__ > "0"
+    True
 """
 
 from importlib import import_module

@@ -57,7 +57,14 @@ from sweeps.terminal.command_line import INTERPOLATE
 def load(where: str | Path, *, interpolate: str = "") -> Sweep:
     """The sweep in a folder or under a URI. `interpolate` names the systems with a row "+BM25":
     best, all or none; empty: as in the sweep's command. Raises `BadInput` without a sweep or a
-    finished trial."""
+    finished trial.
+
+    Examples:
+        >>> import ranksweep
+        >>> sweep = ranksweep.load("results/window_stride/woods")
+        >>> list(sweep.per_query["measure"].unique())
+        ['RR@10', 'nDCG@10']
+    """
     where = str(where)
     with opened(where) as records:
         sweep = with_interpolated(load_sweep(records), interpolate)
@@ -125,7 +132,16 @@ def run(
     call resumes. `seeds` are their number or a list, `settings` {dotted setting: a value, or a list
     of values to sweep}, `flags` those of the command: `engine="local"`, `num_workers=2`,
     `confirm=True`. Trials that failed are named in the lines it prints, and in `trials`. Raises
-    `BadInput`, also where no trial has finished."""
+    `BadInput`, also where no trial has finished.
+
+    Examples:
+        >>> import ranksweep
+        >>> sweep = ranksweep.run("my_sweep.toml", engine="local", seeds=2)
+        Does BM25 rank better than chance?
+        ...
+        >>> list(sweep.table().frame["system"].unique())
+        ['random', 'BM25']
+    """
     lend_home()
     found = sweep_of(str(sweep))
     if isinstance(found, ModuleType) or flags.get("dry_run") or flags.get("prepare"):
@@ -170,7 +186,7 @@ def measure(run: Any, qrels: Any, measures: str | Sequence[str] = MEASURES) -> M
     `ir:ID`, a data frame or {query: {document: relevance}}; `measures` are names of ir_measures.
     Equal scores rank by ascending document id, as in `compare`. Raises `BadInput`.
 
-    Example:
+    Examples:
         >>> import ranksweep
         >>> run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 2.0, "d2": 1.0}}
         >>> qrels = {"q1": {"d1": 1}, "q2": {"d2": 1}}
@@ -322,6 +338,15 @@ def compare(
         ties: rank of equal scores of runs, doc_id (the default) or as trec_eval.
         digits: decimals of means and differences in tables.
         tracking_uri: MLflow's, for mlflow: and runs:/ sources.
+
+    Examples:
+        >>> import ranksweep
+        >>> runs = {"A": "runs/a.*.run", "B": "runs/b.*.run"}  # each has three seeds
+        >>> compared = ranksweep.compare(runs, "test.qrels", measures="RR@10")
+        >>> compared.frame[["system", "seeds"]]
+          system  seeds
+        0      A      3
+        1      B      3
     """
     found = compare_runs(
         cast(dict[str, Any], systems),

@@ -27,7 +27,16 @@ _TESTED = tuple(f.name for f in fields(CellComparison) if f.name not in ("measur
 
 
 class TestedTable:
-    """The table of a sweep or a comparison, for notebooks and `print`."""
+    """The table of a sweep or a comparison, for notebooks and `print`.
+
+    Examples:
+        >>> import ranksweep
+        >>> table = ranksweep.load("results/window_stride/woods").table()
+        >>> print(table)  # as the report prints it
+        <BLANKLINE>
+        system            seeds  nDCG@10 ...
+        ...
+    """
 
     def __init__(self, analysis: Analysis, text: str) -> None:
         self._analysis, self._text = analysis, text
@@ -36,7 +45,15 @@ class TestedTable:
     def frame(self) -> pd.DataFrame:
         """A row for each system and measure, nothing rounded: `system, measure, mean, sd_seeds,
         seeds`, and of its comparison with the first baseline the fields of
-        `rank_core.stats.compare.CellComparison`; none of these for the baseline itself."""
+        `rank_core.stats.compare.CellComparison`; none of these for the baseline itself.
+
+        Examples:
+            >>> import ranksweep
+            >>> frame = ranksweep.load("results/window_stride/woods").table().frame
+            >>> frame.query("measure == 'RR@10'")[["system", "mean", "delta"]].round(3)
+                         system   mean  delta
+            ...
+        """
         return pd.DataFrame(
             {
                 "system": row.label,
@@ -51,17 +68,38 @@ class TestedTable:
         )
 
     def markdown(self) -> str:
-        """The table under its caption, for a README."""
+        """The table under its caption, for a README.
+
+        Examples:
+            >>> import ranksweep
+            >>> print(ranksweep.load("results/window_stride/woods").table().markdown())
+            ...
+            | system | ... |
+            ...
+        """
         return markdown(paper_table(self._analysis))
 
     @takes(label=text)
     def latex(self, label: str = "tab:results") -> str:
-        """The table in LaTeX, for a paper."""
+        """The table in LaTeX, for a paper.
+
+        Examples:
+            >>> import ranksweep
+            >>> text = ranksweep.load("results/window_stride/woods").table().latex("tab:windows")
+            >>> text.count("tab:windows")
+            1
+        """
         return latex(paper_table(self._analysis), label)
 
     @takes(name=text)
     def plot(self, name: str) -> Figure:
-        """A figure of the report by the name of its file (forest, strip, ...)."""
+        """A figure of the report by the name of its file (forest, strip, ...).
+
+        Examples:
+            >>> import ranksweep
+            >>> table = ranksweep.load("results/window_stride/woods").table()
+            >>> table.plot("forest").savefig("forest.pdf")
+        """
         if name not in self._figures:
             raise unknown("plot", name, self._figures)
         return self._figures[name]
@@ -81,7 +119,16 @@ class TestedTable:
 
 
 class Comparison(TestedTable):
-    """The tested table of a comparison, which can be saved."""
+    """The tested table of a comparison, which can be saved.
+
+    Examples:
+        >>> import ranksweep
+        >>> a, b = {"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 2.0, "d1": 1.0}}
+        >>> a["q2"], b["q2"] = {"d1": 2.0, "d2": 1.0}, {"d2": 2.0, "d1": 1.0}
+        >>> qrels = {"q1": {"d1": 1}, "q2": {"d2": 1}}
+        >>> list(ranksweep.compare({"A": a, "B": b}, qrels, measures="RR").frame["mean"])
+        [0.75, 0.75]
+    """
 
     def __init__(self, comparison: RunComparison) -> None:
         super().__init__(comparison.analysis, comparison_text(comparison))
@@ -91,7 +138,13 @@ class Comparison(TestedTable):
     def save(self, folder: str | Path, *, pairs: bool = False, compact: bool = False) -> None:
         """Write the page, the tables, the figures and all numbers, as `--out` of `ranksweep
         compare`; `pairs` tests every pair of systems too (pairs.csv), `compact` writes tables of
-        means and letters."""
+        means and letters.
+
+        Examples:
+            >>> import ranksweep
+            >>> runs = {"A": "runs/a.*.run", "B": "runs/b.*.run"}
+            >>> ranksweep.compare(runs, "test.qrels").save("comparison")
+        """
         tested = all_pairs(self._analysis) if pairs else []
         write_files(self._comparison, Path(folder), tested, compact=compact)
 
@@ -102,6 +155,14 @@ class Sweep:
     `trials` has a row for each trial, `per_query` the value of each used trial, query and measure
     on the reported split, and of the primary measure on dev. Both name systems as the table does
     and are copies.
+
+    Examples:
+        >>> import ranksweep
+        >>> sweep = ranksweep.load("results/window_stride/woods")
+        >>> sweep.trials[["system", "seed", "status"]].head(2)
+              system  seed status
+        0  FirstP 40     1   done
+        1  FirstP 40     2   done
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -121,11 +182,23 @@ class Sweep:
         self._table = TestedTable(analysis, table_text(analysis))
 
     def table(self) -> TestedTable:
-        """The tested table of all systems and measures."""
+        """The tested table of all systems and measures.
+
+        Examples:
+            >>> import ranksweep
+            >>> table = ranksweep.load("results/window_stride/woods").table()
+            >>> list(table.frame["system"].unique())[:2]
+            ['BM25', 'FirstP 40']
+        """
         return self._table
 
     def plot(self, name: str) -> Figure:
-        """A figure of the report by the name of its file (forest, strip, ...)."""
+        """A figure of the report by the name of its file (forest, strip, ...).
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.load("results/window_stride/woods").plot("strip").savefig("strip.pdf")
+        """
         return self._table.plot(name)
 
     def _repr_html_(self) -> str:

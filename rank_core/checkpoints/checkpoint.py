@@ -61,6 +61,7 @@ class Checkpoints:
         """True if a checkpoint is due after `step` steps of the current model."""
         if self.cadence.steps:
             return step % self.cadence.steps == 0
+        # A checkpoint that took c seconds is followed by c / .02 seconds of work.
         interval = max(60 * self.cadence.minutes, self._cost / COST_SHARE)
         return self.clock() - self._since >= interval
 
@@ -123,6 +124,8 @@ class Checkpoints:
         self.fs.makedirs(self.root, exist_ok=True)
         if best:
             self._put(best, best_name)
+        # Now the new state counts. The best weights are complete by then, and those of the old
+        # state are still there.
         self._put(content | ({"best": best_name} if best_name else {}), FILE)
         self._best = best_name
         self._remove(kept=(FILE, best_name))
@@ -146,6 +149,7 @@ class Checkpoints:
             with zipfile.ZipFile(local) as archive:  # torch does not check the checksums
                 if broken := archive.testzip():
                     raise zipfile.BadZipFile(f"{broken} has another checksum")
+            # `weights_only`: a checkpoint in a shared storage is data, and must not run code.
             content: Content = torch.load(local, map_location="cpu", weights_only=True)
         return content
 

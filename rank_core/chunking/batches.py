@@ -101,6 +101,9 @@ class PairEncoder:
         """The encoder inputs of a document that is split into `texts`. All tokens of a reranker's
         own layout but the last of each part count as of query or text."""
         if (own := self.backbone.own_layout) is not None:
+            # `layout` writes one token before the query, one between and one at the end. A
+            # template's other tokens join the query and the text, so that everything else sees
+            # three special tokens.
             query = np.concatenate([own.prefix[1:], query, own.middle[:-1]]).astype(np.int32)
             end = np.asarray(own.suffix[:-1], dtype=np.int32)
             texts = [np.concatenate([text, end]) for text in texts] if len(end) else texts
@@ -138,7 +141,9 @@ class PairEncoder:
             input_ids[row, start:end] = text
             input_ids[row, end] = suffix[-1]
             mask[row, : end + 1] = 1
+            # BERT's second segment: the text and the [SEP] that ends it.
             segments[row, start : end + 1] = 1
+        # Models that encode the query alone do so once for all rows that share it.
         first: dict[bytes, int] = {}
         return EncoderInput(
             torch.from_numpy(input_ids),
@@ -169,10 +174,12 @@ def token_budget_batches(
     early before a much shorter item if the padding would cost more than another call, whose
     overhead is that of `call_tokens` tokens.
     """
+    # Longest first: memory is exceeded at once or never, and neighbours have similar lengths.
     order = _longest_first(lengths)
     start = 0
     while start < len(order):
         longest = lengths[order[start]]
+        # The first item is the longest, and padding makes all others as long.
         end = start + max(1, batch_tokens // max(1, longest))
         batch = order[start:end]
         cut = next((n for n, i in enumerate(batch) if lengths[i] < SIMILAR * longest), len(batch))

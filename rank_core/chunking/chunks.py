@@ -35,6 +35,8 @@ def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
     They cover the document: spans start `stride` apart, the last one ends at the document's end,
     and none contains another. An empty document has one empty span, so that it gets a score.
     """
+    # A window that begins within the last one would lie inside it: the count is of windows that add
+    # a token.
     starts = range(0, num_chunks(num_tokens, window, stride) * stride, stride)
     return tuple(Span(start, min(start + window, num_tokens)) for start in starts)
 
@@ -52,7 +54,10 @@ def document_spans(doc_id: str, num_tokens: int, chunking: Chunking) -> tuple[Sp
         return spans
     if chunking.overflow == "first" or limit == 1:
         return spans[:limit]
+    # No trial's seed: all trials read the same chunks, in training and in scoring, so that a
+    # difference between seeds is none of reading.
     rng = generator(0, "overflow", doc_id, len(spans), limit)
+    # The first and the last chunk are kept anyway.
     middle = rng.choice(len(spans) - 2, size=limit - 2, replace=False) + 1
     return (spans[0], *(spans[i] for i in sorted(middle)), spans[-1])
 
@@ -78,6 +83,8 @@ def span_counts(lengths: NDArray[np.int64], chunking: Chunking) -> SpanCounts:
     tokens = (chunks - 1) * window + ends - last * stride
     covered = np.where(sampled, tokens - _mean_overlap(whole, chunking), ends)
     steps = np.where(chunks > 1, stride, 0)
+    # What determines the spans, with the stride left out where a document has one chunk: settings
+    # that differ on paper alone have equal signatures.
     spans = (chunks, np.minimum(ends, window), steps, ends, np.where(sampled, whole, 0))
     return SpanCounts(chunks, tokens, covered, np.stack(spans).astype(np.int64).tobytes())
 
@@ -91,10 +98,12 @@ def _mean_overlap(whole: NDArray[np.int64], chunking: Chunking) -> NDArray[np.fl
     between, kept = np.maximum(whole - 2, 1), limit - 2
     overlap, share = np.zeros(len(whole)), kept / between
     # No document has chunks further apart than its first and last.
+    # Chunks further apart than a window share no token.
     for gap in range(1, min(-(-window // stride), int(whole.max(initial=1)))):
         # All gaps are identically distributed; C(between - gap, kept - 1) of the C(between, kept)
         # samples have a gap of this many chunks at a given place.
         overlap += (limit - 1) * share * (window - gap * stride)
+        # The ratio of successive binomial coefficients: no factorials, no overflow.
         share = share * np.maximum(between - gap - kept + 1, 0) / np.maximum(between - gap, 1)
     return overlap
 
@@ -113,6 +122,7 @@ def mark_costs(tokenizer: Any) -> NDArray[np.int8]:
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     cost_V = np.full(max(vocabulary.values(), default=0) + 1, NO_MARK, dtype=np.int8)
     for mark, cost in [*MARK_COSTS.items(), (BYTE_LEVEL_NEWLINE, MARK_COSTS["\n"])]:
+        # A mark may be a token of its own or begin with the sign of a space before it.
         for start in WORD_STARTS:
             if start + mark in vocabulary:
                 cost_V[vocabulary[start + mark]] = cost
@@ -128,6 +138,7 @@ def block_spans(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> tuple[Sp
     least = [0]  # cost of the cheapest segmentation up to each possible end
     previous = [0]
     for i in range(1, len(ends)):
+        # The first end from which a block to here is not too long.
         near = bisect_left(ends, ends[i] - BLOCK_TOKENS)
         # `min` returns the first minimum, here the nearest.
         best = min(range(i - 1, near - 1, -1), key=least.__getitem__)
@@ -152,6 +163,7 @@ def _possible_ends(
         places.append((len(tokens), 0))
     ends, costs = [0], [0]
     for end, cost in places:
+        # Without a mark nothing could end here: forced cuts keep the problem solvable.
         while end - ends[-1] > BLOCK_TOKENS:
             ends.append(ends[-1] + BLOCK_TOKENS)
             costs.append(FORCED_CUT_COST)

@@ -72,6 +72,8 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
 def cell_of(config: TrialConfig, inputs: Inputs) -> str:
     """The cell's name: model, window, stride and the fingerprint of all else, including the source
     of a user's model, loss and measures."""
+    # Contents and not paths: the same files elsewhere are the same cell, and an edited file is
+    # another one.
     fingerprint = config.fingerprint(
         collection_hash=inputs.collection.content_hash,
         backbone_hash=inputs.backbone.content_hash,
@@ -137,6 +139,8 @@ def _file_hash(setting: str, path: Path) -> str:
         return digest
     if not path.is_file():
         raise BadInput(f"{setting} must name a file, there is none at {path}")
+    # Size and time of change are keys of the cache: a file that changes within a process is read
+    # again.
     state = path.stat()
     return _hash_of(path, state.st_size, state.st_mtime_ns)
 

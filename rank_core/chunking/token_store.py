@@ -26,6 +26,7 @@ class TokenStore(Stored[NDArray[np.int32]]):
         """The tokens of a row."""
         tokens = self.table.column(TOKENS)[row]
         if tokens.dtype != np.int32:
+            # Copied on access: torch has no operations on 16 bits without a sign.
             tokens = tokens.astype(np.int32)
             tokens.flags.writeable = False  # like the memory-mapped ones
         return tokens

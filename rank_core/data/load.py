@@ -54,7 +54,13 @@ COLLECTIONS: dict[str, str] = {
     **dict.fromkeys(MLDR, "rank_core.data.made.mldr:load_mldr"),
     **dict.fromkeys(NAMED, "rank_core.data.ir_collections:load_named"),
 }
-"""{name: module and function}; the function is called with the name."""
+"""{name: module and function}; the function is called with the name.
+
+Examples:
+    >>> import ranksweep
+    >>> ranksweep.COLLECTIONS["python-docs"]
+    'rank_core.data.made.python_docs:load_python_docs'
+"""
 
 
 @takes(name=path_text)
@@ -65,6 +71,12 @@ def load_collection(name: str | Path) -> Collection:
     A name may include a fold (`robust04-title/fold2`). `ir:ID` is always an ir_datasets id; a plain
     ID is one if no folder has that name. Transforms follow a bar, `python-docs|debias(seed=2)`, as
     do a folder's own names of fields, `DIR|fields(uri=doc_id,body=text)`.
+
+    Examples:
+        >>> import ranksweep
+        >>> notes = ranksweep.load_collection("own_collection:notes")  # a file beside this one
+        >>> len(notes.documents), list(notes.splits)
+        (100, ['train', 'dev', 'test'])
     """
     name = str(name)
     base, steps = parse_collection_expression(name)

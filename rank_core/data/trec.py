@@ -80,7 +80,15 @@ def write_queries(path: Path, queries: Mapping[str, str]) -> None:
 @takes(path=path_of)
 def read_qrels(path: str | Path) -> Qrels:
     """The judgments of a `query_id 0 doc_id relevance` file, in file order. Raises `BadInput` with
-    file and line for grades that are no whole numbers and documents judged twice."""
+    file and line for grades that are no whole numbers and documents judged twice.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import ranksweep
+        >>> _ = Path("my.qrels").write_text("q1 0 d2 1")
+        >>> ranksweep.read_qrels("my.qrels")
+        {'q1': {'d2': 1}}
+    """
     return gathered_qrels(qrels_lines(Path(path)))
 
 
@@ -225,6 +233,13 @@ def read_run(path: str | Path) -> Run:
     A query's documents are ordered by score, as in all evaluation tools; ranks that contradict the
     scores or repeat are accepted. Ties, often due to rounding, are broken by rank, then by doc_id.
     Raises `BadInput` with file and line.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import ranksweep
+        >>> _ = Path("my.run").write_text("q1 Q0 d2 1 7.5 tag")
+        >>> ranksweep.read_run("my.run")
+        {'q1': {'d2': 7.5}}
     """
     return dict(iter_run(Path(path)))
 

@@ -90,9 +90,12 @@ def plain_attention(
     """output_CLhd for query, key and value of shape (C, heads, L, d). Tokens are not attended to
     where the boolean mask (C, 1, L, L) is false."""
     num_rows, num_heads, length, size = query.shape
+    # Scaling the queries costs L x d products, scaling the scores L x L.
     query = query * (size**-0.5 if scaling is None else scaling)
     row_bytes = num_heads * length * length * query.element_size()
     training = torch.is_grad_enabled() and query.requires_grad
+    # In training all weights are kept for the backward pass anyway, and blocks would only add
+    # copies.
     rows = num_rows if training else max(1, BLOCK_BYTES // row_bytes)
     outputs = []
     for start in range(0, num_rows, rows):
@@ -131,6 +134,7 @@ def product_context(qkv_CLphd: Tensor, hidden: Tensor | None) -> Tensor:
     at_once = max(1, SCORE_BYTES // (heads * length * length * context.element_size()))
     for start in range(0, num_rows, at_once):
         rows = slice(start, start + at_once)
+        # `bmm` reads contiguous matrices in one sweep; the copy is small beside the scores.
         query, key, value = qkv_CLphd[rows].permute(2, 0, 3, 1, 4).contiguous().flatten(1, 2)
         score = torch.bmm(query, key.transpose(1, 2))
         if hidden is not None:

@@ -65,7 +65,14 @@ class Chain:
 
 @dataclass(frozen=True)
 class Backbone:
-    """An encoder's files, and the facts that chunking needs."""
+    """An encoder's files, and the facts that chunking needs.
+
+    Examples:
+        >>> from rank_core.encoders.backbones import resolve_backbone
+        >>> backbone = resolve_backbone("tiny-docs")
+        >>> backbone.max_window(max_query_tokens=32)
+        96
+    """
 
     name: str
     kind: str  # its key in `TYPES`

@@ -55,6 +55,8 @@ def gives_cls_alone(encoder: nn.Module) -> bool:
 
 def _with(own: type, module: Any) -> Any:
     """A module with the parameters and parts of `module`, and the methods of `own`."""
+    # A subclass made here works for every model type, whose layers have one interface and different
+    # classes.
     kind: Any = type(own.__name__.strip("_"), (own, type(module)), {})
     made = kind.__new__(kind)
     made.__dict__.update(module.__dict__)
@@ -223,6 +225,8 @@ class PackedLayers:
         (C, 1, L, L), equal for all queries, is false."""
         with torch.autocast("cpu", enabled=False):
             blocks = _blocks(hidden_CLH, mask, self.dtype)
+            # [CLS] goes its own way in fp32; the 16-bit copy in x_CLH is what other tokens attend
+            # to.
             cls_CH = hidden_CLH[:, 0].float()
             x_CLH = hidden_CLH.to(self.dtype, copy=True)
             for layer, cls_layer in self.layers:
@@ -255,6 +259,7 @@ def _blocks(x_CLH: Tensor, mask: Tensor | None, dtype: torch.dtype) -> list[_Blo
             blocks.append(_Block(rows, length, None))
             continue
         seen = mask[rows, :, :1]
+        # Rows are sorted by length: a block can often be cut far below the width of the batch.
         longest = int(seen.flatten(0, 2).any(0).nonzero().max()) + 1
         seen = seen[..., :longest]
         # Half of the smallest number stays finite when added to a score.
@@ -277,6 +282,7 @@ class _PackedLayer:
         own, out = layer.attention.self, layer.attention.output
         self.heads, self.size = own.num_attention_heads, own.attention_head_size
         self.qkv = PackedLinear(
+            # 1 / sqrt(d) is folded into the query's weights: nothing remains to be scaled.
             torch.cat([own.query.weight * own.scaling, own.key.weight, own.value.weight]),
             torch.cat([own.query.bias * own.scaling, own.key.bias, own.value.bias]),
             dtype,
@@ -319,6 +325,7 @@ class _PackedClsLayer:
         for block in blocks:
             rows_RLH = x_CLH[block.rows, : block.length].to(cls_CH.dtype)
             if x_CLH.dtype != cls_CH.dtype:
+                # [CLS] attends to itself in fp32 too.
                 rows_RLH[:, 0] = cls_CH[block.rows]
             score_ChL = query_ChH[block.rows] @ rows_RLH.transpose(1, 2)
             if block.hidden is not None:

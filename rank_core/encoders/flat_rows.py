@@ -117,6 +117,7 @@ def flat_attention(
 ) -> tuple[Tensor, None]:
     """(output_1Thd, None) for query, key and value of shape (1, heads, T, d), with the signature of
     transformers' attention functions. The boundaries of rows replace the mask, which is unused."""
+    # transformers' rule: a module says what it is, and one that says nothing is a decoder.
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     left = (sliding_window or 0) - 1  # the window includes the token itself
     reach = Reach(causal, left, 0 if causal else left)
@@ -126,6 +127,7 @@ def flat_attention(
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     attend = flash_attention if device == "cuda" else attention_row_by_row
+    # The kernel wants tokens first; there is one flat row, so that the first axis goes.
     query_Thd, key_Thd, value_Thd = (x[0].transpose(0, 1) for x in (query, key, value))
     output_Thd = attend(query_Thd, key_Thd, value_Thd, ends, reach, dropout, scaling)
     return output_Thd[None], None
@@ -186,6 +188,7 @@ def attention_row_by_row(
 
 def _seen(num_queries: int, num_keys: int, reach: Reach) -> Tensor:
     """mask_QK of one row; its last query is at the position of its last key."""
+    # As the flash kernel aligns them: bottom right.
     place_Q = torch.arange(num_keys - num_queries, num_keys)
     distance_QK = torch.arange(num_keys) - place_Q[:, None]
     seen_QK = torch.ones_like(distance_QK, dtype=torch.bool)

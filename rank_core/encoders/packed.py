@@ -108,6 +108,8 @@ def bert_states(
     mixed = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if mixed else x_1TH.dtype
     states = [x_1TH[0].to(dtype)]
+    # The weights have the type of the products already; autocast would look each of them up again,
+    # and run norms in fp32.
     with torch.autocast(device, enabled=False):
         all_weights = _kept(encoder, dtype) or weights_of(stack, dtype)
         compiles = getattr(encoder, "compiles", True)
@@ -115,6 +117,8 @@ def bert_states(
         if device == "cuda":
             encoder.layers_read = "not compiled" if finish is _finish else "compiled"
         for i, weights in enumerate(all_weights):
+            # Only [CLS] of the last layer is read: its queries and its feed-forward block need no
+            # other token.
             last = i + 1 == len(stack) and gives_cls_alone(encoder)
             compute: Callable[..., Tensor] = _cls_layer if last else _layer
             if stack[0].gradient_checkpointing and torch.is_grad_enabled():
@@ -194,7 +198,9 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x_TH, weight)
+        # Otherwise a missing gradient of the residual would come as zeros, and cost an addition.
         ctx.set_materialize_grads(False)
+        # A view: autograd treats an input that is returned itself in a way of its own.
         return linear(x_TH, weight, bias), x_TH.view_as(x_TH)
 
     @staticmethod
@@ -203,6 +209,7 @@ class _Product(torch.autograd.Function):
         x_TH, weight = ctx.saved_tensors
         # In place: other users of the residual's gradient have already been differentiated.
         of_x = y_TK @ weight if residual_TH is None else residual_TH.addmm_(y_TK, weight)
+        # d/dW of x W' is y' x, d/db is the sum over tokens.
         return of_x, y_TK.t() @ x_TH, y_TK.sum(0)
 
 
@@ -247,6 +254,7 @@ class _Copies(torch.autograd.Function):
             lengths = [len(parameter) for parameter in group]
             joined.append(group[0].new_empty(sum(lengths), *group[0].shape[1:], dtype=dtype))
             places += joined[-1].split(lengths)
+        # One launch for all parameters: a copy of each alone would launch hundreds.
         torch._foreach_copy_(places, parameters)
         ctx.dtype, ctx.sizes = parameters[0].dtype, sizes
         ctx.lengths = [len(parameter) for parameter in parameters]
@@ -277,6 +285,8 @@ def _finish_of(
     """`_finish`; on a GPU compiled, if wanted, for these sizes and any number of tokens."""
     if x_TH.device.type != "cuda" or not compiles:
         return _finish
+    # torch guards on both modes: a function compiled under one would be compiled again under the
+    # other.
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     key = (constants, weights.up_weight.shape, x_TH.dtype, x_TH.device, modes)
     with _compiling:  # once, whichever thread comes first
@@ -361,6 +371,7 @@ def products(device: torch.device) -> torch.dtype | None:
 @cache
 def _of_gpu(device: torch.device) -> str | None:
     """The reason why a GPU has no flash attention; None if it has."""
+    # Volta and Turing have no flash kernel in torch; ROCm's takes other arguments.
     if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return "flash attention needs an NVIDIA GPU of compute capability 8.0 or higher"
     return None
@@ -391,6 +402,7 @@ def flat_states(
 
     position_1T = flat.position_T[None] if position_CL is None else pick(position_CL)
     if TYPES[config.model_type].positions == "after-padding":
+        # RoBERTa numbers tokens from behind the padding id, whose position is that of padding.
         position_1T = position_1T + (config.pad_token_id + 1)
     inputs_1T = {"position_ids": position_1T}
     inputs_1T["input_ids" if words.dim() == 2 else "inputs_embeds"] = pick(words)

@@ -54,6 +54,7 @@ class QueryGlobalLongformer(LongformerModel):
     def before_sep(self, input_ids: Tensor) -> Tensor:
         """mask_CL (0 or 1) of the tokens up to and including each row's first [SEP]."""
         is_sep = input_ids.eq(self.sep_id or 0).long()
+        # The cumulative count without the token itself is 0 up to and including the first [SEP].
         return (torch.cumsum(is_sep, 1) - is_sep == 0).long()
 
 
@@ -102,6 +103,8 @@ class RowwiseBigBird(BigBirdModel):
         if not lengths:
             lengths = attention_mask.sum(1).tolist()
         parts, order = [], []
+        # The last block is global and random blocks are drawn for a length: rows of another length
+        # would see other tokens than alone.
         for num_blocks, rows in self._groups(lengths):
             size, row_R = num_blocks * block, on(input_ids.device, torch.tensor(rows))
             mask = _fit(attention_mask[row_R], size, 0)

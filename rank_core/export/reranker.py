@@ -50,7 +50,14 @@ DOCUMENTS_AT_ONCE = 1024  # tokenised together and kept in memory
 
 
 class Ranked(NamedTuple):
-    """A document of a ranked list: its id, or its place in the input list, and its score."""
+    """A document of a ranked list: its id, or its place in the input list, and its score.
+
+    Examples:
+        >>> import ranksweep
+        >>> reranker = ranksweep.Reranker.load("model")
+        >>> reranker.rank("how to sort a list", ["Return the day", "Sort a list in place"])[0]
+        Ranked(doc_id=1, score=...)
+    """
 
     doc_id: str | int
     score: float
@@ -78,7 +85,14 @@ _top = optional(whole(least=0))
 
 
 class Reranker:
-    """A ranker with its tokenizer and chunking. `about` holds its origin."""
+    """A ranker with its tokenizer and chunking. `about` holds its origin.
+
+    Examples:
+        >>> import ranksweep
+        >>> reranker = ranksweep.Reranker.load("model")  # a folder of `ranksweep export`
+        >>> reranker
+        <Reranker: maxp>
+    """
 
     def __init__(
         self, exported: ExportedModel, device: str | torch.device | None, precision: str
@@ -116,6 +130,11 @@ class Reranker:
 
         Raises `BadInput` if the folder is no exported model, or names such a class and neither
         holds.
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.Reranker.load("model", device="cpu").config.chunking.window
+            64
         """
         return cls(read_model(folder, trust_code=trust_code), device, precision)
 
@@ -131,12 +150,24 @@ class Reranker:
     ) -> "Reranker":
         """A published reranker (a folder or a Hugging Face id) as `serving.json` says, with the
         depth of its measurement. Raises `BadInput` for a file of another model or tokenizer, a file
-        that was changed into what it cannot be, and a model without a trained head."""
+        that was changed into what it cannot be, and a model without a trained head.
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.Reranker.serve("tiny-docs", "model/serving.json").config.model.name
+            'maxp'
+        """
         return cls(served_model(str(model), setting), device, precision)
 
     @property
     def description(self) -> str:
-        """The system in a line: its trial, and its test beside the first stage."""
+        """The system in a line: its trial, and its test beside the first stage.
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.Reranker.load("model").description  # of a model without a test: its name
+            'maxp'
+        """
         return str(self.about.get("description") or self.config.model.name)
 
     def __repr__(self) -> str:
@@ -144,7 +175,13 @@ class Reranker:
 
     @property
     def needs_first_stage(self) -> bool:
-        """True where the system's scores include the first stage's: Birch, "+BM25"."""
+        """True where the system's scores include the first stage's: Birch, "+BM25".
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.Reranker.load("model").needs_first_stage
+            False
+        """
         return bool(self._exported.interpolation or self._exported.first_stage)
 
     @takes(query=text, documents=_documents, first_stage=optional(given.entries), top=_top)
@@ -161,6 +198,13 @@ class Reranker:
         data frame the columns doc_id and text. `first_stage` has their scores in the same form,
         for a system that `needs_first_stage`. Raises `BadInput` where such a system has no scores:
         the model alone is another system.
+
+        Examples:
+            >>> import ranksweep
+            >>> reranker = ranksweep.Reranker.load("model")
+            >>> texts = {"d1": "Return the day of the week", "d2": "Sort a list in place"}
+            >>> [ranked.doc_id for ranked in reranker.rank("how to sort a list", texts)]
+            ['d2', 'd1']
         """
         texts, of_first_stage = cast(_Entries, documents), cast(_Entries | None, first_stage)
         if self.needs_first_stage and first_stage is None:
@@ -211,6 +255,14 @@ class Reranker:
         `queries` and `documents` are texts by id; they may have more than the run. Each may be a
         data frame too (query_id, doc_id, score; query_id, text; doc_id, text), the texts a Series
         with their ids as labels.
+
+        Examples:
+            >>> import ranksweep
+            >>> reranker = ranksweep.Reranker.load("model")
+            >>> texts = {"d1": "Return the day of the week", "d2": "Sort a list in place"}
+            >>> bm25 = {"q1": {"d1": 7.5, "d2": 2.5}}
+            >>> list(reranker.rerank(bm25, {"q1": "how to sort a list"}, texts)["q1"])
+            ['d2', 'd1']
         """
         depth = self.config.evaluation.depth if depth is None else depth
         for query_id in run:

@@ -104,6 +104,7 @@ def expanded(
     """
     model: Weights = {}
     for counts, score in zip(documents, scores, strict=True):
+        # Anserini cuts each document's terms before it mixes them, and the mixture again.
         for term, share in _shares(_largest(counts, settings.fb_terms)).items():
             model[term] = model.get(term, 0.0) + share * score
     model, own = _shares(_largest(model, settings.fb_terms)), _shares(query)
@@ -138,6 +139,7 @@ def length_to_byte(length: int) -> int:
     """The code (0 to 255) of a length in terms: exact up to 39, then with four significant bits."""
     if length < _EXACT_LENGTHS:
         return length
+    # Lucene's SmallFloat.intToByte4: a float with a mantissa of four bits, the leading one implied.
     rest = length - _EXACT_LENGTHS
     shift = max(rest.bit_length() - 4, -1)
     if shift < 0:
@@ -162,6 +164,8 @@ class Bm25Index:
         self._vocabulary: dict[str, int] = {}
         terms_T, lengths_D = self._analysed(documents)
         codes = [length_to_byte(int(length)) for length in lengths_D]
+        # Documents whose lengths share a code have equal norms, and so equal scores where Lucene's
+        # are equal.
         self._quantised_D = np.array([byte_to_length(code) for code in codes], dtype=np.float32)
         self._num_with_terms = int(np.count_nonzero(lengths_D))
         # The mean of the unquantised lengths.
@@ -171,6 +175,8 @@ class Bm25Index:
         keys = terms_T * np.int64(num_documents)
         keys += np.repeat(np.arange(len(lengths_D)), lengths_D)
         del terms_T
+        # One sort of integers in place of a dictionary of dictionaries: postings lie in order of
+        # term and document, and runs of equal keys are the frequencies.
         keys.sort()
         is_first = np.ones(len(keys), dtype=bool)
         is_first[1:] = keys[1:] != keys[:-1]
@@ -239,6 +245,8 @@ class Bm25Index:
         k1, b, one = np.float32(settings.k1), np.float32(settings.b), np.float32(1)
         mean = self._mean_length if self._mean_length > 0 else one
         with np.errstate(divide="ignore"):
+            # The order of operations is Lucene's: another one rounds differently in single
+            # precision.
             return one / (k1 * ((one - b) + b * self._quantised_D / mean))
 
     def _counts(self, document: int) -> dict[str, float]:
@@ -271,11 +279,14 @@ class Bm25Index:
             postings = slice(self._starts[number], self._starts[number + 1])
             documents = self._documents_P[postings].astype(np.intp)  # the fastest for indexing
             num_with = len(documents)
+            # The 1 inside keeps the weight of a term in more than half of the documents positive.
             idf = np.log(1 + (self._num_with_terms - num_with + 0.5) / (num_with + 0.5))
             weight = np.float32(count) * np.float32(idf)
             saturation = inverse_norms_D[documents]
             saturation *= self._frequencies_P[postings]
             saturation += one
+            # weight tf / (tf + norm) as Lucene writes it: weight - weight / (1 + tf / norm), which
+            # grows with tf also after rounding.
             scores_D[documents] += weight - weight / saturation
         return scores_D.astype(np.float32)
 
@@ -284,6 +295,7 @@ def best(scores_D: np.ndarray, depth: int) -> np.ndarray:
     """The numbers of the `depth` highest positive scores; ties by number."""
     hits = np.flatnonzero(scores_D > 0)
     if len(hits) > depth:
+        # All ties at the cut stay until the stable sort has put them in order of their numbers.
         least = np.partition(scores_D[hits], -depth)[-depth]
         hits = hits[scores_D[hits] >= least]
     return hits[np.argsort(-scores_D[hits], kind="stable")][:depth]

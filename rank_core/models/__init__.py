@@ -54,7 +54,13 @@ MODELS: dict[str, str] = {
     "idcm": "rank_core.models.idcm:Idcm",
     "qds": "rank_core.models.qds:QdsTransformer",
 }
-"""{name: module and class}, imported on first use: commands that train nothing load no torch."""
+"""{name: module and class}, imported on first use: commands that train nothing load no torch.
+
+Examples:
+    >>> import ranksweep
+    >>> ranksweep.MODELS["maxp"]
+    'rank_core.models.passage_scores:MaxP'
+"""
 
 POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
 """Models whose score is one chunk score, or a sum or mean of chunk scores."""

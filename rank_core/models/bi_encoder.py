@@ -99,6 +99,8 @@ class BiEncoder(Ranker):
         end_C1 = (before + length_C.clamp(max=limit))[:, None]
         own = [before + min(length, limit) + 1 for length in lengths]
         place_W = torch.arange(max(own), device=ids_CL.device)
+        # A gather in place of slices: rows begin at different columns, and slices would need the
+        # host.
         source_CW = (place_W - before + first_C[:, None]).clamp(0, ids_CL.shape[1] - 1)
         row_CW = ids_CL.gather(1, source_CW)
         row_CW = row_CW.where(place_W < end_C1, self.backbone.pad_id)

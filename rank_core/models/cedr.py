@@ -167,6 +167,7 @@ def strongest(strength_BQD: Tensor, mask_BQD: Tensor, k: int) -> Matches:
         # Of several maxima, `argmax` finds the first.
         places.append(equal_BQD.byte().argmax(2, keepdim=True))
         reals.append(largest_BQ1 > -torch.inf)
+        # One place at a time: `topk` would break near-ties by the last bit.
         left_BQD.scatter_(2, places[-1], -torch.inf)
     place_BQk, real_BQk = torch.cat(places, 2), torch.cat(reals, 2)
     strength_BQk = strength_BQD.gather(2, place_BQk).masked_fill(~real_BQk, 0.0)
@@ -240,6 +241,7 @@ class CedrKnrm(Cedr):
         num_features = self.num_states * len(self.MU)
         # One linear layer in two parts, so that a backbone's ranking head can be the first.
         self.kernel_head = nn.Linear(num_features, 1, bias=False)
+        # nn.Linear's initialisation for the inputs of both parts together.
         bound = 1 / sqrt(self.head.in_features + num_features)
         for weight in (self.head.weight, self.head.bias, self.kernel_head.weight):
             nn.init.uniform_(weight, -bound, bound)
@@ -252,6 +254,8 @@ class CedrKnrm(Cedr):
 
     def features(self, cos_BQD: Tensor, terms: Terms) -> Tensor:
         """feature_BK of one hidden state."""
+        # The logarithm is of a count and not of a mean: twice as many matches add the same,
+        # whatever the length.
         log_BQK = torch.log(self.kernels(cos_BQD, terms.text_mask_BD) + 1e-6)
         return log_BQK.masked_fill(~terms.query_mask_BQ[:, :, None], 0.0).sum(1)
 
@@ -291,6 +295,7 @@ class CedrDrmm(Cedr):
 
 def histogram(cos_BQD: Tensor, text_mask_BD: Tensor, num_bins: int) -> Tensor:
     """count_BQN of similarities from -1 to 1; the last bin holds only 1 (up to 1e-6)."""
+    # CEDR's bins: the constant lifts exact matches over the rounding of a cosine of 1.
     bin_BQD = ((cos_BQD + 1.000001) / 2 * (num_bins - 1)).long().clamp(0, num_bins - 1)
     one_BQD = text_mask_BD[:, None].expand_as(bin_BQD).to(cos_BQD.dtype)
     return cos_BQD.new_zeros(*cos_BQD.shape[:2], num_bins).scatter_add_(2, bin_BQD, one_BQD)

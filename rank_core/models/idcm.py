@@ -85,6 +85,7 @@ def selection_loss(student_BP: Tensor, teacher_BP: Tensor, mask_BP: Tensor, num:
     in the student's order and D(d) = log2(1 + d).
     """
     places = torch.arange(1, mask_BP.shape[1] + 1, device=mask_BP.device, dtype=student_BP.dtype)
+    # Padding ranks last, where its relevance is 0.
     teacher_BP = teacher_BP.masked_fill(~mask_BP, float("-inf"))
     rank_BP = teacher_BP.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     relevance_BP = (num - rank_BP).clamp(min=0) * mask_BP
@@ -94,6 +95,7 @@ def selection_loss(student_BP: Tensor, teacher_BP: Tensor, mask_BP: Tensor, num:
     own_BP = student_BP.detach().masked_fill(~mask_BP, float("-inf"))
     own_rank_BP = own_BP.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     distance_BPP = (own_rank_BP[:, :, None] - own_rank_BP[:, None]).abs().to(student_BP.dtype)
+    # A chunk and itself: the gains are equal, so that the weight is 0 whatever the discount.
     near, far = torch.log2(1 + distance_BPP.clamp(min=1)), torch.log2(2 + distance_BPP)
     weight_BPP = (1 / near - 1 / far) * (gain_BP[:, :, None] - gain_BP[:, None]).abs()
     difference_BPP = student_BP[:, :, None] - student_BP[:, None]

@@ -77,6 +77,8 @@ class WordPieces:
         start_W = np.flatnonzero(starts_T)
         place_T = np.arange(len(tokens)) - np.repeat(start_W, np.diff([*start_W, len(tokens)]))
         factor_T = _FACTORS[np.minimum(place_T, len(_FACTORS) - 1)]
+        # A word's hash is a polynomial of its pieces' hashes: whole documents without a loop over
+        # words. Unsigned numbers wrap around, as modulo 2^64 means.
         word_W: Words = np.add.reduceat(self._hash_V[tokens] * factor_T, start_W)
         kept_W = is_word_T[start_W]
         return word_W[kept_W], start_W[kept_W]
@@ -93,6 +95,7 @@ class DocumentFrequencies(NamedTuple):
         """df_Q of words; 0 for unseen ones."""
         if not len(self.words):
             return np.zeros(len(words), dtype=np.int64)
+        # A word behind the last has no place; the comparison below then finds that it is unknown.
         place_Q = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
         return np.where(self.words[place_Q] == words, self.counts[place_Q], 0)
 
@@ -171,6 +174,7 @@ def bm25(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArray
     known_Q = np.log1p((df.num_documents - df_Q + 0.5) / (df_Q + 0.5))
     idf_Q = np.where(df_Q > 0, known_Q, UNSEEN_IDF)
     length_K = np.bincount(document.block_W, minlength=document.num_blocks)
+    # Blocks are compared with each other: the lengths of other documents do not matter.
     relative_K = length_K / max(length_K.mean(), 1e-9)
     return np.asarray(idf_Q @ (tf_QK / (K1 * (1 - B + B * relative_K) + tf_QK)))
 

@@ -123,6 +123,8 @@ class Mores(Ranker):
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B of documents, each a query row followed by chunk rows."""
         states = layer_states(self.encoder, batch.inputs)
+        # The query leaves the encoder before its upper layers, which the interaction blocks
+        # replace.
         lower_CLH, last_CLH = states[-1 - len(self.aggregator)], states[-1]
         mask_CL, counts = batch.inputs.attention_mask_CL.bool(), list(batch.counts)
         mask_BQ, x_BQH = (

@@ -154,6 +154,7 @@ def pack(
     segment_BT = torch.cat([piece.mask_BN.long() * piece.segment for piece in pieces], dim=1)
     if in_place:
         return x_BTH, mask_BT, segment_BT
+    # Real positions sort before padded ones and, as the sort is stable, keep their order.
     order_BT = (~mask_BT).byte().argsort(dim=1, stable=True)
     x_BTH = x_BTH.gather(1, order_BT[:, :, None].expand_as(x_BTH))
     return x_BTH, mask_BT.gather(1, order_BT), segment_BT.gather(1, order_BT)
@@ -267,6 +268,8 @@ class ParadeCnn(Parade):
                 mask_BP = nn.functional.pad(mask_BP, (0, 1))
             both_BQK = torch.cat([cls_BPH[:, 0::2], cls_BPH[:, 1::2]], dim=-1)
             paired_BQ1 = mask_BP[:, 1::2, None]
+            # Per document, and not per batch: a vector without a partner goes up as it is, however
+            # long the others are.
             cls_BPH = torch.where(paired_BQ1, self.pair(both_BQK).relu(), cls_BPH[:, 0::2])
             mask_BP = mask_BP[:, 0::2]
         return self.score(cls_BPH[:, 0])
@@ -292,6 +295,7 @@ class ParadeTransformer(Parade):
         super().__init__(encoder, backbone, settings)
         hidden = self.head.in_features
         self.aggregator = random_body(hidden, self.NUM_LAYERS, self.NUM_HEADS, settings.dropout)
+        # The aggregator has no word embeddings: its C and SEP begin where the backbone's are.
         words = encoder.get_input_embeddings().weight  # type: ignore[operator]
         special_2H = words[[backbone.cls_id, backbone.sep_id]]
         self.special_2H = nn.Parameter(special_2H.detach().clone())
@@ -423,6 +427,8 @@ class ParadeWithQuery(ParadePretrained):
         query_BQH = hidden_CLH[first_B, 1 : 1 + longest]
         mask_BQ = torch.arange(longest, device=hidden_CLH.device) < length_B[:, None]
         mask_BQ &= inputs.attention_mask_CL[first_B, 1 : 1 + longest].bool()
+        # The aggregator is small, and scores of close documents differ in digits that 16 bits do
+        # not have.
         with torch.autocast(cls_BPH.device.type, enabled=False):
             parts = [
                 Part(self.projection(at_least_fp32(query_BQH)), mask_BQ, segment=0),
@@ -479,6 +485,7 @@ class LateInteraction(SecondEncoder):
         x_CLH = self.token_projection(self.hidden(batch.inputs))
         mask_CL = batch.inputs.attention_mask_CL.bool()
         firsts = first_rows(batch.counts)
+        # The query's row is repeated for each of the document's chunks.
         query_of = [row for row, n in zip(firsts, batch.counts, strict=True) for _ in range(n - 1)]
         chunks = sorted(set(range(len(x_CLH))) - set(firsts))
         parts = []

@@ -119,6 +119,7 @@ class AddedScores(ChunkScores):
         """score_B, pooled from scores or, in evaluation, from probabilities if set."""
         score_BP = self.score(cls_BPH)
         if self.probabilities and not self.training:
+            # In training the passages are scored alone, and their losses are of logits.
             score_BP = torch.sigmoid(score_BP)
         return self.pool_scores(score_BP, mask_BP)
 
@@ -220,6 +221,7 @@ class Sentences(OwnCuts):
         start, ended = 0, False
         for place, token in enumerate(document.tolist()):
             ends = token in self.end_ids
+            # A run of marks, as in `?!` or `...`, ends one sentence and not several.
             if ended and not ends:
                 yield Span(start, place)
                 start = place
@@ -255,6 +257,8 @@ class Birch(ChunkScores):
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
         weights = torch.tensor(self.WEIGHTS[: score_BK.shape[1]], dtype=score_BK.dtype)
         weight_K = on(score_BK.device, weights)
+        # A document of fewer sentences is weighed by those that it has, not lowered by those that
+        # it lacks.
         return (score_BK * weight_K).sum(1) / (real_BK * weight_K).sum(1)
 
     def best(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:

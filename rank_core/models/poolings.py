@@ -49,6 +49,8 @@ def first(x: Tensor, mask_BP: Tensor) -> Tensor:
 
 def masked_max(x: Tensor, mask_BP: Tensor) -> Tensor:
     """The maximum over real chunks."""
+    # amax shares the gradient among equal maxima; the padding's infinity never is one, as a
+    # document has a chunk.
     return x.masked_fill(~_like(mask_BP, x), float("-inf")).amax(1)
 
 

@@ -88,6 +88,7 @@ class QdsTransformer(Ranker):
         self.is_longformer = config.model_type == "longformer"
         if self.is_longformer:
             # Of every layer; weights do not depend on it.
+            # Longformer's window counts both sides.
             config.attention_window = [2 * REACH] * config.num_hidden_layers
             layers: Any = encoder.encoder.layer  # type: ignore[union-attr]
             for layer in layers:
@@ -145,6 +146,7 @@ class QdsTransformer(Ranker):
         place_L = torch.arange(inputs.input_ids_CL.shape[1], device=inputs.input_ids_CL.device)
         distance_LL = (place_L[:, None] - place_L).abs()
         global_CL = self.global_tokens(inputs)
+        # A global token sees all and is seen by all: its row and its column.
         seen_CLL = (distance_LL <= REACH) | global_CL[:, :, None] | global_CL[:, None]
         return (seen_CLL & (inputs.attention_mask_CL == 1)[:, None]) | (distance_LL == 0)
 

@@ -30,6 +30,16 @@ class Ranker(nn.Module):
 
     A subclass defines `label`, `paper`, `family` and `aggregate`. A model that needs more than one
     vector per chunk overrides `forward` and sets `by_chunks = False`; it then gets whole documents.
+
+    Examples:
+        >>> import ranksweep
+        >>> class MeanP(ranksweep.Ranker):
+        ...     label, paper, family = "MeanP", "none", "passage scores"
+        ...     def aggregate(self, x_BPH, mask_BP):
+        ...         score_BP = self.score(x_BPH) * mask_BP
+        ...         return score_BP.sum(1) / mask_BP.sum(1)
+        >>> MeanP.reads_windows()
+        True
     """
 
     label: ClassVar[str]  # name in tables

@@ -276,6 +276,7 @@ def slide(near_BQDK: Tensor, mask_BD: Tensor) -> Windows:
     after = (num_windows - 1) * STEP + WINDOW - length
     near = near_BQDK.masked_fill(~mask_BD[:, None, :, None], 0.0)
     rows = near.transpose(2, 3).reshape(num_docs, num_query * num_kernels, length)
+    # A mean over windows times their size: torch has a kernel for it, and none for sums.
     sums = avg_pool1d(pad(rows, (0, after)), WINDOW, STEP) * WINDOW
     count_BQWK = sums.view(num_docs, num_query, num_kernels, num_windows).transpose(2, 3)
     window_W = torch.arange(num_windows, device=mask_BD.device)
@@ -293,6 +294,7 @@ def peaks(score_BW: Tensor, mask_BW: Tensor) -> tuple[Tensor, Tensor]:
         best_B1 = left_BW.argmax(1, keepdim=True)
         reals.append(left_BW.gather(1, best_B1) > float("-inf"))
         places.append(best_B1)
+        # Windows that share a token with a peak are no peaks of their own.
         left_BW = left_BW.masked_fill((window_W - best_B1).abs() * STEP < WINDOW, float("-inf"))
     place_B1P, real_B1P = torch.stack(places, dim=2), torch.stack(reals, dim=2)
     beside_N = on(score_BW.device, torch.tensor(NEIGHBOURS))
@@ -464,6 +466,7 @@ class DeepRank(WordVectorRanker):
         steps_BQMR = relevance_NR.new_zeros(
             num_docs, num_query, MAX_MATCHES, relevance_NR.shape[1]
         ).index_put((places.document_N, places.token_N, places.match_N), relevance_NR)
+        # All tokens of all documents are one batch of sequences of the same length.
         after_TMS, _ = self.reader_of_matches(steps_BQMR.flatten(0, 1))
         # Steps after a token's last match do not affect the state before them.
         count_T = same_BQD.sum(2).clamp_max(MAX_MATCHES).flatten()

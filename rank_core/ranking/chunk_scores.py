@@ -134,6 +134,7 @@ class KeptChunks:
         index_NP = self.first_N[:, None] + place_DP[self.document_N]
         score_NP = self.score_C[torch.from_numpy(index_NP)]
         mask = torch.from_numpy(mask_NP)
+        # Padding points at the first chunk; its score must not enter a sum.
         return score_NP.masked_fill(~mask, 0.0), mask
 
 
@@ -153,6 +154,7 @@ def read_chunks(folder: Path, split: str) -> KeptChunks:
     pair_C = query_C * len(table["doc_id"].cat.categories) + document_C
     first_N = np.flatnonzero(np.diff(pair_C, prepend=-1))
     heads = table.iloc[first_N]
+    # A document's spans are the same for every query: they are looked up once for each document.
     document_N, doc_ids = pd.factorize(heads["doc_id"].astype(str))
     _, pair_D = np.unique(document_N, return_index=True)
     lasts = np.append(first_N[1:], len(table))
@@ -209,5 +211,6 @@ def _pooled(config: TrialConfig, score_NP: Tensor, mask_NP: Tensor) -> Tensor:
     if kind is KMaxAvgP:
         return masked_top_mean(score_NP, mask_NP, config.model.k or KMaxAvgP.DEFAULT_K)
     if issubclass(kind, AddedScores) and config.model.chunk_scores:
+        # Kept scores are logits; the aggregation adds probabilities.
         score_NP = torch.sigmoid(score_NP)
     return kind.pool_scores(score_NP, mask_NP)

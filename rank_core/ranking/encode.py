@@ -73,6 +73,8 @@ def score_documents(
     how = How(batch_tokens, autocast, work)
     if not model.by_chunks:
         return _score_whole(model, pairs, documents, how)
+    # With dropout the two passes would see different masks, and the best chunk of one need not be
+    # that of the other.
     if torch.is_grad_enabled() and model.chunks_that_learn and model.dropout.p == 0:
         documents = _with_gradient(model, pairs, documents, how)
     x_CH = encode_chunks(model, pairs, _flat(documents), how)
@@ -86,10 +88,12 @@ def score_documents(
 def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], how: How) -> Tensor:
     """x_CH (fp32 or wider) of the chunks, in order."""
     lengths = [len(chunk) for chunk in chunks]
+    # Flat rows have no padding, so that lengths may mix and a batch is filled to the last token.
     flat = model.packs(how.autocast)
     if flat:
         batches = unpadded_batches(lengths, how.batch_tokens)
     else:
+        # On a CPU a further call costs nothing, on a GPU as much as some padding.
         call_tokens = CALL_TOKENS if model.device.type == "cuda" else 0
         batches = token_budget_batches(lengths, how.batch_tokens, call_tokens=call_tokens)
     laid_out = (
@@ -103,6 +107,7 @@ def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], ho
             x_CH = model.encode(inputs.to(model.device))
             parts.append(at_least_fp32(x_CH))
             rows_of_parts += rows
+    # The inverse of the permutation by length: back to the order of the chunks.
     order = torch.tensor(rows_of_parts).argsort()
     return torch.cat(parts)[on(model.device, order)]
 
@@ -126,6 +131,7 @@ def _with_gradient(
     for i, score_P in zip(
         long, score_C.cpu().split([len(documents[i]) for i in long]), strict=True
     ):
+        # In document order, which aggregators with positions read.
         best = score_P.topk(num).indices.sort().values.tolist()
         chosen[i] = [documents[i][j] for j in best]
     return chosen
@@ -171,6 +177,7 @@ def _groups(documents: Sequence[Document], batch_tokens: int) -> Iterator[list[i
     longest = [max(len(chunk) for chunk in document) for document in documents]
     group: list[int] = []
     rows = width = 0
+    # By the longest chunk first, because that is the width of all rows of a group.
     for i in sorted(range(len(documents)), key=lambda i: (-longest[i], -len(documents[i]), i)):
         wider = max(width, longest[i])
         if group and (rows + len(documents[i])) * wider > batch_tokens:

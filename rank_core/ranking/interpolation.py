@@ -37,6 +37,7 @@ def chosen_on_dev(
             f"interpolation weights need judgments to be tuned on, but none of the {len(qrels)} "
             "queries has a relevant document"
         )
+    # `max` keeps the first of equals: the smallest alpha, which trusts the first stage most.
     return max(points, key=lambda point: mean_value(qrels, run_of(point), measure))
 
 
@@ -79,7 +80,16 @@ class Mixture:
     @takes(alpha=number("0 <= {} <= 1", lambda alpha: 0 <= alpha <= 1))
     def at(self, alpha: float) -> Run:
         """The interpolated run, with strictly decreasing float32 scores; ties are broken by doc_id.
-        Raises `BadInput` unless 0 <= alpha <= 1."""
+        Raises `BadInput` unless 0 <= alpha <= 1.
+
+        Examples:
+            >>> import ranksweep
+            >>> model, bm25 = {"q1": {"d1": 9.0, "d2": 1.0}}, {"q1": {"d2": 7.5, "d1": 2.5}}
+            >>> mixed = ranksweep.mixture(model, bm25)
+            >>> list(mixed.at(0.8)["q1"]), list(mixed.at(0.2)["q1"])
+            (['d1', 'd2'], ['d2', 'd1'])
+        """
+        # The scores as given and not the normalised ones: the model's own run, bit for bit.
         if alpha == 1:
             return self.run
         if alpha == 0:
@@ -115,7 +125,14 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Ranks are by
     score, and among equal scores as given. Raises
     `BadInput` for a document that the first stage lacks, and if all scores of the first stage are
-    equal but needed."""
+    equal but needed.
+
+    Examples:
+        >>> import ranksweep
+        >>> model, bm25 = {"q1": {"d1": 9.0, "d2": 1.0}}, {"q1": {"d2": 7.5, "d1": 2.5}}
+        >>> ranksweep.mixture(model, bm25).at(0.75)
+        {'q1': {'d1': 0.75, 'd2': 0.25}}
+    """
     of_run = {
         query_id: _of_run(query_id, scores, first_stage.get(query_id, {}))
         for query_id, scores in run.items()
@@ -142,7 +159,14 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
 @takes(dev=instance(Mixture, "a Mixture, which mixture() gives"), qrels=given.qrels, measure=text)
 def choose_alpha(dev: Mixture, qrels: Qrels, measure: str) -> float:
     """The alpha of 0, .1, ..., 1 with the best mean `measure` on dev; among equals the smallest.
-    Raises `BadInput` if no document is relevant."""
+    Raises `BadInput` if no document is relevant.
+
+    Examples:
+        >>> import ranksweep
+        >>> model, bm25 = {"q1": {"d1": 9.0, "d2": 1.0}}, {"q1": {"d2": 7.5, "d1": 2.5}}
+        >>> ranksweep.choose_alpha(ranksweep.mixture(model, bm25), {"q1": {"d1": 1}}, "RR")
+        0.5
+    """
     judged = {query_id: qrels[query_id] for query_id in dev.run if query_id in qrels}
     return chosen_on_dev(ALPHAS, dev.at, judged, measure)
 

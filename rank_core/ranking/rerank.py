@@ -38,6 +38,7 @@ def within_memory(
     Raises `OutOfMemory` if the smallest input, a chunk or a whole document, does not fit. `work`
     counts successful passes only.
     """
+    # Batches that failed once would fail again: the limit stays with the model.
     batch_tokens = min(batch_tokens, model.most_tokens or batch_tokens)
     while True:
         before = replace(work)
@@ -50,6 +51,7 @@ def within_memory(
         vars(work).update(vars(before))
         if model.device.type == "cuda":
             torch.cuda.empty_cache()
+        # Only a model that needs whole documents has to hold all chunks of one at once.
         padded = [len(document) * max(map(len, document)) for document in documents]
         longest = max(len(chunk) for document in documents for chunk in document)
         least = longest if model.by_chunks else max(padded)
@@ -60,6 +62,7 @@ def within_memory(
                 "tokens); lower chunking.window, chunking.max_chunks or "
                 "chunking.max_document_tokens, or use a larger GPU"
             )
+        # Half of what was tried: the block may have been smaller than the budget.
         model.most_tokens = batch_tokens = max(least, min(batch_tokens, sum(padded)) // 2)
         logger.warning("out of GPU memory: reducing batches to %d tokens", batch_tokens)
 
@@ -128,6 +131,8 @@ def rerank(
 def ordered(scores: Mapping[str, float]) -> dict[str, float]:
     """Documents by descending score, float32 ties by ascending doc_id, then `untied`. This is the
     order for model scores: the order of the candidates has no effect."""
+    # float32, as scores are stored and read back: two that are equal in a file must be ordered as
+    # ties here too.
     by_score = sorted(scores, key=lambda doc_id: (-np.float32(scores[doc_id]), doc_id))
     return untied({doc_id: scores[doc_id] for doc_id in by_score})
 

@@ -108,6 +108,8 @@ class Scorer:
         query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
         rank, world_size = distributed.world()
         tokens, limit = self.inputs.query_tokens(name), self.config.chunking.max_query_tokens
+        # Dealt like cards: neighbouring ids often share a topic and a length, and `gathered` can
+        # tell the owner from the place alone.
         return {query_id: tokens[query_id][:limit] for query_id in query_ids[rank::world_size]}
 
     def gathered(self, name: str, own: dict[str, T]) -> dict[str, T]:
@@ -128,6 +130,8 @@ def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation
     limit = -(-limits.get(split, 0) // max(1, evaluation.folds))
     query_ids = sorted(collection.splits[split].queries)
     if 0 < limit < len(query_ids):
+        # A hash of the id is its place in the draw: the sample of 100 contains that of 50, and new
+        # queries disturb no others.
         query_ids.sort(key=lambda query_id: derive(0, "evaluated", query_id))
         return sorted(query_ids[:limit])
     return query_ids

@@ -252,7 +252,14 @@ class Chat:
 @dataclass(frozen=True)
 class TrialConfig:
     """One trial: a configuration and a seed. They determine its numbers, together with the contents
-    of the collection and of the backbone, which `fingerprint` adds."""
+    of the collection and of the backbone, which `fingerprint` adds.
+
+    Examples:
+        >>> import ranksweep
+        >>> config = ranksweep.TrialConfig(collection="python-docs", seed=2)
+        >>> config.model.name, config.training.num_epochs
+        ('maxp', 1)
+    """
 
     collection: str = setting(
         "python-docs",
@@ -272,7 +279,14 @@ class TrialConfig:
     @takes(settings=by_name("{dotted setting: value}"))
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
         """A copy with dotted settings changed: `override({"chunking.window": 75})`. Raises
-        `BadInput` for an unknown setting, another type or a value outside its range."""
+        `BadInput` for an unknown setting, another type or a value outside its range.
+
+        Examples:
+            >>> import ranksweep
+            >>> config = ranksweep.TrialConfig().override({"model.name": "firstp", "seed": 3})
+            >>> config.model.name, config.seed
+            ('firstp', 3)
+        """
         nested: dict[str, dict[str, Any]] = {}
         top: dict[str, Any] = {}
         for name, value in settings.items():
@@ -286,7 +300,13 @@ class TrialConfig:
         return dataclasses.replace(self, **sections, **top)
 
     def settings(self) -> dict[str, Any]:
-        """{dotted setting: value}, in declaration order."""
+        """{dotted setting: value}, in declaration order.
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.TrialConfig().settings()["evaluation.measures"]
+            ('nDCG@10', 'RR@10')
+        """
         flat: dict[str, Any] = {}
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, dict):

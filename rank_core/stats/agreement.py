@@ -45,6 +45,8 @@ def rank_biased_overlap(left_QV: Ranks, right_QV: Ranks, p: float = PERSISTENCE)
     Q, D = len(last_QV), max(int(long_Q1.max(initial=0)), 1)
     depth_D = np.arange(1, D + 1)
     rows_QV = np.arange(Q)[:, None] * (D + 1) + last_QV
+    # A document joins the overlap at the deeper one of its two ranks: one count for each (query,
+    # depth). Column 0 collects those that are never common.
     new_QD = np.bincount(rows_QV.ravel(), minlength=Q * (D + 1)).reshape(Q, D + 1)[:, 1:]
     common_QD = new_QD.cumsum(axis=1)  # X_d, the documents in both lists down to depth d
     at_short_Q, at_long_Q = (
@@ -54,6 +56,7 @@ def rank_biased_overlap(left_QV: Ranks, right_QV: Ranks, p: float = PERSISTENCE)
     short_Q, long_Q = short_Q1[:, 0], long_Q1[:, 0]
     # Beyond its end the short list is assumed to agree as before.
     beyond_QD = np.maximum(depth_D - short_Q1, 0) / np.maximum(short_Q1, 1)
+    # X_d + X_s (d - s) / s, of equation 32.
     agreement_QD = (common_QD + at_short_Q[:, None] * beyond_QD) / depth_D
     weight_QD = np.where(depth_D <= long_Q1, (1 - p) * p ** (depth_D - 1.0), 0)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -81,6 +81,7 @@ def best_set(
     untested = tuple(
         cell for cell in matrix.cells if len(matrix.scores[cell]) == 1 and cell not in deterministic
     )
+    # Copies of a system would count as rivals of each other and make the correction larger.
     first_of = _representatives(matrix, untested)
     judged = list(dict.fromkeys(first_of.values()))
     if not judged:
@@ -186,6 +187,7 @@ class Rivalry:
             p_K[i] = found
             rivals[i] = int(others[int(place)])
         mean_K = self.means.mean(axis=1)
+        # The highest mean never leaves; systems that tie with it up to rounding share that.
         p_K[mean_K >= mean_K.max() - ROUNDING * self.scale] = 1.0
         return np.minimum(p_K, 1.0), rivals
 
@@ -226,6 +228,8 @@ class Rivalry:
             moderated_KK = moderated_p(delta_KK, V_q, queries, sides, prior)
             moderated_KK = where_queries_vary(moderated_KK, found.p_both, V_q)
         few_K = least_K < LEAST_SEEDS
+        # With two runs nothing is significant in a table, so nothing may leave the set for it
+        # either.
         few = few_K | few_K[:, None]
         one_sided = [
             np.where(few & ~np.isnan(p), 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
@@ -254,6 +258,8 @@ class Rivalry:
         """The correlations of the differences of `others` with system i."""
         delta_JQ = self.means[others] - self.means[i]
         covariance_JJ = np.atleast_2d(np.cov(delta_JQ)) / delta_JQ.shape[1]
+        # All rivals are compared with system i: its seeds are in each difference, with the same
+        # sign.
         shared = max(self.parts[i, 0] - self.parts[i, 1], 0.0)
         return scaled(covariance_JJ + shared, error_J, self.differences[i, others])
 
@@ -282,6 +288,8 @@ def leaving_p(
         return p * _rivals(p, correlation_JJ, num_draws)
 
     least = np.fmin(moderated_J.min(axis=-1), 1.0)
+    # One effective number, at the smallest p, serves to find the deciding rival; the p of that one
+    # is corrected with its own below.
     number = corrected(least) / np.maximum(least, 1e-300)
     joint = np.fmax(moderated_J * np.maximum(number, 1)[..., None], own_J)
     place = joint.argmin(axis=-1)

@@ -48,6 +48,7 @@ def crossed_weights(
         raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
     if paired_seeds and len({tuple(own) for own in matrix.seeds.values() if len(own) > 1}) > 1:
         raise BadInput("paired seeds need the same seeds in every cell")
+    # Seeds are nested in cells: each cell draws its own, unless the sweep pairs them.
     weights: dict[str, Floats] = {}
     shared: dict[int, Floats] = {}
     for cell, own in matrix.seeds.items():
@@ -108,6 +109,7 @@ def selected_gain(
             raise BadInput(f"leaving seeds out needs two seeds of every cell, got one of {cell}")
     weights = crossed_weights(matrix, rng=rng, num_replicates=num_replicates)
     gain_B = _left_out_gains(matrix, candidates, baseline, weights)
+    # NaN: nothing was left out to measure on.
     used_B = ~np.isnan(gain_B)
     if not used_B.any():
         raise BadInput(f"no replicate of {num_replicates} left a seed out; draw more of them")
@@ -134,6 +136,8 @@ def _left_out_gains(
         {cell: _left_out(weight_BS) for cell, weight_BS in weights.seeds.items()},
     )
 
+    # Chosen on what was drawn and measured on what was not, so that the luck of the choice is in
+    # the first and not in the second.
     drawn_BK = np.stack([replicated_means(matrix, cell, weights) for cell in candidates], axis=1)
     tested_BK = np.stack([replicated_means(matrix, cell, left_out) for cell in candidates], axis=1)
     chosen_B1 = drawn_BK.argmax(axis=1, keepdims=True)

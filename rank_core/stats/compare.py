@@ -98,7 +98,18 @@ class CellComparison:
 
     @takes(alpha=probability)
     def significant(self, alpha: float) -> bool:
-        """True if the difference is significant with queries and runs as random effects."""
+        """True if the difference is significant with queries and runs as random effects.
+
+        Examples:
+            >>> import numpy as np
+            >>> from rank_core.stats.matrix import ScoreMatrix
+            >>> from rank_core.stats.compare import compare_cells
+            >>> base = np.random.default_rng(1).uniform(size=(3, 20))
+            >>> scores, seeds = {"A": base, "B": base + 0.5}, {"A": (1, 2, 3), "B": (1, 2, 3)}
+            >>> matrix = ScoreMatrix("RR", ("A", "B"), tuple(map(str, range(20))), seeds, scores)
+            >>> compare_cells(matrix, baseline="A")[0].significant(alpha=0.05)
+            True
+        """
         return self.fewest_seeds >= LEAST_SEEDS and self.p_both_adjusted < alpha
 
 
@@ -122,7 +133,20 @@ def compare_cells(
     """The comparisons of every other cell with the baseline, one family of the correction.
     `deterministic` names cells declared to have one possible run (BM25). Queries and seeds are
     random effects (Clark 1973) with Welch's (1947) degrees of freedom; docs/statistics.md has the
-    formulas. Raises `BadInput` for an unknown baseline or correction and alpha outside (0, 1)."""
+    formulas. Raises `BadInput` for an unknown baseline or correction and alpha outside (0, 1).
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ranksweep
+        >>> from rank_core.stats.matrix import score_matrix
+        >>> values = pd.DataFrame({"cell": [*"AAAABBBB"], "seed": [1, 1, 2, 2] * 2})
+        >>> values = values.assign(split="test", query_id=["q1", "q2"] * 4, measure="RR")
+        >>> values["value"] = [0.2, 0.5, 0.3, 0.4, 0.7, 0.9, 0.8, 0.6]
+        >>> matrix = score_matrix(values, measure="RR", cells=["A", "B"])
+        >>> [found] = ranksweep.compare_cells(matrix, baseline="A")
+        >>> found.system, round(found.delta, 2), found.correction
+        ('B', 0.4, 'max-t')
+    """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     return compare_pairs(
@@ -165,6 +189,8 @@ def compare_pairs(
         paired_seeds=paired_seeds,
         deterministic=deterministic,
     )
+    # Holm and Benjamini-Hochberg need no correlations, which take most of the time of a large
+    # family.
     both_KK = queries_KK = None
     if correction == MAX_T:
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
@@ -206,6 +232,7 @@ def _comparison(
 ) -> CellComparison:
     score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
     mean_B = float(score_B_SQ.mean())
+    # Wins and losses are of queries: the mean over seeds is what a system does on one.
     delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
     wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
     ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
@@ -273,6 +300,7 @@ def _moderated(
         return [pair] if paired_seeds and len(trained) == 2 else [(cell,) for cell in trained]
 
     variances: dict[tuple[str, ...], Side] = {}
+    # The baseline is in every pair, but its variance is one observation of the prior.
     for table in dict.fromkeys(table for pair in pairs for table in tables(pair)):
         scores = [matrix.scores[cell] for cell in table]
         if len(scores[0]) > 1:
@@ -282,6 +310,8 @@ def _moderated(
     unknown_K = np.full(len(pairs), math.nan)
     if len(variances) < least_pool:
         return _Moderated(unknown_K, unknown_K, unknown_K, agree=False)
+    # S V_s is the variance between single runs, which is what systems with different numbers of
+    # seeds have in common.
     squares = [S * V_s for V_s, _, S in variances.values()]
     df = [S - 1 for *_, S in variances.values()]
     prior = fitted_prior(squares, df)
@@ -305,6 +335,7 @@ def _moderated(
     p_K = where_queries_vary(p_K, own_K, V_q)
     order = {table: place for place, table in enumerate(variances)}
     baselines = {(base,) for _, base in pairs}
+    # A baseline whose seeds vary unlike the others' distorts every comparison at once.
     own = [order[base] for base in baselines if base in order]
     return _Moderated(error_K, df_K, p_K, seeds_agree(squares, df, sorted(own)))
 
@@ -325,6 +356,8 @@ def false_positive_interval(test: ScopeTest, *, alpha: float = 0.05) -> tuple[fl
 def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
     if math.isnan(V):
         return math.nan
+    # The queries-only test divides by sqrt(V_q) a difference that varies by sqrt(V): its critical
+    # value is sqrt(V_q / V) times too small.
     if V == 0 or test.se_queries == 0:  # no t-test
         return alpha
     z = float(stats.norm.isf(alpha / 2))

@@ -131,9 +131,13 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
     S, Q = float(num_seeds), float(num_queries)
     # The tables whose seeds are estimated: one of differences, or one of each system.
     sides, runs = (1, 2) if variances.paired else (2, 1)
+    # The variances that `infer` expects, from the plan's components. In a paired table of
+    # differences one side carries the runs of both.
     V_e = runs * variances.residual**2 / (Q * S)
     V_s = runs * variances.seed**2 / S + V_e
     V_q = variances.difference**2 / Q + sides * V_e
+    # The test will see estimates of these variances. A quasi-random sample of their chi-squares
+    # averages the power over them; at their expectations three seeds look better than they are.
     square_N = _mean_squares(num_seeds, num_queries, sides)
     test = infer(
         delta=0.0,
@@ -146,6 +150,8 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
     critical_N = np.where(
         test.se_both > 0, stats.t.isf(alpha / 2, test.welch.at_level(alpha)) * test.se_both, 0.0
     )
+    # The true error of the difference is fixed, while the critical difference varies with the
+    # estimated one.
     return _Plan(math.sqrt(V_q + 2 * variances.seed**2 / S), critical_N)
 
 
@@ -267,6 +273,7 @@ def best_design(
     highest = max(best.values(), default=0.0)
     if not best or (highest < goal.power and math.isinf(budget)):
         return None
+    # Out of reach: the last hundredths of power would take the whole budget.
     target = goal.power if highest >= goal.power else highest - _SLACK
     designs = [
         Design(K, S, Q, power_on(Q)(S), S * prices[Q])
@@ -283,6 +290,7 @@ def _fewest(power_of: Callable[[int], float], target: float, *, least: int, most
         if high >= most:
             return math.inf
         high = min(2 * high, most)
+    # `high // 2` or more failed in the loop above, unless that ended at once.
     low = high // 2 if high > least else least - 1
     while high - low > 1:
         middle = (low + high) // 2

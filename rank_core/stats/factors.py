@@ -64,6 +64,8 @@ def factor_tests(
     tests = []
     for name in factors:
         rest_KK = _projection((columns[other] for other in factors if other != name), len(cells))
+        # What the factor explains beyond the others: in an incomplete grid factors are not
+        # orthogonal, and the order of their names must not matter (type II sums of squares).
         tests.append(_test(matrix, cells, name, additive_KK - rest_KK))
     if len(factors) > 1:
         tests.append(_test(matrix, cells, INTERACTION, np.eye(len(cells)) - additive_KK))
@@ -75,11 +77,14 @@ def _projection(parts: Iterable[Floats], num_cells: int) -> Floats:
     """Onto the span of a constant and the given columns, (K, K)."""
     design = np.hstack([np.ones((num_cells, 1)), *parts])
     left, singular, _ = np.linalg.svd(design, full_matrices=False)
+    # Indicator columns of a factor sum to the constant: the design is rank deficient by
+    # construction.
     basis = left[:, singular > 1e-9 * singular[0]]
     return basis @ basis.T
 
 
 def _test(matrix: ScoreMatrix, cells: Sequence[str], name: str, space_KK: Floats) -> FactorTest:
+    # The trace of a projection is the dimension that it projects onto.
     rank = round(float(np.trace(space_KK)))
     nan = float("nan")
     if rank == 0 or any(len(matrix.scores[cell]) < 2 for cell in cells):
@@ -104,6 +109,8 @@ def _test(matrix: ScoreMatrix, cells: Sequence[str], name: str, space_KK: Floats
     spread = float((queries_KK**2).sum()) / (Q - 1)
     spread += float((weight_K**2 * parts[:, 0] ** 2 / df_K).sum())
     spread += float((weight_K**2 * parts[:, 1] ** 2 / (df_K * (Q - 1))).sum())
+    # Box (1954): a quadratic form with covariance W behaves as chi-square with tr(W)^2 / tr(W^2)
+    # degrees of freedom.
     df = total**2 / float((whole_KK**2).sum())
     df_error = total**2 / spread
     statistic = length / total

@@ -40,6 +40,7 @@ class Family:
     @property
     def larger_p(self) -> Floats:
         """The larger p of both tests."""
+        # `fmax` ignores NaN: a comparison without a moderated test has its own p.
         return np.fmax(self.own_K, self.moderated_K)
 
     def adjusted(self, correction: str) -> Floats:
@@ -60,6 +61,8 @@ class Family:
     def levels(self, alpha: float, correction: str) -> tuple[float, float]:
         """The levels of the own and of the moderated test whose wider intervals cover all true
         differences at once."""
+        # Bonferroni's levels: Holm's steps depend on the data and give no simultaneous interval of
+        # fixed width.
         num = max(int((~np.isnan(self.own_K)).sum()), 1) * self.num_families
         moderated = not np.isnan(self.moderated_K).all()
         R_KK = self.correlation_KK
@@ -67,6 +70,8 @@ class Family:
             return alpha / num, alpha / num
         tested = np.flatnonzero(~np.isnan(self.own_K))
         level = family_level(alpha / self.num_families, R_KK[np.ix_(tested, tested)])
+        # With moderated tests these carry the correction; the own test has to hold alone, as in
+        # `adjusted`.
         return (alpha if moderated else level), level
 
 
@@ -87,6 +92,7 @@ def correlations(
         cell: matrix.scores[cell].mean(axis=0) for cell in {c for pair in pairs for c in pair}
     }
     delta_KQ = np.array([mean_Q[system] - mean_Q[base] for system, base in pairs])
+    # Queries: all systems answer the same ones.
     covariance_KK = np.atleast_2d(np.cov(delta_KQ)) / delta_KQ.shape[1]
     errors_K = np.array([getattr(test, f"se_{scope}") for test in tests])
     if scope == "both" and not paired_seeds:
@@ -96,8 +102,12 @@ def correlations(
                 (system, test.variance_seeds_a, test.variance_error_a),
                 (base, test.variance_seeds_b, test.variance_error_b),
             ):
+                # Without the residual, which the covariance over queries contains, as V does in
+                # `infer`.
                 parts[cell] = 0.0 if math.isnan(V_s) else max(V_s - V_e, 0.0)
         cells = list(parts)
+        # Two differences share the seeds of a cell that is in both: with a plus where it is on the
+        # same side of both, as a common baseline is.
         signs_KC = np.array(
             [[(cell == system) - (cell == base) for cell in cells] for system, base in pairs], float
         )

@@ -59,6 +59,16 @@ def score_matrix(
     Raises `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds
     of a cell that agree on every query and every measure of the table without being constant,
     except cells of `may_agree`, which are derived from different runs.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from rank_core.stats.matrix import score_matrix
+        >>> values = pd.DataFrame({"cell": "A", "seed": [1, 1, 2, 2], "split": "test"})
+        >>> values = values.assign(query_id=["q1", "q2"] * 2, measure="RR")
+        >>> values["value"] = [0.2, 0.5, 0.3, 0.4]
+        >>> score_matrix(values, measure="RR", cells=["A"]).scores["A"]
+        array([[0.2, 0.5],
+               [0.3, 0.4]])
     """
     matrices = score_matrices(per_query, measures=[measure], cells=cells, may_agree=may_agree)
     return matrices[measure]

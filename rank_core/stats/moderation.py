@@ -35,6 +35,7 @@ class Prior:
         with np.errstate(invalid="ignore"):
             pooled = (self.df * self.variance + df * variance) / (self.df + df)
         equal = np.isinf(self.df)
+        # As limma: a moderated variance cannot know more than all variances together.
         return np.where(equal, self.variance, pooled), np.minimum(self.df + df, self.pool_df)
 
 
@@ -51,10 +52,15 @@ def fitted_prior(variance_K: ArrayLike, df_K: ArrayLike) -> Prior:
     largest, median = s2.max(axis=-1), np.median(s2, axis=-1)
     scale = np.where(largest == 0, 1.0, np.where(median == 0, largest, median))
     logarithm = np.log(np.maximum(s2, _FLOOR * scale[..., None]))
+    # E[log s^2] = log sigma^2 + digamma(f/2) - log(f/2) for a mean square with f degrees of freedom
+    # (Smyth 2004, section 6.2).
     logarithm += np.log(half_K) - special.digamma(half_K)  # unbiased
     mean = logarithm.mean(axis=-1)
+    # Sampling alone scatters log s^2 by trigamma(f/2). What is left is the scatter of the true
+    # variances, which under the prior is trigamma(d_0/2).
     excess = logarithm.var(axis=-1, ddof=1) - special.polygamma(1, half_K).mean()
     equal = excess <= _FLOOR
+    # 1 stands in where the result is not used, so that Newton's method converges everywhere.
     half = _inverse_trigamma(np.where(equal, 1.0, excess))
     variance = np.exp(np.where(equal, mean, mean + special.digamma(half) - np.log(half)))
     return Prior(
@@ -77,8 +83,11 @@ def moderated_error(
     terms = V**2 / (num_queries - 1)
     for V_s, V_e, S in sides:
         trained = np.isfinite(S)
+        # 2 stands in for infinity, whose products would be NaN; the masks below remove it again.
         runs = np.where(trained, S, 2.0)
         variance, df = prior.moderated(runs * V_s, runs - 1)
+        # The terms of Satterthwaite's denominator: the moderated V_s, and the residual that is
+        # subtracted from it.
         own = (variance / runs) ** 2 / df + V_e**2 / ((runs - 1) * (num_queries - 1))
         V = V + np.where(trained, np.maximum(variance / runs - V_e, 0), 0)
         terms = terms + np.where(trained, own, 0)
@@ -110,6 +119,8 @@ def seeds_agree(variance_K: ArrayLike, df_K: ArrayLike, baselines: Sequence[int]
     s2, df_K = np.asarray(variance_K, dtype=np.float64), np.asarray(df_K, dtype=np.float64)
     K, total = len(df_K), df_K.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Bartlett (1937): the log of the pooled variance against the pooled logs, over a correction
+        # that makes it nearly chi-square.
         excess = total * np.log(s2 @ df_K / total) - np.log(s2) @ df_K
         scale = 1 + ((1 / df_K).sum() - 1 / total) / (3 * (K - 1))
         p = special.chdtrc(K - 1, excess / scale)
@@ -117,6 +128,7 @@ def seeds_agree(variance_K: ArrayLike, df_K: ArrayLike, baselines: Sequence[int]
             rest = np.arange(K) != one
             ratio = s2[..., one] / (s2[..., rest] @ df_K[rest] / df_K[rest].sum())
             above = special.fdtrc(df_K[one], df_K[rest].sum(), ratio)
+            # Two-sided: a baseline that is steadier than the others harms as one that is wilder.
             p = np.minimum(p, 2 * np.minimum(above, 1 - above))
     # Without any variance they agree; with some, one that is 0 has collapsed.
     return (p >= AGREEMENT) | (s2.max(axis=-1) == 0)

@@ -37,6 +37,8 @@ def holm(p: ArrayLike) -> Floats:
 def _holm(p_K: Floats) -> Floats:
     K = len(p_K)
     order = np.argsort(p_K, kind="stable")
+    # The smallest p is multiplied by K, the next by K - 1, and so on; none may be smaller than the
+    # one before it, or a weaker result would be rejected without a stronger one.
     stepped = np.maximum.accumulate(p_K[order] * (K - np.arange(K)))
     adjusted = np.empty(K)
     adjusted[order] = np.minimum(stepped, 1.0)
@@ -67,10 +69,13 @@ def _step_down(p_K: Floats, R_KK: Floats) -> Floats:
         if largest == 1:
             adjusted[order[step:]] = 1.0
             break
+        # Step down: the hypotheses with smaller p are rejected already, and the smallest of the
+        # rest competes with the rest alone.
         left = order[step:]
         # A comparison of two equal systems cannot err: its p is 1, whatever the family.
         counted = left[np.diagonal(R_KK)[left] > 0]
         m = float(effective_number(p_K[k], R_KK[np.ix_(counted, counted)])) if len(counted) else 1.0
+        # Monotone, as in Holm's.
         largest = max(largest, min(1.0, max(m, 1.0) * p_K[k]))
         adjusted[k] = largest
     return adjusted
@@ -87,8 +92,13 @@ def effective_number(
         return np.ones(p_F.shape)
     num_draws = num_draws or max(min(NUM_DRAWS, _NUMBERS // K), NUM_DRAWS // 8)
     normal_NK, tail_N = _draws(K, num_draws)
+    # Every comparison is the chosen one equally often, which a random choice reaches only on
+    # average.
     one_N = np.arange(num_draws) % K
+    # Differences with one baseline may be linearly dependent: a trace of the identity keeps the
+    # matrix positive definite.
     factor_FKK = np.linalg.cholesky((1 - _ROUNDING) * R_FKK + _ROUNDING * np.eye(K))
+    # By symmetry it suffices to put the chosen comparison into its upper tail.
     tail_F = np.maximum(p_F / 2 if two_sided else p_F, _SMALLEST)
     z_FNK = normal_NK @ np.swapaxes(factor_FKK, -1, -2)
     # Given that comparison `one` is in its tail, the others are normal around their regression.
@@ -96,6 +106,7 @@ def effective_number(
     gap_FN = beyond_FN - z_FNK[..., np.arange(num_draws), one_N]
     z_FNK += np.swapaxes(R_FKK[..., one_N], -1, -2) * gap_FN[..., None]
     reached_FNK = (np.abs(z_FNK) if two_sided else z_FNK) >= -special.ndtri(tail_F)[..., None, None]
+    # The chosen one is in its tail by construction; rounding must not say otherwise.
     reached_FNK[..., np.arange(num_draws), one_N] = True
     # A mean of K equal parts may be rounded to less than 1 / K.
     return np.clip(K * (1 / reached_FNK.sum(axis=-1)).mean(axis=-1), 1.0, K)
@@ -104,6 +115,8 @@ def effective_number(
 @lru_cache(maxsize=32)
 def _draws(K: int, num_draws: int) -> tuple[Floats, Floats]:
     """Independent normals, and where in its tail the chosen comparison is, evenly spread."""
+    # The same draws for every p and table of K comparisons: a p never changes from call to call,
+    # and the root search of `family_level` sees a smooth function.
     rng = generator(1, "max-t", K, num_draws)
     return rng.normal(size=(num_draws, K)), (rng.permutation(num_draws) + 0.5) / num_draws
 
@@ -120,6 +133,7 @@ def family_level(alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = T
     def excess(level: float) -> float:
         return float(effective_number(level, R_KK, two_sided=two_sided)) * level - alpha
 
+    # 1 <= m <= K, so the level lies between Bonferroni's and the uncorrected one.
     return float(optimize.brentq(excess, alpha / len(counted) / 2, alpha, rtol=1e-6))
 
 

@@ -55,11 +55,15 @@ def randomised_tukey(
     mean_K = score_QK.mean(axis=0)
     observed_P = np.abs(mean_K[first] - mean_K[second])
     observed_P[observed_P <= ROUNDING * np.abs(score_QK).max()] = 0.0
+    # Sums in another order differ in the last bits; an equal arrangement must count as reaching the
+    # bar.
     bar_P = observed_P * (1 - _CLOSE)
     alone_P, beaten_P = np.zeros(len(pairs)), np.zeros(len(pairs))
     for sum_BK in permuted_sums(score_QK, rng=rng, total=num_permutations):
         mean_BK = sum_BK / len(score_QK)
         alone_P += (np.abs(mean_BK[:, first] - mean_BK[:, second]) >= bar_P).sum(axis=0)
+        # The range over all systems bounds every pair's difference: one distribution for all pairs
+        # controls the familywise error, as the studentised range does in Tukey's test.
         beaten_P += (np.ptp(mean_BK, axis=1)[:, None] >= bar_P).sum(axis=0)
     return [
         Permuted(
@@ -67,6 +71,7 @@ def randomised_tukey(
             baseline=matrix.cells[b],
             delta=float(mean_K[a] - mean_K[b]),
             statistic=float(observed_P[number]),
+            # The data are one arrangement of themselves: p is never 0 (Phipson & Smyth 2010).
             p=float((alone_P[number] + 1) / (num_permutations + 1)),
             p_adjusted=float((beaten_P[number] + 1) / (num_permutations + 1)),
         )

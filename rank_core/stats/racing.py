@@ -104,18 +104,26 @@ def interim_analysis(
     rounding_B1 = rounding_B1[:, None]
     mean_BK = np.where(live_BK, mean_BKs.mean(axis=2), -np.inf)
     top_B1 = mean_BK.max(axis=1, keepdims=True)
+    # `argmax` of a mask is the first of the equal ones: the order of the plan decides, not the last
+    # bit.
     leader_B1 = (mean_BK >= top_B1 - rounding_B1).argmax(axis=1, keepdims=True)
     gap_BK = np.where(live_BK, top_B1 - np.where(live_BK, mean_BK, 0), np.nan)
     gap_BK[gap_BK <= rounding_B1] = 0.0
     variance_BK = _variances(mean_BKs, counted_BK)
     variance_BK[variance_BK <= rounding_B1**2] = 0.0
+    # The variance of a difference of two configurations; seeds are blocks, so that what all of them
+    # share at a seed has been removed.
     variance_BK = variance_BK + np.take_along_axis(variance_BK, leader_B1, axis=1)
+    # The finite-population correction of the module's head: with all seeds run nothing is
+    # uncertain.
     se_BK = np.where(live_BK, np.sqrt(variance_BK * (1 / s - 1 / num_seeds)), np.nan)
     behind_BK = gap_BK + delta * (np.arange(gap_BK.shape[1]) != leader_B1)
     with np.errstate(divide="ignore", invalid="ignore"):
         t_BK = np.where(behind_BK == 0, 0.0, behind_BK / se_BK)
     p_BK = np.full(t_BK.shape, np.nan)
     L_B = counted_BK.sum(axis=1)
+    # The null distribution depends on the number of rivals alone: races that have as many live
+    # configurations share a table.
     for L in np.unique(L_B):
         rows = L_B == L
         p_BK[rows] = dunnett_p(t_BK[rows], rivals=int(L) - 1, df=int((L - 1) * (s - 1)))
@@ -171,6 +179,8 @@ def _variances(mean_BKs: Floats, counted_BK: Bools) -> Floats:
     # The seed's mean contains 1 / L of each configuration's own square.
     own_BK = (residual_BKs**2).sum(axis=2) / (s - 1) * L_B1 / np.maximum(L_B1 - 1, 1)
     pool_B1 = np.where(counted_BK, own_BK, 0).sum(axis=1, keepdims=True) / L_B1
+    # One's own square alone has s - 1 degrees of freedom: a chance outlier would keep a bad
+    # configuration alive.
     moderated_BK = (_POOL_DF * pool_B1 + (s - 1) * own_BK) / (_POOL_DF + s - 1)
     return np.maximum(pool_B1, moderated_BK)
 
@@ -201,6 +211,8 @@ def nominal_levels(num_configurations: int, num_seeds: int, *, alpha: float) -> 
     """
     if num_configurations < 2:
         raise BadInput(f"a race needs 2 configurations or more, got {num_configurations}")
+    # The levels are solved one after the other: at each analysis, the level at which the simulated
+    # races lose their winner just as often as the spending function allows by then.
     budget = spent(num_seeds, alpha=alpha)
     K, S = num_configurations, num_seeds
     B = max(min(NUM_RACES, _NUMBERS // (K * S)), 2000)
@@ -211,9 +223,13 @@ def nominal_levels(num_configurations: int, num_seeds: int, *, alpha: float) -> 
     for s, total in budget.items():
         running_B = (live_BK.sum(axis=1) > 1) & live_BK[np.arange(B), winner_B]
         analysis = interim_analysis(score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=S)
+        # Only races whose winner is still in can lose it: the k-th smallest p of those winners is
+        # the level that eliminates k of them.
         p_N = np.sort(analysis.p_BK[np.arange(running_B.sum()), winner_B[running_B]])
         more = int(safety * total * B) - lost
         drawn = float(p_N[more]) if 0 <= more < len(p_N) else 0.0 if more < 0 else _HIGHEST
+        # Never below the increment of the budget (by Bonferroni over analyses that is valid without
+        # a simulation).
         levels[s] = min(max(drawn, total - before), _HIGHEST)
         live_BK[running_B] &= ~(analysis.p_BK < levels[s])
         lost, before = lost + int((p_N < levels[s]).sum()), total
@@ -379,6 +395,7 @@ def race_so_far(
     num_complete = 0
     for s, seed in enumerate(seeds, start=1):
         live = tuple(name for name in live if (name, seed) not in lost)
+        # A block is judged when it is complete: which trial ended first must not matter.
         pending = tuple((name, seed) for name in live if (name, seed) not in finished)
         if pending or not live:
             break

@@ -53,10 +53,13 @@ def rank_intervals(
             matrix, ranked, frozenset(deterministic), paired_seeds=False
         ).one_sided()
         ordered = ~np.eye(K, dtype=bool)
+        # Both directions of a pair are hypotheses: which system is ahead is part of the statement.
         better_KK[ordered] = holm(np.fmax(own_KK, moderated_KK)[ordered]) < alpha
     ends = zip(1 + better_KK.sum(axis=1), K - better_KK.sum(axis=0), strict=True)
     groups, left = [], list(range(K))
     while left:
+        # Layers of a partial order. Someone is always in the next one: `better` follows the means
+        # and has no circle.
         first = [i for i in left if not better_KK[i, left].any()]
         groups.append(tuple(ranked[i] for i in first))
         left = [i for i in left if i not in first]

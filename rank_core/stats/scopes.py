@@ -76,12 +76,19 @@ class WelchDf:
         """The degrees of freedom of a test by its critical value z under a known variance."""
         u, a, b = self.first, self.square, self.cubic
         with np.errstate(divide="ignore", invalid="ignore"):
+            # By Cauchy-Schwarz b >= u^2 for positive shares that sum to 1. The residual's share is
+            # negative, so that the difference can fall below 0, and the critical value would then
+            # fall with z.
             bend = np.maximum(b - u**2, 0)
             start = u - 2 * a + 16 / 3 * b - 10 / 3 * u**2
+            # A sum of mean squares never has fewer degrees of freedom than the part with the
+            # fewest.
             most = np.maximum(u, 1 / np.asarray(self.fewest))
 
         def at(z: Any) -> Any:
             second = start + 4 / 3 * (z**2 - 1 / (1 + z**2)) * bend
+            # `u` caps the degrees of freedom at Satterthwaite's, as the class says: the correction
+            # may only make a test more cautious.
             return 1 / np.minimum(np.maximum(second, u), most)
 
         return at
@@ -92,15 +99,19 @@ class WelchDf:
         delta, se = np.abs(np.asarray(delta, dtype=np.float64)), np.asarray(se, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = delta / se
+            # Satterthwaite's p: the start of the search, and the least that is returned.
             first = special.stdtr(self.satterthwaite, -t)
         # The critical value rises with z, and at Satterthwaite's p it is |t| or more.
         low, at = np.zeros_like(first), self._at()
         high = np.minimum(-special.ndtri(first), LARGEST_Z)
         with np.errstate(divide="ignore", invalid="ignore"):
+            # The degrees of freedom depend on the level and the level on them: bisection over the
+            # normal quantile z of the level finds the fixed point, for arrays of any shape at once.
             for _ in range(HALVINGS):
                 middle = (low + high) / 2
                 below = special.ndtr(-middle) > special.stdtr(at(middle), -t)
                 low, high = np.where(below, middle, low), np.where(below, high, middle)
+        # The last bit of the bisection must not undercut Satterthwaite's p.
         p = np.where(np.isnan(first), np.nan, np.maximum(2 * special.ndtr(-high), 2 * first))
         return np.where(se == 0, np.where(delta == 0, 1.0, np.nan), p)
 
@@ -175,6 +186,7 @@ def scope_test(
             f"got {score_A_SQ.shape[1]} and {score_B_SQ.shape[1]} columns"
         )
     scale = float(max(np.abs(score_A_SQ).max(), np.abs(score_B_SQ).max()))
+    # Both systems answer the same queries: a query that is hard for both cancels here.
     delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
     sides = zip((score_A_SQ, score_B_SQ), deterministic, strict=True)
     seeds = [_side_variances(score_SQ, fixed, scale=scale) for score_SQ, fixed in sides]
@@ -240,6 +252,7 @@ def variance_interval(test: ScopeTest, level: float = 0.95) -> tuple[float, floa
         return test.se_both**2, test.se_both**2
     tails = (1 + level) / 2, (1 - level) / 2
     error = test.variance_error_a + test.variance_error_b
+    # df s^2 / sigma^2 is chi-square distributed: the upper quantile gives the lower end.
     low, high = test.se_seeds**2 * test.df_seeds / stats.chi2.ppf(tails, test.df_seeds)
     return (
         test.variance_queries + max(float(low) - error, 0.0),
@@ -258,8 +271,12 @@ def seed_variances(score_SQ: Floats, *, scale: float | None = None) -> tuple[flo
     if S == 1:
         return float("nan"), float("nan")
     mean_S = score_SQ.mean(axis=1)
+    # One value per run and query: their interaction cannot be told from noise, and is the residual
+    # of the two-way layout.
     residual_SQ = score_SQ - mean_S[:, None] - score_SQ.mean(axis=0) + score_SQ.mean()
     mean_square_error = float((residual_SQ**2).sum()) / ((S - 1) * (Q - 1))
+    # The mean of a run over Q queries carries a Q-th of the residual, so V_s contains V_e; `infer`
+    # subtracts it where V_q has counted it already.
     variance_seeds = without_rounding(float(mean_S.var(ddof=1)), scale) / S
     return variance_seeds, without_rounding(mean_square_error, scale) / (Q * S)
 
@@ -295,12 +312,16 @@ def infer(
     V_seeds, df_seeds = _of_runs(parts)
     V_both = V_q + sum((np.maximum(V_s - V_e, 0) for V_s, V_e, _ in parts), np.float64(0))
     df_queries = np.broadcast_to(Q - 1.0, V_q.shape)
+    # V in mean squares, each with its degrees of freedom: V_q + V_s - V_e. The residual enters with
+    # a minus sign and (S - 1)(Q - 1) degrees of freedom.
     mean_squares = [(V_q, Q - 1.0)]
     for V_s, V_e, df in parts:
         mean_squares += [(V_s, df), (-V_e, df * (Q - 1.0))]
     fewest = reduce(np.minimum, [df for _, _, df in parts], Q - 1.0)
     welch = WelchDf.of(mean_squares, V_both, fewest)
     delta = np.asarray(delta, dtype=np.float64)
+    # Where nothing varies a t-test would give p = 0 from two runs; a permutation test knows how few
+    # arrangements there are.
     least_queries = certain_p(num_queries if fewest_queries is None else fewest_queries)
     least_seeds = certain_runs_p(num_seeds if fewest_seeds is None else fewest_seeds)
     least_seeds = np.where(V_seeds == 0, least_seeds, 0.0)
@@ -343,7 +364,10 @@ def strata_df(value_N: Floats, strata: Strata) -> Any:
     squares = [((own - own.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for own in parts]
     df, total = [size - 1 for size in strata], sum(squares)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Satterthwaite: a sum of squares of several strata, each with f degrees of freedom.
         found = total**2 / sum(own**2 / f for own, f in zip(squares, df, strict=True))
+    # Exact arithmetic never falls below the smallest stratum's degrees of freedom; rounding of tiny
+    # squares might.
     return np.where(total > 0, np.maximum(found, min(df)), sum(df))
 
 
@@ -377,6 +401,8 @@ def certain_runs_p(num_seeds: Sequence[Any]) -> Floats:
     permutation of the runs: 2 / (S_a + S_b choose S_a). Of one trained side (paired runs, or
     against a deterministic system) by that of their signs; 0 where nothing is trained."""
     sides: list[Any] = [np.asarray(S, dtype=np.float64) for S in num_seeds]
+    # A side that is not trained has no runs to exchange: infinity stands for it, and the signs of
+    # the other side's runs decide.
     S_a, S_b = [*sides, math.inf, math.inf][:2]
     both = np.isfinite(S_a) & np.isfinite(S_b)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -398,6 +424,7 @@ def _test(
     Q = len(delta_Q)
     trained = [side for side, fixed in enumerate(deterministic) if not fixed]
     delta = float(delta_Q.mean())
+    # Two sums of equal numbers in another order differ in the last bits: that is no difference.
     if abs(delta) <= ROUNDING * scale:
         delta = 0.0
     variance_queries = without_rounding(float(delta_Q.var(ddof=1)), scale) / Q

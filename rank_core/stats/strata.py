@@ -83,6 +83,8 @@ def _scales(sizes: Sequence[int]) -> list[float]:
     """The factors of deviations within strata of these sizes, of which var / N of all N is the sum
     of the strata's var / n over C^2."""
     N = sum(sizes)
+    # sum over strata of w^2 SS / (N (N - 1)) has to be sum of SS / (n (n - 1)) / C^2, where SS is a
+    # stratum's sum of squares: solved for w.
     return [math.sqrt(N * (N - 1) / (n * (n - 1))) / len(sizes) for n in sizes]
 
 
@@ -99,6 +101,8 @@ def _shared(parts: Sequence[Floats]) -> Floats:
 def _separate(parts: Sequence[Floats]) -> Floats:
     """(S of all collections, Q of all): row s of a collection is the mean over collections, its
     own deviation, that of the queries of all, and the residual on its own queries."""
+    # The runs of a collection say nothing of the others' queries: there a row is the mean over
+    # runs.
     base_1Q = _shared([part.mean(axis=0, keepdims=True) for part in parts])
     rows, at = [], 0
     sides = _scales([len(part) for part in parts]), _scales([part.shape[1] for part in parts])
@@ -141,6 +145,8 @@ def compare_collections(
             counts[letter, c.system, c.baseline, name] += getattr(c, name)
 
     def counted(c: CellComparison, letter: str) -> CellComparison:
+        # The scaled deviations of the mean's matrix are no scores of queries: wins are counted
+        # where queries are, in each collection.
         summed: Any = {name: counts[letter, c.system, c.baseline, name] for name in _COUNTS}
         return replace(c, **summed)
 

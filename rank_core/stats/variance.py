@@ -75,12 +75,15 @@ def sweep_components(
     others = [cell for cell in seeded if cell != baseline and baseline in seeded]
     if paired_seeds:
         others = [cell for cell in others if matrix.seeds[cell] == matrix.seeds[baseline]]
+        # A difference of two independent runs has twice the variance of one: over sqrt(2) the plan
+        # may use the formula of independent seeds.
         tables = [(matrix.scores[cell] - matrix.scores[baseline]) / math.sqrt(2) for cell in others]
     else:
         tables = [matrix.scores[cell] for cell in seeded]
     parts = [seed_variances(score_SQ) for score_SQ in tables]
     df_K = np.array([len(score_SQ) - 1 for score_SQ in tables], dtype=np.float64)
     S_K, total_df = df_K + 1, float(df_K.sum())
+    # From variances of means to mean squares, which are pooled by their degrees of freedom.
     means_K = S_K * np.array([V_s for V_s, _ in parts])
     errors_K = Q * S_K * np.array([V_e for _, V_e in parts])
     mean_square_seeds = float(means_K @ df_K) / total_df if total_df else math.nan
@@ -93,6 +96,8 @@ def sweep_components(
     return SweepComponents(
         measure=matrix.measure,
         baseline=baseline,
+        # E[variance of seed means] = sigma_S^2 + sigma_E^2 / Q: the second part is no property of
+        # the runs and shrinks with more queries.
         seed=_component(mean_square_seeds, df=df, level=level, noise=mean_square_error / Q),
         residual=_component(mean_square_error, df=df * (Q - 1), level=level),
         difference=_component(
@@ -167,6 +172,7 @@ def detectable_effect(df: float, *, alpha: float = 0.05, power: float = 0.8) -> 
     if math.isnan(df):
         return math.nan
     critical, spread_N = _critical(df, alpha)
+    # Any start above the solution will do: power rises with the effect, and the loop doubles it.
     high = 2 * critical + 10
     while _power(high, critical, spread_N) < power:
         high *= 2

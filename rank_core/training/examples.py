@@ -133,6 +133,7 @@ def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
             folder, collection, inputs.tokens, depth, training, fields_of(config.collection)
         ),
     )
+    # Queries are cut on access, so that trials with other lengths share the rows.
     limit = config.chunking.max_query_tokens
     return TrainingQueries(folder, inputs.tokens, inputs.query_tokens("train"), limit)
 
@@ -178,7 +179,10 @@ def write_training_rows(
                     ranked = run.rows_of(query_id)  # the token store has the documents' order
                 else:
                     ranked = _values_of(tokens, run.get(query_id, {}), query_id).rows
+                # The first ranks hold unjudged relevant documents more often than others do.
                 ranked = ranked[training.negatives_below : depth]
+                # All judged relevant documents are kept out, also those that the teacher lacks: a
+                # false negative teaches the opposite.
                 others = ranked[~np.isin(ranked, relevant.rows)]
                 if known is not None:
                     most = _most(known, row["positives"], training)
@@ -263,8 +267,11 @@ def training_groups(
     while True:
         for i in generator(order_seed, passes).permutation(len(queries))[skipped:]:
             query, epoch = queries[i], drawn // (epoch_groups or len(queries))
+            # By the query's id and not by its position: a query has the same negatives whatever
+            # other queries there are.
             rng = generator(negatives_seed, passes, query.query_id)
             chosen = rng.integers(len(query.positives))
+            # Curricula of negatives end with their last list.
             candidates = query.negatives[min(epoch, len(query.negatives) - 1)]
             negatives = _draw(candidates, num_negatives, rng)
             positive, teacher = query.positives[int(chosen)], None
@@ -341,6 +348,8 @@ class TrainingReader:
         rng = generator(self.seed, "chunks", group.passes, group.query_id, doc_id)
         kept = rng.random(number) < share
         kept[0] = True
+        # A view: rows that hold the query alone are no text, and a document without text has no
+        # score.
         chunks = kept[self.pairs.query_rows :]
         if not chunks.any():
             chunks[0] = True

@@ -37,11 +37,13 @@ def pairwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOT
 def pairwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
     """sum of 1 - softmax(positive, negative)[positive] (MacAvaney et al. 2019). FlexNeuART averages
     over the negatives of a group, here and in `ranknet`; with one negative this is the same."""
+    # Of a softmax over two scores, 1 - P(positive) is the sigmoid of the negative difference.
     return torch.sigmoid(-_gap(score_NG)).sum()
 
 
 def ranknet(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
     """sum of -log sigmoid(positive - negative) (Burges et al. 2005)."""
+    # softplus(-x) = -log sigmoid(x), without an overflow or a logarithm of 0.
     return softplus(-_gap(score_NG)).sum()
 
 
@@ -56,6 +58,7 @@ def cross_entropy(score_NG: Tensor, training: Training, targets: Targets = NOTHI
 
 def listwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
     """sum over groups of -log softmax(scores)[positive] (LCE, Gao et al. 2021)."""
+    # -log softmax, without a softmax that underflows to 0.
     return (score_NG.logsumexp(1) - score_NG[:, 0]).sum()
 
 
@@ -83,6 +86,8 @@ def teacher_listnet(score_NG: Tensor, training: Training, targets: Targets = NOT
     """sum over groups of the cross-entropy of softmax(scores) with softmax(-place), the places of
     the teacher's order from 0 on (ListNet's top-one probabilities, Cao et al. 2007)."""
     order_NG = _teacher(training, targets).argsort(dim=1, descending=True, stable=True)
+    # The argsort of a permutation is its inverse: from documents by place to the place of each
+    # document.
     place_NG = order_NG.argsort(dim=1).to(score_NG.dtype)
     return -((-place_NG).softmax(1) * score_NG.log_softmax(1)).sum()
 
@@ -105,12 +110,16 @@ def lambda_loss(score_NG: Tensor, training: Training, targets: Targets = NOTHING
     grade_NG = targets.relevance_NG.to(score_NG.dtype)
     places_G = torch.arange(1, score_NG.shape[1] + 1, device=score_NG.device, dtype=score_NG.dtype)
     gain_NG = torch.exp2(grade_NG) - 1
+    # The ideal DCG is that of the group, which is all that a loss over groups knows of the query.
     ideal_NG = gain_NG.sort(dim=1, descending=True).values / torch.log2(1 + places_G)
     gain_NG = gain_NG / ideal_NG.sum(1, keepdim=True).clamp(min=1e-9)
+    # Ranks are constants of the step: their derivative is 0 almost everywhere, and LambdaLoss's
+    # bound is over scores at fixed ranks.
     rank_NG = score_NG.detach().argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     # A distance of 0 (a document and itself) has weight 0, because the gains are equal.
     distance_NGG = (rank_NG[:, :, None] - rank_NG[:, None]).abs().clamp(min=1)
     discount_NGG = (1 / torch.log2(1.0 + distance_NGG) - 1 / torch.log2(2.0 + distance_NGG)).abs()
+    # The clamp leaves the pairs with y_i > y_j, each once.
     weight_NGG = discount_NGG * (gain_NG[:, :, None] - gain_NG[:, None]).clamp(min=0)
     gap_NGG = score_NG[:, :, None] - score_NG[:, None]
     return (weight_NGG * softplus(-gap_NGG)).sum() / math.log(2)

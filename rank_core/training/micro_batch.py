@@ -71,6 +71,7 @@ class TrainingStep:
         while True:
             # A stream per step, so that a resumed process draws what a fresh one would.
             torch.manual_seed(seed)
+            # The failed attempt must not count as work done: costs are compared between trials.
             before = replace(self.work)
             try:
                 return self._backward(batch)
@@ -89,6 +90,8 @@ class TrainingStep:
     def _backward(self, batch: list[TrainingGroup]) -> Tensor:
         total = torch.zeros((), device=self.model.device)
         micro_batches = ahead(self.micro_batches(batch), self.model.device)
+        # Pairs of neighbours say which micro-batch is the last: only its gradients are complete and
+        # may be summed over the workers.
         for rows, following in pairwise(chain(micro_batches, [None])):
             assert rows is not None
             self._current = rows
@@ -100,6 +103,7 @@ class TrainingStep:
                 autocast=self.autocast,
                 work=self.work,
             )
+            # All groups have one relevant document and as many negatives.
             score_NG = score_B.view(len(rows), -1)
             loss = self.loss(score_NG, self.training, _targets(rows, score_NG))
             if self.model.extra_loss is not None:  # an auxiliary loss of the model
@@ -107,6 +111,7 @@ class TrainingStep:
             if following is None:
                 self.sums.begin()
             self.scaler.scale(loss).backward()
+            # On the device: reading a number back would wait for the pass.
             total += loss.detach()
         return total
 
@@ -132,11 +137,16 @@ class TrainingStep:
         )
         supported = getattr(self.model.encoder, "supports_gradient_checkpointing", False)
         if len(rows) > 1:
+            # Half of what did not fit, which may be far below the budget.
             self.tokens = tokens // 2
+        # A single row cannot be split in the loss; with checkpointing its activations are
+        # recomputed, at a third more time.
         elif not is_checkpointing(self.model) and supported:
             checkpoint(self.model)
             logger.warning("out of GPU memory: enabling activation checkpointing")
             return
+        # With checkpointing a row's passes may be smaller than the row: chunk by chunk at the
+        # least.
         elif is_checkpointing(self.model) and self.tokens > longest:
             self.tokens = max(longest, min(self.tokens, tokens) // 2)
         else:

@@ -57,6 +57,7 @@ def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
         for role, parameters in model.learning_rate_groups().items()
         if parameters
     ]
+    # Fused: one kernel over all weights in place of a few for each of hundreds of tensors.
     optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay, fused=True)
     _allocate_moments(optimizer)
     return optimizer
@@ -120,7 +121,9 @@ def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> 
         return _one_cycle_linear(warmup, step, num_steps)
     warmup_steps = math.ceil(warmup * num_steps)
     if step < warmup_steps:
+        # From 1 / n and not from 0: a first step at rate 0 would be lost.
         return (step + 1) / warmup_steps
+    # Below 1 at the last step, which would otherwise change nothing.
     done = (step - warmup_steps) / max(1, num_steps - warmup_steps)
     if schedule == "linear":
         return 1 - done
@@ -131,6 +134,8 @@ def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> 
 
 def _one_cycle_linear(warmup: float, step: int, num_steps: int) -> float:
     """torch's OneCycleLR with anneal_strategy="linear"; a phase may end between two steps."""
+    # As in torch, phases end at fractional steps: rounding them would give other rates than its
+    # scheduler.
     top, last = warmup * num_steps - 1, num_steps - 1
     if step <= top:
         return ONE_CYCLE_START + (1 - ONE_CYCLE_START) * (step / top if top else 1)
@@ -143,6 +148,7 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
     if precision == "auto":
         if device.type != "cuda":
             return torch.bfloat16 if matrix_units() else None
+        # T4 and V100 emulate bf16, slower than fp32; they have fp16 in hardware.
         return torch.bfloat16 if device_class(device) == "cuda with bf16" else torch.float16
     if precision == "fp16" and device.type == "cpu":
         raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")

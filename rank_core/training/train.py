@@ -96,6 +96,8 @@ class LoopState:
 
 def initial_state(model: Ranker, training: Training, autocast: torch.dtype | None) -> LoopState:
     """The state before the first step."""
+    # Only fp16 needs loss scaling: its smallest number is 6e-8, where bf16 has the exponents of
+    # fp32.
     scaler = torch.amp.GradScaler(model.device.type, enabled=autocast == torch.float16)
     return LoopState(build_optimizer(model, training), scaler)
 
@@ -134,6 +136,8 @@ def train(
         order_seed=streams.order,
         negatives_seed=streams.negatives,
         epoch_groups=groups,
+        # A resumed trial continues the stream of groups in place: which group comes when is a
+        # function of seeds and position alone.
         first=state.step * training.batch_size,
     )
     reader = TrainingReader.of(pairs, training, streams.dropout)
@@ -142,18 +146,24 @@ def train(
     validate_every = validation_interval(training, len(queries))
     rank, world_size = distributed.world()
     steps: list[_Step] = []
+    # Documents are read and tokenised for the next step while the GPU computes this one.
     batches = ahead(own_shares(stream, reader), model.device)
     for step, batch in zip(range(state.step, num_steps), batches, strict=False):
+        # Validation switches dropout off between two steps.
         model.train()
         if training.reset_optimizer and timetable.starts(step):
             state.optimizer.state.clear()  # frees memory for the next one
             state.optimizer = build_optimizer(model, training)
         set_learning_rates(state.optimizer, training, timetable, step)
+        # The rank is in the stream's name: rows of different workers have different dropout
+        # masks, as rows of one batch have.
         loss = step_of.backward(batch, derive(streams.dropout, step, rank))
         norm = _update(state, parameters, sums, training)
         rate = float(state.optimizer.param_groups[0]["lr"])
         state.step, state.tokens = step + 1, step_of.tokens
         steps.append((step + 1, time.time(), loss, rate, norm))
+        # The last step is a candidate for the best checkpoint even where the interval does not
+        # divide the steps.
         validate = (step + 1) % validate_every == 0 or step + 1 == num_steps
         pauses = world_size == 1 and pause(step + 1)
         if validate or pauses or len(steps) == RECORD_EVERY:
@@ -183,10 +193,13 @@ def _update(
     """Takes an optimizer step with all workers' gradients; returns their norm before clipping."""
     # Summed before unscaling: an overflow in one worker then makes all of them skip the step.
     sums.finish()
+    # The limit of the norm is meant for true gradients, not for scaled ones.
     state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip or float("inf"))
     state.scaler.step(state.optimizer)
     state.scaler.update()
+    # None instead of zeros: the next backward pass writes where it would add, and memory is free in
+    # between.
     state.optimizer.zero_grad(set_to_none=True)
     return norm
 
@@ -197,12 +210,15 @@ _Step = tuple[int, float, Tensor, float, Tensor]
 
 def _curve(steps: list[_Step], batch_size: int) -> tuple[CurvePoint, ...]:
     """The steps as numbers, losses summed over workers; raises `Diverged` for non-finite ones."""
+    # The first read of the losses on the host: it waits for the GPU, once for all steps of a
+    # record.
     sums = distributed.sum_numbers([float(loss) for _, _, loss, _, _ in steps])
     curve = tuple(
         CurvePoint(step, seconds, total / batch_size, rate, float(norm))
         for (step, seconds, _, rate, norm), total in zip(steps, sums, strict=True)
     )
     for point in curve:
+        # False for NaN too, which no comparison with `>=` would catch.
         if not (abs(point.loss) < float("inf")):
             raise Diverged(
                 f"the training loss must be finite, got {point.loss} at step {point.step}; "

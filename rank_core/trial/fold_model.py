@@ -213,13 +213,16 @@ def check_start(config: TrialConfig, backbone: Backbone, seeds: Iterable[int]) -
 
 def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
     """The current dev measures; keeps the checkpoint if the primary measure is the best so far."""
+    # Each worker ranks its share; the whole run is gathered only where it is kept.
     share = scorer.share("dev")
     dev = scorer.means("dev", share)
     value = dev[scorer.config.evaluation.measures[0]]
     best.waited += 1
+    # Strictly: the earlier of equal checkpoints, which has seen less.
     if value > best.value:
         best.value, best.step, best.run, best.waited = value, step, scorer.whole("dev", share), 0
         best.kept = scorer.kept.get("dev")
+        # On the host: a second copy of the weights would take memory from the batches.
         best.weights = on_host(scorer.model.learned_state())
     return dev
 

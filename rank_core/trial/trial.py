@@ -59,6 +59,13 @@ def run_trial(
     to `workdir`; with `evaluation.folds` also `folds.parquet`, and with
     `evaluation.keep_chunk_scores` also `chunk_scores.parquet`. In a process group, workers share
     the work and rank 0 writes. Raises `BadInput` for invalid settings and data, and `Diverged`.
+
+    Examples:
+        >>> import ranksweep
+        >>> config = ranksweep.TrialConfig("own_collection:notes").override({"model.name": "bm25"})
+        >>> *_, result = ranksweep.run_trial(config, "one-trial")
+        >>> round(result.test["nDCG@10"], 3)
+        0.449
     """
     workdir = Path(workdir)
     reset_peak_memory()

@@ -52,7 +52,15 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a trial, with the contents of `result.json` in its folder."""
+    """The result of a trial, with the contents of `result.json` in its folder.
+
+    Examples:
+        >>> import ranksweep
+        >>> config = ranksweep.TrialConfig("own_collection:notes").override({"model.name": "bm25"})
+        >>> *_, result = ranksweep.run_trial(config, "one-trial")
+        >>> result.status, list(result.test)
+        ('done', ['RR@10', 'nDCG@10'])
+    """
 
     cell: str
     seed: int

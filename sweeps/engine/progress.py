@@ -114,6 +114,8 @@ class Screen:
         steps = [(point.step, point.seconds) for point in news.curve if point.seconds >= began]
         if steps:
             known = self._paces.get(trial.name)
+            # From the first step of this attempt on: the start of the process, and steps before a
+            # checkpoint, have another pace.
             first = known.first if known else steps[0]
             self._paces[trial.name] = Pace(first, steps[-1], news.num_steps)
 
@@ -223,9 +225,13 @@ class Screen:
         for name, pace in self._paces.items():
             seconds += pace.seconds
             cost += pace.share * _cost_of_steps(trials[name].cell)
+        # An estimate from the first steps of one trial would mislead: it needs a tenth of a mean
+        # trial.
         mean = (self._cost + to_do) / max(1, len(trials))
         if not to_do or not cost or cost < ENOUGH_TO_ESTIMATE * mean:
             return ""
+        # Seconds per token of what is done, times what is to do, shared by the trials that run at a
+        # time.
         left = to_do * seconds / cost / self.slots
         return f"  (about {about(left)} left)" if left >= 0.5 else ""
 

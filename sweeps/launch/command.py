@@ -37,7 +37,23 @@ def main(
     prog: str = "",
     preset: Preset | None = None,
 ) -> int:
-    """Runs a sweep's command line and returns the exit code; `preset` are the flags of its file."""
+    """Runs a sweep's command line and returns the exit code; `preset` are the flags of its file.
+
+    Examples:
+        >>> import ranksweep
+        >>> chance = ranksweep.Grid(({"model.name": "bm25"},), baseline={"model.name": "random"})
+        >>> experiment = ranksweep.Experiment(
+        ...     name="chance",
+        ...     question="Does BM25 rank better than chance?",
+        ...     swept=("model.name",),
+        ...     grid=lambda base, backbone: chance,
+        ... )
+        >>> words = ["--collection", "own_collection:notes", "--dry-run"]  # sys.argv[1:] of a file
+        >>> ranksweep.main(experiment, words, doc="BM25 and chance")
+        Does BM25 rank better than chance?
+        ...
+        0
+    """
 
     leftovers: list[EngineInterrupted] = []
 

@@ -25,7 +25,14 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Grid:
-    """The points of a sweep, and the baseline that they are compared with."""
+    """The points of a sweep, and the baseline that they are compared with.
+
+    Examples:
+        >>> import ranksweep
+        >>> points = tuple({"model.name": "maxp", "chunking.window": w} for w in (75, 150))
+        >>> len(ranksweep.Grid(points=points, baseline={"model.name": "firstp"}).points)
+        2
+    """
 
     points: tuple[Settings, ...]
     baseline: Settings
@@ -34,7 +41,19 @@ class Grid:
 @dataclass(frozen=True)
 class Experiment:
     """A sweep. `grid` gives the points for a base configuration and its backbone; `label` names a
-    cell in tables, by default by its model, windows and other swept settings."""
+    cell in tables, by default by its model, windows and other swept settings.
+
+    Examples:
+        >>> import ranksweep
+        >>> chance = ranksweep.Grid(({"model.name": "bm25"},), baseline={"model.name": "random"})
+        >>> ranksweep.Experiment(
+        ...     name="chance",
+        ...     question="Does BM25 rank better than chance?",
+        ...     swept=("model.name",),
+        ...     grid=lambda base, backbone: chance,
+        ... ).name
+        'chance'
+    """
 
     name: str
     question: str

@@ -104,6 +104,8 @@ class Attempts:
             return
         if cluster_address() is None:
             raise NoNode("Ray has died on this machine")
+        # A cluster may replace its nodes: a wait begins, and ends with the first node that can run
+        # a trial.
         if self._without_node is None:
             self._without_node = self._warned = now
         waited = now - self._without_node
@@ -213,6 +215,8 @@ class Attempts:
             attempt = self.live.pop(tune_id)
             if attempt.settled:
                 continue
+            # Only the trial whose process is gone has used up an attempt; the others are victims of
+            # Tune's end.
             if memory and attempt.begun and not node_of(attempt.actor)[1]:
                 self._fail(attempt, _death(error), slot=False)
             else:
@@ -234,6 +238,8 @@ class Attempts:
         attempt.settled = True
         again = self.failures.count(attempt.trial.name, end.kind)
         if again:
+            # The processes that filled the memory need a moment to end; at once the trial would die
+            # again.
             pause = MEMORY_SECONDS if end.kind == "host memory" else 0.0
             self._again.append((time.monotonic() + pause, attempt.trial))
         elif end.kind == "device":

@@ -191,6 +191,8 @@ def _wait_for_a_node(options: Options) -> Resources:
     """Waits until the cluster holds a trial; an autoscaler starts nodes for what is asked for."""
     needed = {"CPU": options.cpus_per_worker, "GPU": options.gpus_per_worker or 0.0}
     bundle = {name: float(amount) for name, amount in needed.items() if amount}
+    # An autoscaler starts nodes only for what is asked for, and no trial asks before its resources
+    # are known.
     request = placement_group([bundle] * options.num_workers)
     begun, told = time.monotonic(), -math.inf
     try:
@@ -233,6 +235,7 @@ def capacity(resource: str) -> float:
     startable = 0.0
     for name, node in config.get("available_node_types", {}).items():
         limit = config["max_workers"]
+        # There is one head, whatever its type allows.
         count = 1 if name == head else min(node.get("max_workers", limit), limit)
         startable += count * node["resources"].get(resource, 0)
     return max(float(ray.cluster_resources().get(resource, 0.0)), startable)
@@ -248,6 +251,7 @@ def check_shared(folder: Path) -> None:
     answers, blind = {}, []
     try:
         for node in nodes:
+            # Every node has a resource named by its address: a trace of it places the task there.
             there = {f"node:{node['NodeManagerAddress']}": 0.001}
             task = ray.remote(num_cpus=0, resources=there)(os.path.exists).remote(str(probe))
             answers[task] = node["NodeManagerHostname"]
@@ -371,6 +375,7 @@ def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
     say(f"preparing   inputs on {numbered(len(nodes), 'node')}")
     start, waiting = time.monotonic(), dict[Any, str]()
     for node in nodes:
+        # By the node's id and not by its address: several nodes of a test may share a host.
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         task: Any = ray.remote(_prepare_all)
         task = task.options(num_cpus=0, max_retries=0, scheduling_strategy=where)

@@ -106,6 +106,7 @@ def run_on_slots(events: TrialEvents, options: Options, resources: Resources) ->
         if isinstance(error, StorageAway):
             raise error  # every record would wait for it again
         attempts.interrupt(error)
+        # Only breakdowns without a finished trial in between count: a long sweep may meet many.
         in_vain = in_vain + 1 if len(events.screen.statuses) == ended else 1
         ended = len(events.screen.statuses)
         gc.collect()  # ends the processes of the failed Tuner
@@ -135,6 +136,8 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MOST_PENDING)
     # By default Tune restarts the trial of a preempted node silently.
     os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
+    # One worker computes in Tune's own process, which is kept for the next trial; a group costs
+    # seconds for each.
     run = run_in_tune if resources.num_workers == 1 else run_in_train
     if resources.num_workers > 1:
         free_groups(of_dead=False)  # those of an earlier Tuner
@@ -143,7 +146,12 @@ def _run(attempts: Attempts, options: Options, resources: Resources) -> Exceptio
     tuner = tune.Tuner(
         tune.with_resources(run, _request),
         tune_config=tune.TuneConfig(
-            search_alg=search, scheduler=_scheduler(options), num_samples=-1, reuse_actors=True
+            # -1: the searcher says when it is over. A reused process has imported torch and loaded
+            # the collection.
+            search_alg=search,
+            scheduler=_scheduler(options),
+            num_samples=-1,
+            reuse_actors=True,
         ),
         run_config=tune.RunConfig(
             name="tune",
@@ -179,6 +187,8 @@ class Turn:
 
     def end(self, seconds: float) -> None:
         """Refuses further use; waits some seconds for a use that has begun."""
+        # A Tuner that hangs in a call may hold the lock for ever: after the wait it is refused, not
+        # joined.
         begun = not self._lock.acquire(timeout=seconds)
         self._over = True
         if not begun:
@@ -196,6 +206,7 @@ def _until_lost(work: Callable[[], Any], turn: Turn) -> str:
         except BaseException as error:
             errors.append(error)
 
+    # In a thread, because a call to a dead Ray never returns and no signal ends it.
     thread = threading.Thread(target=run, daemon=True, name="tune")
     thread.start()
     probe, goodbye = _Probe(), GOODBYE_SECONDS
@@ -220,6 +231,7 @@ def _dead_process() -> str:
     """What of a Ray that this command has started has died; "" for nothing."""
     node = ray._private.worker._global_node
     processes: dict[str, list[Any]] = node.all_processes if node else {}
+    # Their death shows at once in the process table; the GCS's silence only after a timeout.
     for name in ("gcs_server", "raylet"):
         for info in processes.get(name, []):
             if info.process.poll() is not None:
@@ -269,6 +281,7 @@ def _scheduler(options: Options) -> TrialScheduler:
 
 def _cause(error: BaseException) -> Exception:
     """The original error, without the frames that hold the Tuner and its processes."""
+    # Tune wraps errors several times; the innermost says what happened.
     while error.__cause__ is not None:
         error = error.__cause__
     if not isinstance(error, Exception):
@@ -319,6 +332,7 @@ class _Search(_Adapter, Searcher):
             if trial:
                 task = trial_task(trial, attempts.events.records, self.options)
                 return {"task": task, "resources": self.resources}
+            # None: not now. Tune asks again.
             return Searcher.FINISHED if attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:

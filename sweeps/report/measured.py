@@ -25,7 +25,7 @@ class MeasuredRun:
     `per_query` has a row `query_id, measure, value` for each judged query and measure, 0 for a
     query without a result. `notes` say what was counted as 0 or excluded, and how ties rank.
 
-    Example:
+    Examples:
         >>> import ranksweep
         >>> run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 2.0, "d2": 1.0}}
         >>> measured = ranksweep.measure(run, {"q1": {"d1": 1}, "q2": {"d2": 1}}, "RR")
@@ -42,7 +42,13 @@ class MeasuredRun:
 
     @property
     def means(self) -> dict[str, float]:
-        """{measure: its mean over the judged queries}, in the order of the call."""
+        """{measure: its mean over the judged queries}, in the order of the call.
+
+        Examples:
+            >>> import ranksweep
+            >>> ranksweep.measure({"q1": {"d1": 2.0}}, {"q1": {"d1": 1}}, ["RR", "P@1"]).means
+            {'RR': 1.0, 'P@1': 1.0}
+        """
         return {name: float(own.mean()) for name, own in self._values()}
 
     @property
@@ -50,7 +56,7 @@ class MeasuredRun:
         """A row for each measure: `measure, mean, ci_low, ci_high, queries`. The intervals are 95%
         intervals for new queries (Student's t), NaN where all queries have the same value.
 
-        Example:
+        Examples:
             >>> import ranksweep
             >>> run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 2.0, "d2": 1.0}}
             >>> measured = ranksweep.measure(run, {"q1": {"d1": 1}, "q2": {"d2": 1}}, "RR")

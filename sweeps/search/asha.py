@@ -44,6 +44,8 @@ class AshaSearch(Search):
             competes = trial.cell.cell in self._competing
             if competes and trial.seed == first:
                 trial = replace(trial, competes=True)
+                # Survivors are known when the last competitor has ended: until then no more seeds
+                # are certain.
                 final = final and self.status(trial) is not None
             elif competes and self.status(replace(trial, seed=first)) not in USED:
                 continue

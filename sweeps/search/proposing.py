@@ -63,6 +63,8 @@ class ProposingSearch(Search):
         self._exhausted = False
         self._shown: list[bool] = []  # which proposals had ended in the last study
         self._values: dict[str, float | None] = {}  # of ended cells
+        # Proposals on disk are facts: a newer Optuna, which would propose otherwise, does not
+        # change a sweep that has begun.
         for point in self._read()[: self._most]:
             if not self._accept(point):
                 break  # a newer version rejects it: later proposals are made again
@@ -85,6 +87,8 @@ class ProposingSearch(Search):
         while (
             len(self._points) < self._most
             and not self._exhausted
+            # The next proposal waits for a fixed set of earlier ones and for no others, so that it
+            # does not depend on which ended first.
             and all(self._settled(cell) for cell in self._proposals[: self._num_used])
         ):
             self._propose()
@@ -153,12 +157,17 @@ class ProposingSearch(Search):
     def _candidates(self) -> Iterator[Settings]:
         """The model's proposals, then the rest of the space at random."""
         search, space, number = self.plan.search, self.plan.space, len(self._points)
+        # A stream for each proposal: a resumed search draws what an uninterrupted one would.
         seed = derive(search.seed, search.name, number)
+        # The last ones count as running even where they have ended: the study must look the same in
+        # every order of ends.
         ended = [earlier < self._num_used for earlier in range(number)]
         proposals = propose(search.name, space, list(self._seen(ended)), seed=seed % 2**32)
         for values in itertools.islice(proposals, ASKS):
             if (point := space.point(values)) is not None:
                 yield point
+        # Where most of the space is infeasible the model repeats itself; chance still finds the
+        # rest.
         yield from itertools.islice(space.drawn(seed), DRAWS)
 
     def _seen(self, ended: Sequence[bool]) -> Iterator[Seen]:
@@ -232,7 +241,12 @@ def propose(
             optuna.samplers.GPSampler(seed=seed, n_startup_trials=AT_RANDOM)
             if name == "gp"
             else optuna.samplers.TPESampler(
-                seed=seed, n_startup_trials=AT_RANDOM, multivariate=True, constant_liar=True
+                # `constant_liar`: running proposals count as bad ones, or parallel proposals would
+                # be nearly equal.
+                seed=seed,
+                n_startup_trials=AT_RANDOM,
+                multivariate=True,
+                constant_liar=True,
             )
         )
         study = optuna.create_study(direction="maximize", sampler=sampler)

@@ -55,6 +55,8 @@ class RaceSearch(Search):
             {key: self._dev(trials[key]) for key, status in by_end.items() if status in USED},
             configurations=tuple(self.competitors),
             seeds=self.plan.seeds,
+            # A configuration that cannot be trained with every seed cannot be compared over all of
+            # them.
             lost=[key for key, status in by_end.items() if status and status not in USED],
             alpha=ALPHA,
             delta=self.plan.search.delta,
@@ -75,6 +77,8 @@ class RaceSearch(Search):
             else standing.left_after + standing.lost  # even the lost trial
             for standing in race.standings
         }
+        # Only the block after the complete ones is wanted: a trial of a later one might be of a
+        # configuration that this block eliminates.
         horizon = len(self.plan.seeds) if race.over else max(FIRST_ANALYSIS, race.num_complete + 1)
         until = {seed: number for number, seed in enumerate(self.plan.seeds, start=1)}
         trials = tuple(

@@ -112,6 +112,8 @@ def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None
     holder = read_driver(records)
     if holder is None or _is_stale(records, holder, now):
         records.storage.write(path, _content(driver))
+        # Another command may take over at the same moment. The last write wins; after the wait both
+        # read the same token, and one of them ends.
         time.sleep(SETTLE_SECONDS)
         holder = read_driver(records)
     if holder is None or holder.command != driver.command:
@@ -123,6 +125,8 @@ def _acquire(records: Records, driver: Driver, now: Callable[[], float]) -> None
 
 
 def _is_stale(records: Records, driver: Driver, now: Callable[[], float]) -> bool:
+    # On this machine the process table knows at once; of other machines only the file's age is
+    # known.
     if driver.is_here and not driver.is_alive:
         return True
     modified = records.storage.modified(records.path(FILE))
@@ -142,6 +146,8 @@ def touch(
     failed = False
     while not over.wait(seconds):
         try:
+            # Read before it is written: a machine that slept must not take the sweep back from its
+            # successor.
             current = read_driver(records, wait=False)
             if current is not None and current.command != driver.command:
                 (taken_over or _end_this_process)(records, current)
@@ -165,6 +171,7 @@ def _end_this_process(records: Records, other: Driver) -> None:
         f"driven by {other.text()} now. It ends here; finished trials are kept",
         flush=True,
     )
+    # No cleanup: handlers would write to the sweep, which is the other driver's now.
     os._exit(TAKEN_OVER)
 
 

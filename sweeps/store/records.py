@@ -127,9 +127,12 @@ class State:
         for attempt in self.attempts:
             end = attempt.ended
             if end is None and self.status is not TrialStatus.RUNNING:
+                # Its driver was killed: it worked at least until its last report.
                 end = (self.progress or {}).get("time")
             seconds = max(0.0, (end - attempt.begun) / 1000) if end else 0.0
             if self.facts and attempt is self.attempts[-1]:
+                # An attempt's span includes the start of its process and waits for the storage; the
+                # trial has measured itself.
                 own = self.facts["train_seconds"] + self.facts["eval_seconds"]
                 seconds = min(seconds, own) if end else own
             total += seconds
@@ -156,6 +159,7 @@ class Records:
     @property
     def uri(self) -> str:
         """The folder or URI of the sweep, as messages name it."""
+        # Messages name what the user named, not the copy that is read.
         return self.origin.uri if self.origin else f"{self.storage.uri}/{self.sweep}".rstrip("/")
 
     @property
@@ -245,6 +249,8 @@ class Records:
                     raise DamagedTrial(state.name, file, "does not exist")
                 entry = state.files[file]
                 _check_size(state.name, file, entry.size, known["bytes"])
+                # All files are written before `result.json`: a later time means that somebody has
+                # changed one.
                 if entry.modified > ended or (thorough and known["bytes"] <= SMALL):
                     self.read(state.name, file)
         except DamagedTrial as error:
@@ -257,6 +263,8 @@ class Records:
         state = self.drop_damaged(name)
         self.remove(name, {PROGRESS} & state.files.keys())
         taken = sum(map(_is_attempt, state.files))
+        # `create` refuses a name that exists: commands that share a storage never get the same
+        # number.
         for number in count(taken + 1):
             attempt = Attempt(attempt=number, sweep=self.sweep, command=self.command, begun=_now())
             path = f"{TRIALS}/{name}/attempt-{number}.json"
@@ -310,6 +318,8 @@ class Records:
             lacking = [file for file in result.files if file not in state.files]
             if not lacking and not self.damage(state, thorough=False):
                 return self.result(name)
+        # First of all the old result goes: between here and the end the trial counts as unfinished,
+        # and a kill leaves no mixture of two runs.
         gone = {RESULT} & state.files.keys()
         if state.status.used and not _same_values(result, self.result(name)):
             gone |= self.result(name).files.keys() - result.files.keys()
@@ -341,6 +351,7 @@ class Records:
 
     def remove(self, name: str, files: Iterable[str]) -> None:
         """Removes files of a trial, `result.json` first."""
+        # Without its result a trial is unfinished, whatever else of it is left.
         for file in sorted(files, key=lambda file: file != RESULT):
             self.storage.remove(f"{TRIALS}/{name}/{file}")
 
@@ -357,6 +368,7 @@ class Records:
         """{name: {file: entry}} of trials. An object store lists a thousand files per request;
         folder by folder it would need a request per trial."""
         listed: dict[str, dict[str, Entry]] = {name: {} for name in names}
+        # A local storage may have trials of a hundred other sweeps, which nobody asked for.
         one_by_one = self.storage.is_local or len(names) == 1
         prefixes = [f"{TRIALS}/{name}" for name in names] if one_by_one else [TRIALS]
         for prefix in prefixes:
@@ -372,6 +384,8 @@ class Records:
         for name, files in listed.items():
             for file, entry in files.items():
                 path = f"{TRIALS}/{name}/{file}"
+                # Size and time of a file decide whether it is read again: a status of a thousand
+                # trials reads what has changed.
                 if _is_small(file, files) and self._read.get(path, ("",))[0] != entry:
                     wanted[path] = entry
                     if file == RESULT:
@@ -389,6 +403,7 @@ class Records:
 
     def _state(self, name: str, files: Mapping[str, Entry]) -> State:
         attempts = []
+        # attempt-10 comes after attempt-9.
         for file in sorted(filter(_is_attempt, files), key=lambda file: (len(file), file)):
             with suppress(TypeError):  # damaged, or of another version
                 attempt = Attempt(**self._small(name, file))
@@ -405,6 +420,7 @@ class Records:
             except (DamagedTrial, KeyError) as error:
                 return replace(state, damage=getattr(error, "text", f"{RESULT} cannot be read"))
         status, reason = self._ended(attempts[-1]) if attempts else (TrialStatus.PLANNED, "")
+        # It was finished, so somebody has removed the result.
         if attempts and attempts[-1].status in (TrialStatus.DONE, TrialStatus.COLLAPSED):
             return replace(state, damage=f"{RESULT} is missing")
         progress = self._small(name, PROGRESS) if PROGRESS in files else None
@@ -413,6 +429,7 @@ class Records:
     def _ended(self, attempt: Attempt) -> tuple[TrialStatus, str]:
         """The status of a trial without a result, after its last attempt."""
         if attempt.ended is None or attempt.again:
+            # A running attempt of a driver that is gone will never end: the token says whose it is.
             lives = attempt.command and attempt.command == self.command
             waits = TrialStatus.PLANNED, "its driver was killed"
             return (TrialStatus.RUNNING, "") if lives else waits
@@ -470,6 +487,7 @@ def sealed(folder: Path) -> Result:
 
 def own_digest(content: dict[str, Any]) -> str:
     """The SHA-256 of a JSON object."""
+    # Of the values and not of the bytes: a file that was only formatted anew is the same result.
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

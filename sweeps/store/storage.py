@@ -69,6 +69,8 @@ class Storage:
             raise BadInput(f"{rule} whose name is UTF-8, got {text}: rename it")
         scheme = uri.partition("://")[0] if "://" in uri else "file"
         try:
+            # `::` chains filesystems (a zip in a bucket): fsspec reads such files and cannot
+            # replace them.
             if scheme not in SCHEMES or "::" in uri:
                 raise ValueError(f"unknown scheme; known: {', '.join(SCHEMES)}")
             self.fs, root = fsspec.core.url_to_fs(uri)
@@ -91,6 +93,8 @@ class Storage:
             self.fs.makedirs(self.root, exist_ok=True)
             if self.is_local:
                 Path(self.root, MARK).touch()
+            # Only a write proves that writing is allowed: permissions, quotas and policies of
+            # buckets have no question of their own.
             self.fs.pipe_file(self._at(probe), b"ok")
             self.fs.rm_file(self._at(probe))
 
@@ -113,6 +117,7 @@ class Storage:
             except Exception as error:  # every filesystem has its own kinds
                 future.set_exception(error)
 
+        # A daemon: the thread of a client that retries for ever must not keep the process alive.
         threading.Thread(target=wait, daemon=True, name="storage").start()
         try:
             return future.result(ANSWER_SECONDS)
@@ -140,6 +145,8 @@ class Storage:
             for full, content in (self.fs.cat(list(at), on_error="return") if at else {}).items():
                 if not isinstance(content, Exception):
                     found[at[str(full)]] = bytes(content)
+                # Anything but absence is a failure of the whole call: a file that cannot be read
+                # now is not a file that is not there.
                 elif not isinstance(content, FileNotFoundError):
                     raise content
             return found
@@ -156,6 +163,7 @@ class Storage:
         def create() -> bool:
             try:
                 self._put(path, data, create=True)
+            # The error of an existing file cannot be told from others by its class, but by looking.
             except Exception:  # of an existing file every filesystem has its own kind
                 if (there := self._read(path)) is None:
                     raise
@@ -228,6 +236,7 @@ class Storage:
 
     def now(self) -> float:
         """The storage's time: clocks of machines are never compared."""
+        # No storage tells the time, but each stamps what is written.
         probe = f".clock-{uuid.uuid4().hex[:8]}"
         try:
             self.write(probe, b"now")
@@ -254,6 +263,7 @@ class Storage:
         if not wait:
             self.require()
             return action()
+        # Monotonic: a clock that is set while we wait would end the wait at once or never.
         deadline, pause, failed = time.monotonic() + WAIT_SECONDS, FIRST_PAUSE, False
         while True:
             try:
@@ -269,6 +279,8 @@ class Storage:
                 no_file = isinstance(error, FileNotFoundError) or (
                     isinstance(error, OSError) and error.errno in NO_FILE
                 )
+                # An absent file is an answer. But an unmounted folder lacks all files, and that is
+                # none.
                 if no_file and self._is_there():
                     raise
                 if not self._opened:
@@ -277,10 +289,13 @@ class Storage:
                     raise BadInput(f"{self.uri} must be readable: {reason(error)}") from None
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
+                    # By now a person is needed; the sweep ends, and the same command resumes it.
                     raise StorageAway(f"{self.uri}: {what}: {reason(error)}") from error
                 self.tell_away(f"{what}: {reason(error)}; trying again for {duration(remaining)}")
                 failed = True
             self._sleep(pause)
+            # Doubled, as all processes of a sweep ask at once, and a storage that recovers has
+            # enough to do.
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def tell_away(self, text: str) -> None:
@@ -320,8 +335,11 @@ class Storage:
             else:
                 self.fs.pipe_file(target, data, **({"mode": "create"} if create else {}))
             return
+        # Folder by folder and never the root: `makedirs` would rebuild an unmounted storage on the
+        # local disk.
         for above in reversed(Path(path).parents[:-1]):
             Path(self.root, above).mkdir(exist_ok=True)
+        # In the same folder: a rename is atomic only within a filesystem.
         unfinished = Path(target).with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
         try:
             if isinstance(data, Path):
@@ -342,6 +360,8 @@ class Storage:
 def _link(source: Path, target: Path) -> None:
     """Gives a file another name that must not exist."""
     try:
+        # A hard link fails where the name exists, in one step of the filesystem; a rename would
+        # replace it.
         os.link(source, target)
     except FileExistsError:
         raise

@@ -183,6 +183,7 @@ class _Kept:
             first = tokens * _first_share(tokens, kept.values())
             self.read_tokens += tokens
             for heading, asked in AGGREGATIONS.items():
+                # The first chunk does not depend on the stride: once for each window.
                 if (own := derived_config(config, asked)) in known:
                     continue
                 known.append(own)

@@ -193,6 +193,7 @@ def _cached(
     with suppress(Exception):  # pyarrow has many kinds
         stored = pq.ParquetFile(path).read()
         table, key = stored.to_pandas(), json.loads(stored.schema.metadata[_KEY])
+        # The digest of the values too: a table that somebody edited is made again.
         if key == {**made_of, "values": _values_digest(table)}:
             return table
     made = pa.Table.from_pandas(values(), preserve_index=False)

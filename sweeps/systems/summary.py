@@ -36,6 +36,8 @@ def cells_of(sweep: Sweep) -> list[System]:
         for cell in {cell for _, cell in values}:
             parts = [values.get((column, cell), {}) for column in columns]
             if cell in sweep.separate_runs:  # no run spans the collections
+                # There is no k-th run over all collections: the mean over runs of each stands for
+                # all.
                 parts = [{0: float(np.mean([*one.values()]))} for one in parts if one]
             values[mean, cell] = {
                 seed: float(np.mean([one[seed] for one in parts])) for seed in parts[0]
