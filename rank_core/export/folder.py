@@ -50,16 +50,15 @@ from rank_core.encoders.module_chain import ChainHead, save_modules
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.export.serving import FILE as SERVING
 from rank_core.export.serving import (
-    AGGREGATIONS,
     identity,
     is_cross_encoder,
     serving_setting,
     write_cross_encoder,
 )
-from rank_core.export.serving import FILE as SERVING
 from rank_core.files import file_sha256, new_folder, write_json
-from rank_core.models import MODELS, model_class
+from rank_core.models import MODELS, model_class, trains
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
 from rank_core.models.ranker import Ranker
@@ -127,7 +126,7 @@ def write_model(
             arrays = {k: np.ascontiguousarray(v) for k, v in frequencies._asdict().items()}
             save_arrays(arrays, unfinished / FREQUENCIES)
         _write_head_and_tokenizer(model, config, backbone, unfinished, alone=not first_stage)
-        if config.model.name in AGGREGATIONS:
+        if model_class(config.model.name).chunk_pooling:
             served = identity(backbone, unfinished / ENCODER_FOLDER if weights else None)
             setting = serving_setting(config, served, first_stage)
             write_json(unfinished / SERVING, setting | {"measured": dict(measured or {})})
@@ -391,7 +390,7 @@ def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]
 def _frequencies(config: TrialConfig, backbone: Backbone) -> DocumentFrequencies | None:
     """The collection's document frequencies, for a model that chooses blocks by them."""
     kind = model_class(config.model.name)
-    assert issubclass(kind, Ranker)
+    assert trains(kind)
     reader = kind.reader(config, backbone, {})  # type: ignore[arg-type]
     if not isinstance(reader, BlockReader):
         return None

@@ -10,8 +10,8 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import EXPORT_FILE, resolve_backbone, tokenizer_hash
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_settings
-from rank_core.export.serving import AGGREGATIONS, FILE, FORMAT, serving_setting
-from rank_core.models import check_model, model_class
+from rank_core.export.serving import FILE, FORMAT, serving_setting
+from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix
 from rank_core.settings.config import TrialConfig
@@ -141,18 +141,20 @@ def _config(
 ) -> tuple[TrialConfig, FirstStageMix | None]:
     """The settings that a file stands for, and the weight of the first stage."""
     how, mix = setting["aggregation"], setting["interpolation"]
-    if how["name"] not in AGGREGATIONS:
-        raise _refused(path, "aggregation.name", f"one of {', '.join(AGGREGATIONS)}", how["name"])
-    known = SCORES if "chunk_scores" in model_class(how["name"]).options else SCORES[:1]
+    names = [name for name in MODELS if model_class(name).chunk_pooling]
+    if how["name"] not in names:
+        raise _refused(path, "aggregation.name", f"one of {', '.join(names)}", how["name"])
+    kind = model_class(how["name"])
+    known = SCORES if "chunk_scores" in kind.options else SCORES[:1]
     if how["of"] not in known:
         rule = f"{' or '.join(known)} beside the other keys"
         raise _refused(path, "aggregation.of", rule, how["of"])
     values = {f"chunking.{name}": setting[name] for name in SIZES}
-    if AGGREGATIONS[how["name"]] == "first":
+    if kind.chunk_pooling == "first":
         values |= {"chunking.stride": setting["window"], "chunking.max_chunks": 0}
     values |= {"model.name": how["name"], "model.backbone": model, "training.num_epochs": 0}
     values["evaluation.depth"] = setting["depth"]
-    if how["name"] == "kmax-avgp":
+    if "k" in kind.options:
         values["model.k"] = how["k"]
     if how["of"] != "logit":
         values["model.chunk_scores"] = how["of"]

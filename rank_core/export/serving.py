@@ -25,21 +25,13 @@ from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.encoders.backbones import ENCODER_FOLDER, content_hash, tokenizer_hash
 from rank_core.encoders.checkpoint import open_tokenizer
 from rank_core.files import write_json
-from rank_core.models.passage_scores import FirstP, KMaxAvgP
+from rank_core.models import model_class
+from rank_core.models.passage_scores import FirstP
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 
 FILE, FORMAT = "serving.json", 1
-AGGREGATIONS = {
-    "firstp": "first",
-    "longp": "first",
-    "maxp": "max",
-    "sump": "sum",
-    "avgp": "mean",
-    "kmax-avgp": "mean of the best k",
-}
-"""{model: how it puts chunk scores together}."""
 
 
 def identity(backbone: Backbone, trained: Path | None = None) -> dict[str, str]:
@@ -60,7 +52,8 @@ def serving_setting(
     `first_stage` is the weight of an interpolated system. Sizes are in tokens of the model's own
     tokenizer."""
     chunking, name = config.chunking, config.model.name
-    first = AGGREGATIONS[name] == "first"
+    pooling = model_class(name).chunk_pooling
+    first = pooling == "first"
     return {
         "format": FORMAT,
         "model": dict(model),
@@ -71,7 +64,7 @@ def serving_setting(
         "max_chunks": 1 if first else chunking.max_chunks,
         "aggregation": {
             "name": name,
-            "is": AGGREGATIONS[name],
+            "is": pooling,
             "k": _counted(config),
             "of": config.model.chunk_scores or "logit",
         },
@@ -82,9 +75,10 @@ def serving_setting(
 
 def _counted(config: TrialConfig) -> int:
     """The number of best chunk scores that count; 0: all."""
-    if AGGREGATIONS[config.model.name] == "mean of the best k":
-        return config.model.k or KMaxAvgP.DEFAULT_K
-    return 1 if AGGREGATIONS[config.model.name] in ("first", "max") else 0
+    kind = model_class(config.model.name)
+    if "k" in kind.options:
+        return config.model.k or kind.DEFAULT_K
+    return 1 if kind.chunk_pooling in ("first", "max") else 0
 
 
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
@@ -100,7 +94,7 @@ def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
     """True for a cross-encoder of rows as sentence-transformers defines it. Longformer and BigBird
     have their own attention here, and ALiBi encoders are not of transformers."""
     plain = TYPES[backbone.kind].loader == "AutoModel"
-    if config.model.name not in AGGREGATIONS or config.model.quirks or not plain:
+    if not model_class(config.model.name).chunk_pooling or config.model.quirks or not plain:
         return False
     own_head = uses_checkpoint_head(FirstP, backbone, config.model.head)
     return not own_head and len(backbone.layout.suffix) == 1

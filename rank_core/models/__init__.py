@@ -3,12 +3,13 @@ here and a line in `MODELS`; a user's own is named `module:Class`."""
 
 import dataclasses
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rank_core.chunking.chunks import num_chunks
 from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.list_rankers import ListRanker
+from rank_core.models.ranking_system import RankingSystem
 from rank_core.own_code import load, path_of
 from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
@@ -62,8 +63,6 @@ Examples:
     'rank_core.models.passage_scores:MaxP'
 """
 
-POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
-"""Models whose score is one chunk score, or a sum or mean of chunk scores."""
 WITHOUT_TRAINING = ("num_epochs", "init_from", "precision")
 """Settings of training that have an effect where training.num_epochs=0."""
 
@@ -85,6 +84,18 @@ def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
     return model
 
 
+def trains(kind: type[RankingSystem]) -> "TypeGuard[type[Ranker]]":
+    """True for a class with an encoder, weights and chunks."""
+    return kind.trains
+
+
+def chunk_pooling_models() -> tuple[str, ...]:
+    """The names of the models whose score is one chunk score, or a sum or mean of chunk scores;
+    those that read the first chunk alone at the end."""
+    names = [name for name in MODELS if model_class(name).keeps_chunk_scores]
+    return tuple(sorted(names, key=lambda name: model_class(name).first_chunk_only))
+
+
 def _is_model(value: object) -> bool:
     """True for a class that ranks; false for the two base classes."""
     bases = (import_module("rank_core.models.ranker").Ranker, ListRanker)
@@ -100,17 +111,19 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     for setting in unread_settings(config):
         if own[setting] != usual[setting]:
             window = "chunking.window=" if setting == "chunking.stride" else ""
-            known = ", ".join(f"model.{option}" for option in _options(model)) or "none"
+            known = ", ".join(f"model.{option}" for option in model.optional_settings()) or "none"
             raise BadInput(
                 f"{setting} has no effect with model {name}; set it to {window}{usual[setting]!r}, "
                 f"got {own[setting]!r} (optional settings of {name}: {known})"
             )
-    if issubclass(model, ListRanker):
+    if not trains(model):
         return
-    if config.evaluation.keep_chunk_scores and (name not in POOLING or config.model.quirks):
+    if config.evaluation.keep_chunk_scores and (
+        not model.keeps_chunk_scores or config.model.quirks
+    ):
         raise BadInput(
             "evaluation.keep_chunk_scores needs a model that pools chunk scores "
-            f"({', '.join(POOLING)}, without quirks), got {name}"
+            f"({', '.join(chunk_pooling_models())}, without quirks), got {name}"
         )
     _check_head(config, backbone, model)
     _check_adapters(config, backbone, model)
@@ -176,11 +189,6 @@ def _check_targets(targets: tuple[str, ...], backbone: Backbone) -> None:
     lora.check_targets(backbones.without_weights(backbone), targets)
 
 
-def _options(kind: "type[Ranker] | type[ListRanker]") -> tuple[str, ...]:
-    """The optional settings of `Model` that a system uses; every trained model has a head."""
-    return kind.options if issubclass(kind, ListRanker) else (*kind.options, "head")
-
-
 def usual_settings(config: TrialConfig) -> dict[str, Any]:
     """{setting: the value that it has where a model never reads it}: its default, and the window as
     the stride."""
@@ -191,12 +199,12 @@ def unread_settings(config: TrialConfig) -> set[str]:
     """The settings that the model never reads; another value than the usual one is refused."""
     kind = model_class(config.model.name)
     optional = {field.name for field in dataclasses.fields(Model) if field.metadata.get("added")}
-    unread = {f"model.{name}" for name in optional - {*_options(kind)}}
+    unread = {f"model.{name}" for name in optional - {*kind.optional_settings()}}
     if config.model.name != "rankgpt":
         unread |= {f"chat.{field.name}" for field in dataclasses.fields(Chat)}
     if "interaction" not in kind.options:
         unread.add("training.interaction_learning_rate")
-    if issubclass(kind, ListRanker):
+    if not trains(kind):
         return unread
     if kind.first_chunk_only and config.training.unit != "passage":
         unread |= {"chunking.stride", "chunking.max_chunks", "chunking.overflow"}

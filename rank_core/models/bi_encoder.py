@@ -15,6 +15,7 @@ from rank_core.encoders.flat_rows import FlatRows, on, rows_of_lengths
 from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.models.poolings import at_least_fp32, masked_max, row_vectors
 from rank_core.models.ranker import Ranker, own_lengths
+from rank_core.models.ranking_system import BEST_CHUNKS_FIRST
 from rank_core.settings.config import Model
 
 
@@ -25,6 +26,7 @@ class BiEncoder(Ranker):
     """
 
     label = "Bi-encoder"
+    waits = (BEST_CHUNKS_FIRST,)
     rates = ("backbone", "head")
     paper = "Zhu et al. 2024"
     family = "long context"

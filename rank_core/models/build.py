@@ -11,8 +11,7 @@ from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.lora import add_adapters
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
-from rank_core.models import model_class
-from rank_core.models.list_rankers import ListRanker
+from rank_core.models import model_class, trains
 from rank_core.models.ranker import Ranker, uses_checkpoint_head
 from rank_core.settings.config import TrialConfig
 
@@ -24,7 +23,7 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
         torch.manual_seed(init_seed)
         encoder = load_encoder(backbone, config.model.dropout)
         kind = model_class(config.model.name)
-        assert issubclass(kind, Ranker)
+        assert trains(kind)
         training = config.training
         adapted = training.lora_rank and training.num_epochs
         cls_alone = not kind.reads_tokens and kind.pooling_of(config.model, backbone) == "cls"
@@ -52,7 +51,7 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
 def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
     """True where every seed gives the same run: nothing is trained, and no weight is random."""
     kind = model_class(config.model.name)
-    if issubclass(kind, ListRanker):
+    if not trains(kind):
         return kind.deterministic
     trained = config.training.num_epochs or config.training.init_from
     return not (trained or kind.reads_by_seed or drawn_weights(config, backbone))
@@ -61,7 +60,7 @@ def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
 def require_weights(config: TrialConfig, backbone: Backbone) -> None:
     """Raises `BadInput` where nothing is trained and a weight would be drawn at random: such a
     model ranks at random."""
-    if issubclass(model_class(config.model.name), ListRanker):
+    if not model_class(config.model.name).trains:
         return
     if config.training.num_epochs or config.training.init_from:
         return
@@ -80,7 +79,7 @@ def require_weights(config: TrialConfig, backbone: Backbone) -> None:
 def drawn_weights(config: TrialConfig, backbone: Backbone) -> tuple[str, ...]:
     """The names of the weights that differ between two seeds before any training."""
     kind = model_class(config.model.name)
-    assert issubclass(kind, Ranker)
+    assert trains(kind)
     ours = kind.__module__.startswith("rank_core.")
     if ours and uses_checkpoint_head(kind, backbone, config.model.head):
         return ()  # every weight is the checkpoint's, which may be large

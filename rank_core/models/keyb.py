@@ -188,6 +188,8 @@ class KeyBParade(KeyBlocks, ParadeTransformer):
     """KeyB(PARADE k): the key blocks as k passages, aggregated by PARADE-Transformer."""
 
     label = "KeyB-PARADE"
+    # The model selects its blocks by its own scores, document by document.
+    waits = ({"model.selector": "learned-shared", "model.k": 2},)
     options = (*KeyBlocks.options, "k")
     DEFAULT_K = 5
 

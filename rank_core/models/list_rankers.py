@@ -10,6 +10,7 @@ from rank_core.cache import cache_root
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
 from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
 from rank_core.llm.rankgpt import rerank_with_llm
+from rank_core.models.ranking_system import RankingSystem
 from rank_core.records import Run
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
@@ -18,16 +19,12 @@ Ranking = tuple[str, dict[str, float]]
 """(query_id, {doc_id: score})."""
 
 
-class ListRanker(ABC):
+class ListRanker(RankingSystem, ABC):
     """Base class: ranks a query's candidates."""
 
-    label: ClassVar[str]
-    paper: ClassVar[str]
     family: ClassVar[str] = "baselines"
-    deterministic: ClassVar[bool] = True  # every seed gives the same run
-    options: ClassVar[tuple[str, ...]] = ()
-    first_chunk_only: ClassVar[bool] = False
-    max_chunks: ClassVar[int | None] = None
+    trains: ClassVar[bool] = False
+    deterministic: ClassVar[bool] = True
 
     def __init__(self, config: TrialConfig, workdir: Path) -> None:
         self.config, self.workdir = config, workdir
@@ -47,6 +44,7 @@ class FirstStageRun(ListRanker):
     """The candidates in their own order (BM25 in most collections)."""
 
     label = "BM25"
+    not_interpolated = "is the first stage"
     paper = "Robertson & Zaragoza 2009"
 
     def rank(
@@ -60,6 +58,7 @@ class RandomOrder(ListRanker):
     """The candidates in random order: the chance level."""
 
     label = "random"
+    not_interpolated = "is chance"
     paper = "Boytsov et al. 2022"
     deterministic = False
 

@@ -21,6 +21,7 @@ from rank_core.encoders.flat_rows import on
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
+from rank_core.models.ranking_system import BEST_CHUNKS_FIRST
 from rank_core.models.readers import (
     PADDED_ROWS,
     UNMASKED,
@@ -50,6 +51,7 @@ class FirstP(ChunkScores):
     """score = head(cls_1): the score of the first chunk, the only one read (Dai & Callan 2019)."""
 
     label = "FirstP"
+    chunk_pooling, keeps_chunk_scores = "first", True
     first_chunk_only = True
     options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
     QUIRKS: ClassVar[tuple[str, ...]] = (PADDED_ROWS,)
@@ -61,6 +63,7 @@ class LongP(FirstP):
     ModernBERT, ALiBi encoders, decoders)."""
 
     label = "LongP"
+    chunk_pooling = "first"
     paper = "Boytsov et al. 2022"
     family = "long context"
     pair_encoder = WholeDocuments
@@ -82,6 +85,8 @@ class MaxP(ChunkScores):
     """score = max_p head(cls_p): the score of the best chunk (Dai & Callan 2019)."""
 
     label = "MaxP"
+    waits = (BEST_CHUNKS_FIRST,)
+    chunk_pooling, keeps_chunk_scores = "max", True
     options = ("pool", "quirks")
     QUIRKS = (UNMASKED,)
     chunks_that_learn = 1
@@ -128,6 +133,7 @@ class SumP(AddedScores):
     """score = sum_p head(cls_p): the sum of the chunk scores (Dai & Callan 2019)."""
 
     label = "SumP"
+    chunk_pooling, keeps_chunk_scores = "sum", True
     options = ("pool", "quirks", "chunk_scores")
     QUIRKS = (UNMASKED,)
     pool_scores = staticmethod(poolings.masked_sum)
@@ -137,6 +143,7 @@ class AvgP(AddedScores):
     """score = mean_p head(cls_p): the mean of the chunk scores."""
 
     label = "AvgP"
+    chunk_pooling, keeps_chunk_scores = "mean", True
     pool_scores = staticmethod(poolings.masked_mean)
 
 
@@ -144,6 +151,8 @@ class KMaxAvgP(ChunkScores):
     """The mean of the k best chunk scores: MaxP for k = 1, AvgP for large k."""
 
     label = "KMaxAvgP"
+    waits = (BEST_CHUNKS_FIRST,)
+    chunk_pooling, keeps_chunk_scores = "mean of the best k", True
     options = ("pool", "k")
     DEFAULT_K = 3
 
@@ -234,6 +243,8 @@ class Birch(ChunkScores):
     weights are used in training; the final runs use weights tuned on dev."""
 
     label = "Birch"
+    by_score_alone = False
+    not_interpolated = "is interpolated with the first stage by its own last step"
     paper = "Yilmaz et al. 2019"
     overlapping_chunks = False
     chunks_that_learn = 3

@@ -21,11 +21,12 @@ from rank_core.encoders.published_heads import check_head, head_problem, load_he
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors
+from rank_core.models.ranking_system import RankingSystem
 from rank_core.models.readers import WholeDocuments, padded_in_place, pads_in_place
 from rank_core.settings.config import Model, TrialConfig
 
 
-class Ranker(nn.Module):
+class Ranker(RankingSystem, nn.Module):
     """Scores documents from one vector per chunk, which a subclass aggregates.
 
     A subclass defines `label`, `paper`, `family` and `aggregate`. A model that needs more than one
@@ -42,31 +43,30 @@ class Ranker(nn.Module):
         True
     """
 
-    label: ClassVar[str]  # name in tables
-    paper: ClassVar[str]  # source
-    family: ClassVar[str]  # group in lists
+    trains: ClassVar[bool] = True
     pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder  # chunks and arranges documents
     overlapping_chunks: ClassVar[bool] = True  # False: chunks are disjoint, the stride is unused
     by_chunks: ClassVar[bool] = True  # score = aggregate(encode(chunks))
     reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors other than [CLS]
-    first_chunk_only: ClassVar[bool] = False
     unread: ClassVar[tuple[str, ...]] = ()  # further settings without effect on it
     rates: ClassVar[tuple[str, ...]] = ("backbone", "head", "aggregator")  # learning rates it reads
     limited_window: ClassVar[bool] = True  # chunks must fit the backbone's positions
-    one_chunk_is_firstp: ClassVar[bool] = True  # equal to FirstP on documents of one chunk
+    one_chunk_is_firstp: ClassVar[bool] = True
     takes_flat_rows: ClassVar[bool] = True  # its encoder needs no mask from the model
-    max_chunks: ClassVar[int | None] = None  # maximum per document; None: no limit
     max_query: ClassVar[int | None] = None  # maximum number of query tokens; None: no limit
     chunks_that_learn: int = 0  # the best ones of a document, which receive a gradient; 0: all
     most_tokens: int = 0  # of a scoring batch that the GPU's memory holds; 0: not exceeded yet
     extra_loss: Tensor | None = None  # set by a training forward pass, added by the loop
-    options: ClassVar[tuple[str, ...]] = ()  # optional settings of `Model` that it uses
-    DEFAULT_K: ClassVar[int] = 0  # what `model.k` 0 stands for, where that is an option
     in_fp32: ClassVar[bool] = False  # whatever `training.precision` says
     QUIRKS: ClassVar[tuple[str, ...]] = ()  # values of `model.quirks`, where that is an option
     reads_by_seed: ClassVar[bool] = False  # the seed decides what is read, trained or not
     # A chunk's score is the head's of its vector: the trained head of a checkpoint fits.
     scores_chunks: ClassVar[bool] = False
+
+    @classmethod
+    def optional_settings(cls) -> tuple[str, ...]:
+        """The optional settings of `Model` that it reads; every trained model has a head."""
+        return (*cls.options, "head")
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__()

@@ -5,9 +5,8 @@ from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.shipped import RANKING_HEAD
-from rank_core.models import POOLING, WITHOUT_TRAINING, model_class, unread_settings
-from rank_core.models.list_rankers import ListRanker
-from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from rank_core.models import WITHOUT_TRAINING, model_class, trains, unread_settings
+from rank_core.models.ranker import uses_checkpoint_head
 from rank_core.own_code import is_reference
 from rank_core.settings.config import TrialConfig, setting_types
 from rank_core.settings.training import LAST_EPOCH, MARGIN_LOSSES
@@ -19,7 +18,7 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
     """The settings without effect on a trial of this configuration, in declaration order."""
     unread = unread_settings(config) | _ignored(config)
     kind, untrained = model_class(config.model.name), not config.training.num_epochs
-    lists = issubclass(kind, ListRanker)
+    lists = not kind.trains
 
     def is_ignored(name: str) -> bool:
         section, _, leaf = name.rpartition(".")
@@ -33,7 +32,7 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
 def _ignored(config: TrialConfig) -> set[str]:
     """The settings that the model could read and this configuration does not."""
     kind, training = model_class(config.model.name), config.training
-    lists, untrained = issubclass(kind, ListRanker), not training.num_epochs
+    lists, untrained = not kind.trains, not training.num_epochs
     passages, one_epoch = training.unit == "passage", training.num_epochs == 1
     by_last_epoch = one_epoch and training.schedule.endswith(LAST_EPOCH)
     first_chunk = kind.first_chunk_only and not passages
@@ -52,9 +51,9 @@ def _ignored(config: TrialConfig) -> set[str]:
         "training.lora_dropout": not training.lora_rank,
         "training.lora_targets": not training.lora_rank,
         "evaluation.batch_tokens": lists,
-        "evaluation.keep_chunk_scores": config.model.name not in POOLING,
+        "evaluation.keep_chunk_scores": not kind.keeps_chunk_scores,
     }
-    if not issubclass(kind, ListRanker):
+    if trains(kind):
         read = kind.rates_read(config.model)
         # The rate of the interaction is the aggregator's where it has none of its own.
         shared = "interaction" in read and not training.interaction_learning_rate
@@ -77,7 +76,7 @@ def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any
         "training.lora_alpha": training.lora_alpha or 2.0 * training.lora_rank,
     }
     kind = model_class(config.model.name)
-    if issubclass(kind, Ranker):
+    if trains(kind):
         trained = uses_checkpoint_head(kind, backbone, config.model.head)
         shipped = config.model.head != "new" and (backbone.folder / RANKING_HEAD).exists()
         meant |= {

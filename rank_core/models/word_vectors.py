@@ -412,6 +412,8 @@ class DeepRank(WordVectorRanker):
     """
 
     label = "DeepRank"
+    # It reads only contexts of matching tokens, which are found on the device.
+    waits = ({},)
     in_fp32 = True
     paper = "Pang et al. 2017"
 

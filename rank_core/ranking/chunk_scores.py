@@ -185,9 +185,10 @@ def derived_config(trained: TrialConfig, settings: Mapping[str, object]) -> Tria
             named["chunking.stride"] = trained.chunking.window
             named |= {"chunking.max_chunks": 0, "chunking.overflow": "first"}
     config = trained.override(named | dict(settings))
-    if config.model.name != "kmax-avgp":
+    kind = model_class(config.model.name)
+    if "k" not in kind.options:
         return config
-    return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
+    return config.override({"model.k": config.model.k or kind.DEFAULT_K})
 
 
 def derived_run(kept: KeptChunks, config: TrialConfig) -> Run:

@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.models.list_rankers import ListRanker
 from rank_core.models.passage_scores import Birch
-from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.models.ranker import pad_chunks
 from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.ranking.interpolation import ALPHAS, chosen_on_dev
 from rank_core.ranking.rerank import ordered
@@ -142,11 +141,6 @@ def tune_interpolation(
 
 def final_runs(scorer: Scorer, dev_run: Run) -> FinalRuns:
     """The final runs of the scorer's model; `dev_run` is the best checkpoint's run on dev."""
-    if not ranks_by_score_alone(type(scorer.model)):
+    if not scorer.model.by_score_alone:
         return interpolated_runs(scorer)
     return FinalRuns({"dev": dev_run, "test": scorer.run("test")})
-
-
-def ranks_by_score_alone(kind: type[Ranker] | type[ListRanker]) -> bool:
-    """True unless a model's ranking also depends on values tuned on dev."""
-    return kind is not Birch

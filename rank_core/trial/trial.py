@@ -18,7 +18,6 @@ from rank_core.evaluate import mean_values, untied
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.list_rankers import ListRanker
-from rank_core.models.ranker import Ranker
 from rank_core.own_code import is_reference, portable
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import evaluated_queries, per_query_table
@@ -187,7 +186,7 @@ def prepare(config: TrialConfig) -> None:
     for part in parts_of(config, load_inputs(config.collection, config.model.backbone)):
         for split in part.collection.splits:
             part.query_tokens(split)
-        if issubclass(kind, Ranker) and config.training.num_epochs:
+        if kind.trains and config.training.num_epochs:
             training_queries(part, config)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import per_query
-from rank_core.models import POOLING
+from rank_core.models import chunk_pooling_models, model_class
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run
 from rank_core.records import Qrels
@@ -37,7 +37,7 @@ _TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
 FILES = ("derived.md", "derived.csv")
 
 Settings: TypeAlias = Mapping[str, object]
-"""Of an aggregation: its name in `POOLING`, and k."""
+"""Of an aggregation: its name, and k."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -205,14 +205,14 @@ def _asked(given: argparse.Namespace) -> list[Settings]:
     """The settings of each aggregation; checked before a file is opened."""
     names = given.aggregators
     for name in names:
-        if name not in POOLING:
-            raise unknown("aggregation of chunk scores", name, POOLING)
+        if name not in chunk_pooling_models():
+            raise unknown("aggregation of chunk scores", name, chunk_pooling_models())
     if min(given.k) < 1:
         raise BadInput(f"--k >= 1 must hold, got {min(given.k)}")
     return [
         {"model.name": name, "model.k": k}
         for name in names
-        for k in (given.k if name == "kmax-avgp" else [0])
+        for k in (given.k if "k" in model_class(name).options else [0])
     ]
 
 
@@ -221,8 +221,8 @@ def _parser() -> Parser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
-    names = f"of {', '.join(POOLING)} (default: all)"
-    add("--aggregators", nargs="+", default=[*POOLING], metavar="MODEL", help=names)
+    names = f"of {', '.join(chunk_pooling_models())} (default: all)"
+    add("--aggregators", nargs="+", default=[*chunk_pooling_models()], metavar="MODEL", help=names)
     of = add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
     needing(of, Need("aggregators", ("kmax-avgp",)))
     return parser

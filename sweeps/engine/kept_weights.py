@@ -12,7 +12,6 @@ from statistics import fmean
 
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.models import model_class
-from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.plan import Trial
 from sweeps.store.records import DamagedTrial, Records, State, cell_and_seed, trial_name
@@ -139,5 +138,4 @@ def lacking(trials: Iterable[Trial], states: Mapping[str, State]) -> set[str]:
 
 def is_trained(config: TrialConfig) -> bool:
     """True if a trial can leave weights: those of one model, not of several folds."""
-    has_weights = not issubclass(model_class(config.model.name), ListRanker)
-    return has_weights and not config.evaluation.folds
+    return model_class(config.model.name).trains and not config.evaluation.folds

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from rank_core.data.overlap import KEEP_APART, seen_by
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.models import model_class
-from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import EVALUATED
@@ -179,7 +178,7 @@ def _baseline_lines(plan: Plan) -> list[str]:
 
 def _reads_one_chunk(cell: PlannedCell) -> bool:
     kind = model_class(cell.config.model.name)
-    return issubclass(kind, Ranker) and kind.first_chunk_only
+    return kind.trains and kind.first_chunk_only
 
 
 def _cut_lines(plan: Plan) -> list[str]:

@@ -14,7 +14,6 @@ import numpy as np
 from rank_core.chunking.chunks import span_counts
 from rank_core.data.load import is_prepared
 from rank_core.models import model_class
-from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import base_config, search_space
@@ -77,7 +76,7 @@ def published_plan(experiment: Experiment, options: Options) -> str | None:
 def _cost(config: TrialConfig, size: Size, encoder: Encoder) -> tuple[int, float, float]:
     """The chunks of a document, and the tokens and seconds of a trial."""
     cut, kind = config.chunking, model_class(config.model.name)
-    one = issubclass(kind, Ranker) and kind.first_chunk_only
+    one = kind.trains and kind.first_chunk_only
     longest = np.array([cut.max_document_tokens])
     spans = span_counts(longest, replace(cut, max_chunks=1) if one else cut)
     chunks, beside = int(spans.chunks[0]), cut.max_query_tokens + SPECIAL

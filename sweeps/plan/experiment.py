@@ -11,7 +11,6 @@ from typing import Any
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, shown
 from rank_core.models import check_model, model_class
-from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.reference import Reference
 
@@ -155,7 +154,7 @@ def aggregation_label(config: TrialConfig) -> str:
 def model_and_windows(config: TrialConfig) -> str:
     """`MaxP 150/75`; one number where windows do not overlap or there is one only."""
     model, chunking = model_class(config.model.name), config.chunking
-    if issubclass(model, ListRanker):
+    if not model.trains:
         return model.label
     stride = "" if chunking.stride == chunking.window else f"/{chunking.stride}"
     return f"{model.label} {chunking.window}{stride}"

@@ -14,10 +14,8 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
 from rank_core.models import check_model, model_class, unread_settings, usual_settings
 from rank_core.models.build import is_deterministic
-from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
 from rank_core.own_code import travelling
-from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
 from rank_core.training.losses import check_loss
 from rank_core.trial.fold_model import check_start
@@ -296,7 +294,7 @@ def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
     return ours.model.name == theirs.model.name or (
         cell.chunks.max_chunks == 1
         and all(
-            issubclass(kind, Ranker) and kind.one_chunk_is_firstp and ranks_by_score_alone(kind)
+            kind.trains and kind.one_chunk_is_firstp and kind.by_score_alone
             for kind in (model_class(ours.model.name), model_class(theirs.model.name))
         )
     )

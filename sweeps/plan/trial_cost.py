@@ -12,11 +12,10 @@ from rank_core.chunking.batches import NUM_SPECIAL
 from rank_core.chunking.chunks import span_counts
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.store import num_ranked
-from rank_core.models import model_class
+from rank_core.models import model_class, trains
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.models.readers import pads_in_place
-from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import Evaluation, TrialConfig
 from rank_core.training.examples import training_queries
@@ -43,7 +42,7 @@ class ChunkStatistics:
 def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
     """The statistics over all documents, or over a sample for a model with its own chunks."""
     kind = model_class(config.model.name)
-    if issubclass(kind, ListRanker):
+    if not trains(kind):
         return ChunkStatistics(0.0, 0, 0.0, 1.0, config.model.name)
     in_place = pads_in_place(config.model)
     windows = kind.reads_windows() and not in_place
@@ -184,5 +183,5 @@ def num_pairs(config: TrialConfig, num_train: int, dev: int, test: int) -> tuple
     queries and of the candidates of dev and test."""
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
-    last = not ranks_by_score_alone(model_class(config.model.name))  # dev is scored once more
+    last = not model_class(config.model.name).by_score_alone  # dev is scored once more
     return steps * config.training.batch_size, (validations + last) * dev + test

@@ -299,7 +299,8 @@ def json_text(results: Mapping[str, Any]) -> str:
 
 def _cell(summary: System) -> dict[str, Any]:
     described = dataclasses.asdict(summary.cell)
-    described.pop("config", None)  # `sweep.json` has it
+    for name in ("config", "not_interpolated"):  # `sweep.json` has them
+        del described[name]
     return {
         **described,
         "seeds_used": summary.num_used,

@@ -19,6 +19,13 @@ _TEXTS = (
 ).split()
 """All flags of 0.3 by their types; what later versions changed does not matter here."""
 
+NOT_INTERPOLATED = {
+    "bm25": "is the first stage",
+    "random": "is chance",
+    "birch": "is interpolated with the first stage by its own last step",
+}
+"""{model: why 0.3 did not interpolate it}; later files say it of each cell."""
+
 
 class _Unreadable(Exception):
     """The error of a command that is none of a sweep."""

@@ -14,7 +14,7 @@ from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.secrets import redact
-from sweeps.store.earlier_file import asked_in
+from sweeps.store.earlier_file import NOT_INTERPOLATED, asked_in
 from sweeps.store.records import TRIALS, Records, own_digest
 from sweeps.store.storage import Storage
 
@@ -38,6 +38,7 @@ class Cell:
     ignored: Sequence[str] = ()  # swept ones without effect on the cell
     coverage: float | None = None  # share of the document tokens in some chunk
     encoder_tokens_per_document: float | None = None
+    not_interpolated: str = ""  # why it has no row with the first stage
     config: Mapping[str, Any] = field(default_factory=dict)
     """Its settings with an effect on its trials, without the seed."""
 
@@ -301,5 +302,7 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
     if command and "start" not in described:
         described |= asked_in(str(command))
         described["kind"] = described.get("confirms", {}).get("sweep", described["sweep"])
+        for cell in described["cells"]:
+            cell["not_interpolated"] = NOT_INTERPOLATED.get(cell["settings"].get("model.name"), "")
     cells = tuple(Cell(**frozen(cell)) for cell in described.pop("cells"))
     return SweepFile(cells=cells, **frozen(described))

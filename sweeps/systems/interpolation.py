@@ -34,12 +34,6 @@ from sweeps.systems.load import Sweep
 from sweeps.systems.system import Kind, System, seed_means
 
 VERSION = 1  # of what the stored tables hold
-APART = {
-    "bm25": "is the first stage",
-    "random": "is chance",
-    "birch": "is interpolated with the first stage by its own last step",
-}
-"""{model: why it is not interpolated}."""
 _KEY = b"ranksweep"
 FOLDS = "folds.parquet"
 
@@ -110,7 +104,7 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
 
 
 def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[System, ...]:
-    """The systems derived from those `cells` that have a finished trial and are not `APART`."""
+    """The systems derived from those `cells` that have a finished trial and may be interpolated."""
     if not (sweep.folder / FIRST_STAGE).is_dir():
         raise BadInput(
             f"{sweep.folder} has no {FIRST_STAGE}/ with the scores of the candidates; the sweep's "
@@ -127,7 +121,7 @@ def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[System, ...]:
 
 def why_not(cell: Cell) -> str:
     """The reason why a cell is not interpolated; "" where it is."""
-    return APART.get(str(cell.settings.get("model.name")), "")
+    return cell.not_interpolated
 
 
 def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: MixtureInputs) -> System:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.files import read_file
-from rank_core.models import POOLING
+from rank_core.models import MODELS, model_class
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Slot
@@ -226,10 +226,17 @@ def keeps_chunk_scores(about: SweepFile) -> bool:
         "evaluation.folds": 0,
     }
     return {*about.deterministic} >= {cell.cell for cell in about.cells} and all(
-        cell.config.get("model.name") in {*POOLING} - {"firstp"}
-        and all(cell.config.get(name) == value for name, value in scored.items())
+        all(cell.config.get(name) == value for name, value in scored.items())
+        and _scores_every_chunk(str(cell.config.get("model.name")))
         for cell in about.cells
     )
+
+
+def _scores_every_chunk(model: str) -> bool:
+    if model not in MODELS:  # what a folder names is never imported
+        return False
+    kind = model_class(model)
+    return kind.keeps_chunk_scores and not kind.first_chunk_only
 
 
 def trial_config(records: Records, name: str) -> TrialConfig:

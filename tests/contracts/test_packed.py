@@ -8,14 +8,13 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.encoders.backbones import resolve_backbone
+from rank_core.models import model_class
 from rank_core.testing.laws import tokens
 from tests.contracts.test_every_backbone import backbones  # noqa: F401
 from tests.gpu.work import MODELS, parts
 
 QUERY = tokens(0, 6, largest=50)
 DOCUMENTS = {f"d{size}": tokens(size, size, largest=50) for size in (0, 1, 2, 13, 20, 34, 55, 90)}
-PADDED = {"co-pacrr", "deeprank", "tk", "tkl"} | {"qds"}
-"""Word vectors alone, and an attention with a pattern: a mask of its own."""
 
 
 def built(name, backbone, **settings):
@@ -39,7 +38,7 @@ def both_ways(name, backbone, **settings):
     ways = []
     for flat in (False, True):
         some.read(flat=flat)
-        assert some.model.packs(None) == (flat and name not in PADDED)
+        assert some.model.packs(None) == (flat and model_class(name).takes_flat_rows)
         torch.manual_seed(1)
         score_B = some.scores(batch_tokens=300) if flat else some.scores_of_definition()
         ways.append((score_B.detach(), gradients_of(some.model, score_B)))

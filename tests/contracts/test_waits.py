@@ -28,15 +28,7 @@ ASKS = {
 PACKAGES = {"rank_core", "transformers"}
 
 
-KNOWN = [
-    # It reads only contexts of matching tokens, which are found on the device.
-    ("deeprank", {}),
-    # The model selects its blocks by its own scores, document by document.
-    ("keyb-parade", {"model.selector": "learned-shared", "model.k": 2}),
-    # Without dropout the best chunks are found first, and only they get a gradient.
-    *((name, {"model.dropout": 0.0}) for name in ("bi-encoder", "kmax-avgp", "maxp")),
-]
-"""Models that wait where settings say so; to compute what they leave out would cost more."""
+KNOWN = [(name, settings) for name in MODELS for settings in model_class(name).waits]
 
 
 class Waits(TorchDispatchMode):
