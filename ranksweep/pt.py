@@ -11,6 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 import rank_core
+from rank_core.arguments import frame, takes, text
 from ranksweep.frames import row_scores
 
 
@@ -18,6 +19,7 @@ class Reranker(pt.Transformer):
     """A transformer that rescores the documents of each query, from the columns qid, query, docno
     and text; a docno may have another text for each query, as a snippet does."""
 
+    @takes(text_field=text)
     def __init__(
         self,
         folder: str | Path,
@@ -27,9 +29,10 @@ class Reranker(pt.Transformer):
         trust_code: bool = False,
     ) -> None:
         load = rank_core.Reranker.load
-        self.reranker = load(folder, device=device or None, trust_code=trust_code)
+        self.reranker = load(folder, device=None if device == "" else device, trust_code=trust_code)
         self.text_field = text_field
 
+    @takes(inp=frame)
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The same rows by falling score, with the columns `score` and `rank`. Raises `BadInput`
         for a query with two texts, and for a document twice in a query."""

@@ -262,11 +262,16 @@ def _collection_name(collection: str) -> str:
     return with_folder(collection, base.name) if base.is_absolute() else collection
 
 
+def is_packaged(name: str) -> bool:
+    """True for a model of this package, by its name or its class."""
+    return name in MODELS or is_ours(name)
+
+
 def _require_class(name: str, code: Any, folder: Path, *, trust_code: bool) -> None:
     """Raises `BadInput` unless the class of a model may be used. A name in a folder imports nothing
     from outside the package: the caller has imported the module, or trusts the source in the
     folder. Either must be the source that the model was trained with, by its hash `code`."""
-    if name in MODELS or is_ours(name):
+    if is_packaged(name):
         return
     if not is_reference(name):
         raise unknown(f"model of {folder.parent}", name, MODELS)

@@ -22,7 +22,7 @@ from rank_core.data.transforms.expression import base_of, folder_and_fields
 from rank_core.data.trec import read_run, write_run
 from rank_core.encoders.backbones import EXPORT_FILE
 from rank_core.errors import BadInput, shown
-from rank_core.export.folder import read_settings
+from rank_core.export.folder import is_packaged, read_settings
 from rank_core.export.reranker import Reranker
 from rank_core.files import atomic_write, file_sha256
 from rank_core.machine import begin_on_device
@@ -158,7 +158,11 @@ def open_job(job: RerankJob) -> int:
     Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
     folder belongs to another job.
     """
-    read_settings(job.folder, trust_code=job.trust_code)
+    name = read_settings(job.folder, trust_code=job.trust_code).model.name
+    if job.trust_code and is_packaged(name):
+        raise BadInput(
+            f"--trust-code has no effect: {name} of {job.folder} is a model of ranksweep"
+        )
     if Path(job.out).exists():
         raise BadInput(f"--out must be a new file, {job.out} exists")
     run, (queries, documents) = job.first_stage, job.texts

@@ -254,11 +254,12 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     p, seeds = judged.homogeneity_p, analysis.matrices[primary].seeds.values()
     if p is not None and p < _ALIKE and parts.seed.sd >= _SHOWN and 2 not in map(len, seeds):
         words += f", unequally (Bartlett p {relation(p)}): look at every seed"
-    return f"{words}{_power(analysis, judged)}."
+    return " ".join([f"{words}.", *_power(analysis, judged)])
 
 
-def _power(analysis: Analysis, judged: Reliability) -> str:
-    """The differences that the sweep could find; "" where two seeds cannot say it."""
+def _power(analysis: Analysis, judged: Reliability) -> list[str]:
+    """The differences that the sweep could find, in sentences; none where two seeds cannot say
+    it."""
     label, baseline = analysis.sweep.label, analysis.sweep.baseline
     limits = sorted(
         (limit.planned, label(limit.system))
@@ -266,19 +267,23 @@ def _power(analysis: Analysis, judged: Reliability) -> str:
         if not math.isnan(limit.planned)
     )
     if not limits:
-        return ""
+        return []
     ends = dict.fromkeys((limits[0], limits[-1]))
     found = " to ".join(f"{_detectable(limit)} ({system})" for limit, system in ends)
-    words = (
-        f"; with deviations at their upper {100 * ASSURANCE:.0f}% limits, as `ranksweep design` "
-        f"plans, a true difference from {label(baseline)} is found with {100 * POWER:.0f}% power "
-        f"if it is {found}"
-    )
+    power = f"{100 * POWER:.0f}% power"
+    sentences = [
+        f"A true difference from {label(baseline)} is found with {power} if it is {found}."
+    ]
     between = judged.between_best
     if between and not math.isnan(between.planned):
         first, second = map(label, between.systems)
-        words += f", one between {first} and {second} if it is {_detectable(between.planned)}"
-    return words
+        limit = _detectable(between.planned)
+        sentences.append(f"One between {first} and {second} is found if it is {limit}.")
+    upper = f"{100 * ASSURANCE:.0f}%"
+    return [
+        *sentences,
+        f"This takes deviations at their upper {upper} limits, as `ranksweep design` plans.",
+    ]
 
 
 def _detectable(difference: float) -> str:

@@ -235,7 +235,8 @@ def command_in(directory: str, command: str) -> str:
 
 def advisable(command: Any) -> str:
     """The command of a sweep's folder, if it starts ranksweep or a script alone; "" otherwise: who
-    wrote the folder must not speak to a shell through our advice."""
+    wrote the folder must not speak to a shell through our advice. A script, a sweep's file or code
+    that it names would run: docs/security.md says so."""
     text = command if isinstance(command, str) else ""
     bare = re.sub(r"'[^']*'", "", text.replace("'\"'\"'", ""))
     if re.search(r"[;&|<>`$()\\\"'\x00-\x1f]", bare):
@@ -245,8 +246,9 @@ def advisable(command: Any) -> str:
     except ValueError:  # a quotation mark without its other
         return ""
     name = Path(program).name
-    script = re.fullmatch(r"python[\d.]*", name) and words[:1] != ["-c"]
-    return text if name == "ranksweep" or script else ""
+    script = "".join(words[:1]).endswith(".py") or words[:2] == ["-m", "sweeps"]
+    python = re.fullmatch(r"python[\d.]*", name) and script
+    return text if name == "ranksweep" or python else ""
 
 
 def written_again(command: Any) -> str:

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
+from rank_core.errors import BadInput
 from rank_core.export.folder import write_model
 from rank_core.export.reranker import Reranker
 from rank_core.models.build import build_model
@@ -47,6 +48,16 @@ def test_a_pipeline_reranks_with_an_exported_model(folder, transformer):
         scores = dict(zip(rows["docno"], rows["score"], strict=True))
         assert scores == pytest.approx(ranked, abs=1e-6)
         assert rows.sort_values("rank")["docno"].tolist() == list(ranked)
+
+
+def test_arguments_of_another_type_are_refused_by_name(folder, transformer):
+    from ranksweep.pt import Reranker as Transformer
+
+    for name, value in (("text_field", 3), ("text_field", None), ("device", 0.5), ("device", [])):
+        with pytest.raises(BadInput, match=name):
+            Transformer(folder, **{name: value})
+    with pytest.raises(BadInput, match="inp must be a data frame, got"):
+        transformer.transform("amber")
 
 
 def test_columns_that_are_missing_are_named_and_no_row_is_no_error(transformer):

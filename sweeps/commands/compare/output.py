@@ -27,6 +27,7 @@ from sweeps.report.terminal import collections_lines, legend, measure_table, nex
 from sweeps.store.records import SCORES
 from sweeps.systems.runs import ties_note
 from sweeps.terminal.notation import both_p, interval_text, level_text, p_text, short_signed
+from sweeps.terminal.text import numbered
 
 PAIR_COLUMNS = (
     "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both "
@@ -118,10 +119,12 @@ def pairs_text(analysis: Analysis, pairs: list[TestedPair]) -> list[str]:
         heading = ("pair", "", "diff", f"{level} interval", "p Tukey", "p both")
         drawn = terminal_lines(table(heading, rows, "llrrrr"), names=(0, 1))
         lines += ["", f"All pairs, {column}", *drawn]
-    sizes = dict.fromkeys(str(pair.comparison.family_size) for pair in pairs)
+    sizes = dict.fromkeys(pair.comparison.family_size for pair in pairs)
+    tested = ", of a mean ".join(numbered(size, "pair") for size in sizes)
+    every = "all " if max(sizes, default=0) > 1 else ""
     words = (
         "p Tukey: randomised Tukey HSD over queries, seeds averaged, for all pairs of a column; "
-        f"p both: queries and seeds random, Holm over all {' pairs, of a mean '.join(sizes)} pairs."
+        f"p both: queries and seeds random, Holm over {every}{tested}."
     )
     return [*lines, "", *wrapped(words)]
 

@@ -195,6 +195,13 @@ def job(exported, collection_folder, tmp_path):
     return [*map(str, words), "--shard-queries", "3"], run, out
 
 
+def test_trust_without_code_to_trust_is_refused(job, capsys):
+    words, _, out = job
+    assert main([*words, "--trust-code"]) == 2 and not out.exists()
+    error = capsys.readouterr().err
+    assert "--trust-code has no effect: " in error and "a model of ranksweep" in error
+
+
 def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder, capsys):
     words, run, out = job
     assert main(words) == 0

@@ -171,6 +171,7 @@ def test_a_command_of_a_stranger_s_folder_is_no_advice():
         "ranksweep run x --name 'it'\"'\"'s; a'",
         "python -m sweeps run x",
         "python a.py",
+        "python3.11 sweeps/seeds.py --x",
     ):
         assert advisable(command) == command
     for command in (
@@ -180,6 +181,9 @@ def test_a_command_of_a_stranger_s_folder_is_no_advice():
         "ranksweep run `evil`",
         "ranksweep run x\nevil",
         "python -c 'evil()'",
+        "python -Wc 'evil()'",
+        "python -m evil",
+        "python",
         "bash evil.sh",
         json.dumps("x"),
         ["ranksweep"],
