@@ -119,7 +119,6 @@ def write_model(
         (unfinished / ENCODER_FOLDER).mkdir()
         _write_encoder(model, backbone, unfinished / ENCODER_FOLDER)
         settings = config.settings() | _write_further_encoders(config, unfinished)
-        settings |= _own_pooling(config, model)
         rest = {k: v for k, v in model.state_dict().items() if not k.startswith(ENCODER)}
         save_file({k: v.contiguous() for k, v in rest.items()}, unfinished / REST)
         if (frequencies := _frequencies(config, backbone)) is not None:
@@ -369,12 +368,6 @@ def _write_head_and_tokenizer(
     if model.scores_chunks and isinstance(model.head, nn.Linear):
         head = folder / ENCODER_FOLDER / RANKING_HEAD
         save_file(model.head.state_dict(), head, metadata={"pooling": model.pooling})
-
-
-def _own_pooling(config: TrialConfig, model: Ranker) -> dict[str, str]:
-    """The pooling of a model as a setting: the exported encoder may have another by default."""
-    stated = model.scores_chunks and isinstance(model.head, nn.Linear)
-    return {"model.pool": model.pooling} if stated and "pool" in model.options else {}
 
 
 def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]:

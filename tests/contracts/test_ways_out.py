@@ -58,6 +58,17 @@ def classifier_with_prompt(kind, folder):
         (folder / name).write_text(json.dumps(content))
 
 
+def chatting(kind, folder):
+    """Modules over a decoder, whose chat template writes the rows."""
+    write_chain(kind, folder)
+    (folder / "chat_template.jinja").write_text(decoders.CHAT)
+    method = {"method": "forward", "method_output_name": "last_hidden_state"}
+    message = {"message": method | {"format": "flat"}, "text": method}
+    settings = {"transformer_task": "feature-extraction", "modality_config": message}
+    settings |= {"module_output_name": "token_embeddings"}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+
+
 def headless(kind, folder):
     folder.mkdir()
     make_backbone(kind, folder)
@@ -73,6 +84,7 @@ HEADS = {
     "classifier with a prompt": classifier_with_prompt,
     "modules": write_chain,
     "modules with a prompt": lambda kind, folder: write_chain(kind, folder, more=PROMPT),
+    "modules behind a template": chatting,
     "yes or no": decoders.publish,
     "classifier of a decoder": publish,
     "new over yes or no": decoders.publish,
@@ -88,6 +100,7 @@ OF_KIND = {
     "classifier with a prompt": ("bert", "roberta"),
     "modules": (*CHAINS, "qwen3"),
     "modules with a prompt": ("roberta",),
+    "modules behind a template": ("qwen3",),
     "yes or no": decoders.KINDS,
     "classifier of a decoder": ("llama", "qwen3"),
     "new over yes or no": ("llama",),

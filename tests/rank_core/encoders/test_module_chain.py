@@ -15,6 +15,7 @@ from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 from tests.contracts.small_backbones import random_weights
+from tests.rank_core.encoders import test_decoder_rerankers as decoders
 from tests.rank_core.encoders.test_published_heads import (
     DOCUMENTS,
     QUERY,
@@ -303,6 +304,36 @@ def test_scores_are_those_of_sentence_transformers(kind, library, tmp_path):
         found = scores(config_of(str(folder), "firstp"))
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=name)
         assert expected.std() > 1e-4, name
+
+
+SYSTEM = "{{ " + decoders.ROLE.format("system") + " }} "
+PROMPTS = {"prompts": {"ask": "w7 w8 "}, "default_prompt_name": "ask"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{}, PROMPTS], ids=["plain", "with a prompt"])
+@pytest.mark.parametrize("kind", ["gemma", "llama", "mistral", "qwen3"])
+def test_decoders_score_as_in_sentence_transformers(kind, more, library, tmp_path):
+    """By two rows of the output matrix, and by modules behind a chat template."""
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    chat = (SYSTEM if more else "") + decoders.CHAT
+    source = decoders.publish(kind, tmp_path / "published", chat=chat)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer.pad_token = "<pad>"
+    tokenizer.save_pretrained(source)
+    for task, behind in {
+        "text-generation": [LogitScore(decoders.YES, decoders.NO)],
+        "feature-extraction": [*chains()["two labels"]],
+    }.items():
+        folder = tmp_path / task
+        modules = [library.base.modules.Transformer(source, transformer_task=task), *behind]
+        library.CrossEncoder(modules=modules, device="cpu", **more).save_pretrained(str(folder))
+        forget()
+        expected = their_scores(folder, library)
+        found = scores(config_of(str(folder), "firstp"))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=task)
+        assert expected.std() > 1e-4, task
 
 
 def test_a_rare_pooling_needs_the_library(tmp_path, monkeypatch):
