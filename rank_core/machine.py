@@ -62,6 +62,8 @@ def begin_on_device(share: float) -> None:
     device = trial_device()
     if device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(share, device)
+        # A context that an earlier kernel has broken raises at the next use: better here than after
+        # a minute of loading.
         torch.ones(1, device=device).sum().item()
 
 
@@ -180,6 +182,7 @@ def reset_peak_memory() -> None:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     with contextlib.suppress(OSError):  # not Linux: the peak of the whole process is reported
+        # 5 resets the peak of the resident set (proc(5)).
         Path("/proc/self/clear_refs").write_text("5")
 
 

@@ -169,6 +169,7 @@ def _hash_of(path: str, sources: Mapping[str, Path]) -> str:
     digest = hashlib.sha256(path.encode())
     for name, file in sorted(sources.items()):
         content = file.read_bytes()
+        # With name and length: moved lines between two modules are a change.
         digest.update(f"\n{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16]
 
@@ -253,6 +254,7 @@ def _sources(module: str) -> dict[str, Path]:
         if name in files or not (of_top or _is_own(name.partition(".")[0])):
             continue
         file = _file_of(name)
+        # `from module import name` names a module or something in one; only a file tells.
         if file is None or (_is_installed(file) and not of_top):  # None: a name in a module
             continue
         files[name] = file
@@ -279,6 +281,8 @@ def _packages(name: str) -> list[str]:
 def _imported(name: str, file: Path) -> Iterator[str]:
     """Names that a file imports: modules, and names in modules."""
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    # By the syntax tree, which runs nothing; imports inside functions count as well. A module whose
+    # name is computed is not seen.
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -307,6 +311,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
         if spec is None or spec.submodule_search_locations is None:
             return None
         path = [*spec.submodule_search_locations]
+    # As `importlib.util.find_spec`, which would import the packages above.
     for finder in sys.meta_path:
         try:
             found = finder.find_spec(name, path)

@@ -177,6 +177,8 @@ def _in_base64(data: bytes) -> Iterator[str]:
     at each of the three places that it may begin."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(data).decode()
+        # Base64 writes three bytes as four characters: what is before the secret shifts it to one
+        # of three places, and shares characters with its ends.
         for before, skipped in ((0, 0), (1, 2), (2, 3)):
             text = encode(bytes(before) + data).decode()
             yield text[skipped : (before + len(data)) * 8 // 6]

@@ -15,7 +15,7 @@ from rank_core.arguments import frame, takes, text
 from ranksweep.frames import row_scores
 
 
-class Reranker(pt.Transformer):
+class Reranker(pt.Transformer):  # type: ignore[misc]  # PyTerrier may be absent
     """A transformer that rescores the documents of each query, from the columns qid, query, docno
     and text; a docno may have another text for each query, as a snippet does."""
 

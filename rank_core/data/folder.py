@@ -343,6 +343,8 @@ def _read_judged(
             yield place, query_id, doc_id, relevance
 
     qrels = gathered_qrels(known())
+    # Pooled judgments often name a few documents that a later dump lacks; most of them missing is
+    # another mistake.
     if 2 * len(absent) > number:  # the files of two collections
         place, _, doc_id = absent[0]
         _require_known(place, "document", doc_id, documents)
@@ -402,6 +404,7 @@ def _negatives(path: Path, fields: Fields) -> list[tuple[str, dict[str, float]]]
         own = run.setdefault(line.query_id, {})
         for passage in line.passages:
             if (passage.grade or 0) <= 0:
+                # Scores that fall with the place: a run needs an order, and the file has no scores.
                 own.setdefault(passage.doc_id, -float(len(own)))
     return list(run.items()) if any(run.values()) else []
 
@@ -442,6 +445,7 @@ def bm25_runs(
         together = {
             query_id: text for split in queries.values() for query_id, text in split.items()
         }
+        # One index for all splits; building it takes most of the time.
         run = first_stage.Bm25Index(documents).run(together)
         for name, of_split in queries.items():
             (folder / name).mkdir()

@@ -26,6 +26,7 @@ def huston_croft() -> dict[str, set[str]]:
 def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
     """Five folds of equal size: query n, in numeric order, is in fold n mod 5. These folds are our
     own, for collections without published ones."""
+    # By length first: the numeric order of ids that are numbers of any size.
     ordered = sorted(query_ids, key=lambda name: (len(name), name))
     return {f"fold{k + 1}": set(ordered[k::NUM_FOLDS]) for k in range(NUM_FOLDS)}
 
@@ -36,6 +37,8 @@ def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str])
     names = list(folds)
     if chosen not in folds:
         raise unknown("fold", chosen, names)
+    # Over all folds each is dev once and test once, and a model never chooses on what it is tested
+    # on.
     following = names[(names.index(chosen) + 1) % len(names)]
     members = {
         "train": set().union(*(folds[name] for name in names if name not in (chosen, following))),
@@ -59,6 +62,7 @@ def query_share(text: str, salt: str = SALT) -> float:
     the same number: the first 64 bits of SHA-256 of `salt`, a newline and the text."""
     words = " ".join(text.casefold().split())
     digest = hashlib.sha256(f"{salt}\n{words}".encode()).digest()
+    # A hash and no shuffle: a query keeps its part when others join or leave the pool.
     return int.from_bytes(digest[:8], "big") / 2**64
 
 

@@ -258,6 +258,7 @@ def has_names(path: Path, schema: Schema, fields: Fields | None) -> bool:
     if not kind_of(path, TABS):
         return bool(kind_of(path, KINDS))
     _, line = next(read_lines(path), (0, ""))
+    # A TSV file of texts and one with names differ in their first line alone.
     header: Record = dict.fromkeys((name.strip(' "') for name in line.split("\t")), "")
     found = Reading(str(path), schema, fields).names(header)
     return found.keys() >= _HEADER[schema]

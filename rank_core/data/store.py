@@ -98,6 +98,8 @@ class MappedTable:
         if isinstance(name, str):
             content = id_bytes(name)
             target = _hash(content)
+            # A binary search in mapped memory touches some twenty pages, whatever the size of the
+            # table; a dictionary of ids would be a copy per process.
             place = bisect_left(self._hashes, target)
             while place < len(self._hashes) and self._hashes[place] == target:
                 row = self._order[place]
@@ -153,6 +155,7 @@ class TableWriter:
             return
         ids = Rows(self._folder, IDS)
         hashes = np.fromiter((_hash(name.tobytes()) for name in ids), np.uint64, count=len(ids))
+        # Written last: a table whose writer was killed has no index, and counts as incomplete.
         order = np.argsort(hashes, kind="stable")
         (self._folder / HASHES).write_bytes(hashes[order].tobytes())
         (self._folder / ORDER).write_bytes(order.astype(np.int64).tobytes())
@@ -309,6 +312,7 @@ class _TextsTable(TableWriter):
         contents = [text.encode("utf-8", "replace") for text in texts]
         self.append(ids, **{TEXTS: contents, **columns})
         for name, text in zip(map(id_bytes, ids), contents, strict=True):
+            # With the lengths: ids and texts that are cut elsewhere must not give the same bytes.
             self._digest.update(b"%d %d\n" % (len(name), len(text)) + name + text)
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -352,6 +356,8 @@ def stored_documents(
         new = folder / "new"
         new.mkdir()
         store = write_document_store(new, documents(), source=source, repeated=repeated)
+        # Two folders: the source's key, known before reading, points to the content's hash, known
+        # only after.
         move = partial(shutil.copytree, new, dirs_exist_ok=True, copy_function=shutil.move)
         cached_directory(STORES, store.content_hash, move)
         (folder / HASH).write_text(store.content_hash, encoding="ascii")

@@ -117,6 +117,8 @@ def _without_past_or_gerund(word: str) -> str:
     if suffix is None or "v" not in _shape(word.removesuffix(suffix)):
         return word
     word = word.removesuffix(suffix)
+    # Step 1b: conflat(ed) -> conflate, troubl(ing) -> trouble, siz(ed) -> size; hopp(ing) -> hop,
+    # but fall(ing) -> fall; fil(ing) -> file.
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if len(word) > 1 and word[-1] == word[-2] and _shape(word).endswith("c"):

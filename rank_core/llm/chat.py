@@ -192,8 +192,11 @@ class ChatClient:
         rejects the request and `NoAnswer` if it is unavailable."""
         body = {"model": self.config.model, "temperature": 0, "max_tokens": MAX_OUTPUT_TOKENS}
         body |= self._protocol.turns(messages)
+        # Everything that decides the answer, the model's name in the body included; not the key,
+        # nor prices and limits.
         request = json.dumps([self.config.protocol, self._url, body], sort_keys=True)
         digest = hashlib.sha256(request.encode()).hexdigest()
+        # Temperature 0 does not make a server deterministic; the cache makes a trial repeatable.
         kept = self.cache.get(digest) if self.cache else None
         if kept is not None:
             return self._priced(kept)
@@ -239,6 +242,8 @@ class ChatClient:
             wait = self._next_start - self._clock()
             if wait > 0:
                 self._sleep(wait)
+            # From the start of a request: the time that an answer takes counts as a part of the
+            # pause.
             self._next_start = self._clock() + 60.0 / self.config.requests_per_minute
 
     def _send(self, body: bytes) -> _Reply:

@@ -67,6 +67,7 @@ class RandomOrder(ListRanker):
     ) -> Iterator[Ranking]:
         """A permutation per query that depends only on the seed and the query."""
         for query_id in queries:
+            # Sorted: the permutation must not depend on the order of the first stage.
             doc_ids = sorted(self.best(candidates, query_id))
             rng = generator(self.config.seed, "random order", query_id)
             scores = rng.permutation(len(doc_ids)).tolist()
@@ -94,6 +95,8 @@ class Bm25Rm3(ListRanker):
         """The candidates' scores; 0 for those without any term of the expanded query."""
         index = Bm25Index(documents)
         for query_id, text in queries.items():
+            # The whole collection is ranked: RM3's feedback comes from its best documents, and a
+            # candidate may be anywhere.
             [ranked] = index.run({query_id: text}, RM3, depth=max(1, len(documents))).values()
             yield (
                 query_id,

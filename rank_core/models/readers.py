@@ -41,6 +41,7 @@ class EqualChunks(OwnCuts):
     def spans(self, document: NDArray[int32]) -> Sequence[Span]:
         """For 1000 tokens and window 477: chunks of 334, 334 and 332 tokens."""
         num_tokens = len(document)
+        # As few chunks as the window allows, and then as even as possible: no short last one.
         num_chunks = max(1, -(-num_tokens // self.chunking.window))
         size = max(1, -(-num_tokens // num_chunks))
         return chunk_spans(num_tokens, size, size)
@@ -129,6 +130,7 @@ class PaddedRows(PairEncoder):
 
 def padded_in_place(kind: type[PairEncoder]) -> type[PairEncoder]:
     """A reader that chunks as `kind` does and pads rows in place."""
+    # Multiple inheritance: `kind` cuts what `PaddedRows` has padded.
     return type(f"Padded{kind.__name__}", (PaddedRows, kind), {})
 
 

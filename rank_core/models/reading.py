@@ -34,6 +34,7 @@ def _ignored(config: TrialConfig) -> set[str]:
     kind, training = model_class(config.model.name), config.training
     lists, untrained = not kind.trains, not training.num_epochs
     passages, one_epoch = training.unit == "passage", training.num_epochs == 1
+    # The only epoch is the last one, whose schedule warms up everything.
     by_last_epoch = one_epoch and training.schedule.endswith(LAST_EPOCH)
     first_chunk = kind.first_chunk_only and not passages
     ignored = {

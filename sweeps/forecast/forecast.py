@@ -107,6 +107,8 @@ class Calibration:
 
     def interval(self, amount: float) -> tuple[float, float, float]:
         """(low, middle, high) of an estimated amount of time."""
+        # In logarithms: a trial that takes twice as long and one that takes half are errors of one
+        # size.
         middle = amount * math.exp(self.log_ratio)
         factor = math.exp(Z * self.log_sd)
         return middle / factor, middle, middle * factor
@@ -136,6 +138,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
         if not issubclass(model_class(cell.config.model.name), ListRanker):
             by_speed.setdefault(same_speed(cell.config.settings()), []).append(cell)
     groups = by_speed.values()
+    # The largest of a kind: if it fits into memory, all of the kind do.
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
     (slots, gpus), measured = _measure(largest, options)
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
@@ -151,6 +154,8 @@ def forecast(plan: Plan, options: Options) -> Forecast:
         slots=slots,
         units=gpus or float(options.num_workers * options.cpus_per_worker),
         unit="GPU" if gpus else "core",
+        # This process has imported and loaded what each trial's first process will: once here, once
+        # there.
         start_seconds=2 * age,
         num_kinds=len(groups),
         num_measured=len(speeds),
@@ -254,6 +259,8 @@ def calibrate(real: Sequence[tuple[TrialEstimate, float]]) -> Calibration:
     """The calibration of estimates by finished trials and their real seconds; without any its
     standard error is `SPREAD`, as if one trial had taken as long as estimated."""
     logs = [math.log(seconds / trial.seconds) for trial, seconds in real if seconds > 0]
+    # One trial's weight on the estimate itself, so that a first odd trial does not turn the
+    # forecast over.
     number = len(logs) + 1
     return Calibration(sum(logs) / number, SPREAD / math.sqrt(number), len(logs))
 
@@ -261,6 +268,7 @@ def calibrate(real: Sequence[tuple[TrialEstimate, float]]) -> Calibration:
 def wall_seconds(seconds: Iterable[float], slots: int, busy: Sequence[float] = ()) -> float:
     """The time at which the last trial ends if each starts, in order, on the first free slot;
     `busy` are the seconds for which slots are taken."""
+    # List scheduling: each trial on the slot that is free first, as the engine does.
     free = [*busy, *[0.0] * (slots - len(busy))]
     heapq.heapify(free)
     for duration in seconds:
@@ -342,6 +350,7 @@ def _seconds_each(work_done: Iterator[int]) -> float:
         start = time.perf_counter()
         documents = next(work_done)
         seconds = time.perf_counter() - start
+        # A first batch alone counts only where it is long enough for its warm-up not to matter.
         if (spent and spent + seconds >= ENOUGH_SECONDS) or seconds >= ENOUGH_SECONDS:
             return seconds / documents
         spent += seconds

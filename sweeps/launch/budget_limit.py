@@ -116,10 +116,12 @@ class BudgetLimit(Limit):
     def _reason(self, block: Block) -> str:
         """The reason why a block would exceed the budget, by the upper end of its estimate; "" if
         it fits."""
+        # Admitted blocks run to their end: what they still need is as good as spent.
         waiting = [trial for trial in self.search.unstarted if trial.name in self.admitted]
         new = [trial for trial in block.trials if trial.name not in self.admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
         trust = calibrate(self._real)
+        # The upper ends: a budget is a promise, and the middle would break it half of the time.
         high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
         remaining = [
             max(0.0, trust.interval(estimate.seconds)[2] - self._seconds(start))

@@ -170,6 +170,7 @@ def _run_engine(
     budget = limit_to_budget(search, options, known.states)
     _print_plan(search, known)
     experiment = _experiment(records, options.experiment_prefix, tracking_uri)
+    # Before the first trial: `status` of a sweep that runs or was killed reads it.
     _describe(search, argv, options, budget=budget, experiment=experiment)
     with _copied_to_mlflow(records, tracking_uri, experiment) as mlflow:
         _launch(search, known, mlflow, options)
@@ -253,6 +254,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
     before = described(records)
     if before is None and records.read_file(FILE) is not None:
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
+    # Trials of earlier commands stay known, also where this one asks for fewer.
     trials = (*(before.trials if before else ()), *described_now.trials)
     description = replace(
         described_now,

@@ -51,6 +51,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     check_measures(base.evaluation.measures)
     check_settings(options.given, base.settings())
     model_class(base.model.name)
+    # What is refused without data has been refused by now: this may take minutes the first time.
     inputs = load_inputs(base.collection, base.model.backbone)
     splits = inputs.collection.splits.values()
     check_measures(base.evaluation.measures, [split.qrels for split in splits])
@@ -260,6 +261,7 @@ def _new_cell(
     except BadInput as error:
         return Removed(_name(point), str(error))
     for other in cells:
+        # Two names of one configuration would be one trial in two rows, compared with itself.
         if cell.meaning == other.meaning:
             why = _unlike(cell, other)
             return Removed(_name(point), f"is the same cell as {other.label}: {why}")

@@ -38,8 +38,10 @@ class Range:
     def drawn(self, rng: np.random.Generator) -> Any:
         """A number drawn uniformly."""
         if self.log:
+            # Rates differ in orders of magnitude: each decade is as likely as the others.
             return self.rounded(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
         if self.whole:
+            # Not a rounded real number, which gives both ends half of the others' probability.
             return int(rng.integers(int(self.low), int(self.high), endpoint=True))
         return self.rounded(rng.uniform(self.low, self.high))
 

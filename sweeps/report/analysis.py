@@ -183,6 +183,8 @@ def analyse(sweep: Sweep) -> Analysis:
     first = [pair for (mark, _, _), pair in compared.items() if mark == "a"]
     whole, added_rows = _with_derived(sweep, scored)
     every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
+    # Derived rows are a family of their own: the p of trained cells must not depend on which rows
+    # are shown beside them.
     with_rows = _compare_derived(whole, every, slots, added_rows) if first and added_rows else {}
     for measure, (added, _) in with_rows.items():
         compared |= {("a", measure, pair.system): pair for pair in added}
@@ -358,6 +360,7 @@ def one_p(own: list[CellComparison], others: list[CellComparison]) -> list[CellC
     return [
         replace(
             pair,
+            # The larger one holds in either family.
             p_both_adjusted=max(pair.p_both_adjusted, twin.p_both_adjusted),
             p_queries_adjusted=max(pair.p_queries_adjusted, twin.p_queries_adjusted),
         )

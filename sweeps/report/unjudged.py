@@ -92,6 +92,7 @@ def _robustness(analysis: Analysis, variants: ScoreMatrix) -> dict[CellCompariso
     alpha = analysis.sweep.about.alpha
 
     def in_worst_case(pair: CellComparison) -> tuple[str, str]:
+        # The system that is ahead keeps its measured value, the other gets its highest.
         better = pair.delta > 0
         return pair.system + _HIGHEST * (not better), pair.baseline + _HIGHEST * better
 
@@ -133,6 +134,8 @@ def retested(
             and {pair.system, pair.baseline} <= variants.scores.keys()
         }
         own = [pair for pair, is_derived in every.items() if not is_derived]
+        # First all rows, for the derived ones; then the cells in their own family, which overwrite
+        # theirs.
         for family in ([*every], own) if len(own) < len(every) else (own,):
             again = compare_pairs(
                 variants,

@@ -131,6 +131,8 @@ def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Mixtur
         for seed in reported(seeds, description, total=len(seeds))
     }
     name, table = f"{cell.cell}+{FIRST_STAGE}", pd.concat(tables.values())
+    # At alpha 0 all seeds are the first stage: one run, whose seeds would seem to agree by a
+    # miracle.
     same = cell.cell in sweep.deterministic or bool((table["alpha"] == 0).all())
     shown = (table["split"] == sweep.split) & (table["seed"].isin(seeds[:1] if same else seeds))
     scores = table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)]
@@ -221,6 +223,7 @@ def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataF
                 sides[split] = mixture(own, inputs.read[split][0])
             except BadInput as error:
                 raise BadInput(f"{name}, {split}: {error}") from None
+        # On dev alone; test is mixed with what dev has chosen.
         alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
         for split in EVALUATED:
             qrels = {query: inputs.read[split][1][query] for query in queries[split]}

@@ -305,6 +305,7 @@ def _check_separate(systems: Systems) -> None:
         for run in runs:
             for name, source in (run if isinstance(run, Mapping) else {"": run}).items():
                 if isinstance(source, str | Path):
+                    # The same file twice would be two equal systems, or a seed without variance.
                     first = owner.setdefault((name, str(Path(source).absolute())), system)
                     if first != system:
                         raise BadInput(
@@ -327,6 +328,7 @@ def _loaded(system: str, sources: Sequence[RunSource], tracking_uri: str | None)
             raise BadInput(f"every training run must be on every query set; {where} has {listed}")
         runs += [dict(zip(by_set, own, strict=True)) for own in zip(*by_set.values(), strict=True)]
     seeds = [next(iter(run.values())).seed for run in runs]
+    # Seeds that are missing or repeated say nothing; numbers at least keep runs apart.
     if None in seeds or len(set(seeds)) < len(seeds):
         seeds = list(range(1, len(runs) + 1))
     by_seed = sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda own: own[0])

@@ -119,6 +119,8 @@ class Runs:
         # `find` has searched for a run whose creation was not confirmed.
         sent = self._sent.get(name) or self._create(name, run_name(cell.label, state.seed), begun)
         tags = run_tags(self.sweep, cell, state)
+        # Only what differs: a sweep of a thousand trials would send tens of thousands of equal
+        # tags.
         new = {tag: text for tag, text in tags.items() if sent.tags.get(tag) != text}
         self.part(name, "tags", self._log, sent, tags=new)
         if sent.steps is None:

@@ -40,6 +40,7 @@ class MlflowThread:
         self.tracking_uri, self._shown = tracking_uri, redact_text(tracking_uri)
         self.trouble = ""  # why MLflow is away
         self._records, self._experiment = records, experiment
+        # A daemon: a call to MLflow that never returns must not keep a finished sweep alive.
         self._thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
         self._lock = threading.Lock()
         self._reports: dict[str, list[Mapping[str, Any]]] = {}  # of trials with something to send
@@ -120,6 +121,8 @@ class MlflowThread:
             if time.monotonic() > self._deadline:
                 break
             with self._lock:
+                # Taken out under the lock and sent outside: the driver's calls never wait for the
+                # network.
                 reports, changed = self._reports.pop(name), name in self._changed
                 self._changed.discard(name)
             try:
@@ -129,6 +132,7 @@ class MlflowThread:
                     runs.report(name, reports)
             except BaseException:
                 with self._lock:
+                    # Put back before what has come meanwhile: points of a curve are sent in order.
                     self._reports[name] = reports + self._reports.pop(name, [])
                     self._changed.add(name)
                 raise

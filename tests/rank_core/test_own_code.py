@@ -125,6 +125,11 @@ def test_modules_and_whole_packages_travel_and_what_is_installed_does_not(write,
     assert travelling(["h_inst:X"]) == ()
 
 
+def test_the_door_is_ours_as_the_library_is_and_does_not_travel(write, tmp_path):
+    write({"h_door.py": "from ranksweep import Ranker\nimport rank_core\nclass X: ...\n"})
+    assert travelling(["h_door:X"]) == (str(tmp_path.resolve() / "h_door.py"),)
+
+
 def test_the_folder_of_a_command_joins_the_path_with_a_user_s_name_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     monkeypatch.setattr(own_code, "_typed_in", [])

@@ -112,23 +112,34 @@ def test_status_and_report_of_a_finished_sweep_load_no_training_and_no_cluster(t
     assert report <= TABLES | NUMPY
 
 
-IMPORTED = "import os, rank_core, ranksweep, sweeps; ranksweep.load, ranksweep.Reranker"
-A_TRIAL = "from rank_core.machine import begin_on_device; begin_on_device(1.0)"
+def environment_after(code: str, given: dict[str, str]) -> str:
+    """What a fresh process has in the variable of PyTorch's allocator after some code."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | given
+    command = [sys.executable, "-c", f"import os\n{code}\nprint(os.environ.get('{names[0]}'))"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_import_sets_no_variable_of_the_environment():
+    code = """
+before = dict(os.environ)
+import rank_core, ranksweep, sweeps
+public = [getattr(ranksweep, name) for name in ranksweep.__all__]
+assert dict(os.environ) == before, dict(os.environ).items() ^ before.items()
+"""
+    assert environment_after(code, {}) == "None"
 
 
 @pytest.mark.parametrize(
-    ("begun", "given", "left"),
+    ("given", "left"),
     [
-        ("", {}, "None"),
-        (A_TRIAL, {}, "expandable_segments:True"),
-        (A_TRIAL, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "None"),
-        (A_TRIAL, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
+        ({}, "expandable_segments:True"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "None"),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
     ],
 )
-def test_a_trial_lets_the_memory_of_a_gpu_grow_in_segments_and_no_import_does(begun, given, left):
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    environment = {name: value for name, value in os.environ.items() if name not in names} | given
-    code = f"{IMPORTED}\n{begun}\nprint(os.environ.get('PYTORCH_ALLOC_CONF'))"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == left, done.stderr
+def test_a_trial_lets_the_memory_of_a_gpu_grow_in_segments_unless_the_user_says(given, left):
+    begun = "from rank_core.machine import begin_on_device; begin_on_device(1.0)"
+    assert environment_after(begun, given) == left

@@ -91,11 +91,14 @@ class Shallow(_Sample):
         shares = np.array([self.rate * count for count in num_judged.values()])
         kept = np.floor(shares).astype(int)
         tie_order = generator(self.seed, self.name, "ties").permutation(len(shares))
+        # kept - shares is minus the remainder: the largest remainders come first and get what
+        # rounding down has left over.
         order = np.lexsort((tie_order, kept - shares))
         kept[order[: target - int(kept.sum())]] += 1
         largest = [(-int(count), number) for number, count in enumerate(kept)]
         heapq.heapify(largest)
         for empty in np.flatnonzero(kept == 0):
+            # From the query that keeps most, so that the shape of the distribution changes least.
             count, number = heapq.heappop(largest)
             kept[number] -= 1
             kept[empty] += 1

@@ -28,8 +28,8 @@ loaded = mlflow.pyfunc.load_model(model)
 rows = pandas.DataFrame({"query": query, "document": texts}, index=range(5, 5 + len(texts)))
 found = loaded.predict(rows)
 assert list(found.index) == list(rows.index)
-import rank_core
-print(json.dumps([found["score"].tolist(), rank_core.__file__]))
+import rank_core, ranksweep
+print(json.dumps([found["score"].tolist(), rank_core.__file__, ranksweep.__file__]))
 """
 
 
@@ -96,9 +96,10 @@ def test_a_model_is_registered_and_the_confirmed_one_is_champion(
     home = os.environ | {"PYTHONPATH": ""}  # without a checkout: the model brings its own code
     done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found, file = json.loads(done.stdout.splitlines()[-1])
+    found, file, door = json.loads(done.stdout.splitlines()[-1])
     ranked = dict(Reranker.load(tmp_path / "m").rank(QUERY, TEXTS))
     assert "code/rank_core" in file
+    assert "code/ranksweep" in door  # which a user's model imports
     assert found == pytest.approx([ranked[i] for i in range(len(TEXTS))], abs=1e-6)
     assert not (tmp_path / "mlruns").exists()
 
@@ -110,11 +111,13 @@ def gains(monkeypatch, delta, *, p=0.001, first_stage):
     def analyse(sweep):
         about = replace(sweep.about, first_stage={sweep.primary: first_stage})
         analysis = found(replace(sweep, about=about))
-        gained = [
-            replace(c, delta=delta, p_both_adjusted=p, num_seeds_system=3, num_seeds_baseline=3)
-            for c in analysis.comparisons
-        ]
-        return replace(analysis, comparisons=gained)
+        gained = {
+            key: replace(
+                c, delta=delta, p_both_adjusted=p, num_seeds_system=3, num_seeds_baseline=3
+            )
+            for key, c in analysis.compared.items()
+        }
+        return replace(analysis, compared=gained)
 
     monkeypatch.setattr(export, "analyse", analyse)
 
