@@ -14,7 +14,6 @@ import sys
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.models import model_class
-from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows
@@ -38,7 +37,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
 
 def label(config: TrialConfig) -> str:
     """`MaxP 150/75 zero-shot`."""
-    if issubclass(model_class(config.model.name), ListRanker):
+    if not model_class(config.model.name).trains:
         return model_and_windows(config)
     how = "tuned" if config.training.num_epochs else "zero-shot"
     return f"{model_and_windows(config)} {how}"

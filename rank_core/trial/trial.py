@@ -71,7 +71,7 @@ def run_trial(
     config = portable_config(config)
     inputs = load_inputs(config.collection, config.model.backbone)
     check_model(config, inputs.backbone)
-    lists = issubclass(model_class(config.model.name), ListRanker)
+    lists = not model_class(config.model.name).trains
     parts = parts_of(config, inputs)
     state = TrialState(config, parts, None if lists else checkpoints)
     yield from state.progress

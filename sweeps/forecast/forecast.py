@@ -35,7 +35,6 @@ from rank_core.machine import (
 )
 from rank_core.models import model_class
 from rank_core.models.build import build_model
-from rank_core.models.list_rankers import ListRanker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer, evaluated_queries
@@ -135,7 +134,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     age, start = time.process_time(), time.perf_counter()
     by_speed: dict[tuple[object, ...], list[PlannedCell]] = {}
     for cell in plan.cells:
-        if not issubclass(model_class(cell.config.model.name), ListRanker):
+        if model_class(cell.config.model.name).trains:
             by_speed.setdefault(same_speed(cell.config.settings()), []).append(cell)
     groups = by_speed.values()
     # The largest of a kind: if it fits into memory, all of the kind do.

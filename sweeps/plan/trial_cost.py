@@ -13,7 +13,6 @@ from rank_core.chunking.chunks import span_counts
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.store import num_ranked
 from rank_core.models import model_class, trains
-from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.models.readers import pads_in_place
 from rank_core.ranking.scorer import evaluated_queries
@@ -165,7 +164,7 @@ class Steps(NamedTuple):
 def planned_steps(config: TrialConfig, inputs: Inputs) -> Steps | None:
     """The steps of a trial; None without training."""
     training = config.training
-    if issubclass(model_class(config.model.name), ListRanker):
+    if not model_class(config.model.name).trains:
         return None
     queries = min(len(training_queries(part, config)) for part in parts_of(config, inputs))
     steps = num_training_steps(training, queries)

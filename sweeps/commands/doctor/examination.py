@@ -19,7 +19,6 @@ from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
 from rank_core.models import check_model, model_class
-from rank_core.models.list_rankers import ListRanker
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
 from sweeps.commands.doctor.finding import Finding, exit_code, machine, print_finding, verdict
@@ -94,7 +93,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         yield from gaps(collection)
         yield from shared_queries(collection)
         yield from shared_subjects(collection)
-        if not issubclass(model_class(config.model.name), ListRanker):
+        if model_class(config.model.name).trains:
             yield coverage(config, inputs)
         steps = planned_steps(config, inputs) if "train" in collection.splits else None
         if steps and steps.remedy:
