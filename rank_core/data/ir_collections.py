@@ -128,6 +128,7 @@ class IrSource:
             for judgment in dataset.qrels_handler().qrels_iter():
                 judged = qrels.setdefault(judgment.query_id, {})
                 known = judged.get(judgment.doc_id, judgment.relevance)
+                # A document that answers one subtopic well is relevant.
                 judged[judgment.doc_id] = max(known, judgment.relevance)
         return qrels
 
@@ -139,6 +140,8 @@ class IrSource:
             for scored in dataset.scoreddocs_iter():
                 # One object per doc_id, not one for each of 37 million lines.
                 run.setdefault(scored.query_id, {})[sys.intern(scored.doc_id)] = scored.score
+                # The first query is complete when a second one begins: lists without an order are
+                # known before millions of lines are read.
                 if len(run) == 2 and _all_equal(next(iter(run.values()))):
                     return None
         if all(_all_equal(scores) for scores in run.values()):
@@ -160,6 +163,7 @@ class IrSource:
         reads; errors name the dataset."""
         self.require(entity)
         cache_root().mkdir(parents=True, exist_ok=True)
+        # Two processes that fill one of its stores would write into each other's files.
         with FileLock(cache_root() / "ir_datasets.lock"):
             try:
                 yield self._dataset

@@ -351,6 +351,8 @@ def _gather(
 ) -> EncoderInput:
     """Rows of the tokens at `places` of the flat input; other facts come from the `sources`
     rows."""
+    # A passage is a gather from the flat input of all blocks: nothing is tokenised again, and the
+    # device need not be asked.
     place_CL = np.zeros((len(places), max(map(len, places))), dtype=np.int64)
     real_CL = np.zeros(place_CL.shape, dtype=bool)
     for row, place in enumerate(places):
@@ -421,6 +423,7 @@ class DocumentBlocks:
         tokens, spans = self.of(doc_id)
         words, start_W = self.pieces.words(tokens)
         ends = [end for _, end in spans]
+        # A word belongs to the block in which it begins, also where its pieces cross the boundary.
         return BlockWords(words, np.searchsorted(ends, start_W, side="right"), len(spans))
 
     def scores(self, name: str, query: NDArray[np.int32], doc_id: str) -> NDArray[np.float64]:

@@ -187,6 +187,7 @@ class TK(KernelScorer):
         text_BDH = self.context(self.in_size(text_ids_BD), terms.text_mask_BD, TEXT_START)
         with torch.autocast(query_BQH.device.type, enabled=False):
             count_BQK = self.kernels(cosines(query_BQH, text_BDH), terms.text_mask_BD)
+            # K-NRM's logarithm of soft counts: the first matches of a query token matter most.
             log_BQK = torch.log(at_least_fp32(count_BQK).clamp_min(1e-10))
             sum_BK = log_BQK.masked_fill(~terms.query_mask_BQ[:, :, None], 0.0).sum(1)
             return self.head(sum_BK).squeeze(1)

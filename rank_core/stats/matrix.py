@@ -101,6 +101,8 @@ def score_matrices(
 
 def _coded(column: "pd.Series[Any]") -> pd.Categorical:
     """The column as numbers, which sort as its texts do."""
+    # Categories of sorted texts: groups come in one order on every machine, and comparisons are of
+    # small numbers.
     codes, names = pd.factorize(column, sort=True)
     return pd.Categorical.from_codes(codes, np.asarray(names))
 
@@ -133,6 +135,7 @@ def _matrix(of_cell: Mapping[str, pd.DataFrame], measure: str) -> ScoreMatrix:
     """Every (seed, query) exactly once and finite, the queries those of any cell."""
     tables = {cell: _seeds_by_queries(own, cell, measure) for cell, own in of_cell.items()}
     names = next(iter(of_cell.values()))["query_id"].cat.categories
+    # A query that any cell has is a query of the comparison; a cell that lacks it has a hole.
     known = np.any([(~np.isnan(table)).any(axis=0) for _, table in tables.values()], axis=0)
     queries, scores = names[known], {}
     for cell, (seeds, table) in tables.items():

@@ -92,13 +92,16 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
         )
     width = len(str(num_folds))
     folds: dict[str, set[str]] = {f"fold{n + 1:0{width}}": set() for n in range(num_folds)}
+    # A hash orders them: ids in the order of a file often follow topics or years.
     for unit in sorted(units, key=lambda name: (derive(0, "folds", name), name)):
         min(folds.values(), key=len).update(units[unit])  # the first of several
     dealt = []
     for name in folds:
         members = rotate(folds, name, list(pool.queries))
         splits = {split: pool.subset(query_ids) for split, query_ids in members.items()}
+        # Measures need judgments of missing documents, training cannot read them.
         splits["train"] = splits["train"].judged_in(collection.documents)
+        # The members are part of the hash: a fold of another dealing is another collection.
         text = json.dumps([collection.content_hash, members])
         content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
         dealt.append(

@@ -98,6 +98,7 @@ def _train_models(
                 continue
             progress = item.after(sum(steps[:number]), sum(steps)) if several else item
             state.progress.append(progress)
+            # After the report is kept: a resumed trial repeats all reports up to its checkpoint.
             state.save(model)
             yield progress
         if number + 1 < len(parts):
@@ -132,6 +133,8 @@ def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> 
     With paired seeds, all cells share a seed's order and negatives. Otherwise the streams of
     different cells are independent.
     """
+    # Over what determines the trained model, and nothing of evaluation: two cells that differ in
+    # evaluation alone train the same model.
     own = config.training_hash(backbone_hash=backbone_hash, contents=content_hashes(config))
     shared = "" if config.training.paired_seeds else own
     of_fold = (f"fold {fold}",) if fold else ()

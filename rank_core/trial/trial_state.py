@@ -88,6 +88,8 @@ class TrialState:
         here; otherwise the log says why the trial starts anew."""
         content = checkpoints.load()
         facts = json.loads(content.pop("facts")) if content else {}
+        # All workers or none: one that resumes beside one that starts anew would wait for it for
+        # ever.
         if not all(distributed.gather(facts.get("identity") == self._identity)):
             if facts and distributed.world()[0] == 0:
                 unlike = _unlike(facts["identity"], self._identity)
@@ -108,6 +110,8 @@ class TrialState:
     def _result(self, number: int, shared: dict[str, Any], own: dict[str, Any]) -> ModelResult:
         collection, evaluation = self._parts[number].collection, self._config.evaluation
         tables = {
+            # Computed again from the runs, which are smaller and from which nothing else can
+            # follow.
             split: per_query_table(collection, split, run, evaluation)
             for split, run in shared["runs"].items()
         }

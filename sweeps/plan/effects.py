@@ -52,6 +52,7 @@ def check_read(
 ) -> None:
     """Refuses a swept setting that no point reads, and a typed one that no cell reads or has.
     `typed` are the user's settings of all cells, {name: value}."""
+    # A range is tried at both ends: a setting such as a rate of 0 may be read at one alone.
     ends = [{name: r.low for name, r in space.ranges.items()}]
     ends.append({name: r.high for name, r in space.ranges.items()})
     points = [{**point, **end} for point in space.points for end in ends[: 1 + bool(space.ranges)]]

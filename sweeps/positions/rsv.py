@@ -76,6 +76,7 @@ def scaled_scores(text: str, query: str, score: ChunkScorer, window: int) -> pd.
     if len(chunks) < 2:
         return chunks[:0]
     rsv_C = np.asarray(score(query, chunks.pop("text").tolist()), dtype=np.float64)
+    # Scores of two queries have no common scale; positions within a document have.
     low, high = rsv_C.min(), rsv_C.max()
     return chunks.assign(scaled=(rsv_C - low) / (high - low)) if high > low else chunks[:0]
 
@@ -97,6 +98,8 @@ def rsv_curve(
             overlap_CN = np.minimum(end_C1, edges[1:]) - np.maximum(start_C1, edges[:-1])
             share_CN = np.maximum(overlap_CN, 0)
             for share_N, scaled in zip(share_CN, chunks["scaled"], strict=True):
+                # Sums of weights and of weighted values, per query: queries with many documents
+                # count no more than others.
                 sum_2N = sums.setdefault(pair.query_id, np.zeros((2, num_bins)))
                 sum_2N += share_N, share_N * scaled
     if not sums:

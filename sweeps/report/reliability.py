@@ -90,6 +90,8 @@ def assess(analysis: Analysis) -> Reliability:
     decided = any(not math.isnan(pair.se_both) for pair in analysis.primary)
     trained = seeded is not None and sweep.baseline in seeded.cells
     components: SweepComponents | None = None
+    # Any trained cell may anchor the components of seeds and residual, which are pooled over all
+    # cells.
     if seeded and decided:  # a baseline without seeds has no variance
         anchor = sweep.baseline if trained else seeded.cells[0]
         components = sweep_components(seeded, baseline=anchor)

@@ -157,6 +157,8 @@ def _documents(
 def _draw(pool: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
     """The pool in random order, at a cost proportional to what is used."""
     seen: set[int] = set()
+    # By rejection: a document needs a dozen of perhaps millions of passages, and a permutation
+    # would touch all.
     while len(seen) < len(pool):
         number = int(rng.integers(len(pool)))
         if number not in seen:
@@ -192,6 +194,8 @@ def plan_documents(
         }
         for split, query_ids in _without_repeated_queries(collection).items()
     }
+    # Over all splits: a passage that answers two queries would be in two documents, one of them
+    # unjudged.
     uses = Counter(chain.from_iterable(of for split in relevant.values() for of in split.values()))
     chosen: list[tuple[str, str, str]] = []
     for split, of_split in relevant.items():
@@ -242,6 +246,8 @@ def _without_repeated_queries(collection: Collection) -> dict[str, list[str]]:
     """{split: query_ids}, with each text in only one split, once."""
     seen: set[str] = set()
     kept: dict[str, list[str]] = {split: [] for split in collection.splits}
+    # Test and dev keep a repeated query, which training loses: a query must not be learned and
+    # tested.
     for split in sorted(kept, key=lambda name: (*MEASURED_FIRST, name).index(name)):
         for query_id, text in collection.splits[split].queries.items():
             key = " ".join(text.lower().split())
@@ -286,6 +292,8 @@ def bury(
     source = iter(distractors)
     before = list(_fill(source, first_position, max_length - num_words))
     offset = sum(len(passage.split()) for passage in before)
+    # What follows is whole; only the part before the passage may be cut, so that the passage begins
+    # late enough.
     after = list(_follow(source, length - offset - num_words))
     slot = int(rng.integers(len(after) + 1))
     order = [after[number] for number in rng.permutation(len(after))]
