@@ -43,9 +43,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(stages.NO_TIME)
 
 
+# Taken out of the environment: the processes that run the tests, and tests that run pytest, are no
+# stages.
+STAGES = os.environ.pop("RANKSWEEP_STAGES", "")
+
+
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int) -> None:
-    """Adds this run to the table of stages, in the process that hands the tests to others."""
-    if path := os.environ.get("RANKSWEEP_STAGES"):
+    """Adds this run to the table of stages."""
+    if path := STAGES:
         stage = os.environ.get("RANKSWEEP_STAGE", "pytest")
         outcome = "passed" if exitstatus == pytest.ExitCode.OK else "failed"
         seconds = time.monotonic() - BEGAN

@@ -34,17 +34,7 @@ def test_every_stage_is_a_line_with_its_counts(tmp_path):
     assert run(*stages).stdout == ""  # before the first stage
     run(*stages, "lint", "passed", "12")
     given = {"RANKSWEEP_STAGES": str(file), "RANKSWEEP_STAGE": "some", "RANKSWEEP_LONG_UNTIL": "1"}
-    words = (
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "",
-        "-c",
-        ROOT / "pyproject.toml",
-    )
+    words = [*"-m pytest -q -n 2 -p no:cacheprovider -c".split(), ROOT / "pyproject.toml", "-m", ""]
     done = run(*words, "--rootdir", tmp_path, "-p", "tests.conftest", tests, **given)
     assert done.returncode == 1, done.stdout + done.stderr
     run(*stages, "test-extras", "no time")

@@ -13,7 +13,7 @@ from rank_core.encoders.backbones import resolve_backbone
 from rank_core.export.folder import write_model
 from rank_core.models.build import build_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 ABSENT = ["ray", "mlflow", "optuna", "ir_datasets", "ir_measures", "pandas", "pyarrow", "scipy"]
@@ -99,7 +99,6 @@ assert not {*absent} & {*sys.modules}, {*absent} & {*sys.modules}
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("hidden", [[], [*ABSENT, "pytest"]], ids=["installed", "absent"])
 def test_a_service_loads_and_ranks_without_what_sweeps_need(
     hidden, small_trial, reranker_folder, tmp_path

@@ -202,6 +202,7 @@ for number, news in enumerate(run_trial(config, home / "work", checkpoints=check
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_all_that_the_next_one_needs(config, undisturbed, tmp_path):
     for news, code in ((2, -signal.SIGKILL), (5, -signal.SIGKILL), (10**6, 0)):

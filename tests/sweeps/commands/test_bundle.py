@@ -357,6 +357,7 @@ def test_another_processor_s_last_digits_are_no_difference():
 PIXELS = b"\x89PNG another figure"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_another_figure_is_found_although_the_checksums_fit(finished, tmp_path, capsys):
     with pytest.MonkeyPatch.context() as patch:
