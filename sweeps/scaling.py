@@ -37,7 +37,7 @@ from sweeps.plan.options import Options, add_settings, check_gpus, parse
 from sweeps.plan.resources import Resources
 from sweeps.ray_engine.cluster import connected, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
-from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
+from sweeps.speedup.report import law_text, same_losses, scaling_rows, table_text, write_scaling
 from sweeps.terminal.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.terminal.text import numbered, say
 

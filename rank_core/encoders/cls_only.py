@@ -14,6 +14,9 @@ On two AVX512-bf16 cores, 25 rows of 161 tokens with 6 layers x 384 are scored 1
 fp32 and 1.12 x in bf16, and trained 1.07 x and 1.22 x; packed, scoring takes 1/1.09 of that time in
 fp32 and 1/1.17 in bf16 (`python -m tests.benchmarks.scoring`).
 
+This is the part of the house that leans on what torch does not promise. It stays because it pays:
+whoever changes it runs the benchmark, and `tests/rank_core/encoders/test_cpu_layers.py`.
+
 Results equal those of transformers up to rounding. Disabled by `RANKSWEEP_FAST_PATHS=off`.
 """
 

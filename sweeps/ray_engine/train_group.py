@@ -17,8 +17,8 @@ from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial import Progress, trial_streams
 from sweeps.plan.resources import Resources
+from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.trial_process import end_of_group, run_group
-from sweeps.report.speedup import Timing
 
 
 @dataclass(frozen=True)

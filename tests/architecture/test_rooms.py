@@ -44,14 +44,21 @@ SWEEPS = {
     "sweeps.report": "terminal store plan systems",
     "sweeps.engine": "terminal store plan tracking search systems",
     "sweeps.positions": "terminal plan report",
-    "sweeps.ray_engine": "terminal store plan search report engine",
+    "sweeps.ray_engine": "terminal store plan search engine",
+    "sweeps.speedup": "terminal report ray_engine",
     "sweeps.forecast": "terminal store plan ray_engine",
     "sweeps.launch": "terminal store plan tracking search systems report engine ray_engine "
     "forecast",
     "sweeps.commands": "terminal store plan tracking systems report engine launch",
-    "sweeps": "terminal store plan systems report positions ray_engine launch commands",
+    "sweeps": "terminal store plan systems report positions ray_engine speedup launch commands",
     "ranksweep": "terminal store plan systems report launch commands",
 }
+LEAVES = {
+    "sweeps.commands.board": "sweeps.__main__",
+    "sweeps.positions": "sweeps.positional_bias",
+    "sweeps.speedup": "sweeps.scaling",
+}
+"""{part: the only module outside of it that imports it}: each could be a package of its own."""
 FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps", "ranksweep"}
 """What `rank_core` never names."""
 
@@ -175,6 +182,18 @@ def test_no_module_imports_itself_in_a_circle():
 
 def test_an_import_inside_a_function_has_its_reason():
     assert set(own_imports(late=True)) == set(LATE)
+
+
+def test_nothing_else_imports_a_leaf():
+    users = {
+        leaf: module
+        for late in (False, True)
+        for module, imported in own_imports(late)
+        for leaf in LEAVES
+        if imported.startswith(leaf) and not module.startswith(leaf)
+    }
+    wrong = {leaf: module for leaf, module in users.items() if module != LEAVES[leaf]}
+    assert wrong == {} and users.keys() >= {"sweeps.positions", "sweeps.speedup"}
 
 
 def test_the_library_names_no_cluster():

@@ -10,9 +10,9 @@ import ray
 
 from sweeps import scaling
 from sweeps.ray_engine.cluster import Resources
+from sweeps.ray_engine.timing import Timing
 from sweeps.ray_engine.train_group import GroupFailed, Timed
-from sweeps.report.speedup import (
-    Timing,
+from sweeps.speedup.report import (
     scaling_rows,
 )
 

@@ -1,7 +1,7 @@
 """Speed-up and efficiency over numbers of workers: the arithmetic, the table, the files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rank_core.files import atomic_write, write_json
+from sweeps.ray_engine.timing import Timing
 from sweeps.report.drawing import (
     BLUE,
     GREY,
@@ -26,16 +27,6 @@ from sweeps.report.table import table, terminal_lines
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
 _CROWD = 8  # workers; with more, linear axes would crowd the first points
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The same epochs on `num_workers` workers; rates of the repeats, losses of all steps."""
-
-    num_workers: int
-    losses: tuple[float, ...]  # means over the global batch
-    steps_per_second: tuple[float, ...]  # training, optimiser steps
-    documents_per_second: tuple[float, ...]  # validation
 
 
 def scaling_rows(timings: Sequence[Timing]) -> pd.DataFrame:

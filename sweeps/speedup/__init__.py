@@ -1,0 +1,1 @@
+"""Speed-up of a trial over several workers: its timings, table and plot, for `scaling.py` alone."""
