@@ -122,6 +122,7 @@ class Forecast:
     units: float  # GPUs of a slot, or its cores where there is no GPU
     unit: str  # "GPU" or "core"
     start_seconds: float  # of the command, and again of its first trials: imports, data
+    group_seconds: float  # of every trial: the start of its group of workers; 0 for a single one
     num_kinds: int  # of trials with the same cost per token
     num_measured: int  # of the kinds; another has the cost per token of the nearest
     seconds: float  # of measuring
@@ -156,12 +157,22 @@ def forecast(plan: Plan, options: Options) -> Forecast:
         # This process has imported and loaded what each trial's first process will: once here, once
         # there.
         start_seconds=2 * age,
+        group_seconds=_group_seconds(age, options.num_workers),
         num_kinds=len(groups),
         num_measured=len(speeds),
         seconds=time.perf_counter() - start,
         device=example.device if example else "",
         threads=options.cpus_per_worker,
     )
+
+
+def _group_seconds(age: float, num_workers: int) -> float:
+    """The seconds in which the processes of a group start: Ray Train makes a controller and the
+    workers anew for every trial, and each imports the libraries."""
+    if num_workers == 1:
+        return 0.0
+    processes = num_workers + 1
+    return age * processes / min(processes, os.cpu_count() or 1)
 
 
 def real_seconds(states: Iterable[State], known: Forecast) -> list[tuple[TrialEstimate, float]]:

@@ -233,7 +233,8 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
     trained = sum(estimate.trained for estimate in trials)
     seconds = [estimate.seconds for estimate in trials]
     wall = calibration.interval(wall_seconds(seconds, forecast.slots))
-    low, middle, high = (amount + forecast.start_seconds for amount in wall)
+    groups = wall_seconds([forecast.group_seconds] * len(seconds), forecast.slots)
+    low, middle, high = (amount + forecast.start_seconds + groups for amount in wall)
     lows, hours, highs = (
         amount * forecast.units / 3600 for amount in calibration.interval(sum(seconds))
     )
@@ -245,6 +246,11 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         f"measured    {forecast.num_measured} of {numbered(forecast.num_kinds, 'kind')} of trial, "
         f"a batch of each, in {duration(forecast.seconds)}",
     ]
+    if forecast.group_seconds:
+        lines.append(
+            f"            of which a group of workers takes {duration(forecast.group_seconds)} to "
+            "start, for every trial"
+        )
     if calibration.num_trials:
         by = numbered(calibration.num_trials, "finished trial")
         lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")

@@ -33,7 +33,7 @@ def known_costs(plan):
     one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
     return Forecast(
         trials={cell.cell: one for cell in plan.cells},
-        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0},
+        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0, "group_seconds": 0.0},
         **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
         **{"device": "x86_64", "threads": 1},
     )

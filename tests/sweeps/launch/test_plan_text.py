@@ -136,7 +136,7 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20, trained=5e5)
     known = Forecast(
         trials={cell.cell: one for cell in plan.cells},
-        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 10.0},
+        **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 10.0, "group_seconds": 0.0},
         **{"num_kinds": 2, "num_measured": 2, "seconds": 14.0},
         **{"device": "x86_64", "threads": 1},
     )
@@ -146,6 +146,12 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     assert "estimate    3 min 30 s (95%: 2 min 54 s - 4 min 13 s) on 2 slots" in text
     assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens, 2.0 M in training" in text
     assert "measured    2 of 2 kinds of trial, a batch of each" in text and "calibrated" not in text
+    assert "a group of workers" not in text
+    # Four trials on two slots wait twice for a group.
+    grouped = replace(known, group_seconds=20.0)
+    text = forecast_text(list(plan.trials()), grouped, Calibration(0.0, 0.1, 0))
+    assert "estimate    4 min 10 s" in text
+    assert "of which a group of workers takes 20 s to start, for every trial" in text
 
 
 def test_the_description_has_what_the_report_reads(plan_of, records):
