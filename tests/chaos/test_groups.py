@@ -21,10 +21,6 @@ WORDS = (
     "training.num_epochs=3 --tracking-uri none --num-workers 2"
 ).split()
 pytestmark = [
-    pytest.mark.skipif(
-        "RANKSWEEP_UNSTEADY" not in os.environ,
-        reason="its bound was not seen to hold on a quiet machine; RANKSWEEP_UNSTEADY=1 runs it",
-    ),
     *(pytest.mark.ray, pytest.mark.chaos, pytest.mark.long),
     pytest.mark.timeout(1800),
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores"),

@@ -2,7 +2,6 @@
 values are those of a sweep that one process computes."""
 
 import json
-import os
 import re
 import time
 from contextlib import closing
@@ -13,15 +12,13 @@ import pytest
 from tests.chaos.victims import Machines
 from tests.e2e.conftest import trials_of, values_of
 
-TRIALS = 36
+# A trial is longer than the start of a process: a warm process takes shorter ones from the process
+# that starts on a new node (docs/cluster.md).
+TRIALS = 12
 WORDS = (
-    "--smoke-test --num-seeds 12 training.max_steps=20 training.num_epochs=10 --tracking-uri none"
+    "--smoke-test --num-seeds 4 training.max_steps=200 training.num_epochs=100 --tracking-uri none"
 ).split()
 pytestmark = [
-    pytest.mark.skipif(
-        "RANKSWEEP_UNSTEADY" not in os.environ,
-        reason="a node that has joined may get no short trial; RANKSWEEP_UNSTEADY=1 runs it",
-    ),
     *(pytest.mark.ray, pytest.mark.chaos, pytest.mark.long),
     pytest.mark.timeout(1800),
 ]
