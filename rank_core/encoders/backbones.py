@@ -68,6 +68,7 @@ from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.errors import BadInput
 
 HUB_TIMEOUT = 5  # seconds
+HEADS_PICKLED = "*/pytorch_model.bin"  # of modules
 EXPORT_FILE, ENCODER_FOLDER = "ranker.json", "encoder"
 """A file of an exported model, and its folder with encoder, tokenizer and, where chunks are scored,
 the head. At the top of an export transformers would read the encoder and draw a head at random."""
@@ -211,7 +212,8 @@ def _stated_layout(path: Path, num_tokens: int) -> RowLayout:
     if parts.keys() != {*RowLayout._fields[:3]} or wrong:
         fields = ", ".join(RowLayout._fields[:3])
         raise damaged(path, f"must have lists of tokens of the vocabulary: {fields}")
-    return RowLayout(**{part: tuple(tokens) for part, tokens in parts.items()}, **texts)
+    prefix, middle, suffix = (tuple(parts[part]) for part in RowLayout._fields[:3])
+    return RowLayout(prefix, middle, suffix, **texts)
 
 
 def _check_weights(name: str, folder: Path, config: Any) -> int:
@@ -340,7 +342,7 @@ def _folder(name: str) -> Path:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        patterns = [*CHECKPOINT_FILES, PICKLED]
+        patterns = [*CHECKPOINT_FILES, PICKLED, HEADS_PICKLED]
         found = Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
         return encoder_folder(found)
     except HFValidationError as error:
@@ -355,7 +357,7 @@ def _folder(name: str) -> Path:
         info = HfApi().model_info(name, timeout=HUB_TIMEOUT)
         files = [file.rfilename for file in info.siblings or ()]
         # Old repositories have only pickled weights, which transformers loads as data.
-        weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED,)
+        weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED, HEADS_PICKLED)
         found = Path(
             snapshot_download(name, allow_patterns=[*CHECKPOINT_FILES, "README.md", *weights])
         )

@@ -172,8 +172,8 @@ def chat_layout(name: str, tokenizer: Any, prompt: str) -> RowLayout:
         roles = zip(("query", "document"), contents, strict=True)
         messages = [{"role": role, "content": part} for role, part in roles]
         if prompt:
-            text = [{"type": "text", "text": prompt}]
-            system = prompt if isinstance(contents[0], str) else text
+            alone = isinstance(contents[0], str)
+            system: Any = prompt if alone else [{"type": "text", "text": prompt}]
             messages.insert(0, {"role": "system", "content": system})
         values = {**tokenizer.special_tokens_map, "messages": messages}
         text = _run_template(name, str(template), json.dumps(values)) if template else ""

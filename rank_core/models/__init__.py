@@ -151,11 +151,16 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
 
 
 def _check_head(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") -> None:
-    """Rejects heads that cannot be used, and another pooling than a trained head's."""
+    """Rejects heads that cannot be used, and another pooling than a trained head's; a ranking head
+    may learn to read another."""
     module = import_module("rank_core.models.ranker")
-    if not module.uses_checkpoint_head(model, backbone, config.model.head):
-        return
     own = backbone.head_pooling
+    if not module.uses_checkpoint_head(model, backbone, config.model.head):
+        head = (backbone.folder / module.RANKING_HEAD).exists() and config.model.head != "new"
+        trained = config.training.num_epochs or config.training.init_from
+        if trained or not head or not model.scores_chunks:
+            return
+        own = own or backbone.pooling
     if config.model.pool not in ("", own):
         raise BadInput(
             f"model.pool must be {own}, which the trained head of backbone {backbone.name} reads, "

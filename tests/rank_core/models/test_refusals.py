@@ -118,6 +118,17 @@ def test_where_nothing_is_trained_no_weight_is_drawn(name, backbone, reranker_fo
             check_model(config.override(new), trained)
 
 
+def test_a_ranking_head_as_it_is_reads_its_own_vectors(reranker_folder):
+    """Trained, it may learn to read others, as trials of a pooling do."""
+    backbone = resolve_backbone(str(reranker_folder))
+    sizes = {"chunking.window": 48, "chunking.stride": 48, "chunking.max_query_tokens": 32}
+    mean = {"model.name": "maxp", "model.backbone": backbone.name, "model.pool": "mean", **sizes}
+    config = TrialConfig().override(mean)
+    check_model(config, backbone)
+    with pytest.raises(BadInput, match=r"model\.pool must be cls"):
+        check_model(config.override({"training.num_epochs": 0}), backbone)
+
+
 STRIDE, MOST, OVERFLOW = "chunking.stride", "chunking.max_chunks", "chunking.overflow"
 BATCH, MARGIN = "training.batch_size", "training.margin"
 
