@@ -106,6 +106,8 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     """Raises `BadInput` for settings that the model ignores and windows that exceed the
     backbone."""
     model, chunking, name = model_class(config.model.name), config.chunking, config.model.name
+    if model.trains:  # first: no choice of windows changes it
+        import_module("rank_core.models.build").require_weights(config, backbone)
     own = config.settings()
     usual = usual_settings(config)
     for setting in unread_settings(config):
@@ -133,7 +135,6 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
         if quirk not in model.QUIRKS:
             raise unknown(f"quirk of model {name}", quirk, model.QUIRKS)
     model.check(config, backbone)
-    import_module("rank_core.models.build").require_weights(config, backbone)
     limit = backbone.max_window(chunking.max_query_tokens)
     if chunking.window > limit and model.limited_window:
         raise BadInput(

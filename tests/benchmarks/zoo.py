@@ -25,7 +25,6 @@ from rank_core.cache import cached_directory
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.shipped import FOLDER, SETTINGS
 from rank_core.models import MODELS, model_class
-from rank_core.models.list_rankers import ListRanker
 from rank_core.progress import reported
 from rank_core.settings.config import TrialConfig, parse_setting
 from rank_core.trial.trial import run_trial
@@ -35,6 +34,10 @@ from tests.benchmarks.workload import show
 
 MEASURE = "nDCG@10"
 EPOCHS = {"training.num_epochs": 2}
+UNTRAINED: dict[str, Any] = {"training.max_steps": 1} | {
+    f"training.{part}_learning_rate": 1e-12 for part in ("backbone", "head", "aggregator")
+}
+"""A step that moves nothing: without training no model with new weights is scored."""
 # Documents of python-docs are seven windows long and relevant in one of them, never the first.
 PASSAGES = {"collection": "python-docs-passages"}
 CONTRASTIVE = {"training.loss": "listwise-softmax", "training.negatives": 7}
@@ -89,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
     flags.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="of all trials")
     flags.add_argument("--json", type=Path, help="write the figures here")
     options = flags.parse_args(argv)
-    trained = [name for name in MODELS if not issubclass(model_class(name), ListRanker)]
+    trained = [name for name in MODELS if model_class(name).trains]
     names = options.models.split(",") if options.models else trained
     seeds = [int(seed) for seed in options.seeds.split(",")]
     words = (setting.partition("=") for setting in options.settings)
@@ -105,7 +108,7 @@ def _row(name: str, seeds: list[int], given: dict[str, Any]) -> dict[str, str]:
     settings |= given
     if settings["model.backbone"] == STACKED:
         settings["model.backbone"] = str(stacked())
-    before = [_trial(settings | {"training.num_epochs": 0}, seed)[0] for seed in seeds]
+    before = [_trial(settings | UNTRAINED, seed)[0] for seed in seeds]
     after, seconds = zip(*(_trial(settings, seed) for seed in seeds), strict=True)
     row = {"model": name, "epochs": str(settings["training.num_epochs"])}
     for split in ("dev", "test"):
