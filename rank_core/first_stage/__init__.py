@@ -3,4 +3,14 @@
 from rank_core.first_stage.bm25 import DEPTH, K1, B, Bm25Index, Bm25Settings, Retriever, Rm3, recipe
 from rank_core.first_stage.languages import Analysis
 
-__all__ = ["DEPTH", "K1", "Analysis", "B", "Bm25Index", "Bm25Settings", "Retriever", "Rm3", "recipe"]
+__all__ = [
+    "DEPTH",
+    "K1",
+    "Analysis",
+    "B",
+    "Bm25Index",
+    "Bm25Settings",
+    "Retriever",
+    "Rm3",
+    "recipe",
+]

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rank_core.errors import BadInput, unknown
@@ -109,6 +110,11 @@ def language_code(code: str, where: str) -> str:
     )
 
 
+def other_than_english(language: str) -> str:
+    """A code as it counts in the hash of a collection: empty for English, declared or not."""
+    return "" if language == ENGLISH else language
+
+
 @dataclass(frozen=True)
 class Analysis:
     """How texts become index terms: as those of a language (a code of `LANGUAGES`; empty:
@@ -120,7 +126,7 @@ class Analysis:
     @property
     def is_english(self) -> bool:
         """True for Lucene's English analysis."""
-        return self.language in ("", ENGLISH) and not self.tokenizer
+        return not other_than_english(self.language) and not self.tokenizer
 
     def terms(self) -> Callable[[str], list[str]]:
         """A function from a white-space token to its index terms."""
@@ -138,6 +144,8 @@ class Analysis:
         snowball = f", {stems} of snowballstemmer {version('snowballstemmer')}" if stems else ""
         return f"{RECIPE}, {self.language}{snowball}"
 
+
+LUCENE_ENGLISH = Analysis()
 
 CJK_STOP_WORDS = STOP_WORDS | {"s", "t", "www"}
 """Lucene, CJKAnalyzer."""
@@ -177,7 +185,7 @@ def bigrams(characters: str | list[str]) -> list[str]:
     """The overlapping pairs of characters; a single one is a term of its own."""
     if len(characters) == 1:
         return [characters[0]]
-    return [a + b for a, b in zip(characters, characters[1:], strict=False)]
+    return [first + second for first, second in pairwise(characters)]
 
 
 def _is_cjk(match: Any) -> bool:

@@ -26,7 +26,7 @@ from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures
 from rank_core.first_stage import Analysis, Bm25Index, Bm25Settings, Rm3, lucene
-from rank_core.first_stage.languages import ENGLISH, language_code
+from rank_core.first_stage.languages import ENGLISH, language_code, other_than_english
 from rank_core.first_stage.subwords import tokenizer_file
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
 from rank_core.records import Collection, Run
@@ -89,7 +89,7 @@ class FirstStage:
             if self.by.startswith("lucene"):
                 self._refuse(("tokenizer",), f"by={self.by}, which has an analysis of its own")
             tokenizer_file(self.tokenizer)
-        if self.by.startswith("lucene") and self.language not in ("", ENGLISH):
+        if self.by.startswith("lucene") and other_than_english(self.language):
             self._refuse(("language",), f"by={self.by}, {_ENGLISH_ALONE}")
         _ = self.settings  # checks the values
 
@@ -110,8 +110,8 @@ class FirstStage:
     def analysis(self, collection: Collection) -> Analysis:
         """How the texts of a collection become index terms. Raises `BadInput` for Lucene in other
         languages than English."""
-        if self.by.startswith("lucene") and collection.language not in ("", ENGLISH):
-            if not self.language:
+        if self.by.startswith("lucene"):
+            if other_than_english(collection.language) and not self.language:
                 raise BadInput(
                     f"{self.name} has by={self.by}, {_ENGLISH_ALONE}, and the language of "
                     f"{collection.name} is {collection.language}; language={ENGLISH} says that "
