@@ -21,7 +21,7 @@ from importlib.metadata import version
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput, nearest, shown
 from rank_core.first_stage.analysis import (
     FOLLOW,
     HAN,
@@ -41,14 +41,12 @@ RECIPE = "languages 1"
 
 class Language(NamedTuple):
     """A language: its English name, Snowball's algorithm (empty: no stems), and its scripts as
-    the names of Unicode characters begin (empty: any)."""
+    the names of Unicode characters begin, that which marks it first (empty: any)."""
 
     name: str
     stems: str = ""
     scripts: tuple[str, ...] = ("LATIN",)
 
-
-_EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 
 LANGUAGES: dict[str, Language] = {
     "ar": Language("Arabic", "arabic", ("ARABIC",)),
@@ -71,9 +69,9 @@ LANGUAGES: dict[str, Language] = {
     "hy": Language("Armenian", "armenian", ("ARMENIAN",)),
     "id": Language("Indonesian", "indonesian"),
     "it": Language("Italian", "italian"),
-    "ja": Language("Japanese", "", _EAST_ASIAN),
+    "ja": Language("Japanese", "", ("HIRAGANA", "KATAKANA", "CJK")),
     "km": Language("Khmer", "", ("KHMER",)),
-    "ko": Language("Korean", "", _EAST_ASIAN),
+    "ko": Language("Korean", "", ("HANGUL", "CJK")),
     "lo": Language("Lao", "", ("LAO",)),
     "lt": Language("Lithuanian", "lithuanian"),
     "my": Language("Burmese", "", ("MYANMAR",)),
@@ -92,7 +90,7 @@ LANGUAGES: dict[str, Language] = {
     "tr": Language("Turkish", "turkish"),
     UNDETERMINED: Language("any other language", "", ()),
     "yi": Language("Yiddish", "yiddish", ("HEBREW",)),
-    "zh": Language("Chinese", "", _EAST_ASIAN),
+    "zh": Language("Chinese", "", ("CJK",)),
 }
 """{ISO 639-1 code: language}, and `und` for words without stems."""
 
@@ -103,11 +101,17 @@ def language_code(code: str, where: str) -> str:
     known = code.strip().lower().replace("_", "-").partition("-")[0]
     if known in LANGUAGES:
         return known
-    names = {own.name.lower(): [code] for code, own in LANGUAGES.items()}
-    error = unknown("language", known, LANGUAGES, names)
+    by_name = {own.name.lower(): own_code for own_code, own in LANGUAGES.items()}
+    near = by_name.get(known) or next(iter(nearest(known, LANGUAGES, 1, cutoff=0.6)), "")
+    hint = f"; did you mean {near}? Known" if near else "; known"
     raise BadInput(
-        f"{where}: {error}: {', '.join(LANGUAGES)}; {UNDETERMINED} has words without stems"
+        f"{where}: unknown language {shown(code)}{hint}: {', '.join(LANGUAGES)}; "
+        f"{UNDETERMINED} is for any other, words without stems"
     )
+
+
+OF_LANGUAGE = ("BM25", "BM25+RM3")
+"""The first stages, by their names in tables, that read texts as of the collection's language."""
 
 
 def other_than_english(language: str) -> str:
@@ -154,8 +158,7 @@ CJK_STOP_WORDS = STOP_WORDS | {"s", "t", "www"}
 def terms_in(language: str) -> Callable[[str], list[str]]:
     """A function from a white-space token to its index terms in a language other than English."""
     stem, lower = _stemmer(language), _lower_turkish if language == "tr" else lower_case
-    is_cjk = LANGUAGES[language].scripts == _EAST_ASIAN
-    stop_words = CJK_STOP_WORDS if is_cjk else frozenset()
+    stop_words = CJK_STOP_WORDS if "CJK" in LANGUAGES[language].scripts else frozenset()
 
     def terms(piece: str) -> list[str]:
         if piece.isascii() and piece.isalnum() and len(piece) <= MAX_WORD_LENGTH:
@@ -276,6 +279,16 @@ def script_counts(texts: Iterable[str]) -> Counter[str]:
     return scripts
 
 
-def languages_of(script: str) -> list[str]:
-    """The codes of the languages that are written in a script."""
-    return [code for code, own in LANGUAGES.items() if script in own.scripts]
+def languages_fitting(scripts: Counter[str]) -> list[str]:
+    """The codes of the languages with more than half of these letters, some of them of the
+    language's first script, the best first."""
+
+    def letters(code: str) -> int:
+        return sum(scripts[script] for script in LANGUAGES[code].scripts)
+
+    fitting = [
+        code
+        for code, own in LANGUAGES.items()
+        if letters(code) > scripts.total() / 2 and scripts[own.scripts[0]]
+    ]
+    return sorted(fitting, key=lambda code: (-letters(code), len(LANGUAGES[code].scripts)))
