@@ -96,8 +96,8 @@ class _Files(NamedTuple):
     language: str = ""
 
     @property
-    def analysis(self) -> first_stage.Analysis:
-        return first_stage.Analysis(self.language)
+    def analysis(self) -> first_stage.TextAnalysis:
+        return first_stage.TextAnalysis(self.language)
 
     def paths(self) -> list[Path]:
         tables = [path for _, files in self.splits for path in files if path is not None]
@@ -478,7 +478,7 @@ def bm25_runs(
     documents: Mapping[str, str],
     queries: Mapping[str, Mapping[str, str]],
     documents_hash: str,
-    analysis: first_stage.Analysis,
+    analysis: first_stage.TextAnalysis,
 ) -> dict[str, Path]:
     """{split: path of its BM25 run}, for {split: queries}; built once for these documents."""
     recipe = [first_stage.recipe(analysis), first_stage.DEPTH, first_stage.K1, first_stage.B]

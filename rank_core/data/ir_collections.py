@@ -232,7 +232,7 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
     qrels_of = {split: qrels for split, (_, qrels) in judged.items()}
     documents = shared or _ranked_documents(folder / OWN_DOCUMENTS, name, recipe, qrels_of, runs)
     without = {split: queries for split, (queries, _) in judged.items() if split not in runs}
-    runs |= _bm25_runs(documents, without, first_stage.Analysis(_language(recipe)))
+    runs |= _bm25_runs(documents, without, first_stage.TextAnalysis(_language(recipe)))
     contents: dict[str, bytes] = {}
     for split, (queries, qrels) in judged.items():
         ranked = (doc_id for ranked in runs[split].values() for doc_id in ranked)
@@ -339,7 +339,7 @@ def _given_run(
 def _bm25_runs(
     documents: DocumentStore,
     queries: Mapping[str, Mapping[str, str]],
-    analysis: first_stage.Analysis,
+    analysis: first_stage.TextAnalysis,
 ) -> dict[str, Run]:
     """BM25 over all documents for splits without candidates, with one index for all."""
     if not queries:
@@ -424,7 +424,7 @@ def _key(name: str, recipe: Recipe) -> str:
     runs = [path for split in recipe.splits if (path := run_file(name, split)) is not None]
     states = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in runs]
     all_parts = {split: list(map(dataclasses.astuple, p)) for split, p in recipe.splits.items()}
-    analysis = first_stage.Analysis(_language(recipe))
+    analysis = first_stage.TextAnalysis(_language(recipe))
     bm25 = [first_stage.recipe(analysis), first_stage.K1, first_stage.B, DEPTH]
     return _digest(LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25, states)
 

@@ -45,7 +45,7 @@ from rank_core.data.trec import (
     score_of,
 )
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.first_stage import Analysis
+from rank_core.first_stage import TextAnalysis
 from rank_core.first_stage.languages import language_code, other_than_english
 from rank_core.own_code import announced, guarded, is_reference, load
 from rank_core.records import Collection, Qrels, Split
@@ -221,7 +221,7 @@ def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
         for name, split in collection.splits.items()
     }
     without = {name: split.queries for name, split in splits.items() if not split.candidates}
-    analysis = Analysis(collection.language)
+    analysis = TextAnalysis(collection.language)
     runs = bm25_runs(collection.documents, without, content_hash, analysis) if without else {}
     return splits | {
         name: replace(splits[name], candidates=read_run(path)) for name, path in runs.items()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rank_core.errors import BadInput
 from rank_core.evaluate import without_ties
 from rank_core.first_stage.analysis import Memo, analyser, pieces_of
-from rank_core.first_stage.languages import LUCENE_ENGLISH, Analysis
+from rank_core.first_stage.languages import LUCENE_ENGLISH, TextAnalysis
 from rank_core.records import Run
 
 DEPTH = 100
@@ -134,7 +134,7 @@ _EXACT_LENGTHS = 24
 """Codes below this are the lengths themselves; others have a leading bit and three more."""
 
 
-def recipe(analysis: Analysis = LUCENE_ENGLISH) -> str:
+def recipe(analysis: TextAnalysis = LUCENE_ENGLISH) -> str:
     """All that scores depend on besides texts and settings; part of every cache key of BM25."""
     own = analysis.recipe()
     return f"exact lucene 1, regex {version('regex')}" + (own and f", {own}")
@@ -165,7 +165,9 @@ class Bm25Index:
     are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms. Texts are analysed as English, or
     by `analysis`."""
 
-    def __init__(self, documents: Mapping[str, str], analysis: Analysis = LUCENE_ENGLISH) -> None:
+    def __init__(
+        self, documents: Mapping[str, str], analysis: TextAnalysis = LUCENE_ENGLISH
+    ) -> None:
         self._analysis = analysis
         self._doc_ids = sorted(documents)  # ties are then broken by document number
         self._vocabulary: dict[str, int] = {}

@@ -120,7 +120,7 @@ def other_than_english(language: str) -> str:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class TextAnalysis:
     """How texts become index terms: as those of a language (a code of `LANGUAGES`; empty:
     English), or by the tokenizer of a folder, file or Hugging Face id."""
 
@@ -149,7 +149,7 @@ class Analysis:
         return f"{RECIPE}, {self.language}{snowball}"
 
 
-LUCENE_ENGLISH = Analysis()
+LUCENE_ENGLISH = TextAnalysis()
 
 CJK_STOP_WORDS = STOP_WORDS | {"s", "t", "www"}
 """Lucene, CJKAnalyzer."""
@@ -275,7 +275,7 @@ def script_counts(texts: Iterable[str]) -> Counter[str]:
     scripts: Counter[str] = Counter()
     for character, number in counts.items():
         name = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "")
-        scripts[name.partition(" ")[0]] += number
+        scripts[name.replace("-", " ").partition(" ")[0]] += number
     return scripts
 
 

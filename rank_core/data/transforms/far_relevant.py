@@ -123,7 +123,7 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
         source=f"{settings.name} of {collection.name}",
     )
     write_lines(folder / _SPANS, (json.dumps(span) for span in spans))
-    index = first_stage.Bm25Index(store, first_stage.Analysis(collection.language))
+    index = first_stage.Bm25Index(store, first_stage.TextAnalysis(collection.language))
     for name, split in collection.splits.items():
         relevant = {plan.query_id: plan.doc_id for plan in plans if plan.split == name}
         queries = {query_id: " ".join(split.queries[query_id].split()) for query_id in relevant}
@@ -174,7 +174,7 @@ def _open(folder: Path, names: tuple[str, ...]) -> tuple[DocumentStore, dict[str
 
 def _first_stage(collection: Collection) -> str:
     """The part of the content hash that identifies the candidates."""
-    recipe = first_stage.recipe(first_stage.Analysis(collection.language))
+    recipe = first_stage.recipe(first_stage.TextAnalysis(collection.language))
     return json.dumps([recipe, first_stage.DEPTH, first_stage.K1, first_stage.B])
 
 

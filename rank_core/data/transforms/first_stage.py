@@ -25,7 +25,7 @@ from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures
-from rank_core.first_stage import Analysis, Bm25Index, Bm25Settings, Rm3, lucene
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis, lucene
 from rank_core.first_stage.languages import ENGLISH, language_code, other_than_english
 from rank_core.first_stage.subwords import tokenizer_file
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
@@ -107,7 +107,7 @@ class FirstStage:
         rm3 = Rm3(self.fb_terms, self.fb_docs, self.original_weight) if expands else None
         return Bm25Settings(self.k1, self.b, rm3)
 
-    def analysis(self, collection: Collection) -> Analysis:
+    def analysis(self, collection: Collection) -> TextAnalysis:
         """How the texts of a collection become index terms. Raises `BadInput` for Lucene in other
         languages than English."""
         if self.by.startswith("lucene"):
@@ -117,10 +117,10 @@ class FirstStage:
                     f"{collection.name} is {collection.language}; language={ENGLISH} says that "
                     "this is meant"
                 )
-            return Analysis()
+            return TextAnalysis()
         if self.tokenizer:
-            return Analysis(tokenizer=self.tokenizer)
-        return Analysis(self.language or collection.language)
+            return TextAnalysis(tokenizer=self.tokenizer)
+        return TextAnalysis(self.language or collection.language)
 
     def depth_of(self, split: str) -> int:
         """The number of candidates per query of a split; 0: all given ones."""
