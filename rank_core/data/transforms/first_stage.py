@@ -6,8 +6,8 @@ collection's candidates: `by=bm25` or `by=rm3` in memory with Lucene's arithmeti
 settings, on the judged dev queries over the grids of `rank_core.first_stage.tuning`. `by=given`
 keeps the collection's lists and only truncates them.
 
-Texts are analysed in the collection's language, or in `language=de`; `tokenizer=DIR` has a
-tokenizer's subwords as terms.
+Texts are read in the collection's language, or in another (`language=de`); with `tokenizer=DIR` a
+tokenizer's subwords are the terms.
 """
 
 import json
