@@ -82,7 +82,8 @@ class Split:
 class Collection:
     """A collection. `content_hash` covers everything a trial reads: texts, splits, runs.
     `first_stage` is the name in tables of the ranker of its candidates; empty if unknown. The last
-    `unranked` documents are texts of training files alone, which no first stage ranks.
+    `unranked` documents are texts of training files alone, which no first stage ranks. `language`
+    is the code of the language that BM25 reads texts as; empty: English.
 
     Examples:
         >>> import ranksweep
@@ -99,3 +100,4 @@ class Collection:
     splits: Mapping[str, Split]
     first_stage: str = ""
     unranked: int = 0
+    language: str = ""

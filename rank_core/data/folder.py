@@ -6,7 +6,8 @@ from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
 `qrels/{train,dev,test}.tsv`, not all of them required. In both `train.jsonl` of {query, pos, neg},
 as well as `dev` and `test`, may stand in place of a split. Other file formats are possible
 (`rank_core.data.readers`; docs/data.md). Everything is read once per machine, cached and
-memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
+memory-mapped. The optional `ranksweep.json` has the language of the texts, {"language": "de"}. The
+optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
 `positional_bias.py` (see `spans`).
 """
 
@@ -48,7 +49,8 @@ from rank_core.data.trec import (
     write_run,
 )
 from rank_core.data.vocabulary import Fields, say
-from rank_core.errors import BadInput, shown
+from rank_core.errors import BadInput, shown, unknown
+from rank_core.first_stage.languages import language_code, other_than_english
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
@@ -64,6 +66,8 @@ RECORDS = (*KINDS, *TABS)
 JUDGMENTS = (".trec", ".qrels", ".txt", *RECORDS)
 CALLED = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 """{split: its names in files and folders}."""
+DECLARED = "ranksweep.json"
+"""The file of a folder that says what its texts do not: {"language": "de"}."""
 OWN = "own_documents.txt"
 """The file of a cached collection with the number of documents that are no texts of pairs."""
 
@@ -89,6 +93,11 @@ class _Files(NamedTuple):
     documents: Path
     splits: tuple[tuple[str, _SplitFiles], ...]
     fields: tuple[tuple[str, str], ...] = ()
+    language: str = ""
+
+    @property
+    def analysis(self) -> first_stage.TextAnalysis:
+        return first_stage.TextAnalysis(self.language)
 
     def paths(self) -> list[Path]:
         tables = [path for _, files in self.splits for path in files if path is not None]
@@ -105,11 +114,12 @@ class _Files(NamedTuple):
         return tuple((str(path), s.st_size, s.st_mtime_ns) for path, s in found)
 
 
-def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
+def load_folder(folder: Path, fields: Fields | None = None, language: str = "") -> Collection:
     """The collection of a folder, named after it; cached in memory until one of its files changes.
-    `fields` maps the files' own field names to the known ones. Raises `BadInput` for missing or
-    invalid files."""
+    `fields` maps the files' own field names to the known ones; `language` holds where the folder
+    declares none. Raises `BadInput` for missing or invalid files."""
     files = _files_of(folder, fields)
+    files = files._replace(language=files.language or language)
     return _load(files, files.states())
 
 
@@ -122,14 +132,36 @@ def check_folder(folder: Path, fields: Fields | None, *, documents: Path) -> Non
 
 def _files_of(folder: Path, fields: Fields | None) -> _Files:
     files = _find_files(Path(folder).expanduser().resolve())
-    return files._replace(fields=tuple((fields or {}).items()))
+    language = declared_language(files.folder)
+    return files._replace(fields=tuple((fields or {}).items()), language=language)
+
+
+def declared_language(folder: Path) -> str:
+    """The code of the language that a folder's `ranksweep.json` names; empty without the file.
+    Raises `BadInput` for anything else in it."""
+    path = folder / DECLARED
+    if not path.exists():
+        return ""
+    try:
+        declared = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} could not be read as JSON: {error}") from None
+    if not isinstance(declared, dict):
+        raise BadInput(f'{path} must be an object such as {{"language": "de"}}')
+    for name in declared:
+        if name != "language":
+            raise BadInput(f"{path}: {unknown('field', str(name), ['language'])}")
+    language = declared.get("language", "")
+    if not isinstance(language, str):
+        raise BadInput(f'{path}: language must be a code such as "de", got {shown(language)}')
+    return language_code(language, str(path)) if language else ""
 
 
 @functools.lru_cache(maxsize=4)
 def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     """`states` stand for the contents of the files, which are read once per machine and state."""
     documents = _stored(files, states)
-    recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
+    recipe = [first_stage.recipe(files.analysis), first_stage.DEPTH, first_stage.K1, first_stage.B]
     key = _digest_of(LAYOUT_VERSION, recipe, states, *([files.fields] if files.fields else []))
     folder = cached_directory(
         "collections", f"{files.folder.name}-{key}", lambda folder: _build(folder, files, documents)
@@ -144,7 +176,13 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     ranker = rankers.pop() if len(rankers) == 1 else ""
     own = int((folder / OWN).read_text(encoding="ascii"))
     return Collection(
-        name, content_hash, documents, Splits(name, splits), ranker, unranked=len(documents) - own
+        name,
+        content_hash,
+        documents,
+        Splits(name, splits),
+        ranker,
+        unranked=len(documents) - own,
+        language=files.language,
     )
 
 
@@ -220,14 +258,17 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     if without:
         documents_hash = _content_hash({"docs": files.documents}, files.fields)
         ranked = First(documents, own) if files.pairs else documents
-        for name, path in bm25_runs(ranked, without, documents_hash).items():
+        runs = bm25_runs(ranked, without, documents_hash, files.analysis)
+        for name, path in runs.items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
     groups = {name: _groups(split, judged[name][0], fields) for name, split in files.splits}
     for name, (queries, qrels) in judged.items():
         write_split(folder / name, queries, qrels, candidates[name], documents, groups[name])
     named = {name.removesuffix(".gz"): contents[name] for name in contents}
-    content_hash = _content_hash(named, files.fields)
+    language = other_than_english(files.language)
+    declared = [("language", language)] if language else []
+    content_hash = _content_hash(named, (*files.fields, *declared))
     (folder / OWN).write_text(str(own), encoding="ascii")
     (folder / HASH).write_text(content_hash[:16], encoding="ascii")
 
@@ -434,10 +475,13 @@ def _require_known(place: str, kind: str, name: str, known: Mapping[str, str]) -
 
 
 def bm25_runs(
-    documents: Mapping[str, str], queries: Mapping[str, Mapping[str, str]], documents_hash: str
+    documents: Mapping[str, str],
+    queries: Mapping[str, Mapping[str, str]],
+    documents_hash: str,
+    analysis: first_stage.TextAnalysis,
 ) -> dict[str, Path]:
     """{split: path of its BM25 run}, for {split: queries}; built once for these documents."""
-    recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
+    recipe = [first_stage.recipe(analysis), first_stage.DEPTH, first_stage.K1, first_stage.B]
     key = _digest_of(recipe, documents_hash, queries)
     file_name = f"bm25.top{first_stage.DEPTH}.run.gz"
 
@@ -446,7 +490,7 @@ def bm25_runs(
             query_id: text for split in queries.values() for query_id, text in split.items()
         }
         # One index for all splits; building it takes most of the time.
-        run = first_stage.Bm25Index(documents).run(together)
+        run = first_stage.Bm25Index(documents, analysis).run(together)
         for name, of_split in queries.items():
             (folder / name).mkdir()
             part = {query_id: run[query_id] for query_id in of_split}

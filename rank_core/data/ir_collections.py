@@ -45,6 +45,7 @@ from rank_core.data.store import (
 )
 from rank_core.data.trec import in_rank_order, read_run
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.first_stage.languages import LANGUAGES, UNDETERMINED, other_than_english
 from rank_core.records import Collection, Qrels, Run
 
 ENTITIES = ("docs", "queries", "qrels", "scoreddocs")
@@ -77,6 +78,13 @@ class IrSource:
     def has(self, *entities: str) -> bool:
         """True if the dataset has each of these: `docs`, `queries`, `qrels`, `scoreddocs`."""
         return all(self._dataset.has(entity) for entity in entities)
+
+    @cached_property
+    def language(self) -> str:
+        """The code of the documents' language; empty if ir_datasets does not say one, `und` for
+        one without an analysis."""
+        code = str(self._dataset.docs_lang() or "").lower().partition("-")[0]
+        return code if not code or code in LANGUAGES else UNDETERMINED
 
     @property
     def is_web(self) -> bool:
@@ -224,7 +232,7 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
     qrels_of = {split: qrels for split, (_, qrels) in judged.items()}
     documents = shared or _ranked_documents(folder / OWN_DOCUMENTS, name, recipe, qrels_of, runs)
     without = {split: queries for split, (queries, _) in judged.items() if split not in runs}
-    runs |= _bm25_runs(documents, without)
+    runs |= _bm25_runs(documents, without, first_stage.TextAnalysis(_language(recipe)))
     contents: dict[str, bytes] = {}
     for split, (queries, qrels) in judged.items():
         ranked = (doc_id for ranked in runs[split].values() for doc_id in ranked)
@@ -242,7 +250,8 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
         gone = set(absent) if split == "train" else set()
         kept = {q: {d: grade for d, grade in qrels[q].items() if d not in gone} for q in queries}
         write_split(folder / split, queries, kept, runs[split].items(), documents)
-    digest = hashlib.sha256(documents.content_hash.encode())
+    language = other_than_english(_language(recipe))
+    digest = hashlib.sha256((documents.content_hash + language).encode())
     for file in sorted(contents, key=Path):
         digest.update(f"{file}\n{len(contents[file])}\n".encode() + contents[file])
     (folder / HASH).write_text(digest.hexdigest()[:16], encoding="ascii")
@@ -328,13 +337,15 @@ def _given_run(
 
 
 def _bm25_runs(
-    documents: DocumentStore, queries: Mapping[str, Mapping[str, str]]
+    documents: DocumentStore,
+    queries: Mapping[str, Mapping[str, str]],
+    analysis: first_stage.TextAnalysis,
 ) -> dict[str, Run]:
     """BM25 over all documents for splits without candidates, with one index for all."""
     if not queries:
         return {}
     _say(f"BM25 for {sum(map(len, queries.values())):,} queries over {len(documents):,} documents")
-    index = first_stage.Bm25Index(documents)
+    index = first_stage.Bm25Index(documents, analysis)
     return {split: index.run(texts, depth=DEPTH) for split, texts in queries.items()}
 
 
@@ -403,7 +414,8 @@ def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
         f"{file_name(name)}-{_key(name, recipe)}",
         lambda folder: build(folder, name, recipe, shared),
     )
-    whole = _open(name, folder, shared.folder if shared else folder / OWN_DOCUMENTS)
+    documents_folder = shared.folder if shared else folder / OWN_DOCUMENTS
+    whole = _open(name, folder, documents_folder, _language(recipe))
     return _of_fold(whole, recipe, fold or "fold1") if recipe.is_pool else whole
 
 
@@ -412,8 +424,14 @@ def _key(name: str, recipe: Recipe) -> str:
     runs = [path for split in recipe.splits if (path := run_file(name, split)) is not None]
     states = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in runs]
     all_parts = {split: list(map(dataclasses.astuple, p)) for split, p in recipe.splits.items()}
-    bm25 = [first_stage.recipe(), first_stage.K1, first_stage.B, DEPTH]
+    analysis = first_stage.TextAnalysis(_language(recipe))
+    bm25 = [first_stage.recipe(analysis), first_stage.K1, first_stage.B, DEPTH]
     return _digest(LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25, states)
+
+
+def _language(recipe: Recipe) -> str:
+    """The language of a recipe's documents."""
+    return IrSource(recipe.parts[0].dataset_id).language
 
 
 def _documents(dataset_id: str) -> DocumentStore:
@@ -431,12 +449,12 @@ def _digest(*parts: object) -> str:
 
 
 @lru_cache(maxsize=4)
-def _open(name: str, folder: Path, documents_folder: Path) -> Collection:
+def _open(name: str, folder: Path, documents_folder: Path, language: str) -> Collection:
     documents = DocumentStore(documents_folder)
     names = [split for split in (*SPLITS, POOL) if (folder / split).is_dir()]
     splits = {split: open_split(folder / split, documents) for split in names}
     content_hash = (folder / HASH).read_text(encoding="ascii")
-    return Collection(name, content_hash, documents, Splits(name, splits))
+    return Collection(name, content_hash, documents, Splits(name, splits), language=language)
 
 
 def _of_fold(collection: Collection, recipe: Recipe, fold: str) -> Collection:
@@ -452,6 +470,7 @@ def _of_fold(collection: Collection, recipe: Recipe, fold: str) -> Collection:
         hashlib.sha256(text.encode()).hexdigest()[:16],
         collection.documents,
         Splits(collection.name, splits),
+        language=collection.language,
     )
 
 

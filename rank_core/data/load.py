@@ -45,6 +45,8 @@ from rank_core.data.trec import (
     score_of,
 )
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.first_stage import TextAnalysis
+from rank_core.first_stage.languages import language_code, other_than_english
 from rank_core.own_code import announced, guarded, is_reference, load
 from rank_core.records import Collection, Qrels, Split
 
@@ -147,6 +149,8 @@ def load_own(path: str) -> Collection:
             )
         _check(what, collection)
         content_hash = collection.content_hash or _content_hash(collection)
+    language = collection.language and language_code(collection.language, f"{what}: language")
+    collection = replace(collection, language=language)
     ranked_here = not any(split.candidates for split in collection.splits.values())
     return replace(
         collection,
@@ -217,7 +221,8 @@ def _ranked(collection: Collection, content_hash: str) -> dict[str, Split]:
         for name, split in collection.splits.items()
     }
     without = {name: split.queries for name, split in splits.items() if not split.candidates}
-    runs = bm25_runs(collection.documents, without, content_hash) if without else {}
+    analysis = TextAnalysis(collection.language)
+    runs = bm25_runs(collection.documents, without, content_hash, analysis) if without else {}
     return splits | {
         name: replace(splits[name], candidates=read_run(path)) for name, path in runs.items()
     }
@@ -241,4 +246,5 @@ def _content_hash(collection: Collection) -> str:
         # A number of NumPy has `item`.
         text = json.dumps(content, sort_keys=True, default=lambda number: number.item())
         digest.update(text.encode())
+    digest.update(other_than_english(collection.language).encode())
     return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Index terms of a text, as in Lucene's English analysis, without Java.
+"""Index terms of an English text, as in Lucene's analysis, without Java.
 
 The chain is that of Anserini's DefaultEnglishAnalyzer, the default of Anserini and Pyserini:
 Unicode word boundaries, removal of possessive 's, lower case, 33 stop words, Porter stems.
@@ -173,24 +173,34 @@ _WHITE_SPACE = re.compile(r"[^\S\u202F]+")
 # Not part of a word at the ends of a piece of ASCII.
 _MARKS = string.punctuation.replace("_", "")
 
-Key = TypeVar("Key")
+REPEATED_LENGTH = 128
+"""White-space tokens up to this length are cached: longer ones, such as the sentences of a script
+without spaces, do not occur again."""
+
 Value = TypeVar("Value")
 
 
-class Memo(dict[Key, Value]):
-    """A cache of a function's results by argument."""
+class Memo(dict[str, Value]):
+    """A cache of a function's results by white-space token."""
 
-    def __init__(self, function: Callable[[Key], Value]) -> None:
+    def __init__(self, function: Callable[[str], Value]) -> None:
         self._function = function
 
-    def __missing__(self, key: Key) -> Value:
-        value = self[key] = self._function(key)
+    def __missing__(self, piece: str) -> Value:
+        value = self._function(piece)
+        if len(piece) <= REPEATED_LENGTH:
+            self[piece] = value
         return value
 
 
 def lucene_analyser() -> Callable[[str], list[str]]:
-    """A function from a text to its index terms, cached per white-space token."""
-    known = Memo(terms_of)
+    """A function from a text to its index terms in English, cached per white-space token."""
+    return analyser(terms_of)
+
+
+def analyser(terms: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """A function from a text to its index terms, by the terms of a white-space token."""
+    known = Memo(terms)
     return lambda text: list(chain.from_iterable(map(known.__getitem__, pieces_of(text))))
 
 
@@ -216,34 +226,50 @@ def _term(word: str) -> str | None:
     """The index term of a word; None for a stop word."""
     if word[-1] in "sS" and word[-2:-1] in ("'", "’", "＇"):
         word = word[:-2]
-    # Letter by letter, as Java's Character.toLowerCase: no final sigma, no combining dot after İ.
-    word = word.lower() if word.isascii() else "".join(letter.lower()[0] for letter in word)
+    word = word.lower() if word.isascii() else lower_case(word)
     return None if word in STOP_WORDS else _stem(word)
 
 
+def lower_case(word: str) -> str:
+    """The word letter by letter, as by Java's Character.toLowerCase: no final sigma, no combining
+    dot after İ."""
+    return "".join(letter.lower()[0] for letter in word)
+
+
 def _words(piece: str) -> list[str]:
-    words = []
-    pattern = _word_pattern()
+    return [match[0] for match in word_matches(piece, word_pattern())]
+
+
+def word_matches(piece: str, pattern: Any) -> list[Any]:
+    """The matches of a `word_pattern` in a white-space token. Words, but no runs of a script
+    without spaces, are cut at `MAX_WORD_LENGTH`."""
+    matches = []
     match = pattern.search(piece)
     while match:
-        if len(match[0]) > MAX_WORD_LENGTH:
+        if len(match[0]) > MAX_WORD_LENGTH and match.lastgroup is None:
             match = pattern.search(piece, match.start(), match.start() + MAX_WORD_LENGTH)
-        words.append(match[0])
+        matches.append(match)
         match = pattern.search(piece, match.end())
-    return words
+    return matches
+
+
+FOLLOW = r"[\p{WB=Format}\p{WB=Extend}\p{WB=ZWJ}]*+"
+"""The marks that belong to the character before them."""
+HAN, SOUTH_EAST_ASIAN = "han", "south_east_asian"
 
 
 @functools.cache
-def _word_pattern() -> Any:
+def word_pattern(*, runs: bool = False) -> Any:
     """The word boundaries of Unicode Standard Annex 29, as in Lucene's StandardTokenizer.
 
     Letters, digits and katakana form words; `_` joins all of them, a single `.`, `:` or quote joins
     letters, a single `.`, `,`, `;` or quote joins digits. Ideographs and hiragana are single words,
-    runs of South East Asian scripts and emoji sequences are one word each.
+    runs of South East Asian scripts and emoji sequences are one word each. With `runs`, a run of
+    ideographs and hiragana is one match too, and these two groups are named.
     """
     import regex
 
-    follow = r"[\p{WB=Format}\p{WB=Extend}\p{WB=ZWJ}]*+"
+    follow = FOLLOW
     letter = rf"[[\p{{WB=ALetter}}\p{{WB=Hebrew_Letter}}]--[{_LETTERS_SINCE}]]"
     digit = r"[\p{WB=Numeric}０-９]"
     hebrew = r"\p{WB=Hebrew_Letter}"
@@ -259,13 +285,16 @@ def _word_pattern() -> Any:
     pictograph = rf"[\p{{Extended_Pictographic}}{_PICTOGRAPHS_THEN}]"
     emoji = rf"""(?: \u200D* {pictograph} {presented} \uFE0F?
         | (?: \u200D* \p{{Emoji_Modifier_Base}} {presented} )? \p{{Emoji_Modifier}} {presented} )"""
+    # Without the mark of repetition 々, which is a letter.
+    syllable = r"[[\p{Script=Han}\p{Script=Hiragana}]--\p{WB=ALetter}]"
+    han, asian = (f"?P<{HAN}>", f"?P<{SOUTH_EAST_ASIAN}>") if runs else ("?:", "?:")
     return regex.compile(
         rf"""{join}*+ {block} (?: {join}++ {block} )* {join}*
         | [0-9#*] {presented} \uFE0F? \u20E3 {presented}
         | (?: \p{{WB=Regional_Indicator}} {follow} ){{2}}
         | {emoji} (?: (?: \u200D {emoji} )+ | [\U000E0020-\U000E007E]+ \U000E007F )?
-        | (?: \p{{LB=SA}} {follow} )++
-        | [\p{{Script=Han}}\p{{Script=Hiragana}}] {follow}
+        | ({asian} (?: \p{{LB=SA}} {follow} )++ )
+        | ({han} (?: {syllable} {follow} ){"++" if runs else ""} )
         """,
         regex.VERBOSE | regex.VERSION1,
     )

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from rank_core.errors import BadInput
 from rank_core.evaluate import without_ties
-from rank_core.first_stage.analysis import Memo, lucene_analyser, pieces_of, terms_of
+from rank_core.first_stage.analysis import Memo, analyser, pieces_of
+from rank_core.first_stage.languages import LUCENE_ENGLISH, TextAnalysis
 from rank_core.records import Run
 
 DEPTH = 100
@@ -80,14 +81,17 @@ MOST_FREQUENT = 0.1
 """Maximum document frequency, as a fraction, of terms that may expand a query."""
 
 _PLAIN = re.compile("[a-z0-9]{2,20}")
+_LONGEST = 20  # characters, in any other language
 
 Weights = dict[str, float]
 
 
-def may_expand(term: str, num_with: int, num_documents: int) -> bool:
-    """True if a term in `num_with` of the documents may expand a query."""
-    frequent = num_with > MOST_FREQUENT * num_documents
-    return not frequent and _PLAIN.fullmatch(term) is not None
+def may_expand(term: str, num_with: int, num_documents: int, *, english: bool = True) -> bool:
+    """True if a term in `num_with` of the documents may expand a query: in English one of plain
+    letters and digits, as in Anserini, otherwise one of 2 to 20 characters."""
+    if num_with > MOST_FREQUENT * num_documents:
+        return False
+    return _PLAIN.fullmatch(term) is not None if english else 2 <= len(term) <= _LONGEST
 
 
 def expanded(
@@ -130,9 +134,10 @@ _EXACT_LENGTHS = 24
 """Codes below this are the lengths themselves; others have a leading bit and three more."""
 
 
-def recipe() -> str:
+def recipe(analysis: TextAnalysis = LUCENE_ENGLISH) -> str:
     """All that scores depend on besides texts and settings; part of every cache key of BM25."""
-    return f"exact lucene 1, regex {version('regex')}"
+    own = analysis.recipe()
+    return f"exact lucene 1, regex {version('regex')}" + (own and f", {own}")
 
 
 def length_to_byte(length: int) -> int:
@@ -157,9 +162,13 @@ def byte_to_length(code: int) -> int:
 
 class Bm25Index:
     """An inverted index in memory: built once, searched with any k1 and b. The postings of term t
-    are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms."""
+    are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms. Texts are analysed as English, or
+    by `analysis`."""
 
-    def __init__(self, documents: Mapping[str, str]) -> None:
+    def __init__(
+        self, documents: Mapping[str, str], analysis: TextAnalysis = LUCENE_ENGLISH
+    ) -> None:
+        self._analysis = analysis
         self._doc_ids = sorted(documents)  # ties are then broken by document number
         self._vocabulary: dict[str, int] = {}
         terms_T, lengths_D = self._analysed(documents)
@@ -186,12 +195,12 @@ class Bm25Index:
         first_keys = np.arange(len(self._vocabulary) + 1) * num_documents
         self._starts = np.searchsorted(keys, first_keys)
         self._documents_P = (keys % num_documents).astype(np.int32)
-        self._analyse = lucene_analyser()
+        self._analyse = analyser(analysis.terms())
 
     def _analysed(self, documents: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
         """(term numbers of all tokens, number of tokens per document)."""
-        numbers = self._vocabulary
-        known: Memo[str, list[int]] = Memo(
+        numbers, terms_of = self._vocabulary, self._analysis.terms()
+        known: Memo[list[int]] = Memo(
             lambda piece: [numbers.setdefault(term, len(numbers)) for term in terms_of(piece)]
         )
         terms_T, ends = array("i"), [0]
@@ -257,7 +266,12 @@ class Bm25Index:
         return {
             names[term]: float(self._frequencies_P[place])
             for term, place in zip(terms, places, strict=True)
-            if may_expand(names[term], int(num_with[term]), len(self._doc_ids))
+            if may_expand(
+                names[term],
+                int(num_with[term]),
+                len(self._doc_ids),
+                english=self._analysis.is_english,
+            )
         }
 
     @cached_property

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rank_core.cache import cache_root
-from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis
 from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
 from rank_core.llm.rankgpt import rerank_with_llm
 from rank_core.models.ranking_system import RankingSystem
@@ -20,8 +20,9 @@ Ranking = tuple[str, dict[str, float]]
 
 
 class ListRanker(RankingSystem, ABC):
-    """Base class: ranks a query's candidates."""
+    """Base class: ranks a query's candidates. `language` is that of the collection."""
 
+    language: str = ""
     family: ClassVar[str] = "baselines"
     trains: ClassVar[bool] = False
     deterministic: ClassVar[bool] = True
@@ -93,7 +94,7 @@ class Bm25Rm3(ListRanker):
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
         """The candidates' scores; 0 for those without any term of the expanded query."""
-        index = Bm25Index(documents)
+        index = Bm25Index(documents, TextAnalysis(self.language))
         for query_id, text in queries.items():
             # The whole collection is ranked: RM3's feedback comes from its best documents, and a
             # candidate may be anywhere.

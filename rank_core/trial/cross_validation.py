@@ -105,7 +105,13 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
         text = json.dumps([collection.content_hash, members])
         content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
         dealt.append(
-            Collection(f"{collection.name}/{name}", content_hash, collection.documents, splits)
+            Collection(
+                f"{collection.name}/{name}",
+                content_hash,
+                collection.documents,
+                splits,
+                language=collection.language,
+            )
         )
     return dealt
 

@@ -114,6 +114,7 @@ def _rank_lists(
     ranker = kind(config, workdir)
     for number, part in enumerate(parts):
         start, runs, tables = time.perf_counter(), {}, {}
+        ranker.language = part.collection.language
         for step, name in enumerate(EVALUATED, start=2 * number + 1):
             split, queries = part.collection.splits[name], {}
             for query_id in evaluated_queries(part.collection, name, config.evaluation):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rank_core.data.folder import check_folder
+from rank_core.data.folder import DECLARED, check_folder, declared_language
 from rank_core.data.folds import FEW_QUERIES, SALT, divided
 from rank_core.data.groups import read_groups
 from rank_core.data.named_files import named_qrels, named_queries, named_run, source_of
@@ -80,6 +80,8 @@ def main(argv: Sequence[str]) -> int:
             if split in runs:
                 write_run(place / "first-stage.run.gz", runs[split], tag="first-stage")
         _place_documents(given.docs, unfinished, fields)
+        if language := _language(given.docs):
+            write_json(unfinished / DECLARED, {"language": language})
         write_json(unfinished / "split.json", {name: vars(given)[name] for name in KEPT})
     try:  # as every command reads it
         [placed] = folder.glob("docs.*")
@@ -205,6 +207,12 @@ def _shares(given: Namespace) -> dict[str, float]:
         if all(0 < share < math.inf for share in shares.values()):
             return shares
     raise BadInput(f"--shares must be numbers above 0 of {', '.join(names)}, got {text!r}")
+
+
+def _language(docs: str) -> str:
+    """The language that an ir_datasets id has, or that the folder of the documents declares."""
+    source = source_of(docs, "docs")
+    return source.language if source else declared_language(Path(docs).absolute().parent)
 
 
 def _place_documents(docs: str, folder: Path, fields: Fields) -> None:

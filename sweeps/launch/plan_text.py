@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rank_core.data.overlap import KEEP_APART, seen_by
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
+from rank_core.first_stage.languages import LANGUAGES, OF_LANGUAGE, other_than_english
 from rank_core.models import model_class
 from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import first_stage_means
@@ -99,7 +100,10 @@ def _candidate_lines(plan: Plan) -> list[str]:
     parts = [part.collection for part in parts_of(plan.base, plan.inputs)]
     primary = plan.base.evaluation.measures[0]
     value = first_stage_means(parts, "dev", plan.base.evaluation)[primary]
-    ranker = plan.inputs.collection.first_stage or "the first stage"
+    collection = plan.inputs.collection
+    ranker = collection.first_stage or "the first stage"
+    if other_than_english(collection.language) and ranker in OF_LANGUAGE:
+        ranker += f" in {LANGUAGES[collection.language].name}"
     return [f"candidates  of {ranker}: {primary} {value:.3f} on dev"]
 
 

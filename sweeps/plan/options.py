@@ -10,7 +10,7 @@ from typing import Any
 
 from rank_core.checkpoints.weights import cell_trials
 from rank_core.data.readers import parse_fields
-from rank_core.data.transforms.expression import with_fields, with_folder
+from rank_core.data.transforms.expression import with_absolute_tokenizers, with_fields, with_folder
 from rank_core.errors import BadInput, shown
 from rank_core.settings.config import FILES, parse_setting, setting_types
 from sweeps.plan.flags import (
@@ -224,6 +224,7 @@ def absolute_folder(name: str | None, start: str = "") -> str | None:
     other working directories. Relative paths start at `start` (default: the working directory)."""
     if name is None:
         return None
+    name = with_absolute_tokenizers(name, start)
     folder = name.partition("|")[0].strip()
     path = os.path.abspath(os.path.join(start, folder))
     return with_folder(name, path) if folder and os.path.isdir(path) else name

@@ -109,6 +109,7 @@ OURS = {
     "models.parade.ParadeWithQuery.OTHER_PLACES", "models.passage_scores.KMaxAvgP.DEFAULT_K",
     "models.ranker.Ranker.DEFAULT_K",
     "models.passage_scores.Birch.WEIGHTS", "models.readers.PADDING", "first_stage.bm25.DEPTH",
+    "first_stage.analysis.REPEATED_LENGTH",
     "chunking.chunks.NO_MARK",
 }  # fmt: skip
 """Numbers that no paper has: our own choices, limits and versions."""

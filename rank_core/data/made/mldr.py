@@ -1,8 +1,7 @@
 """MLDR: long documents in 13 languages (Chen et al. 2024, M3-Embedding), from Hugging Face.
 
 A language has a corpus, and train, dev and test as files of pairs. Relevant is what they name;
-train has negatives of its own, dev and test are ranked by BM25 over the corpus. Its analysis is
-English; the characters of Chinese and Japanese are terms, and Thai is not divided into words.
+train has negatives of its own, dev and test are ranked by BM25 over the corpus, in the language.
 """
 
 from dataclasses import replace
@@ -29,4 +28,5 @@ def load_mldr(name: str) -> Collection:
             f"{name} could not be downloaded from Hugging Face's dataset {REPOSITORY}: "
             f"{type(error).__name__} {shown(str(error))}"
         ) from error
-    return replace(load_folder(Path(home) / FOLDERS[name]), name=name)
+    language = name.removeprefix("mldr-")
+    return replace(load_folder(Path(home) / FOLDERS[name], language=language), name=name)

@@ -6,6 +6,7 @@ defaults. Quote it in a shell. NAME is one of `TRANSFORMS`, or `module:Class`. A
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -35,6 +36,7 @@ Step = tuple[str, dict[str, Any]]
 
 FORM = "BASE|NAME(SETTING=VALUE,...)|..."
 _STEP = re.compile(r"\s*(?P<name>[\w.:-]+)\s*(?:\((?P<settings>[^()]*)\)\s*)?")
+_TOKENIZER = re.compile(r"([|(,]\s*tokenizer\s*=\s*)([^,()|]*[^,()|\s])")
 _FIELDS = re.compile(r"\s*fields\s*\(([^()]*)\)\s*(?=\||$)")
 
 
@@ -142,6 +144,16 @@ def with_folder(text: str, folder: str) -> str:
     """The expression with another base name, such as a folder's absolute path."""
     _, bar, steps = text.partition("|")
     return f"{folder}{bar}{steps}"
+
+
+def with_absolute_tokenizers(text: str, start: str) -> str:
+    """The expression with the folders of `tokenizer=DIR` as absolute paths."""
+
+    def absolute(match: re.Match[str]) -> str:
+        path = os.path.abspath(os.path.join(start, os.path.expanduser(match[2])))
+        return match[1] + (path if os.path.exists(path) else match[2])
+
+    return _TOKENIZER.sub(absolute, text)
 
 
 def with_fields(text: str, fields: str) -> str:

@@ -70,7 +70,7 @@ class FarRelevant:
             self,
             documents=documents,
             splits=splits,
-            depends_on=_first_stage(),
+            depends_on=_first_stage(collection),
             first_stage="BM25",
         )
 
@@ -81,7 +81,7 @@ class FarRelevant:
         return [json.loads(line) for _, line in read_lines(path)]
 
     def _folder(self, collection: Collection) -> Path:
-        key = derived_hash(collection, self, _first_stage())
+        key = derived_hash(collection, self, _first_stage(collection))
 
         def build(folder: Path) -> None:
             _build(folder, collection, self)
@@ -123,7 +123,7 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
         source=f"{settings.name} of {collection.name}",
     )
     write_lines(folder / _SPANS, (json.dumps(span) for span in spans))
-    index = first_stage.Bm25Index(store)
+    index = first_stage.Bm25Index(store, first_stage.TextAnalysis(collection.language))
     for name, split in collection.splits.items():
         relevant = {plan.query_id: plan.doc_id for plan in plans if plan.split == name}
         queries = {query_id: " ".join(split.queries[query_id].split()) for query_id in relevant}
@@ -172,9 +172,10 @@ def _open(folder: Path, names: tuple[str, ...]) -> tuple[DocumentStore, dict[str
     return documents, {name: open_split(folder / name, documents) for name in names}
 
 
-def _first_stage() -> str:
+def _first_stage(collection: Collection) -> str:
     """The part of the content hash that identifies the candidates."""
-    return json.dumps([first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B])
+    recipe = first_stage.recipe(first_stage.TextAnalysis(collection.language))
+    return json.dumps([recipe, first_stage.DEPTH, first_stage.K1, first_stage.B])
 
 
 def plan_documents(

@@ -5,6 +5,9 @@ collection's candidates: `by=bm25` or `by=rm3` in memory with Lucene's arithmeti
 `by=lucene-rm3` by Lucene itself (the extra `retrieval`). `tune=nDCG@10` tunes k1 and b, then RM3's
 settings, on the judged dev queries over the grids of `rank_core.first_stage.tuning`. `by=given`
 keeps the collection's lists and only truncates them.
+
+Texts are read in the collection's language, or in another (`language=de`); with `tokenizer=DIR` a
+tokenizer's subwords are the terms.
 """
 
 import json
@@ -22,7 +25,9 @@ from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import check_measures
-from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis, lucene
+from rank_core.first_stage.languages import ENGLISH, language_code, other_than_english
+from rank_core.first_stage.subwords import tokenizer_file
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
 from rank_core.records import Collection, Run
 from rank_core.settings.checks import check_rule
@@ -33,6 +38,7 @@ BEFORE = ("debias", "deep", "shallow")
 """Transforms of training documents and judgments, which retrieval would undo."""
 
 _TUNING = "tuning.json"
+_ENGLISH_ALONE = "which analyses texts as English (by=bm25 and by=rm3 know other languages)"
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,9 @@ class FirstStage:
     train_depth: int = 0  # of one split; 0: `depth`
     dev_depth: int = 0
     test_depth: int = 0
+    language: str = ""  # of the texts, a code such as de; empty: the collection's, or English
+    tokenizer: str = ""  # folder or Hugging Face id of a tokenizer whose subwords are the terms
+    OF_DEPENDS_ON: ClassVar[tuple[str, ...]] = ("language", "tokenizer")
     name: ClassVar[str] = "first-stage"
     version: ClassVar[int] = 1
 
@@ -65,12 +74,23 @@ class FirstStage:
                     f"got {split}_depth={getattr(self, f'{split}_depth')}, depth={self.depth}"
                 )
         if self.by == GIVEN:
-            self._refuse((*OF_BM25, *OF_RM3, "tune"), f"by={GIVEN}, which does not retrieve")
+            own = (*OF_BM25, *OF_RM3, "tune", *self.OF_DEPENDS_ON)
+            self._refuse(own, f"by={GIVEN}, which does not retrieve")
         if not self.by.endswith("rm3"):
             self._refuse(OF_RM3, f"by={self.by}, only with by=rm3 and by=lucene-rm3")
         if self.tune:
             check_measures([self.tune])
             self._refuse((*OF_BM25, *OF_RM3), f"tune={self.tune}, which tunes it on dev")
+        if self.language:
+            code = language_code(self.language, f"language of {self.name}")
+            object.__setattr__(self, "language", code)
+        if self.tokenizer:
+            self._refuse(("language",), f"tokenizer={self.tokenizer}, which knows no languages")
+            if self.by.startswith("lucene"):
+                self._refuse(("tokenizer",), f"by={self.by}, which has an analysis of its own")
+            tokenizer_file(self.tokenizer)
+        if self.by.startswith("lucene") and other_than_english(self.language):
+            self._refuse(("language",), f"by={self.by}, {_ENGLISH_ALONE}")
         _ = self.settings  # checks the values
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:
@@ -86,6 +106,21 @@ class FirstStage:
         expands = self.by.endswith("rm3")
         rm3 = Rm3(self.fb_terms, self.fb_docs, self.original_weight) if expands else None
         return Bm25Settings(self.k1, self.b, rm3)
+
+    def analysis(self, collection: Collection) -> TextAnalysis:
+        """How the texts of a collection become index terms. Raises `BadInput` for Lucene in other
+        languages than English."""
+        if self.by.startswith("lucene"):
+            if other_than_english(collection.language) and not self.language:
+                raise BadInput(
+                    f"{self.name} has by={self.by}, {_ENGLISH_ALONE}, and the language of "
+                    f"{collection.name} is {collection.language}; language={ENGLISH} says that "
+                    "this is meant"
+                )
+            return TextAnalysis()
+        if self.tokenizer:
+            return TextAnalysis(tokenizer=self.tokenizer)
+        return TextAnalysis(self.language or collection.language)
 
     def depth_of(self, split: str) -> int:
         """The number of candidates per query of a split; 0: all given ones."""
@@ -114,9 +149,14 @@ class FirstStage:
             for name, split in collection.splits.items()
         }
         label = "" if self.by == GIVEN else "BM25+RM3" if self.by.endswith("rm3") else "BM25"
-        return derived(
-            collection, self, splits=splits, depends_on=self._recipe(collection), first_stage=label
+        ranked = derived(
+            collection,
+            self,
+            splits=splits,
+            depends_on=self._recipe(collection),
+            first_stage=label + " of subwords" * bool(self.tokenizer),
         )
+        return replace(ranked, language=self.language or collection.language)
 
     def tuning(self, collection: Collection) -> list[dict[str, Any]]:
         """The tuning on dev: k1 and b first, then RM3; empty without tuning."""
@@ -128,8 +168,10 @@ class FirstStage:
             return ""
         alone = ", documents alone" if collection.unranked else ""
         if self.by.startswith("lucene"):
+            self.analysis(collection)
             return lucene.recipe() + alone
-        return first_stage.recipe() + (", rm3 2" if self.by == "rm3" else "") + alone
+        recipe = first_stage.recipe(self.analysis(collection))
+        return recipe + (", rm3 2" if self.by == "rm3" else "") + alone
 
     def _folder(self, collection: Collection) -> Path:
         key = derived_hash(collection, self, self._recipe(collection))
@@ -143,7 +185,11 @@ def _build(folder: Path, collection: Collection, transform: FirstStage) -> None:
     documents = collection.documents
     if collection.unranked:
         documents = First(documents, len(documents) - collection.unranked)
-    index = (lucene.LuceneIndex if by_lucene else Bm25Index)(documents)
+    index: first_stage.Retriever = (
+        lucene.LuceneIndex(documents)
+        if by_lucene
+        else Bm25Index(documents, transform.analysis(collection))
+    )
     tunings = list(_tunings(index, collection, transform)) if transform.tune else []
     settings = tunings[-1].best if tunings else transform.settings
     for name, split in collection.splits.items():

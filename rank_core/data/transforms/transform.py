@@ -66,15 +66,20 @@ def derived(
         splits=source.splits if splits is None else Splits(name, dict(splits)),
         first_stage=first_stage or source.first_stage,
         unranked=source.unranked if documents is None else 0,
+        language=source.language,
     )
 
 
 def derived_hash(source: Collection, transform: Transform, depends_on: str = "") -> str:
     """16 hex digits over the source's contents, the transform and `depends_on`, anything else that
     affects the result, such as a first stage. The source code of a user's transform is included.
+    Settings that a transform names in `OF_DEPENDS_ON` count by `depends_on` alone.
     """
-    recipe = [transform.name, transform.version, dataclasses.asdict(transform), depends_on]
     kind = type(transform)
+    settings = dataclasses.asdict(transform)
+    for name in getattr(kind, "OF_DEPENDS_ON", ()):
+        del settings[name]
+    recipe = [transform.name, transform.version, settings, depends_on]
     if kind.__module__.partition(".")[0] not in OURS:
         recipe.append(source_hash(f"{kind.__module__}:{kind.__qualname__}"))
     text = json.dumps([source.content_hash, *recipe], sort_keys=True)

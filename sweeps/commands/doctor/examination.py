@@ -11,13 +11,22 @@ from typing import Any
 import numpy as np
 
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.data.folder import SPLITS
+from rank_core.data.folder import DECLARED, SPLITS
 from rank_core.data.folds import FEW_QUERIES
 from rank_core.data.overlap import KEEP_APART, seen_by, shared_groups, shared_texts
 from rank_core.data.store import DocumentStore, num_ranked
+from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.errors import BadInput
 from rank_core.evaluate import check_measures
+from rank_core.first_stage.languages import (
+    ENGLISH,
+    LANGUAGES,
+    OF_LANGUAGE,
+    UNDETERMINED,
+    languages_fitting,
+    script_counts,
+)
 from rank_core.models import check_model, model_class
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig, parse_setting
@@ -29,6 +38,8 @@ from sweeps.terminal.text import numbered, visible
 
 CUT = ("chunking.window", "chunking.stride")
 LOW_RECALL = 0.7
+SAMPLED_TEXTS, SAMPLED_LETTERS = 200, 2000
+FEW_LANGUAGES = 3
 
 
 def examine(arguments: argparse.Namespace) -> int:
@@ -88,6 +99,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
                 "the model does not read their ends",
                 "raise chunking.max_query_tokens",
             )
+        yield from unread_letters(config.collection, collection)
         for name, split in collection.splits.items():
             yield recall(name, split, config.evaluation, _texts_alone(collection))
         yield from gaps(collection)
@@ -157,6 +169,34 @@ def recall(
         "a reranker cannot find documents that the first stage missed",
         "a better first stage ('COLLECTION|first-stage(by=rm3,tune=R@100)', or its run as "
         f"SPLIT/NAME.run){larger}",
+    )
+
+
+def unread_letters(name: str, collection: Collection) -> Iterator[Finding]:
+    """The finding on texts whose letters are not of the language that BM25 reads them as; `name` is
+    the collection's as given."""
+    own = LANGUAGES[collection.language or ENGLISH]
+    if collection.first_stage not in OF_LANGUAGE or not own.scripts:
+        return
+    texts = islice(collection.documents.values(), SAMPLED_TEXTS)
+    scripts = script_counts(text[:SAMPLED_LETTERS] for text in texts)
+    strange = scripts.total() - sum(scripts[script] for script in own.scripts)
+    if strange <= scripts.total() / 2:
+        return
+    codes = languages_fitting(scripts)
+    if len(codes) > FEW_LANGUAGES:
+        code, choices = "CODE", "the code of their language"
+    else:
+        code = (codes or [UNDETERMINED])[0]
+        fitting = [*codes, UNDETERMINED]
+        choices = ", ".join(f"{own} for {LANGUAGES[own].name}" for own in fitting)
+    yield Finding(
+        "warning",
+        f"{strange / scripts.total():.0%} of the letters are of no script of {own.name}, the "
+        "language in which BM25 reads the texts",
+        "it can neither stem nor divide their words",
+        f"'{base_of(name)}|first-stage(language={code})', or "
+        f'{{"language": "{code}"}} in the folder\'s {DECLARED} ({choices})',
     )
 
 

@@ -176,7 +176,8 @@ def test_mldr_is_read_from_its_files(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     collection = load_collection("mldr-de")
     assert asked == [("Shitao/MLDR", "dataset", "mldr-v1.0-de/*.jsonl.gz")]
-    assert collection.name == "mldr-de" and dict(collection.documents) == docs
+    assert collection.name == "mldr-de" and collection.language == "de"
+    assert dict(collection.documents) == docs
     train, test = collection.splits["train"], collection.splits["test"]
     assert train.qrels == {"q-de-train": {"doc-de-0": 1}}
     assert list(train.candidates["q-de-train"]) == ["doc-de-2", "doc-de-1"]

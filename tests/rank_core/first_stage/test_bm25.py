@@ -11,6 +11,7 @@ from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
 from rank_core.first_stage.analysis import lucene_analyser, stem
 from rank_core.first_stage.bm25 import byte_to_length, expanded, length_to_byte, may_expand
 from rank_core.first_stage.tuning import tune_bm25
+from rank_core.models import list_rankers
 from rank_core.trial.trial import run_trial
 
 
@@ -185,6 +186,21 @@ def test_as_a_system_it_reorders_the_candidates(small_trial, tmp_path):
     plain, rm3 = (read_run(tmp_path / name / "test.run.gz") for name in ("bm25", "bm25-rm3"))
     assert {q: set(docs) for q, docs in plain.items()} == {q: set(docs) for q, docs in rm3.items()}
     assert plain != rm3
+
+
+def test_as_a_system_it_reads_the_language_of_the_collection(small_trial, tmp_path, monkeypatch):
+    asked = []
+
+    def index(documents, analysis):
+        asked.append(analysis.language)
+        return Bm25Index(documents, analysis)
+
+    monkeypatch.setattr(list_rankers, "Bm25Index", index)
+    for language in ("", "de"):
+        collection = f"{small_trial.collection}|first-stage(language={language or 'en'})"
+        config = small_trial.override({"model.name": "bm25-rm3", "collection": collection})
+        [*_] = run_trial(config, tmp_path / f"in {language}")
+    assert asked == ["en", "en", "de", "de"], "once for dev, once for test"
 
 
 PLAIN = Bm25Settings(k1=0.9, b=0.0)

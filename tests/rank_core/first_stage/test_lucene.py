@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
-from rank_core.first_stage.analysis import lucene_analyser
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis
+from rank_core.first_stage.analysis import analyser, lucene_analyser
 from rank_core.first_stage.lucene import LuceneIndex, recipe
 
 MISSING = [
@@ -71,10 +71,28 @@ def test_the_analysis_is_that_of_lucene_on_random_text():
     analyzer = jnius.autoclass("io.anserini.analysis.AnalyzerUtils")
     analyse = lucene_analyser()
     rng = np.random.default_rng(7)
-    letters = [*"aabceylsogitnSXI019__..,,;:''  \"-’‘éßΣ中字カ한😀👍🏽", "ing", "ed", "ational"]
+    letters = [*"aabceylsogitnSXI019__..,,;:''  \"-’‘éßΣ中字々カ한😀👍🏽", "ing", "ed", "ational"]
     for _ in range(5000):
         text = "".join(rng.choice(letters, int(rng.integers(1, 15))))
         assert analyse(text) == list(analyzer.analyze(english, text).toArray()), repr(text)
+
+
+@needs_lucene
+@pytest.mark.long
+@pytest.mark.parametrize("language", ["zh", "ja", "ko"])
+def test_bigrams_are_those_of_lucenes_cjk_analyzer_on_random_text(language):
+    index = LuceneIndex({"a": "starts Java"})
+    index.run({"q": "starts"})
+    import jnius
+
+    cjk = jnius.autoclass("org.apache.lucene.analysis.cjk.CJKAnalyzer")()
+    analyzer = jnius.autoclass("io.anserini.analysis.AnalyzerUtils")
+    analyse = analyser(TextAnalysis(language).terms())
+    rng = np.random.default_rng(11)
+    letters = "aAbs019__..,:'  -’éßΣ中字本語𠀀々〆かがんーカタヴｶﾞﾊﾟﾝ゛゙ＡｂＺ１＇한국어ﾡ。😀🏽\u0301"
+    for _ in range(5000):
+        text = "".join(rng.choice([*letters, "www ", "the "], int(rng.integers(1, 15))))
+        assert analyse(text) == list(analyzer.analyze(cjk, text).toArray()), repr(text)
 
 
 @needs_lucene

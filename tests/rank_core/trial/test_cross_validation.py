@@ -57,7 +57,9 @@ def tiny(name="c", queries=(), documents=None, splits=("train", "test")):
 
 @pytest.mark.parametrize("num_folds", [3, 5, 11])
 def test_every_query_is_tested_once_validated_once_and_otherwise_trained_on(whole, num_folds):
-    folds = [members(fold) for fold in deal(whole, num_folds)]
+    dealt = deal(replace(whole, language="de"), num_folds)
+    assert {fold.language for fold in dealt} == {"de"}
+    folds = [members(fold) for fold in dealt]
     everything = set().union(*members(whole).values())
     for fold in folds:
         assert set().union(*fold.values()) == everything

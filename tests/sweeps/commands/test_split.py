@@ -273,3 +273,11 @@ def test_a_split_that_the_run_does_not_rank_says_so(files, tmp_path, capsys):
     splits = load_collection("out").splits
     assert all(list(splits["dev"].candidates[q]) == ["d1"] for q in parts["dev"])
     assert all(len(splits["test"].candidates[q]) > 1 for q in parts["test"])
+
+
+def test_the_language_of_the_documents_is_kept(files, tmp_path):
+    assert main(["split", *files, "--to", "plain"]) == 0
+    (tmp_path / "ranksweep.json").write_text('{"language": "pt-BR"}')
+    assert main(["split", *files, "--to", "declared"]) == 0
+    languages = [load_collection(name).language for name in ("plain", "declared")]
+    assert languages == ["", "pt"]

@@ -81,6 +81,10 @@ def test_the_plan_has_the_first_stage_on_dev(plan_of):
     some = collection.splits["dev"].subset(evaluated_queries(collection, "dev", evaluation))
     value = mean_values(per_query(some.qrels, some.candidates, ["nDCG@10"]))["nDCG@10"]
     assert line_of(plan, "candidates") == f"candidates  of BM25: nDCG@10 {value:.3f} on dev"
+    for language, name in (("en", "BM25"), ("de", "BM25 in German")):
+        spoken = replace(collection, language=language)
+        other = replace(plan, inputs=replace(plan.inputs, collection=spoken))
+        assert line_of(other, "candidates").startswith(f"candidates  of {name}: nDCG@10 ")
 
 
 @pytest.mark.parametrize("folds", ["0", "4"])

@@ -17,6 +17,7 @@ from sweeps.commands.doctor.examination import (
     found_share,
     recall,
     shared_queries,
+    unread_letters,
 )
 from sweeps.commands.doctor.finding import LEVELS, Finding, accelerators, verdict
 
@@ -200,3 +201,34 @@ def test_a_document_as_long_as_the_limit_is_not_cut(small_trial):
     # What is never seen are the tokens of the two longest beyond the limit.
     unseen = (longest + second - 2 * third) / int(inputs.tokens.lengths().sum())
     assert f", {unseen:.1%} of all tokens are never seen" in found.what and unseen > 0.001
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "first_stage", "words"),
+    [
+        (
+            "北京大学在中国 abc",
+            "",
+            "BM25",
+            ["70%", "English", "language=zh)'", "zh for Chinese"],
+        ),
+        ("книга о море", "en", "BM25+RM3", ["100%", "ru for Russian, sr for Serbian, und for any"]),
+        ("ქართული ენა", "", "BM25", ['{"language": "und"}', "ranksweep.json (und for any other"]),
+        ("plain words", "zh", "BM25", ["Chinese", "language=CODE", "the code of their language"]),
+        ("北京大学", "zh", "BM25", []),
+        ("北京大学", "und", "BM25", []),
+        ("북경 대학", "ko", "BM25", []),
+        ("北京 and more words", "", "BM25", []),  # most letters are read
+        ("北京大学", "", "mine", []),  # not ranked here
+        ("北京大学", "", "BM25 of subwords", []),
+        ("12 %", "", "BM25", []),
+    ],
+)
+def test_letters_that_the_language_of_bm25_does_not_have_are_a_warning(
+    text, language, first_stage, words
+):
+    made = Collection("made", "1", {"d": text}, {}, first_stage, language=language)
+    found = list(unread_letters("a/made|debias(seed=2)", made))
+    assert [finding.level for finding in found] == ["warning"] * bool(words)
+    for word in (*words, "'a/made|first-stage(language=") if words else ():
+        assert word in found[0].text
