@@ -108,7 +108,7 @@ OF_KIND = {
 """{head: the kinds that have it}; the others are of all kinds."""
 QUICK = ("bert", "llama", "modernbert", "roberta")
 CASES = [
-    pytest.param(kind, head, marks=[] if kind in QUICK else [pytest.mark.slow])
+    pytest.param(kind, head, marks=[] if kind in QUICK else [pytest.mark.slow, pytest.mark.long])
     for head in HEADS
     for kind in OF_KIND.get(head, sorted(TYPES))
 ]
@@ -165,7 +165,8 @@ def test_every_way_out_gives_the_scores_of_the_trial(kind, head, tmp_path):
     np.testing.assert_allclose(as_it_is(exported), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.slow  # the import alone takes seconds
+@pytest.mark.long  # the import alone takes seconds
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "head"),
     [c.values for c in CASES if c.values[0] not in ATTENTION and c.values[1] not in APART],

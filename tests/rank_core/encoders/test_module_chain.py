@@ -283,7 +283,8 @@ def their_scores(folder, library):
     return found if found.dim() == 1 else found[:, 1] - found[:, 0]
 
 
-@pytest.mark.slow  # the import alone takes seconds
+@pytest.mark.long  # the import alone takes seconds
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_sentence_transformers(kind, library, tmp_path):
     source = publish(kind, tmp_path / "published")
@@ -310,6 +311,7 @@ SYSTEM = "{{ " + decoders.ROLE.format("system") + " }} "
 PROMPTS = {"prompts": {"ask": "w7 w8 "}, "default_prompt_name": "ask"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, PROMPTS], ids=["plain", "with a prompt"])
 @pytest.mark.parametrize("kind", ["gemma", "llama", "mistral", "qwen3"])

@@ -75,7 +75,8 @@ def test_the_modules_of_the_folder_give_the_scores_of_the_reranker(kind, tmp_pat
     )
 
 
-@pytest.mark.slow  # the import alone takes seconds
+@pytest.mark.long  # the import alone takes seconds
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert", "qwen3", "eurobert"])
 @pytest.mark.parametrize("name", ["firstp", "longp"])
 def test_a_cross_encoder_gives_the_scores_of_the_reranker(kind, name, tmp_path):
