@@ -116,8 +116,8 @@ def rsv_curve(
 
 
 class Bm25Chunks:
-    """BM25 of a query and a chunk, in a language of `LANGUAGES`; document frequencies and the mean length are those of its
-    chunks, the only ones that it scores."""
+    """BM25 of a query and a chunk, read in a language (empty: English); document frequencies and
+    the mean length are those of its chunks, the only ones that it scores."""
 
     def __init__(self, chunks: Iterable[str], language: str = "") -> None:
         texts = list(chunks)
