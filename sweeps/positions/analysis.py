@@ -99,7 +99,8 @@ def analyse(
     by_pair = [(pair.query_id, pair.doc_id) for pair in pairs]
     positions = list(relevant_positions(passages, by_pair, collection.documents))
     chunks = (chunk.text for pair in pairs for chunk in word_chunks(pair.text, settings.window))
-    everyone: dict[str, ChunkScorer] = {"BM25": Bm25Chunks(chunks), **(scorers or {})}
+    bm25 = Bm25Chunks(chunks, collection.language)
+    everyone: dict[str, ChunkScorer] = {"BM25": bm25, **(scorers or {})}
     curves = {
         name: rsv_curve(pairs, scorer, settings.window, settings.num_bins)
         for name, scorer in everyone.items()

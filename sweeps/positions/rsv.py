@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rank_core.first_stage import Bm25Index
+from rank_core.first_stage import Bm25Index, TextAnalysis
 
 if TYPE_CHECKING:  # loads torch
     from rank_core.encoders.backbone_types import Backbone
@@ -116,12 +116,13 @@ def rsv_curve(
 
 
 class Bm25Chunks:
-    """BM25 of a query and a chunk; document frequencies and the mean length are those of its
-    chunks, the only ones that it scores."""
+    """BM25 of a query and a chunk, read in a language (empty: English); document frequencies and
+    the mean length are those of its chunks, the only ones that it scores."""
 
-    def __init__(self, chunks: Iterable[str]) -> None:
+    def __init__(self, chunks: Iterable[str], language: str = "") -> None:
         texts = list(chunks)
-        self._index = Bm25Index({f"{number:012d}": text for number, text in enumerate(texts)})
+        named = {f"{number:012d}": text for number, text in enumerate(texts)}
+        self._index = Bm25Index(named, TextAnalysis(language))
         self._numbers = {text: number for number, text in enumerate(texts)}
 
     def __call__(self, query: str, chunks: Sequence[str]) -> list[float]:

@@ -10,6 +10,7 @@ from rank_core.data.folder import load_folder
 from rank_core.data.ir_collections import IrSource
 from rank_core.data.load import load_collection
 from rank_core.data.transforms.expression import with_absolute_tokenizers
+from rank_core.data.transforms.far_relevant import FarRelevant
 from rank_core.data.transforms.first_stage import FirstStage
 from rank_core.encoders.shipped import FOLDER
 from rank_core.errors import BadInput
@@ -172,3 +173,11 @@ def test_a_function_s_collection_has_a_language(folder, stated, monkeypatch):
     assert german.language == "de" and german.content_hash != plain.content_hash
     expected = candidates(declared(folder, "de"))
     assert candidates(german) == {f"test{q}": own for q, own in expected.items()}
+
+
+def test_documents_made_of_passages_are_ranked_in_their_language(folder):
+    german, undeclared = declared(folder, "de"), FirstStage(language="en")(declared(folder, "de"))
+    longer = FarRelevant(first_position=0, max_length=60)
+    ours, english = longer(german), longer(undeclared)
+    assert ours.language == "de" and dict(ours.documents) == dict(english.documents)
+    assert candidates(ours) != candidates(english)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import snowballstemmer
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from rank_core.data.folder import load_folder
 from rank_core.encoders.shipped import FOLDER
@@ -39,6 +40,7 @@ from tests.rank_core.data import made_languages
         ("zh", "北京大学在中国。", ["北京", "京大", "大学", "学在", "在中", "中国"]),
         ("zh", "用 Python，和the C", ["用", "python", "和", "c"]),  # alone; Lucene's stop words
         ("ja", "ﾃﾞｰﾀをＡＢＣで", ["デー", "ータ", "タを", "abc", "で"]),
+        ("zh", "北京。中国", ["北京", "中国"]),  # no pair across a mark
         ("ja", "人々", ["人", "々"]),  # a letter to Lucene
         ("ko", "한국어 글", ["한국", "국어", "글"]),
         ("th", "ภาษาไทย", ["ภา", "าษ", "ษา", "าไ", "ไท", "ทย"]),
@@ -153,6 +155,12 @@ def test_subwords_of_a_tokenizer_are_terms():
     run = Bm25Index({"a": "unhashably", "b": "sortedlist"}, analysis).run({"q": "keylist"})
     assert list(run["q"]) == ["b"]
     assert content_hash(str(FOLDER)) in analysis.recipe()
+
+
+def test_a_tokenizer_of_lower_case_reads_capitals(tmp_path):
+    model = WordLevel({"sort": 0, "?": 1}, unk_token="?")
+    Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    assert TextAnalysis(tokenizer=str(tmp_path)).terms()("SORT") == ["sort"]
 
 
 def lowered(folder, text):

@@ -4,7 +4,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.plan.flags import FLAGS
-from sweeps.plan.options import Options, parse
+from sweeps.plan.options import Options, absolute_folder, parse
 
 
 def parsed(*words: str) -> Options:
@@ -176,3 +176,10 @@ def test_a_bad_command_line_is_refused_by_the_name_of_its_first_word(line):
     named = words[0].partition("=")[0]
     needed = {"--engine": "engine", "--profile": "profile", "--search": "search"}.get(named, named)
     assert needed in str(refused.value)
+
+
+def test_a_tokenizer_s_folder_is_absolute_as_its_collection_s(tmp_path, monkeypatch):
+    (tmp_path / "tok").mkdir()
+    monkeypatch.chdir(tmp_path)
+    name = "python-docs|first-stage(tokenizer=tok)"
+    assert absolute_folder(name) == f"python-docs|first-stage(tokenizer={tmp_path}/tok)"

@@ -90,3 +90,8 @@ def test_the_cosine_of_a_chunk_does_not_depend_on_the_chunks_beside_it(backbone)
     assert together == pytest.approx([score("birch", [chunk])[0] for chunk in chunks] * 9, abs=1e-5)
     assert score("cedar", ["cedar"]) == pytest.approx([1])
     assert max(together) <= 1 and np.std(together) > 0.01
+
+
+def test_bm25_reads_chunks_in_the_language():
+    assert Bm25Chunks(["Häuser"])("Haus", ["Häuser"]) == [0.0]
+    assert Bm25Chunks(["Häuser"], "de")("Haus", ["Häuser"])[0] > 0
