@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rank_core.models import MODELS, model_class
 from rank_core.models.ranker import Ranker
+from rank_core.models.ranking_system import RankingSystem
 from rank_core.own_code import announced
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
 from sweeps.terminal.command_line import Need, Parser, needing
@@ -128,4 +129,6 @@ def _modules(name: str) -> list[str]:
     """The modules of a model and of the rankers that it builds on, its own first."""
     modules = dict.fromkeys(base.__module__ for base in model_class(name).__mro__)
     models = [module for module in modules if module.startswith("rank_core.models.")]
-    return [module for module in models if module != Ranker.__module__]
+    return [
+        module for module in models if module not in (Ranker.__module__, RankingSystem.__module__)
+    ]

@@ -107,7 +107,7 @@ OURS = {
     "models.keyb.SAME_SCORE_DECIMALS", "models.parade.RANDOM_POSITIONS",
     "models.parade.ParadePretrained.OTHER_PLACES",
     "models.parade.ParadeWithQuery.OTHER_PLACES", "models.passage_scores.KMaxAvgP.DEFAULT_K",
-    "models.ranker.Ranker.DEFAULT_K",
+    "models.ranking_system.RankingSystem.DEFAULT_K",
     "models.passage_scores.Birch.WEIGHTS", "models.readers.PADDING", "first_stage.bm25.DEPTH",
     "first_stage.analysis.REPEATED_LENGTH",
     "chunking.chunks.NO_MARK",
