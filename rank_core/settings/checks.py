@@ -15,9 +15,9 @@ BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "
 TYPE_NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     bool: "true or false",
-    tuple[str, ...]: "a list of texts",
+    tuple[str, ...]: "a list of strings",
 }
 
 

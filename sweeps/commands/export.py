@@ -130,12 +130,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--to", type=Path, metavar="FOLDER", help="a new folder")
-    add("--cell", default=WINNER, metavar="LABEL", help="winner (default), or a label of the table")
-    add("--seed", type=int, metavar="N", help="default: the best on dev")
+    add(
+        "--cell",
+        default=WINNER,
+        metavar="LABEL",
+        help="the cell: winner (default), or a label of the table",
+    )
+    add("--seed", type=int, metavar="N", help="the seed (default: the best on dev)")
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
-    forced = "alias champion whatever the test says; or a model whose alpha is 0"
+    forced = "set the alias `champion` even if the gain is not significant; "
+    forced += "export a model even if its alpha is 0"
     add("--force", action="store_true", help=forced)
-    uri = "MLflow; default: beside the sweep"
+    uri = "tracking URI of MLflow (default: the sweep's)"
     needing(add("--tracking-uri", metavar="URI", help=uri), Need("register"))
     return parser
 

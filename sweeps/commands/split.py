@@ -26,14 +26,20 @@ from sweeps.plan.next_command import ours
 from sweeps.terminal.command_line import Parser, check_writable
 from sweeps.terminal.text import numbered, say, warn
 
-NEEDED = {"qrels": "judgments", "queries": "their queries", "docs": "documents", "to": "new folder"}
+NEEDED = {
+    "qrels": "judgments",
+    "queries": "texts of the judged queries",
+    "docs": "documents",
+    "to": "a new folder",
+}
 OPTIONS = {
-    "shares": "A,B,C of train, dev, test (default: 80,10,10; with --test: 90,10)",
+    "shares": "shares A,B,C of train, dev and test (default: 80,10,10; with --test: 90,10)",
     "test": "judgments of the test split",
-    "group": "field, or file query TAB group: no group is in two splits (doc_id: shared documents)",
+    "group": "a field, or a file of lines `query TAB group`: a group stays in one split (doc_id: "
+    "queries that share a document)",
     "salt": f"salt of the hash (default: {SALT})",
-    "run": "first stage for all queries (default: BM25)",
-    "fields": "field names, THEIRS=OURS: id=doc_id,body=text",
+    "run": "run of the first stage for all queries (default: BM25)",
+    "fields": "field names in the files, THEIRS=OURS: id=doc_id,body=text",
 }
 KEPT = ("salt", "shares", "qrels", "test", "group", "run", "fields")
 """The options that split.json records."""
@@ -133,7 +139,7 @@ def _parts(given: Namespace, fields: Fields) -> dict[str, JudgedQueries]:
 def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, str]]:
     judged, texts = named_qrels(qrels, fields), named_queries(queries, fields)
     if lacking := [query_id for query_id in judged if query_id not in texts]:
-        raise BadInput(f"{qrels} judges query {shown(lacking[0])}, which {queries} lacks")
+        raise BadInput(f"{qrels} judges query {shown(lacking[0])}, which is not in {queries}")
     return judged, {query_id: text for query_id, text in texts.items() if query_id in judged}
 
 

@@ -73,9 +73,9 @@ def main(argv: Sequence[str]) -> int:
     changes nothing."""
     parser = Parser("ranksweep status", main.__doc__)
     parser.add_argument(
-        "folder", metavar="DIR", help="a sweep's folder or URI (s3://...), or one above"
+        "folder", metavar="DIR", help="the folder or URI (s3://...) of one sweep or of several"
     )
-    watch = "wait half an hour for the sweep to begin, and repeat until no command drives it "
+    watch = "wait up to half an hour for the sweep to begin, then repeat until no command runs it "
     watch += "(default: every %(const)g seconds)"
     add = parser.add_argument
     add("--watch", metavar="SECONDS", type=float, nargs="?", const=WATCH_SECONDS, help=watch)
@@ -197,7 +197,7 @@ def _driver(snapshot: Snapshot, now: float) -> str:
     if snapshot.driver is None:
         stopped = snapshot.file.stopped
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
-        return "none: the sweep has ended" if ended else "none: the sweep is incomplete"
+        return "not running (finished)" if ended else "not running (incomplete)"
     driver = snapshot.driver
     return f"running, process {driver.pid} on {driver.host}, for {duration(now - driver.since)}"
 

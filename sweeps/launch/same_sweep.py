@@ -40,8 +40,8 @@ def check_same_sweep(plan: Plan, options: Options, records: Records) -> None:
     if stored is None or options.replace:
         return
     experiment = plan.experiment
-    ways = "Give this one a name of its own, --name NAME, or another --storage; --replace replaces"
-    ways += " the description and the report of the earlier one, whose trials stay"
+    ways = "Give this one another name, --name NAME, or another --storage; --replace replaces"
+    ways += " the description and the report of the earlier one, and keeps its trials"
     if (stored.question, stored.swept) != (experiment.question, experiment.swept):
         raise BadInput(
             f"{records.uri} holds another sweep called {experiment.name}, with another question or "

@@ -216,7 +216,7 @@ def _copied_to_mlflow(
     try:
         yield mlflow
     except KeyboardInterrupt:
-        say(f"interrupted: MLflow gets what it lacks, for {INTERRUPTED_SECONDS:g} s at most")
+        say(f"interrupted: sending the rest to MLflow, for {INTERRUPTED_SECONDS:g} s at most")
         seconds = INTERRUPTED_SECONDS
         raise
     finally:
@@ -224,7 +224,7 @@ def _copied_to_mlflow(
     if lacking:
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
-            f"warning: MLflow lacks {numbered(lacking, 'trial')}{why}. Send them later: "
+            f"warning: MLflow is missing {numbered(lacking, 'trial')}{why}. Send them later: "
             f"{ours('sync', records.uri, *_with_secrets(tracking_uri))}"
         )
 
@@ -293,14 +293,14 @@ class Known:
         self._again = self._lacking(plan, options)
         if self._again:  # until then their values stay
             count = numbered(len(self._again), "finished trial")
-            say(f"rerun {count} without a file that this command needs")
+            say(f"rerunning {count}: a file that this command needs was not saved")
 
     def read(self, names: Iterable[str]) -> None:
         """Reads the trials that are not known yet."""
         states = self.records.states(name for name in names if name not in self.states)
         for name, state in states.items():
             if damage := self.records.damage(state, thorough=True):
-                say(f"warning: {name} is damaged ({damage}): it runs again")
+                say(f"warning: {name} is damaged ({damage}): running it again")
                 state = replace(state, status=TrialStatus.PLANNED, facts={})
                 self.damaged.append(name)
             self.states[name] = state
@@ -430,6 +430,6 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
 
 
 def _note_stopped(records: Records, reason: str) -> None:
-    """Records the reason for `status` and the report; a failure to do so hides no other error."""
+    """Records the reason for `status` and the report; never masks the original error."""
     with suppress(Exception):  # every filesystem has its own kinds
         update_sweep_file(records, stopped=redact_text(reason)[:300])

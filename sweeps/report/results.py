@@ -28,7 +28,7 @@ from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
 from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
@@ -211,11 +211,11 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "split": about.split,
         "measures": about.measures,
         "primary": about.primary,
-        "slots": sweep.slots,
+        "baseline_letters": sweep.slots,
         "deterministic": sweep.deterministic,
         "alpha": about.alpha,
         "correction": sweep.correction,
-        "rope": about.rope,
+        "equivalence_margin": about.rope,
         "collections": sweep.collections,
         "means": sweep.means,
         "separate_runs": sweep.separate_runs,
@@ -237,7 +237,7 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "confirms": about.confirms or None,
         "search": about.search,
         "stopped": about.stopped,
-        "third_party": sweep.third_party,
+        "external": sweep.third_party,
         "tie_policy": sweep.tie_policy,
         "interpolate": about.interpolate,
         "not_interpolated": sweep.not_interpolated,

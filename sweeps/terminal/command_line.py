@@ -111,7 +111,7 @@ def _unraisable(number: int, ignored: "sys.UnraisableHookArgs") -> None:
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
-    os.write(sys.stderr.fileno(), b"interrupted; nothing had begun\n")
+    os.write(sys.stderr.fileno(), b"interrupted before anything started\n")
     os._exit(INTERRUPTED)
 
 
