@@ -22,7 +22,7 @@ from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.files import new_folder, write_json
 from rank_core.records import Qrels, Run
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.terminal.command_line import Parser, check_writable
 from sweeps.terminal.text import numbered, say, warn
 
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
     sizes = ", ".join(f"{split} {_size(judged)}" for split, judged in parts.items())
     say(f"{folder}: {sizes} queries")
     _say_what_is_shared(parts)
-    say(f"    {ours('doctor', '--collection', str(folder))}")
+    say(f"    {our_command('doctor', '--collection', str(folder))}")
     if min(len(parts[name].queries) for name in ("dev", "test")) < FEW_QUERIES:
         few = f"fewer than {FEW_QUERIES} dev or test queries detect no real difference"
         warn(f"{few}: raise their --shares, or test all queries with evaluation.folds=5")

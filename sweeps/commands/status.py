@@ -10,7 +10,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
-from sweeps.plan.next_command import asked_of, ours, resumed
+from sweeps.plan.next_command import asked_of, our_command, resumed
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.lock import Driver, living_driver
 from sweeps.store.records import Records, State, trial_name
@@ -126,7 +126,7 @@ def _sweeps_below(where: str, records: Records) -> Iterator[str]:
     if readable:
         yield from columns(rows, "lll")
         yield ""
-        yield ours("status", f"{where.rstrip('/')}/{readable[0]}")
+        yield our_command("status", f"{where.rstrip('/')}/{readable[0]}")
 
 
 def _wait_for_sweep(folder: str, seconds: float) -> None:
@@ -306,7 +306,7 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
             command = resumed(asked_of(file), file.command, stopped=bool(file.stopped))
             yield "resume", command_in(file.directory, command)
     elif not snapshot.report:
-        yield "aggregate", ours("report", snapshot.where)
+        yield "aggregate", our_command("report", snapshot.where)
 
 
 def take_snapshot(where: str, records: Records | None = None) -> Snapshot:

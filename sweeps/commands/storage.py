@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rank_core.cache import CacheEntry, cache_entries, cache_root, remove_entry
 from rank_core.errors import BadInput
 from sweeps.plan.flags import FLAGS
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.store.inventory import (
     DONE,
     HALF,
@@ -159,8 +159,8 @@ def _plan(
     yield ""
     if not (chosen or given.orphans or given.cache is not None):
         if inventory.orphans:
-            yield f"remove the orphans: {ours('storage', *argv, '--orphans')}"
-        yield f"remove a sweep:     {ours('storage', *argv, '--remove')} SWEEP"
+            yield f"remove the orphans: {our_command('storage', *argv, '--orphans')}"
+        yield f"remove a sweep:     {our_command('storage', *argv, '--remove')} SWEEP"
         return
     gone: set[str] = set()
     for sweep in chosen:
@@ -182,7 +182,7 @@ def _plan(
         old = _old(given.cache)
         text = size_text(sum(entry.num_bytes for entry in old))
         yield f"would go    {numbered(len(old), 'folder')} of the cache, {text}"
-    yield f"Nothing was removed. To carry it out: {ours('storage', *argv, '--yes')}"
+    yield f"Nothing was removed. To carry it out: {our_command('storage', *argv, '--yes')}"
 
 
 def _removals(

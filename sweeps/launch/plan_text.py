@@ -31,7 +31,7 @@ CHIEF_SETTINGS = frozenset(
     "training.warmup training.precision model.dropout".split()
 )
 """Settings that a plan names at any value, if all cells have the same."""
-TOLD_ELSEWHERE = frozenset({"model.backbone"})
+SHOWN_ELSEWHERE = frozenset({"model.backbone"})
 CAPTION = (
     "chunks, tokens/doc: means per document (encoder tokens); max: most chunks of a document",
     "read: % of document tokens covered by at least one chunk; cost: encoder tokens",
@@ -91,7 +91,7 @@ def _without_effect(plan: Plan) -> Iterator[str]:
         value = plan.base.settings()[name]
         yield f"left out    {name}={value}: not used by {labels}, applied to the others"
     experiment = plan.experiment
-    for line in beyond_data(plan.cells, sorted({*experiment.given, *experiment.swept})):
+    for line in beyond_data(plan.cells, sorted({*experiment.user_settings, *experiment.swept})):
         yield f"no effect   {line}"
 
 
@@ -153,7 +153,7 @@ def _setting_lines(plan: Plan) -> list[str]:
         section, _, leaf = name.rpartition(".")
         shared = all(own[name] == value for own in settings)
         unread = all(name in own for own in ignored)
-        told = name in CHIEF_SETTINGS or (value != default and name not in TOLD_ELSEWHERE)
+        told = name in CHIEF_SETTINGS or (value != default and name not in SHOWN_ELSEWHERE)
         if section and shared and told and not unread:
             sections.setdefault(section, []).append(f"{leaf}={value_text(value) or 'none'}")
     starts = ["fixed       ", *[" " * 12] * len(sections)]

@@ -28,7 +28,7 @@ from sweeps.launch.same_sweep import check_same_sweep
 from sweeps.plan.description import description_of, write_description
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import make_plan, own_code
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.resources import MACHINE, resources_of
@@ -225,7 +225,7 @@ def _copied_to_mlflow(
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
             f"warning: MLflow is missing {numbered(lacking, 'trial')}{why}. Send them later: "
-            f"{ours('sync', records.uri, *_with_secrets(tracking_uri))}"
+            f"{our_command('sync', records.uri, *_with_secrets(tracking_uri))}"
         )
 
 
@@ -337,7 +337,7 @@ def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
     if num_kept := weights.num_kept(plan.trials()):
         say(
             f"weights     of {numbered(num_kept, 'trial')} kept; the winner as a model:\n"
-            f"            {ours('export', weights.records.uri, '--to', 'model')}"
+            f"            {our_command('export', weights.records.uri, '--to', 'model')}"
         )
     if weights.over_quota:
         say(

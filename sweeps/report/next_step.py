@@ -15,7 +15,7 @@ from rank_core.stats.design import (
     seeds_needed,
 )
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.plan.next_command import asked_of, confirming, ours, resumed, seeded
+from sweeps.plan.next_command import asked_of, confirming, our_command, resumed, seeded
 from sweeps.report.analysis import Analysis
 from sweeps.report.reliability import POWER
 from sweeps.store.sweep_file import advisable, command_in
@@ -62,7 +62,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
 
     def own(name: str, *words: str) -> str:
         here = " ".join([SCRIPT, name, HERE, *words])
-        return here if where == HERE else ours(name, where, *words)
+        return here if where == HERE else our_command(name, where, *words)
 
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
         resume = resumed(

@@ -121,7 +121,7 @@ def _is_same(
     )
 
 
-def beside(shown: Table, analysis: Analysis) -> Table:
+def with_published(shown: Table, analysis: Analysis) -> Table:
     """A table of the systems in the order of `analysis.rows`, with a column of published values
     with `--published`, where there are any."""
     if not analysis.published:

@@ -21,7 +21,7 @@ from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
-from sweeps.report.published import beside
+from sweeps.report.published import with_published
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
 from sweeps.systems.load import Sweep
@@ -154,7 +154,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
         compact=compact,
         means=sweep.means,
     )
-    return shown if compact else beside(shown, analysis)
+    return shown if compact else with_published(shown, analysis)
 
 
 def page_table(analysis: Analysis) -> Table:

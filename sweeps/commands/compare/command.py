@@ -14,7 +14,7 @@ from rank_core.errors import BadInput
 from rank_core.files import is_there, shown_path
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
 from sweeps.systems.runs import MEASURES, TIES, RunSource
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
         baselines=[*map(shown_path, given.baseline)],
-        command=shown_path(ours("compare", *argv)),
+        command=shown_path(our_command("compare", *argv)),
         deterministic=[*map(shown_path, given.deterministic)],
         **{name: vars(given)[name] for name in OPTIONS},
         ties=given.ties if "ties" in given.given else None,
