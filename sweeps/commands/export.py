@@ -260,7 +260,7 @@ def _check_alpha(sweep: Sweep, chosen: Chosen, *, force: bool) -> None:
     raise BadInput(
         f"{label} +{first}{seed} has alpha 0: dev queries gave the model no weight, and the folder "
         f"would return the scores of {first} alone. {ways}--cell {shlex.quote(label)} exports the "
-        "model without them, --force this one all the same"
+        "model without them, --force exports this one anyway"
     )
 
 
@@ -298,8 +298,8 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
     command = command if sweep.about.start else f"its sweep with {command}"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
-        f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again, "
-        f"for them alone: {command}"
+        f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again "
+        f"to get them: {command}"
     )
 
 

@@ -168,9 +168,9 @@ def _runs(run: str, parts: Mapping[str, JudgedQueries], fields: Fields) -> dict[
     for split, own in parts.items():
         less = len(own.queries) - len(runs[split])
         if less and runs[split]:
-            warn(f"--run ranks {less:,} of {len(own.queries):,} {split} queries not: no candidates")
+            warn(f"--run does not rank {less:,} of {len(own.queries):,} {split} queries")
         elif less:
-            warn(f"--run ranks no query of {split}: BM25 over all documents ranks them")
+            warn(f"--run ranks no query of {split}: BM25 over all documents ranks them instead")
     return {split: of_split for split, of_split in runs.items() if of_split}
 
 
@@ -200,7 +200,7 @@ def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
         high += [seen] if seen.is_high else []
     if high:
         names = " and ".join(seen.split for seen in high)
-        warn(f"{names} ask in part for what training has seen: {KEEP_APART}")
+        warn(f"{names} ask partly for what training has seen: {KEEP_APART}")
     for name, earlier, same in shared_texts({s: own.queries for s, own in parts.items()}):
         warn(f"{len(same):,} {name} queries have the text of a {earlier} query, such as {same[0]}")
 

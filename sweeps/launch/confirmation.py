@@ -140,7 +140,7 @@ def choose(records: Records) -> Shortlist:
     candidates = [c.cell for c in sweep.cells if c.cell in dev and c.cell != sweep.baseline]
     if not candidates:
         raise BadInput(
-            f"a confirmation needs a finished cell beside the baseline, with {sweep.primary} on "
+            f"a confirmation needs a finished cell besides the baseline, with {sweep.primary} on "
             f"dev; {records.uri} has none"
         )
     winner = best_on_dev(sweep, candidates) or ranked(dev, candidates)[0]

@@ -48,7 +48,7 @@ def check_same_sweep(plan: Plan, options: Options, records: Records) -> None:
             f"other swept settings. {ways}"
         )
     if options.smoke_test and not stored.smoke_test:
-        raise BadInput(f"{records.uri} holds a sweep that is no smoke test. {ways}")
+        raise BadInput(f"{records.uri} holds a sweep that is not a smoke test. {ways}")
     if stored.smoke_test and not options.smoke_test:
         return
     found = list(differences(stored, plan))
