@@ -21,7 +21,7 @@ from typing import Any
 from rank_core.cache import cached_directory
 from rank_core.errors import BadInput, unknown
 
-OURS = ("rank_core", "sweeps", "ranksweep")
+PACKAGES = ("rank_core", "sweeps", "ranksweep")
 """The packages of this project, which lie beside each other."""
 GROUPS = {
     "model": "ranksweep.models",
@@ -235,7 +235,7 @@ def travelling(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_ours(path: str) -> bool:
-    return path.partition(":")[0].partition(".")[0] in OURS
+    return path.partition(":")[0].partition(".")[0] in PACKAGES
 
 
 def _sources(module: str) -> dict[str, Path]:
@@ -267,7 +267,7 @@ def _sources(module: str) -> dict[str, Path]:
 @cache
 def _is_own(top: str) -> bool:
     """True for a top-level module that is neither ours, nor Python's, nor installed."""
-    if top in (*OURS, *sys.stdlib_module_names):
+    if top in (*PACKAGES, *sys.stdlib_module_names):
         return False
     file = _file_of(top)
     return file is None or not _is_installed(file)

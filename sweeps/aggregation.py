@@ -6,7 +6,8 @@ Cells: MaxP, SumP, AvgP and the mean of the three best passages; FirstP is the b
 on passages (`training.unit=passage`); SumP and AvgP sum logits, as the paper's code does, or
 probabilities, as its text says. `training.unit=document` trains the aggregation itself.
 Size: 7 cells x 3 seeds.
-Expected: MaxP first; SumP and AvgP behind it where documents are long and one passage is relevant.
+Expected: MaxP is first. SumP and AvgP are behind it if documents are long and one passage is
+relevant.
 """
 
 import sys

@@ -6,8 +6,8 @@ Cells: FirstP and the model of the settings over each backbone; name several wit
 `model.backbone=a,b`. With the shipped backbone: pre-fine-tuned (`tiny-docs`) and random
 (`tiny-docs-untrained`).
 Size: 2 cells a backbone x 3 seeds.
-Expected: the backbone matters more than the aggregation; without pre-fine-tuning little is learnt
-from a few hundred queries.
+Expected: the backbone matters more than the aggregation. Without pre-fine-tuning, a few hundred
+queries teach little.
 """
 
 import sys

@@ -4,8 +4,8 @@ Paper: Boytsov et al. 2022, Table 7, and the later Table 6 (PARADE-Attn over 1 t
 tokens; gains end at 3 to 4).
 Cells: 1 to 6 chunks of the model's window, disjoint; the baseline reads the first chunk only.
 Size: 6 cells x 3 seeds; cost grows with the number of chunks.
-Expected: a large gain where the relevant text is not in the first chunk, then differences within
-seed variance.
+Expected: the gain is large if the relevant text is not in the first chunk. Further chunks make
+differences within seed variance.
 """
 
 import sys

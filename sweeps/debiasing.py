@@ -7,8 +7,8 @@ tested on the documents as they are. The baseline is MaxP on the documents as th
 The paper trains on 8,109 tokens of a document for one epoch: chunking.max_document_tokens=8109
 training.num_epochs=1.
 Size: 4 cells x 3 seeds.
-Expected: little difference where relevant text is anywhere already (the embedded collection);
-losses of .02 to .04 in MRR on MS MARCO, gains where it is late.
+Expected: there is little difference if relevant text can already be anywhere (the embedded
+collection). On MS MARCO, MRR falls by .02 to .04; it rises if relevant text is late.
 """
 
 import sys

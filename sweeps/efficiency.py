@@ -5,8 +5,8 @@ against effectiveness).
 Cells: models from the cheapest to the most expensive, chunked ones with disjoint and with
 half-overlapping windows; FirstP is the baseline.
 Size: 8 cells x 3 seeds.
-Expected: a Pareto front of FirstP, selected blocks and disjoint windows; overlap costs twice the
-tokens for differences within seed variance.
+Expected: FirstP, selected blocks and disjoint windows form the Pareto front. Overlap costs twice
+the tokens for differences within seed variance.
 """
 
 import sys

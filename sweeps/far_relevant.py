@@ -7,7 +7,8 @@ the candidates (chance); the baseline is BM25, the first stage. The
 embedded collection is built this way; make one from any passage collection with
 `--collection 'NAME|far-relevant'`, for example of `python-docs-passages`.
 Size: 10 cells; deterministic ones run once, the others with 3 seeds.
-Expected: FirstP at chance before and after; chunked models above BM25 once fine-tuned.
+Expected: FirstP is at chance before and after fine-tuning. Chunked models are above BM25 once they
+are fine-tuned.
 """
 
 import sys

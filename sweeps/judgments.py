@@ -5,7 +5,7 @@ Cells: all training judgments (the baseline), and the same share of them, kept f
 (deep) or spread over all queries (shallow).
 Size: 7 cells x 3 seeds; on collections with one judgment per query shallow sampling is impossible:
 4 cells.
-Expected: a loss that grows with fewer judgments; shallow above deep for the same number.
+Expected: the loss grows with fewer judgments. For the same number, shallow is better than deep.
 """
 
 import sys

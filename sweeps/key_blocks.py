@@ -5,8 +5,8 @@ the ranker itself, compared with a truncated document and PARADE.
 Cells: `keyb` with each selector, MaxP, which reads everything; the baseline is FirstP, which reads
 the start.
 Size: 7 cells x 3 seeds; learned selection reads every block once more.
-Expected: any informed selection far above the first window where relevant text starts late; BM25
-close to learned selection at a tenth of its cost; random blocks in between.
+Expected: any informed selection is far above the first window if relevant text starts late. BM25 is
+close to learned selection at a tenth of its cost. Random blocks are in between.
 """
 
 import sys

@@ -5,7 +5,8 @@ Paper: Zhang, Yates & Lin 2021 (backbone 1e-5, other parts 1e-3) and Boytsov et 
 Cells: the backbone's rate times a third, one and three; the head's and the aggregator's likewise.
 The baseline is the middle of the grid, the rates that the settings already have.
 Size: 9 cells x 3 seeds of one training each.
-Expected: a plateau around the middle; losses where the backbone's rate is three times too high.
+Expected: there is a plateau around the middle, and a loss if the backbone's rate is three times too
+high.
 """
 
 import sys

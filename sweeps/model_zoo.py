@@ -5,8 +5,8 @@ entries of the zoo can be named with `model.name=a,b,c`, several encoders with `
 Cells: the models over each backbone; FirstP is the baseline, of the same backbone where there are
 several.
 Size: 14 rows x 3 seeds; 7 rows with the embedded backbone.
-Expected: on documents whose relevant text starts late FirstP near chance and every long model far
-above it; on the papers' collections gains of .01 to .04 in MRR over FirstP.
+Expected: if the relevant text of documents starts late, FirstP is near chance and every long model
+is far above it. On the papers' collections, they gain .01 to .04 in MRR over FirstP.
 """
 
 import sys

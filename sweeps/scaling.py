@@ -7,11 +7,11 @@ changes the speed alone: in fp32 the loss curves must be equal within rounding, 
 half precision their difference is reported.
 Size: for each number of workers six epochs of five steps, each followed by a validation. Epochs
 after the first are the repeats (`training.num_epochs`, `training.epoch_steps`); rates are medians.
-Expected: below the ideal line, and the further the smaller the batch or the backbone. Workers add
-up gradients once per optimiser step, 4 bytes a trained parameter, during the backward pass of their
-last micro-batch; within micro-batches no worker waits. They share a batch by its tokens. In
-validation they share the queries and gather the scores once, at the end; each then computes the
-measures of the whole run, a serial part that matters for small models alone.
+Expected: the speed-up is below the ideal line, further below it for a smaller batch or backbone.
+Workers add up gradients once per optimiser step, 4 bytes a trained parameter, during the backward
+pass of their last micro-batch; within micro-batches no worker waits. They share a batch by its
+tokens. In validation they share the queries and gather the scores once, at the end; each then
+computes the measures of the whole run, a serial part that matters for small models alone.
 """
 
 import argparse

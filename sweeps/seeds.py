@@ -4,8 +4,8 @@ Paper: Boytsov et al. 2022 and Zhang, Yates & Lin 2021 average 3 and 5 seeds and
 means were exact.
 Cells: one model over its usual windows, and FirstP as the baseline; many seeds of both.
 Size: 2 cells x as many seeds as asked for (`--num-seeds 10` gives a usable spread).
-Expected: a standard deviation over seeds of .002 to .01 on large collections, more on small ones;
-the report's variance components and `ranksweep design` start from it.
+Expected: the standard deviation over seeds is .002 to .01 on large collections and more on small
+ones. The report's variance components and `ranksweep design` start from it.
 """
 
 import sys

@@ -7,8 +7,8 @@ aggregations of these chunk scores; those of the best are interpolated with the 
 baseline is the first window of the longest size, as where documents are truncated.
 Size: no training and no seeds, one pass over dev and test per cell. Dev queries choose the answer,
 test queries test it; `serving.json` states it for a server.
-Expected: far above the first window where relevant text starts late, little elsewhere; sums of
-logits behind the maximum; the interpolation above both.
+Expected: the answer is far above the first window if relevant text starts late, and little above it
+elsewhere. Sums of logits are behind the maximum. The interpolation is above both.
 """
 
 import sys

@@ -2,12 +2,12 @@
 
 Paper: Boytsov et al. 2022, Table 8 (window/stride of PARADE on MS MARCO, 35/25 to 300/200).
 Cells: every (window, stride) pair that fits the backbone, and FirstP over the longest window that
-fits as the baseline; seeds are nested in cells. If all of several windows that you give are
-shorter, FirstP over each of them as well.
+fits as the baseline; seeds are nested in cells. If you name several windows and all are shorter,
+FirstP also runs over each of them.
 Size: 7 pairs x 3 seeds and the baseline; a pair costs about as much as its encoder tokens per
 document (`--dry-run` prints them). With the embedded backbone: 4 pairs, a few minutes on two cores.
-Expected: chunked models far above FirstP where relevant text starts late; among the pairs small
-differences, most of them within seed variance.
+Expected: chunked models are far above FirstP if relevant text starts late. The differences among
+the pairs are small, and most of them are within seed variance.
 """
 
 import sys

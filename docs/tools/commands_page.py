@@ -58,8 +58,7 @@ def _form(action: argparse.Action) -> str:
 
 
 def _help(action: argparse.Action) -> str:
-    text = (action.help or "") % vars(action)
-    return f"{text[:1].upper()}{text[1:]}".replace("|", "\\|")
+    return ((action.help or "") % vars(action)).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ LAYOUT = (
 )
 RECORDS = (*KINDS, *TABS)
 JUDGMENTS = (".trec", ".qrels", ".txt", *RECORDS)
-CALLED = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 """{split: its names in files and folders}."""
 DECLARED = "ranksweep.json"
 """The file of a folder that says what its texts do not: {"language": "de"}."""
@@ -294,7 +294,7 @@ def _find_files(folder: Path) -> _Files:
     is_beir = documents is not None and documents.name.startswith("corpus")
     missing = [] if documents else ["docs.jsonl (or docs.jsonl.gz)"]
     splits: list[tuple[str, _SplitFiles]] = []
-    for split, called in CALLED.items():
+    for split, called in SPLIT_NAMES.items():
         pairs = tables(called, RECORDS)
         beir = tables([f"qrels/{name}" for name in called], JUDGMENTS)
         folders = [

@@ -25,8 +25,8 @@ from rank_core.data.trec import (
 )
 from rank_core.data.vocabulary import (
     DOCUMENT,
+    FIELD_NAMES,
     JUDGMENT,
-    OURS,
     PAIRS,
     QUERY,
     RANKED,
@@ -467,10 +467,10 @@ def parse_fields(text: str) -> dict[str, str]:
         theirs, _, ours = (part.strip() for part in word.partition("="))
         name, colon, least = ours.partition(":")
         is_limit = not colon or (name == "relevance" and _is_number(least))
-        if not theirs or name not in OURS or theirs in fields or not is_limit:
+        if not theirs or name not in FIELD_NAMES or theirs in fields or not is_limit:
             raise BadInput(
                 f"--fields must be written THEIRS=OURS,..., each once, with OURS one of "
-                f"{', '.join(OURS)} (or relevance:LIMIT for scores); got {shown(word)}"
+                f"{', '.join(FIELD_NAMES)} (or relevance:LIMIT for scores); got {shown(word)}"
             )
         if {*theirs} & {*"|()"} or not theirs.isprintable():
             raise BadInput(

@@ -1,4 +1,4 @@
-"""The one store on disk: a table whose rows have an id each and values of different lengths.
+"""A memory-mapped table of rows with ids, whose values have different lengths.
 
 A column is two files: `NAME.DTYPE` has the values of all rows, one after the other, and
 `NAME.offsets` where each row begins. The ids are a column as well; beside it are the hashes of all

@@ -105,7 +105,18 @@ PAIRS = Schema(
 only the `relevance` tells. The names are those of sentence-transformers (triplets, n-tuples,
 labelled pairs and lists), FlagEmbedding, Tevatron, MLDR, DPR, MTEB, Cohere and ms-swift."""
 
-OURS = ("doc_id", "text", "title", "query_id", "relevance", "query", "pos", "neg", "group", UNUSED)
+FIELD_NAMES = (
+    "doc_id",
+    "text",
+    "title",
+    "query_id",
+    "relevance",
+    "query",
+    "pos",
+    "neg",
+    "group",
+    UNUSED,
+)
 """What --fields may call a field."""
 
 
@@ -156,7 +167,7 @@ class Reading:
             found[ours] = names
         for name in unread:
             if self._schema.is_judged and _is_sensitive(name):
-                ours = f"{name}=OURS, with OURS one of {', '.join(OURS)}"
+                ours = f"{name}=OURS, with OURS one of {', '.join(FIELD_NAMES)}"
                 raise BadInput(
                     f"{place}: the field {shown(name)} may say what is relevant and is not read; "
                     f"remove it, or {self.remedy(ours, 'rename it')}"

@@ -178,7 +178,7 @@ def _of_run(
     for doc_id in ranked:
         if doc_id not in first_stage:
             raise BadInput(
-                f"the first stage lacks document {doc_id} for query {query_id}; it must list every "
-                "reranked document"
+                f"the first stage has no document {doc_id} for query {query_id}; it must list all "
+                "reranked documents"
             )
     return in_rank_order({d: score for d, score in first_stage.items() if d in ranked})

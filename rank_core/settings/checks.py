@@ -15,9 +15,9 @@ BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "
 TYPE_NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     bool: "true or false",
-    tuple[str, ...]: "a list of texts",
+    tuple[str, ...]: "a list of strings",
 }
 
 
@@ -42,13 +42,13 @@ def setting(
     *,
     hf: str = "",
     rule: str | tuple[str, ...] = "",
-    own: bool = False,
+    accepts_code: bool = False,
     added: bool = False,
 ) -> Any:
     """A setting with its description for docs/settings.md; `hf` holds its names in Hugging Face
-    trainers, separated by spaces, `rule` its choices or an entry of `RULES`. With `own` it may name
-    a user's code, `module:name`."""
-    about = {"text": text, "hf": hf, "rule": rule, "own": own, "added": added}
+    trainers, separated by spaces, `rule` its choices or an entry of `RULES`. With `accepts_code` it
+    may name a user's code, `module:name`."""
+    about = {"text": text, "hf": hf, "rule": rule, "accepts_code": accepts_code, "added": added}
     return field(default=default, metadata=about)
 
 
@@ -117,7 +117,7 @@ def check_rules(section: str, settings: Any) -> None:
     """Raises `BadInput` for a setting of a section that breaks its rule."""
     for declared in fields(settings):
         rule, value = declared.metadata["rule"], getattr(settings, declared.name)
-        own = declared.metadata.get("own") and is_reference(value)
+        own = declared.metadata.get("accepts_code") and is_reference(value)
         if rule and not own:
             check_rule(f"{section}.{declared.name}", value, rule)
 

@@ -101,7 +101,7 @@ class Training:
         "pairwise-margin",
         f"training loss: {', '.join(LOSS_NAMES)}; yours: module:function",
         rule=LOSS_NAMES,
-        own=True,
+        accepts_code=True,
     )
     negatives: int = added(
         1, "negatives per group", hf="num_negatives train_group_size", rule="[1, 1,000]"

@@ -56,7 +56,9 @@ def check(name: str) -> Contract:
     """Runs the laws of `test_model.py` on a model, a registered one or `module:Class`, and prints
     what they find. Raises `BadInput` for a model that has no weights, or is none."""
     if not issubclass(model_class(name), Ranker):
-        raise BadInput(f"model {name} has no weights, and the laws are those of trained rankers")
+        raise BadInput(
+            f"model {name} has no weights, and the contract tests are for trained rankers"
+        )
     contract = Contract(name)
     # Neither settings nor plugins of the reader's own tests.
     alone = ["-c", os.devnull, "--rootdir", ".", "--disable-plugin-autoload", "-W", "ignore"]

@@ -93,7 +93,9 @@ class TrialState:
         if not all(distributed.gather(facts.get("identity") == self._identity)):
             if facts and distributed.world()[0] == 0:
                 unlike = _unlike(facts["identity"], self._identity)
-                logger.warning("the trial starts anew, its checkpoint differs: %s", unlike)
+                logger.warning(
+                    "the trial restarts from scratch, because its checkpoint differs: %s", unlike
+                )
             return
         assert content is not None
         own = facts["workers"][distributed.world()[0]]

@@ -114,14 +114,19 @@ def main(argv: Sequence[str]) -> int:
     and checksums. `ranksweep verify FILE` recomputes all of its numbers. The same sweep gives the
     same bytes.
 
-    Judgments that come with ranksweep are included; those of ir_datasets have licences of their own
-    and are only hashed; those of your own folder are hashed unless --qrels include is given."""
+    Judgments that come with ranksweep are included. Those of ir_datasets have other licences and
+    are only hashed. Those of your own folder are hashed unless you add --qrels include."""
     parser = Parser("ranksweep bundle", main.__doc__)
     add = parser.add_argument
     add("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add("--to", type=Path, required=True, metavar="FILE.zip", help="a new file")
-    add("--qrels", choices=("include", "hash"), default="", help="the judgments, or their SHA-256")
-    add("--by", default="", metavar="NAME", help="who submits it to a board")
+    add(
+        "--qrels",
+        choices=("include", "hash"),
+        default="",
+        help="include the judgments, or only their SHA-256",
+    )
+    add("--by", default="", metavar="NAME", help="name of the submitter, for a board")
     given = parser.parse_args(argv)
     if given.to.suffix != ".zip" or given.to.exists():
         raise BadInput(f"--to must be a new file whose name ends in .zip, got {given.to}")
@@ -311,13 +316,13 @@ def verify(argv: Sequence[str]) -> int:
     judgments; results.json, tables and pages against these values, by the program that makes a
     report. Exit code 0: everything matches; 3: the first difference of each file is named. If the
     bundle has only the hash of its judgments, name those of dev and test with --qrels, as files or
-    `ir:ID`; without them the per-query values are not checked. Judgments of --qrels are used in
-    place of those in the bundle. No code in or named by a bundle is run: values of a measure of
-    someone's own (MODULE:NAME) are not computed again unless --measure names it, which runs the
-    module of that name on this machine."""
+    `ir:ID`; without them the per-query values are not checked. Judgments of --qrels replace those
+    in the bundle. No code that is in a bundle, or named by it, is run: the values of a custom
+    measure (MODULE:NAME) are recomputed only if --measure names it, which runs the module of that
+    name on this machine."""
     parser = Parser("ranksweep verify", verify.__doc__)
-    parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="as `bundle` wrote it")
-    parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="the judgments")
+    parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="a bundle")
+    parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="judgments to use")
     fields_of = "field names of --qrels"
     needing(
         parser.add_argument("--fields", metavar="THEIRS=OURS,...", help=fields_of), Need("qrels")
@@ -341,7 +346,7 @@ def verify(argv: Sequence[str]) -> int:
 
 def add_measure(parser: Parser) -> None:
     """The flag of measures whose modules may run."""
-    text = "a measure of your own, whose module is run; may be repeated"
+    text = "your own measure, whose module is run; may be repeated"
     parser.add_argument("--measure", action="append", default=[], metavar="MODULE:NAME", help=text)
 
 
@@ -364,7 +369,7 @@ def not_recomputed(measures: Iterable[str]) -> list[str]:
 
 def add_limit(parser: Parser) -> None:
     """The flag for the size that a bundle may unpack to."""
-    words = f"the most that a bundle may unpack to, in MiB (default: {MOST_MIB})"
+    words = f"maximum size of an unpacked bundle in MiB (default: {MOST_MIB})"
     parser.add_argument("--max-mib", type=int, default=MOST_MIB, metavar="MIB", help=words)
 
 
@@ -426,7 +431,7 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
     there = {path.name for path in (folder / TRIALS).iterdir()}
     lacking = sorted(({*sweep.trials} | there) - set(names))
     if lacking:
-        yield "not checked", f"trials that the table lacks: {', '.join(lacking)}"
+        yield "not checked", f"trials that are not in the table: {', '.join(lacking)}"
     for name, state in records.states(names).items():
         # A bundle has not all files of a trial.
         files = () if state.damage else records.result(name).files
@@ -453,7 +458,10 @@ def check_unpacked(folder: Path, qrels: Qrels) -> Iterator[tuple[str, str]]:
         yield "not checked", ONLY_HASHED
     own = access_hash(load_sweep(folder, values))
     if own and own not in {access.hash for access in read_accesses(folder / ACCESS_FILE)}:
-        yield "wrong", f"{SWEEP}/{ACCESS_FILE}: lacks the look at the test values of these trials"
+        yield (
+            "wrong",
+            f"{SWEEP}/{ACCESS_FILE}: no record of the look at the test values of these trials",
+        )
     if about.ranksweep != installed():
         yield "not checked", f"the report: written by ranksweep {about.ranksweep}, install that one"
         return

@@ -9,15 +9,19 @@ BROKEN = 3  # exit code
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check a ranking model as all models of the package are checked: no score depends on other
-    documents of a batch, every chunk is read, every parameter has a gradient, and more, over a
-    two-layer encoder with random weights. Exit code 0: it has every property; 3: lines that begin
-    with `broken` name the laws that it breaks; below each are its meaning and the error."""
+    """Run the contract tests on a ranking model: no score depends on the other documents of a
+    batch, every chunk is read, every parameter has a gradient, and more. The encoder has two layers
+    and random weights. Exit code 0: all tests pass; 3: lines that begin with `broken` name the
+    tests that failed, each followed by its meaning and the error."""
     parser = Parser("ranksweep check", main.__doc__)
-    parser.add_argument("model", metavar="MODULE:CLASS", help="a Ranker, or a model's name")
+    parser.add_argument(
+        "model", metavar="MODULE:CLASS", help="a subclass of Ranker, or the name of a model"
+    )
     name = parser.parse_args(argv).model
     from rank_core.testing.plugin import check
 
     contract = check(name)
-    say(f"{name}: {contract.broken or 'none'} of {numbered(contract.count, 'law')} broken")
+    say(
+        f"{name}: {contract.broken or 'none'} of {numbered(contract.count, 'contract test')} failed"
+    )
     return BROKEN if contract.broken or not contract.count else 0

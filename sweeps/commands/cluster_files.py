@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.files import new_folder
-from rank_core.own_code import OURS
+from rank_core.own_code import PACKAGES
 from sweeps.terminal.command_line import Parser, check_writable
 
 FILES = Path(__file__).parents[1] / "cluster_files"
@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     check_writable("DIR", folder)
     with new_folder(folder) as unfinished:
         shutil.copytree(FILES, unfinished, ignore=IGNORED, dirs_exist_ok=True)
-        for name in OURS:
+        for name in PACKAGES:
             shutil.copytree(FILES.parents[1] / name, unfinished / name, ignore=IGNORED)
     names = ", ".join(sorted(path.name for path in (folder / "cluster").iterdir()))
     print(f"{folder / 'cluster'}: {names}")

@@ -41,7 +41,7 @@ Settings: TypeAlias = Mapping[str, object]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Aggregate the kept chunk scores of a sweep's finished trials in other ways, print the table
+    """Aggregate the saved chunk scores of a sweep's finished trials in other ways, print the table
     and write derived.csv and derived.md into DIR/report or --out."""
     given = _parser().parse_args(argv)
     aggregations = _asked(given)
@@ -221,8 +221,10 @@ def _parser() -> Parser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
-    names = f"of {', '.join(chunk_pooling_models())} (default: all)"
+    names = f"aggregators among {', '.join(chunk_pooling_models())} (default: all)"
     add("--aggregators", nargs="+", default=[*chunk_pooling_models()], metavar="MODEL", help=names)
-    of = add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
+    of = add(
+        "--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="values of k for kmax-avgp"
+    )
     needing(of, Need("aggregators", ("kmax-avgp",)))
     return parser

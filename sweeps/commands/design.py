@@ -126,25 +126,32 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("ranksweep design", main.__doc__, epilog=SOURCES)
     add = parser.add_argument
-    help_ = "the folder or URI of one sweep, or systems, given as to compare"
+    help_ = "the folder or URI of one sweep, or systems, in the form that compare takes"
     add("pilot", nargs="+", metavar="PILOT", help=help_)
     add("--delta", type=float, required=True, help="the true difference to find, such as .01")
-    add("--alpha", type=float, help="default: the pilot's")
-    add("--power", type=float, default=0.8, help="default: %(default)s")
-    add("--family", type=int, metavar="N", help="comparisons that share alpha (default: pilot's)")
-    add("--queries", type=int, metavar="N", help="of the comparison; default: the pilot's")
+    add("--alpha", type=float, help="significance level (default: the pilot's)")
+    add("--power", type=float, default=0.8, help="power to reach (default: %(default)s)")
+    family = "number of comparisons that share alpha (default: the pilot's)"
+    add("--family", type=int, metavar="N", help=family)
+    queries = "number of queries of the comparison (default: the pilot's)"
+    add("--queries", type=int, metavar="N", help=queries)
     add("--paired-seeds", action="store_true", help="run i of both systems shares its randomness")
-    add("--baseline", metavar="SYSTEM", help="default: the pilot's, or the first system")
-    add("--measure", metavar="MEASURE", help="default: the pilot's primary, or first, one")
-    add("--qrels", action="append", default=[], metavar="FILE", help="judgments of runs")
-    add("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
-    hours = "budget (core-hours without a GPU): the best designs for it"
+    add(
+        "--baseline",
+        metavar="SYSTEM",
+        help="baseline (default: the pilot's, else the first system)",
+    )
+    measure = "measure (default: the pilot's primary measure, else its first)"
+    add("--measure", metavar="MEASURE", help=measure)
+    add("--qrels", action="append", default=[], metavar="FILE", help="judgments, which runs need")
+    add("--tracking-uri", metavar="URI", help="tracking URI of MLflow, for mlflow: and runs:/")
+    hours = "budget in GPU-hours (core-hours without a GPU): prints the best designs within it"
     add("--gpu-hours", type=float, metavar="X", help=hours)
-    seed = "of a device, to train one seed"
+    seed = "seconds that one device needs to train one seed"
     needing(add("--seconds-per-seed", type=float, metavar="X", help=seed), Need("gpu_hours"))
-    query = "of a device, to score a test query"
+    query = "seconds that one device needs to score one test query"
     needing(add("--seconds-per-query", type=float, metavar="X", help=query), Need("gpu_hours"))
-    add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
+    add("--out", type=Path, metavar="FILE", help="write a plot of the power as .png or .svg")
     return parser
 
 

@@ -130,12 +130,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--to", type=Path, metavar="FOLDER", help="a new folder")
-    add("--cell", default=WINNER, metavar="LABEL", help="winner (default), or a label of the table")
-    add("--seed", type=int, metavar="N", help="default: the best on dev")
+    add(
+        "--cell",
+        default=WINNER,
+        metavar="LABEL",
+        help="the cell: winner (default), or a label of the table",
+    )
+    add("--seed", type=int, metavar="N", help="the seed (default: the best on dev)")
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
-    forced = "alias champion whatever the test says; or a model whose alpha is 0"
+    forced = "set the alias `champion` even if the gain is not significant; "
+    forced += "export a model even if its alpha is 0"
     add("--force", action="store_true", help=forced)
-    uri = "MLflow; default: beside the sweep"
+    uri = "tracking URI of MLflow (default: the sweep's)"
     needing(add("--tracking-uri", metavar="URI", help=uri), Need("register"))
     return parser
 
@@ -254,7 +260,7 @@ def _check_alpha(sweep: Sweep, chosen: Chosen, *, force: bool) -> None:
     raise BadInput(
         f"{label} +{first}{seed} has alpha 0: dev queries gave the model no weight, and the folder "
         f"would return the scores of {first} alone. {ways}--cell {shlex.quote(label)} exports the "
-        "model without them, --force this one all the same"
+        "model without them, --force exports this one anyway"
     )
 
 
@@ -292,8 +298,8 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
     command = command if sweep.about.start else f"its sweep with {command}"
     weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
-        f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again, "
-        f"for them alone: {command}"
+        f"{sweep.label(cell)} must have kept its weights{of_seed}, {weights}. Run the trial again "
+        f"to get them: {command}"
     )
 
 

@@ -17,8 +17,8 @@ from rank_core.settings.config import Setting, declared_settings
 from sweeps.terminal.command_line import Need, Parser, needing
 from sweeps.terminal.text import wrapped
 
-KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
-LIST = "list of texts"
+KINDS = {int: "int", float: "float", str: "str", bool: "bool"}
+LIST = "list[str]"
 EMBEDDED = "embedded: built on this machine without a download"
 SECTIONS = {
     "": "Of a trial as a whole",
@@ -142,7 +142,7 @@ def _origin(name: str) -> str:
 
 def _parser(name: str, doc: str | None) -> Parser:
     parser = Parser(f"ranksweep {name}", doc)
-    parser.add_argument("word", nargs="?", default="", help="only lines with this word")
+    parser.add_argument("word", nargs="?", default="", help="print only the lines with this word")
     return parser
 
 

@@ -15,10 +15,12 @@ from sweeps.tracking.thread import sync as send
 
 
 def ui(argv: Sequence[str]) -> int:
-    """Serve the sweep's MLflow experiment on loopback and print the links to its view, as a table
-    and as charts. The database of this machine is brought up to date first."""
+    """Serve the sweep's MLflow experiment on loopback and print the links to its table and its
+    charts. A database on this machine is brought up to date first."""
     parser = _parser("ui", ui.__doc__)
-    parser.add_argument("--port", metavar="N", type=int, default=0, help="default: a free one")
+    parser.add_argument(
+        "--port", metavar="N", type=int, default=0, help="port (default: a free one)"
+    )
     arguments = parser.parse_args(argv)
     records = find_sweep(arguments.sweep)
     uri, experiment = _target(records, arguments.tracking_uri)
@@ -31,7 +33,7 @@ def ui(argv: Sequence[str]) -> int:
 
 
 def sync(argv: Sequence[str]) -> int:
-    """Send MLflow what it lacks: runs, report, view. A repetition changes nothing."""
+    """Upload the runs, report and view that MLflow does not have. A second run changes nothing."""
     arguments = _parser("sync", sync.__doc__).parse_args(argv)
     records = find_sweep(arguments.sweep)
     uri, experiment = _target(records, arguments.tracking_uri)
@@ -44,8 +46,9 @@ def sync(argv: Sequence[str]) -> int:
 
 def _parser(command: str, description: str | None) -> Parser:
     parser = Parser(f"ranksweep {command}", description)
-    parser.add_argument("sweep", metavar="DIR", help="a sweep's folder or URI")
-    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow (default: the sweep's)")
+    parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
+    uri = "tracking URI of MLflow (default: the sweep's)"
+    parser.add_argument("--tracking-uri", metavar="URI", help=uri)
     return parser
 
 
@@ -57,7 +60,7 @@ def _target(records: Records, tracking_uri: str | None) -> tuple[str, str]:
     uri = tracking_uri or sweep.tracking_uri or default_tracking_uri(records)
     if REDACTED in uri:
         raise BadInput(
-            f"the tracking URI {uri} of {records.uri}/{FILE} lacks its secrets, which are not "
+            f"the tracking URI {uri} of {records.uri}/{FILE} has no secrets, which are not "
             "stored; give --tracking-uri"
         )
     return uri, sweep.experiment

@@ -91,7 +91,7 @@ def models_page() -> str:
         sections.setdefault(model_class(name).family, []).append(name)
     parts = [TEXTS["introduction"]]
     for family, names in sections.items():
-        lines = ["| model | in tables | paper | settings of its own |", "|---|---|---|---|"]
+        lines = ["| model | in tables | paper | its settings |", "|---|---|---|---|"]
         for name in names:
             kind = model_class(name)
             options = ", ".join(f"`model.{option}`" for option in kind.options)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.report.build import write_report
 from sweeps.store.sweep_file import INTERPOLATED, opened, send
 from sweeps.systems.access import ACCESS_FILE
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     rows = "the systems with a row interpolated with the first stage: the baseline and the best "
     rows += "on dev, all, or none (default: those of the sweep's command)"
     add("--interpolate", choices=INTERPOLATE, default="", help=rows)
-    command = ours("report", *argv)
+    command = our_command("report", *argv)
     arguments = parser.parse_args(argv)
     with opened(arguments.sweep) as records:
         out = arguments.out or records.folder / "report"

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         names = ", ".join(f"{PREFIX}{name}" for name in references())
         known = wrapped(f"With published values: {names}; {PREFIX}NAME/{TWIN} is a small copy.")
-        sweeps = wrapped(f"SWEEP is {', '.join(ours())}.")
+        sweeps = wrapped(f"SWEEP is {', '.join(sweep_names())}.")
         print(USAGE.format(sweeps=sweeps, references=known))
         return 0 if argv else 2
     name, *rest = argv
@@ -99,8 +99,8 @@ def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | Module
             preset = replace(preset, flags={**preset.flags, **flags})
         _see_modules_beside(path)
         return experiment, experiment.question, preset
-    if path.suffix != ".py" and name not in ours():
-        names = unknown("sweep", name, ours())
+    if path.suffix != ".py" and name not in sweep_names():
+        names = unknown("sweep", name, sweep_names())
         raise BadInput(f"{names}; or a file: my_sweep.toml, my_sweep.py")
     module = _of_file(path) if path.suffix == ".py" else import_module(f"sweeps.{name}")
     if not hasattr(module, "EXPERIMENT"):
@@ -109,7 +109,7 @@ def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | Module
     return replace(module.EXPERIMENT, file=file), module.__doc__, None
 
 
-def ours() -> list[str]:
+def sweep_names() -> list[str]:
     """The names of the package's sweeps."""
     files = Path(__file__).parents[1].glob("[!_]*.py")
     return sorted(path.stem for path in files)

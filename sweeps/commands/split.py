@@ -22,18 +22,24 @@ from rank_core.data.vocabulary import Fields
 from rank_core.errors import BadInput, shown
 from rank_core.files import new_folder, write_json
 from rank_core.records import Qrels, Run
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.terminal.command_line import Parser, check_writable
 from sweeps.terminal.text import numbered, say, warn
 
-NEEDED = {"qrels": "judgments", "queries": "their queries", "docs": "documents", "to": "new folder"}
+NEEDED = {
+    "qrels": "judgments",
+    "queries": "texts of the judged queries",
+    "docs": "documents",
+    "to": "a new folder",
+}
 OPTIONS = {
-    "shares": "A,B,C of train, dev, test (default: 80,10,10; with --test: 90,10)",
+    "shares": "shares A,B,C of train, dev and test (default: 80,10,10; with --test: 90,10)",
     "test": "judgments of the test split",
-    "group": "field, or file query TAB group: no group is in two splits (doc_id: shared documents)",
+    "group": "a field, or a file of lines `query TAB group`: a group stays in one split (doc_id: "
+    "queries that share a document)",
     "salt": f"salt of the hash (default: {SALT})",
-    "run": "first stage for all queries (default: BM25)",
-    "fields": "field names, THEIRS=OURS: id=doc_id,body=text",
+    "run": "run of the first stage for all queries (default: BM25)",
+    "fields": "field names in the files, THEIRS=OURS: id=doc_id,body=text",
 }
 KEPT = ("salt", "shares", "qrels", "test", "group", "run", "fields")
 """The options that split.json records."""
@@ -93,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
     sizes = ", ".join(f"{split} {_size(judged)}" for split, judged in parts.items())
     say(f"{folder}: {sizes} queries")
     _say_what_is_shared(parts)
-    say(f"    {ours('doctor', '--collection', str(folder))}")
+    say(f"    {our_command('doctor', '--collection', str(folder))}")
     if min(len(parts[name].queries) for name in ("dev", "test")) < FEW_QUERIES:
         few = f"fewer than {FEW_QUERIES} dev or test queries detect no real difference"
         warn(f"{few}: raise their --shares, or test all queries with evaluation.folds=5")
@@ -133,7 +139,7 @@ def _parts(given: Namespace, fields: Fields) -> dict[str, JudgedQueries]:
 def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, str]]:
     judged, texts = named_qrels(qrels, fields), named_queries(queries, fields)
     if lacking := [query_id for query_id in judged if query_id not in texts]:
-        raise BadInput(f"{qrels} judges query {shown(lacking[0])}, which {queries} lacks")
+        raise BadInput(f"{qrels} judges query {shown(lacking[0])}, which is not in {queries}")
     return judged, {query_id: text for query_id, text in texts.items() if query_id in judged}
 
 
@@ -162,9 +168,9 @@ def _runs(run: str, parts: Mapping[str, JudgedQueries], fields: Fields) -> dict[
     for split, own in parts.items():
         less = len(own.queries) - len(runs[split])
         if less and runs[split]:
-            warn(f"--run ranks {less:,} of {len(own.queries):,} {split} queries not: no candidates")
+            warn(f"--run does not rank {less:,} of {len(own.queries):,} {split} queries")
         elif less:
-            warn(f"--run ranks no query of {split}: BM25 over all documents ranks them")
+            warn(f"--run ranks no query of {split}: BM25 over all documents ranks them instead")
     return {split: of_split for split, of_split in runs.items() if of_split}
 
 
@@ -194,7 +200,7 @@ def _say_what_is_shared(parts: Mapping[str, JudgedQueries]) -> None:
         high += [seen] if seen.is_high else []
     if high:
         names = " and ".join(seen.split for seen in high)
-        warn(f"{names} ask in part for what training has seen: {KEEP_APART}")
+        warn(f"{names} ask partly for what training has seen: {KEEP_APART}")
     for name, earlier, same in shared_texts({s: own.queries for s, own in parts.items()}):
         warn(f"{len(same):,} {name} queries have the text of a {earlier} query, such as {same[0]}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
-from sweeps.plan.next_command import asked_of, ours, resumed
+from sweeps.plan.next_command import asked_of, our_command, resumed
 from sweeps.store.failures import counted, lost_by_kind
 from sweeps.store.lock import Driver, living_driver
 from sweeps.store.records import Records, State, trial_name
@@ -73,9 +73,9 @@ def main(argv: Sequence[str]) -> int:
     changes nothing."""
     parser = Parser("ranksweep status", main.__doc__)
     parser.add_argument(
-        "folder", metavar="DIR", help="a sweep's folder or URI (s3://...), or one above"
+        "folder", metavar="DIR", help="the folder or URI (s3://...) of one sweep or of several"
     )
-    watch = "wait half an hour for the sweep to begin, and repeat until no command drives it "
+    watch = "wait up to half an hour for the sweep to begin, then repeat until no command runs it "
     watch += "(default: every %(const)g seconds)"
     add = parser.add_argument
     add("--watch", metavar="SECONDS", type=float, nargs="?", const=WATCH_SECONDS, help=watch)
@@ -126,7 +126,7 @@ def _sweeps_below(where: str, records: Records) -> Iterator[str]:
     if readable:
         yield from columns(rows, "lll")
         yield ""
-        yield ours("status", f"{where.rstrip('/')}/{readable[0]}")
+        yield our_command("status", f"{where.rstrip('/')}/{readable[0]}")
 
 
 def _wait_for_sweep(folder: str, seconds: float) -> None:
@@ -197,7 +197,7 @@ def _driver(snapshot: Snapshot, now: float) -> str:
     if snapshot.driver is None:
         stopped = snapshot.file.stopped
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
-        return "none: the sweep has ended" if ended else "none: the sweep is incomplete"
+        return "not running (finished)" if ended else "not running (incomplete)"
     driver = snapshot.driver
     return f"running, process {driver.pid} on {driver.host}, for {duration(now - driver.since)}"
 
@@ -306,7 +306,7 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
             command = resumed(asked_of(file), file.command, stopped=bool(file.stopped))
             yield "resume", command_in(file.directory, command)
     elif not snapshot.report:
-        yield "aggregate", ours("report", snapshot.where)
+        yield "aggregate", our_command("report", snapshot.where)
 
 
 def take_snapshot(where: str, records: Records | None = None) -> Snapshot:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rank_core.cache import CacheEntry, cache_entries, cache_root, remove_entry
 from rank_core.errors import BadInput
 from sweeps.plan.flags import FLAGS
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.store.inventory import (
     DONE,
     HALF,
@@ -62,11 +62,11 @@ def _parser() -> Parser:
     add("storage", metavar="DIR|URI", nargs="?", default=default,
         help="the folder or URI of --storage (default: %(default)s)")  # fmt: skip
     add("--remove", metavar="SWEEP", nargs="+",
-        help="remove sweeps as listed, with the trials that no other sweep uses")  # fmt: skip
+        help="remove these sweeps, with the trials that no other sweep uses")  # fmt: skip
     add("--orphans", action="store_true", help="remove the trials that no sweep uses")
     add("--cache", metavar="DAYS", type=float,
-        help="remove what this machine's cache has not used for so many days")  # fmt: skip
-    add("--yes", action="store_true", help="carry it out")
+        help="remove what was not used for DAYS days from this machine's cache")  # fmt: skip
+    add("--yes", action="store_true", help="remove; without it, the command only lists")
     return parser
 
 
@@ -159,8 +159,8 @@ def _plan(
     yield ""
     if not (chosen or given.orphans or given.cache is not None):
         if inventory.orphans:
-            yield f"remove the orphans: {ours('storage', *argv, '--orphans')}"
-        yield f"remove a sweep:     {ours('storage', *argv, '--remove')} SWEEP"
+            yield f"remove the orphans: {our_command('storage', *argv, '--orphans')}"
+        yield f"remove a sweep:     {our_command('storage', *argv, '--remove')} SWEEP"
         return
     gone: set[str] = set()
     for sweep in chosen:
@@ -168,7 +168,7 @@ def _plan(
         gone |= {trial.name for trial in own}
         size = sweep.num_bytes + sum(trial.num_bytes for trial in own)
         kept = len(sweep.trials & inventory.trials.keys()) - len(own)
-        stay = f"; {numbered(kept, 'trial')} of other sweeps stay" if kept else ""
+        stay = f"; {numbered(kept, 'trial')} of other sweeps are kept" if kept else ""
         alone = f"{numbered(len(own), 'trial')}, {size_text(size)}"
         yield f"would go    {sweep.name} with {alone}{stay}"
     if given.orphans:
@@ -182,7 +182,7 @@ def _plan(
         old = _old(given.cache)
         text = size_text(sum(entry.num_bytes for entry in old))
         yield f"would go    {numbered(len(old), 'folder')} of the cache, {text}"
-    yield f"Nothing was removed. To carry it out: {ours('storage', *argv, '--yes')}"
+    yield f"Nothing was removed. To carry it out: {our_command('storage', *argv, '--yes')}"
 
 
 def _removals(

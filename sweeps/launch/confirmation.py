@@ -15,7 +15,7 @@ from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment, Grid
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_options import SEARCHES
@@ -140,12 +140,12 @@ def choose(records: Records) -> Shortlist:
     candidates = [c.cell for c in sweep.cells if c.cell in dev and c.cell != sweep.baseline]
     if not candidates:
         raise BadInput(
-            f"a confirmation needs a finished cell beside the baseline, with {sweep.primary} on "
+            f"a confirmation needs a finished cell besides the baseline, with {sweep.primary} on "
             f"dev; {records.uri} has none"
         )
     winner = best_on_dev(sweep, candidates) or ranked(dev, candidates)[0]
     if best_on_dev(sweep) == sweep.baseline:
-        export = ours("export", records.uri, "--to", "model")
+        export = our_command("export", records.uri, "--to", "model")
         raise BadInput(
             f"the winner is the baseline; nothing to confirm: {sweep.label(sweep.baseline)} has "
             f"mean {sweep.primary} {dev[sweep.baseline]:.3f} on dev, {sweep.label(winner)} "

@@ -31,10 +31,10 @@ CHIEF_SETTINGS = frozenset(
     "training.warmup training.precision model.dropout".split()
 )
 """Settings that a plan names at any value, if all cells have the same."""
-TOLD_ELSEWHERE = frozenset({"model.backbone"})
+SHOWN_ELSEWHERE = frozenset({"model.backbone"})
 CAPTION = (
-    "chunks, tokens/doc: means of a document (encoder tokens); max: its most chunks",
-    "read: share of the documents' tokens in some chunk; cost: encoder tokens",
+    "chunks, tokens/doc: means per document (encoder tokens); max: most chunks of a document",
+    "read: % of document tokens covered by at least one chunk; cost: encoder tokens",
 )
 
 
@@ -50,9 +50,9 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
     own = [f"{name}={value:g}" for name, value in embedded.items() if settings[name] == value]
     times = f" x {numbered(len(plan.seeds), 'seed')} = {number}"
-    times += f" ({once} without randomness run once)" if once else ""
+    times += f" ({once} deterministic, run once)" if once else ""
     if once == len(plan.cells):
-        times = ", all without randomness, run once"
+        times = "; all deterministic, one run each"
     head = [
         plan.experiment.question,
         "",
@@ -62,7 +62,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens"
-        + (f"; its own defaults: {', '.join(own)}" if own else "")
+        + (f"; its defaults: {', '.join(own)}" if own else "")
         + used_head(plan),
         *_cut_lines(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
@@ -89,9 +89,9 @@ def _without_effect(plan: Plan) -> Iterator[str]:
     for name in left_out:
         labels = ", ".join(cell.label for cell in plan.cells if name in cell.left_out)
         value = plan.base.settings()[name]
-        yield f"left out    {name}={value}, which {labels} cannot read; it holds for the others"
+        yield f"left out    {name}={value}: not used by {labels}, applied to the others"
     experiment = plan.experiment
-    for line in beyond_data(plan.cells, sorted({*experiment.given, *experiment.swept})):
+    for line in beyond_data(plan.cells, sorted({*experiment.user_settings, *experiment.swept})):
         yield f"no effect   {line}"
 
 
@@ -104,7 +104,7 @@ def _candidate_lines(plan: Plan) -> list[str]:
     ranker = collection.first_stage or "the first stage"
     if other_than_english(collection.language) and ranker in OF_LANGUAGE:
         ranker += f" in {LANGUAGES[collection.language].name}"
-    return [f"candidates  of {ranker}: {primary} {value:.3f} on dev"]
+    return [f"candidates  from {ranker}: {primary} {value:.3f} on dev"]
 
 
 def _seen_lines(plan: Plan) -> list[str]:
@@ -139,7 +139,7 @@ def _token_lines(plan: Plan) -> list[str]:
         tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
         own = f"{count(tokens.trained)} in training, {count(tokens.scored)} in evaluation"
         texts.append(f"{own} ({cell.label})")
-    return [f"tokens      of a trial: {' to '.join(dict.fromkeys(texts))}"] if texts else []
+    return [f"tokens      per trial: {' to '.join(dict.fromkeys(texts))}"] if texts else []
 
 
 def _setting_lines(plan: Plan) -> list[str]:
@@ -153,7 +153,7 @@ def _setting_lines(plan: Plan) -> list[str]:
         section, _, leaf = name.rpartition(".")
         shared = all(own[name] == value for own in settings)
         unread = all(name in own for own in ignored)
-        told = name in CHIEF_SETTINGS or (value != default and name not in TOLD_ELSEWHERE)
+        told = name in CHIEF_SETTINGS or (value != default and name not in SHOWN_ELSEWHERE)
         if section and shared and told and not unread:
             sections.setdefault(section, []).append(f"{leaf}={value_text(value) or 'none'}")
     starts = ["fixed       ", *[" " * 12] * len(sections)]
@@ -175,7 +175,7 @@ def _baseline_lines(plan: Plan) -> list[str]:
         return []
     text = (
         f"baseline    {baseline.label} reads up to {window} tokens as one chunk, others windows "
-        f"of {', '.join(map(str, windows))}: a difference is one of window and of what is read"
+        f"of {', '.join(map(str, windows))}: a difference mixes window and amount of text read"
     )
     return [f"{text}; with the same window: {', '.join(beside)}" if beside else text]
 
@@ -257,5 +257,5 @@ def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibrati
         )
     if calibration.num_trials:
         by = numbered(calibration.num_trials, "finished trial")
-        lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")
+        lines.append(f"calibrated  on {by} (×{math.exp(calibration.log_ratio):.2f})")
     return lines

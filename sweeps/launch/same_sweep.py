@@ -40,15 +40,15 @@ def check_same_sweep(plan: Plan, options: Options, records: Records) -> None:
     if stored is None or options.replace:
         return
     experiment = plan.experiment
-    ways = "Give this one a name of its own, --name NAME, or another --storage; --replace replaces"
-    ways += " the description and the report of the earlier one, whose trials stay"
+    ways = "Give this one another name, --name NAME, or another --storage; --replace replaces"
+    ways += " the description and the report of the earlier one, and keeps its trials"
     if (stored.question, stored.swept) != (experiment.question, experiment.swept):
         raise BadInput(
             f"{records.uri} holds another sweep called {experiment.name}, with another question or "
             f"other swept settings. {ways}"
         )
     if options.smoke_test and not stored.smoke_test:
-        raise BadInput(f"{records.uri} holds a sweep that is no smoke test. {ways}")
+        raise BadInput(f"{records.uri} holds a sweep that is not a smoke test. {ways}")
     if stored.smoke_test and not options.smoke_test:
         return
     found = list(differences(stored, plan))

@@ -28,7 +28,7 @@ from sweeps.launch.same_sweep import check_same_sweep
 from sweeps.plan.description import description_of, write_description
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import make_plan, own_code
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.plan.options import Options, cluster_address, cluster_file
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.resources import MACHINE, resources_of
@@ -216,7 +216,7 @@ def _copied_to_mlflow(
     try:
         yield mlflow
     except KeyboardInterrupt:
-        say(f"interrupted: MLflow gets what it lacks, for {INTERRUPTED_SECONDS:g} s at most")
+        say(f"interrupted: sending the rest to MLflow, for {INTERRUPTED_SECONDS:g} s at most")
         seconds = INTERRUPTED_SECONDS
         raise
     finally:
@@ -224,8 +224,8 @@ def _copied_to_mlflow(
     if lacking:
         why = f" ({mlflow.trouble})" if mlflow.trouble else ""
         say(
-            f"warning: MLflow lacks {numbered(lacking, 'trial')}{why}. Send them later: "
-            f"{ours('sync', records.uri, *_with_secrets(tracking_uri))}"
+            f"warning: MLflow is missing {numbered(lacking, 'trial')}{why}. Send them later: "
+            f"{our_command('sync', records.uri, *_with_secrets(tracking_uri))}"
         )
 
 
@@ -293,14 +293,14 @@ class Known:
         self._again = self._lacking(plan, options)
         if self._again:  # until then their values stay
             count = numbered(len(self._again), "finished trial")
-            say(f"rerun {count} without a file that this command needs")
+            say(f"rerunning {count}: a file that this command needs was not saved")
 
     def read(self, names: Iterable[str]) -> None:
         """Reads the trials that are not known yet."""
         states = self.records.states(name for name in names if name not in self.states)
         for name, state in states.items():
             if damage := self.records.damage(state, thorough=True):
-                say(f"warning: {name} is damaged ({damage}): it runs again")
+                say(f"warning: {name} is damaged ({damage}): running it again")
                 state = replace(state, status=TrialStatus.PLANNED, facts={})
                 self.damaged.append(name)
             self.states[name] = state
@@ -337,7 +337,7 @@ def _print_weights(weights: KeptWeights, options: Options, plan: Plan) -> None:
     if num_kept := weights.num_kept(plan.trials()):
         say(
             f"weights     of {numbered(num_kept, 'trial')} kept; the winner as a model:\n"
-            f"            {ours('export', weights.records.uri, '--to', 'model')}"
+            f"            {our_command('export', weights.records.uri, '--to', 'model')}"
         )
     if weights.over_quota:
         say(
@@ -430,6 +430,6 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
 
 
 def _note_stopped(records: Records, reason: str) -> None:
-    """Records the reason for `status` and the report; a failure to do so hides no other error."""
+    """Records the reason for `status` and the report; never masks the original error."""
     with suppress(Exception):  # every filesystem has its own kinds
         update_sweep_file(records, stopped=redact_text(reason)[:300])

@@ -62,7 +62,7 @@ class Experiment:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings without a value
     settings: Mapping[str, Any] = field(default_factory=dict)  # they override its profile
     profile: str = "clean"  # of PROFILES; the user's settings override it
-    given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
+    user_settings: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     typed: frozenset[str] = frozenset()  # those that its file has for all cells
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
     file: str = ""  # that defines it; empty: the one with `grid`

@@ -20,15 +20,15 @@ PREFIX_VARIABLE = "RANKSWEEP_EXPERIMENT_PREFIX"
 PREFIX_HELP = f"none, or ${PREFIX_VARIABLE}"
 DEFAULT_BACKBONE = "tiny-docs (the default), a Hugging Face id or a folder"
 SEARCH_HELP = (
-    f"{', '.join(SEARCHES)} (default: grid); asha needs Ray and is not reproducible to the trial"
+    f"{', '.join(SEARCHES)} (default: grid); asha needs Ray, and another run may stop other trials"
 )
 INTERPOLATE_HELP = (
-    "systems also shown interpolated with the first stage; best: the baseline and the best on dev"
+    "add rows interpolated with the first stage; best: those of the baseline and the best on dev"
 )
-REPLACE_HELP = "replace a sweep with other settings in this folder; its trials stay"
-MINUTES_HELP = "time between checkpoints (default: %(default)g; 0: none)"
-SLOTS_HELP = "trials at a time at most; a cluster without workers is waited for"
-HOURS_HELP = "budget over all commands; core-hours without a GPU"
+REPLACE_HELP = "replace the sweep in this folder, which has other settings; its trials are kept"
+MINUTES_HELP = "minutes between checkpoints (default: %(default)g; 0: no checkpoints)"
+SLOTS_HELP = "maximum number of trials at a time; a cluster may add its workers later"
+HOURS_HELP = "budget in GPU-hours (core-hours without a GPU) over all commands of the sweep"
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Flag:
 GROUPS: dict[str, tuple[Flag, ...]] = {
     "what runs": (
         Flag("--collection", "NAME|DIR", "collection: a name or a folder"),
-        Flag("--fields", "THEIRS=OURS,...", "field names of a folder: id=doc_id,body=text"),
+        Flag("--fields", "THEIRS=OURS,...", "field names in a folder's files: id=doc_id,body=text"),
         Flag("--backbone", "ID|DIR", f"encoder: {DEFAULT_BACKBONE}", confirmed=False),
         Flag("--model", "NAME", "ranking model (ranksweep models lists them)", confirmed=False),
         Flag("--profile", "NAME", f"settings of a paper: {', '.join(PROFILES)}", confirmed=False),
         Flag(
             "--init-from",
             "TRIAL",
-            "trial whose weights to start from; of a cell, its trial with the same seed",
+            "start from the weights of this trial, or of a cell's trial with the same seed",
             confirmed=False,
         ),
     ),
@@ -105,26 +105,61 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(
             "--num-configs",
             "N",
-            "configurations beside the baseline",
+            "number of configurations besides the baseline",
             int,
             most=MOST_CONFIGS,
             key="num_configs",
         ),
-        Flag("--search-seed", "N", "of the search (default: 1)", int, least=-math.inf, key="seed"),
-        Flag("--race-delta", "D", "difference a race ignores (default: 0)", float, key="delta"),
-        Flag("--asha-eta", "N", "one of N passes a rung (default: 3)", int, least=2, key="eta"),
-        Flag("--asha-min-epochs", "N", "of rung 1 (default: 1)", int, least=1, key="min_epochs"),
+        Flag(
+            "--search-seed",
+            "N",
+            "random seed of the search itself (default: 1)",
+            int,
+            least=-math.inf,
+            key="seed",
+        ),
+        Flag(
+            "--race-delta",
+            "D",
+            "differences smaller than D count as ties in a race (default: 0)",
+            float,
+            key="delta",
+        ),
+        Flag(
+            "--asha-eta",
+            "N",
+            "keep the best 1/N at each rung (default: 3)",
+            int,
+            least=2,
+            key="eta",
+        ),
+        Flag(
+            "--asha-min-epochs",
+            "N",
+            "epochs before the first ASHA decision (default: 1)",
+            int,
+            least=1,
+            key="min_epochs",
+        ),
     ),
     "results": (
         Flag("--storage", "DIR|URI", "folder of the results", default="results"),
-        Flag("--name", "NAME", "the sweep's folder in it (default: the name of its question)"),
+        Flag(
+            "--name",
+            "NAME",
+            "name of the sweep's folder in the storage (default: the name of its question)",
+        ),
         Flag("--replace", "", REPLACE_HELP, bool, confirmed=False),
-        Flag("--tracking-uri", "URI", "MLflow, or none (default: sqlite in the storage)"),
+        Flag(
+            "--tracking-uri",
+            "URI",
+            "tracking URI of MLflow, or none (default: SQLite in the storage)",
+        ),
         Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
         Flag(
             "--experiment-prefix",
             "NAME",
-            f"of MLflow's experiments (default: {PREFIX_HELP})",
+            f"prefix of the names of MLflow's experiments (default: {PREFIX_HELP})",
             needs=(Need("tracking_uri", ("none",), without=True),),
             may_be_empty=True,
         ),
@@ -132,17 +167,31 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(
             "--weights-gib",
             "G",
-            "limit of kept weights, the best on dev first",
+            "disk limit for saved weights in GiB; the best on dev are kept",
             float,
             10.0,
             settings={"training.keep_weights": ("best",), "evaluation.folds": (0,)},
         ),
     ),
     "engine and resources": (
-        Flag("--engine", "", "local: one trial at a time here", default="ray", choices=ENGINES),
-        Flag("--num-workers", "N", "workers of a trial", int, 1, least=1, most=MOST_WORKERS),
-        Flag("--cpus-per-worker", "N", "threads", int, 1, least=1, most=MOST_WORKERS),
-        Flag("--gpus-per-worker", "X", "default: 1 where there are GPUs", float, least=-math.inf),
+        Flag(
+            "--engine",
+            "",
+            "ray, or local: one trial at a time in this process",
+            default="ray",
+            choices=ENGINES,
+        ),
+        Flag("--num-workers", "N", "workers per trial", int, 1, least=1, most=MOST_WORKERS),
+        Flag(
+            "--cpus-per-worker", "N", "CPU threads per worker", int, 1, least=1, most=MOST_WORKERS
+        ),
+        Flag(
+            "--gpus-per-worker",
+            "X",
+            "GPUs per worker (default: 1 where there are GPUs)",
+            float,
+            least=-math.inf,
+        ),
         Flag(
             "--max-slots",
             "N",
@@ -156,7 +205,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(
             "--checkpoint-gib",
             "G",
-            "of all checkpoints (default: half the disk)",
+            "disk limit of all checkpoints in GiB (default: half the disk)",
             float,
             0.0,
             needs=(Need("checkpoint_minutes", (0,), without=True),),
@@ -168,12 +217,18 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(
             "--prepare",
             "",
-            "make the inputs on every node, without a GPU, and end",
+            "download and tokenise on every node, then exit (no GPU needed)",
             bool,
             needs=(Need("dry_run", without=True),),
         ),
-        Flag("--smoke-test", "", "run the whole path on little data", bool, confirmed=False),
-        Flag("--confirm", "", "train the winner on dev again with fresh seeds", bool),
+        Flag(
+            "--smoke-test",
+            "",
+            "run every step on a tiny sample, to test the set-up",
+            bool,
+            confirmed=False,
+        ),
+        Flag("--confirm", "", "retrain the best on dev and the baseline with fresh seeds", bool),
     ),
 }
 """{title in the help: its flags}"""

@@ -46,10 +46,10 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     """The plan of an experiment. `base` are the settings that all cells share (default: from the
     options). Raises `BadInput` for a plan that can never run."""
     names = {*experiment.settings, *options.settings, *_smoke_settings(options)}
-    experiment = replace(experiment, profile=options.profile, given=frozenset(names))
+    experiment = replace(experiment, profile=options.profile, user_settings=frozenset(names))
     base = portable_config(base or base_config(experiment, options))
     check_measures(base.evaluation.measures)
-    check_settings(options.given, base.settings())
+    check_settings(options.typed_flags, base.settings())
     model_class(base.model.name)
     # What is refused without data has been refused by now: this may take minutes the first time.
     inputs = load_inputs(base.collection, base.model.backbone)
@@ -324,12 +324,12 @@ def _existing(search: SearchSettings, space: Space) -> SearchSettings:
 
 def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:
     config = portable_config(base.override(point))
-    fixed = experiment.given | point.keys()
+    fixed = experiment.user_settings | point.keys()
     config = config.override(suited_to_model(experiment.profile, config, fixed))
     inputs = load_inputs(config.collection, config.model.backbone)
     if "model.name" in point and "chunking.window" not in point:
         config = config.override({**suited(config, inputs.backbone), **point})
-    config, left_out = _readable(config, experiment.given - {*point, *experiment.swept})
+    config, left_out = _readable(config, experiment.user_settings - {*point, *experiment.swept})
     check_model(config, inputs.backbone)
     check_loss(config.training)
     chunks = chunk_statistics(config, inputs)

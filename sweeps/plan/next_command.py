@@ -40,7 +40,7 @@ def asked_of(about: SweepFile) -> Asked:
     return Asked(about.start, about.flags, about.settings)
 
 
-def ours(*words: str) -> str:
+def our_command(*words: str) -> str:
     """A command of this program as it runs in the reader's shell."""
     return shlex.join([*program(), *words])
 

@@ -84,7 +84,7 @@ class Options:
     ranges: dict[str, Range]  # dotted setting: lo..hi
     search: SearchSettings
     asked: Asked  # what was typed
-    given: frozenset[str] = frozenset()  # the flags of the command line, by their names
+    typed_flags: frozenset[str] = frozenset()  # the flags of the command line, by their names
     code: tuple[str, ...] = ()  # files and folders outside the package that workers need
 
     @property
@@ -140,7 +140,7 @@ def parse(
         experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         engine=_engine(arguments),
         asked=asked,
-        given=frozenset(given.get("given", ())),
+        typed_flags=frozenset(given.get("given", ())),
         settings=settings,
         grids=grids,
         ranges=ranges,

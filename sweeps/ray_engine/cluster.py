@@ -146,7 +146,7 @@ def disconnect(*, keep_files: bool = False) -> None:
     while _own_folders:
         folder = _own_folders.pop()
         if keep_files:
-            say(f"Ray's own files are kept in {folder}")
+            say(f"Ray's files are kept in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,5 +1,5 @@
 """The Ray engine: Ray Tune runs the trials of a search and reports their ends, in a thread that can
-be given up: without Ray's GCS, calls to Ray never return."""
+be abandoned: without Ray's GCS, calls to Ray never return."""
 
 import gc
 import os
@@ -216,7 +216,7 @@ def _until_lost(work: Callable[[], Any], turn: Turn) -> str:
             if thread.is_alive() and (lost := _dead_process() or probe.silence()):
                 return lost
     except KeyboardInterrupt:
-        say("interrupted: the processes of the trials end")
+        say("interrupted: stopping the processes of the trials")
         goodbye = INTERRUPTED_SECONDS
         raise
     finally:

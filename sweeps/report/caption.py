@@ -1,4 +1,4 @@
-"""The words around a table: its caption in a paper, and the notes below it."""
+"""Caption and notes of the table."""
 
 import math
 from collections.abc import Sequence
@@ -87,7 +87,8 @@ def mean_sentence(analysis: Analysis) -> str:
     elif trained:
         text += "; the same runs on every collection"
     if sweep.correction != "none":
-        text += "; letters of collections are corrected over all of them, those of the mean apart"
+        text += "; the letters of collections are corrected over all of them, those of the mean "
+        text += "separately"
     return f"{text}."
 
 
@@ -163,16 +164,16 @@ def not_distinguishable(analysis: Analysis) -> str:
     count = len(found.members) + len(found.left)
     text = f"Best on {where}: {sweep.label(found.best)}"
     if not found.others:
-        text += f"; all {count - 1} others can be told from it" * (count > 2)
+        text += f"; it is distinguishable from all {count - 1} others" * (count > 2)
     elif not found.left:
-        whole = "the other one" if count == 2 else f"any of the other {count - 1}"
-        text += f"; it cannot be told from {whole}"
+        whole = "the other system" if count == 2 else f"all {count - 1} others"
+        text += f"; it is statistically indistinguishable from {whole}"
     else:
         names = names_text([sweep.label(system) for system in found.others])
         text += f"; not distinguishable from it: {names} (of {count} systems)"
     if found.untested:
         names = names_text([sweep.label(system) for system in found.untested])
-        text += f". Not judged, with one training run: {names}"
+        text += f". Not judged (only one training run): {names}"
     return f"{text}."
 
 
@@ -183,14 +184,14 @@ def reservations(analysis: Analysis) -> list[str]:
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"
-        sentences.append(f"Systems without a difference were {fate} on dev.")
+        sentences.append(f"Systems without a difference from the baseline were {fate} on dev.")
     sentences += filter(
         None,
         [without_variance(analysis), _few_seeds(analysis), interpolated_sentence(analysis)],
     )
     if sweep.about.paired_seeds and not analysis.paired:
         sentences.append(
-            "Seeds are declared as paired, but the systems have different finished seeds: they "
+            "Seeds are declared as paired, but the systems have finished different seeds. They "
             "are compared as unpaired, which is conservative."
         )
     return sentences
@@ -212,11 +213,11 @@ def _few_seeds(analysis: Analysis) -> str:
     if any(not math.isnan(pair.p_moderated) for pair in decided):
         rule = "the larger p of both tests counts"
         if decided[0].correction == MAX_T:
-            rule = "where they agree that test carries max-t, elsewhere Holm corrects the larger p"
+            rule = "max-t if both tests agree, otherwise Holm on the larger p"
         return (
-            "With so many trained systems p also uses the test with seed variances moderated over "
-            f"all of them (Smyth 2004): {rule}. Seeds of two kinds on one side alone, such as some "
-            "that collapse, raise the familywise error."
+            "With so many trained systems, p also uses the test with seed variances moderated over "
+            f"all of them (Smyth 2004): {rule}. Bimodal seeds in one system (for example, some "
+            "that collapse) inflate the familywise error."
         )
     size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)
@@ -236,18 +237,18 @@ def interpolated_sentence(analysis: Analysis) -> str:
     first = sweep.first_stage_name
     chosen = "; ".join(f"{sweep.label(row.of)} {row.alphas_text}" for row in sweep.interpolated)
     text = (
-        f"+{first}: alpha x model + (1 - alpha) x {first}, both {DEFAULT} normalised "
-        f"within a query; alpha of each trial chosen on dev ({chosen})"
+        f"+{first} is alpha x model + (1 - alpha) x {first}, both {DEFAULT} normalised "
+        f"within a query; the alpha of each trial is chosen on dev ({chosen})"
     )
     for system in sweep.interpolated:
         if same := system.identical_to:
             alpha = int(same == system.of)
-            text += f"; {system.label}: alpha {alpha}: identical to {sweep.label(same)}, not tested"
+            text += f"; {system.label} has alpha {alpha}, so it equals {sweep.label(same)}: no test"
     if not analysis.interpolated_comparisons:
         return f"{text}."
     added, others = analysis.interpolated_comparisons[0], analysis.primary[0]
     counts = f"over {added.family_size} comparisons, others over {others.family_size}"
-    return f"{text}; p of {first} and +{first} corrected {counts}."
+    return f"{text}; p of {first} and +{first} is corrected {counts}."
 
 
 def _comparisons(rows: Sequence[System]) -> list[CellComparison]:

@@ -177,7 +177,7 @@ def _verdict(
         extreme = "smallest loss" if highest.delta < 0 else "largest gain"
         no, alone = "No", ""
         if analysis.interpolated:  # their rows may gain more
-            no, alone = "Without interpolation no", " without it"
+            no, alone = "Without interpolation, no", " without it"
         return (
             f"{no} system is significantly different from {where}. The {extreme}{alone} is "
             f"{_named(analysis, [highest])}."
@@ -306,11 +306,11 @@ def below_first_stage(analysis: Analysis) -> str:
     who = names_text([summary.cell.label for summary in below])
     if len(below) == len(scored) > 1:
         who = "every system" if sweep.interpolated else "Every system"
-    verb = "lies" if len(below) in (1, len(scored)) else "lie"
-    alone = "Without interpolation " if sweep.interpolated else ""
+    verb = "is" if len(below) in (1, len(scored)) else "are"
+    alone = "Without interpolation, " if sweep.interpolated else ""
     return (
-        f"{alone}{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking "
-        "lowered the mean."
+        f"{alone}{who} {verb} worse than the first stage ({sweep.primary} {first:.3f}): reranking "
+        "hurt on average."
     )
 
 

@@ -15,7 +15,7 @@ from rank_core.stats.design import (
     seeds_needed,
 )
 from rank_core.stats.scopes import LEAST_SEEDS
-from sweeps.plan.next_command import asked_of, confirming, ours, resumed, seeded
+from sweeps.plan.next_command import asked_of, confirming, our_command, resumed, seeded
 from sweeps.report.analysis import Analysis
 from sweeps.report.reliability import POWER
 from sweeps.store.sweep_file import advisable, command_in
@@ -62,7 +62,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
 
     def own(name: str, *words: str) -> str:
         here = " ".join([SCRIPT, name, HERE, *words])
-        return here if where == HERE else ours(name, where, *words)
+        return here if where == HERE else our_command(name, where, *words)
 
     if any(summary.seeds("planned", "running") for summary in analysis.cells):
         resume = resumed(
@@ -118,10 +118,10 @@ def _raise_first(sweep: Sweep) -> str:
     if steps := sweep.baseline_settings.get("training.max_steps"):
         limits.append(f"training ended after {steps} steps (training.max_steps)")
     limits = [limit for limit in limits if limit]
-    raised = f"First raise what limits it: {names_text(limits)}. " if limits else ""
+    raised = f"First raise the limits: {names_text(limits)}. " if limits else ""
     return (
-        "The best on dev ranks below the first stage: more seeds will not change that. "
-        f"{raised}{BELOW_FIRST_STAGE} has what to try, in order."
+        "The best on dev is worse than the first stage: more seeds will not change that. "
+        f"{raised}{BELOW_FIRST_STAGE} lists what to try, in order."
     )
 
 
@@ -156,9 +156,10 @@ def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
     have = min(c.fewest_seeds for c in analysis.primary)
     if have < LEAST_SEEDS and needed <= FEW_SEEDS:
         number = int(needed)
-        decide = "A third seed decides" if number == 3 else f"{number} seeds decide"
+        train = "Add a third seed" if number == 3 else f"Train {number} seeds"
         at_power = f"is then found with {percent(POWER)} power or more"
-        return number, f"{decide}: {found} {at_power}{_cost(sweep, number)}."
+        found = f"A{found.removeprefix('a')}"
+        return number, f"{train}: two cannot settle it. {found} {at_power}{_cost(sweep, number)}."
     number = max(LEAST_SEEDS, int(have))
     power = percent(planned_power(variances, goal, num_seeds=number, num_queries=Q))
     few = _unevaluated(sweep)
@@ -201,15 +202,16 @@ def _of_runs(analysis: Analysis, *, two: bool) -> NextStep | None:
     trained = [system.label for system in analysis.single if system.cell.cell not in names]
     if names and advisable(sweep.about.command) and not trained:
         flags = [word for name in names for word in ("--deterministic", name)]
-        why = f"{names_text(names)} without training has no other runs, and the result holds for"
+        needs, it = ("needs", "it") if len(names) == 1 else ("need", "them")
+        why = f"If {names_text(names)} {needs} no training, declare {it}: the result then holds for"
         return NextStep(
             f"{why} new training runs too.", f"{sweep.about.command} {shlex.join(flags)}"
         )
     if single:
         return NextStep(
-            f"To hold for the methods, name several training runs of "
+            f"For a result about the methods, name several training runs of "
             f"{names_text(trained or single)} as "
-            "NAME=run1,run2,run3, or declare a system without training: --deterministic NAME, "
-            "deterministic= in Python."
+            "NAME=run1,run2,run3, or declare a system without training (--deterministic NAME, in "
+            "Python deterministic=)."
         )
     return NextStep("Add a third training run each.") if two else None

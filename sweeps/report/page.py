@@ -146,9 +146,9 @@ def _reproduce(sweep: Sweep) -> Section:
         "How to reproduce",
         code=sweep.about.command,
         values=[*seeds, *contents, *versions],
-        note="Beside this page: all numbers, unrounded, in results.json; the table of a paper in "
-        "table.md, .tex and .csv; figures in plots/. The page docs/statistics.md in ranksweep's "
-        "repository explains each number.",
+        note="The files beside this page: results.json has all numbers, unrounded; table.md, .tex "
+        "and .csv have the table for a paper; plots/ has the figures. The page docs/statistics.md "
+        "in ranksweep's repository explains each number.",
         is_folded=True,
     )
 

@@ -94,12 +94,12 @@ def _agreement(analysis: Analysis, cell: str, own: Published) -> str:
         return f"not comparable: {own.differs}"
     matrix, sweep = analysis.matrices.get(own.measure), analysis.sweep
     if matrix is None or cell not in matrix.scores:
-        return "ours has not finished"
+        return "this cell has not finished"
     scores, fixed = matrix.scores[cell], (cell in sweep.deterministic, True)
     test = scope_test(scores, np.zeros_like(scores[:1]), deterministic=fixed)
     low, high = confidence_interval(test, 1 - sweep.about.alpha)
     if math.isnan(low):
-        return "ours has one training run, and no interval"
+        return "this cell has one training run, so no interval"
     inside = sum(low <= value <= high for value in own.values)
     many = f"{inside} of {len(own.values)} " if len(own.values) > 1 else "" if inside else "not "
     ours = f"our {level_text(sweep.about.alpha)} interval {range_text(low, high, signs=False)}"
@@ -121,7 +121,7 @@ def _is_same(
     )
 
 
-def beside(shown: Table, analysis: Analysis) -> Table:
+def with_published(shown: Table, analysis: Analysis) -> Table:
     """A table of the systems in the order of `analysis.rows`, with a column of published values
     with `--published`, where there are any."""
     if not analysis.published:

@@ -284,7 +284,7 @@ def _power(analysis: Analysis, judged: Reliability) -> list[str]:
     upper = f"{100 * ASSURANCE:.0f}%"
     return [
         *sentences,
-        f"This takes deviations at their upper {upper} limits, as `ranksweep design` plans.",
+        f"This assumes deviations at their upper {upper} limits, as `ranksweep design` does.",
     ]
 
 
@@ -303,20 +303,20 @@ def best_gain(analysis: Analysis, limits: list[Limits], judged: Reliability | No
     words = []
     if count > 1:
         words.append(
-            f"{sweep.label(best.system)}, the best of {count}, gains {signed(best.delta)}; its "
+            f"{sweep.label(best.system)}, the best of {count}, gains {signed(best.delta)}. Its "
             f"simultaneous {level_text(sweep.about.alpha)} interval, which allows for this choice, "
             f"is {range_text(best.family_low, best.family_high)}"
         )
         # A confirmation's choice is older.
         if judged and judged.corrected and not sweep.about.confirms:
             gain = signed(judged.corrected.corrected)
-            words.append(f"corrected for its selection (bootstrap) the gain is {gain}")
+            words.append(f"Corrected for its selection (bootstrap), the gain is {gain}")
     if own.equivalence_p < sweep.about.alpha:
         words.append(
             f"{sweep.label(best.system)} is practically equivalent to the baseline (within "
             f"±{sweep.about.rope:g}: p {relation(own.equivalence_p)})"
         )
-    return f"{'; '.join(words)}." if words else ""
+    return f"{'. '.join(words)}." if words else ""
 
 
 def stability(analysis: Analysis, judged: Reliability) -> str:

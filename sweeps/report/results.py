@@ -21,14 +21,14 @@ from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
-from sweeps.report.published import beside
+from sweeps.report.published import with_published
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
 from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
@@ -154,7 +154,7 @@ def paper_table(analysis: Analysis, remarks: Sequence[str] = (), *, compact: boo
         compact=compact,
         means=sweep.means,
     )
-    return shown if compact else beside(shown, analysis)
+    return shown if compact else with_published(shown, analysis)
 
 
 def page_table(analysis: Analysis) -> Table:
@@ -211,11 +211,11 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "split": about.split,
         "measures": about.measures,
         "primary": about.primary,
-        "slots": sweep.slots,
+        "baseline_letters": sweep.slots,
         "deterministic": sweep.deterministic,
         "alpha": about.alpha,
         "correction": sweep.correction,
-        "rope": about.rope,
+        "equivalence_margin": about.rope,
         "collections": sweep.collections,
         "means": sweep.means,
         "separate_runs": sweep.separate_runs,
@@ -237,7 +237,7 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "confirms": about.confirms or None,
         "search": about.search,
         "stopped": about.stopped,
-        "third_party": sweep.third_party,
+        "external": sweep.third_party,
         "tie_policy": sweep.tie_policy,
         "interpolate": about.interpolate,
         "not_interpolated": sweep.not_interpolated,

@@ -139,19 +139,20 @@ def legend(analysis: Analysis) -> str:
     marks = "".join(letter(c, 0, sweep.about.alpha) for c in (*compared, *analysis.further))
     baseline = sweep.label(sweep.baseline)
     baseline = f"system {baseline}" if len(baseline) == 1 else baseline  # itself called A
-    different = f"significantly different from {baseline}"
-    words = [f"A: {different}"] if "A" in marks else []
+    different = f"a significant difference from {baseline}"
+    words = [f"A marks {different}"] if "A" in marks else []
     if "a" in marks and all(math.isnan(c.p_both) for c in compared):
-        words = [f"a: {different}"]
+        words = [f"a marks {different}"]
     elif "a" in marks:
-        own = "" if words else f"{different} "
-        words.append(f"a: {own}only in the paired t-test over queries (seeds averaged)")
-    words += ["↓: a loss"] if "↓" in marks else []
+        own = "one " if words else f"{different} "
+        words.append(f"a marks {own}only in the paired t-test over queries (seeds averaged)")
+    words += ["↓ marks a loss"] if "↓" in marks else []
     parts = [f"{'; '.join(words)}."] if words else []
     if marks:
         for mark, slot in zip(ascii_lowercase[1:], analysis.slots[1:], strict=False):
             against = sweep.label(slot) if isinstance(slot, str) else "the system's own baseline"
-            parts.append(f"{mark}, {mark.upper()}: the same against {against}.")
+            both = f"{mark.upper()} marks a significant difference from {against}"
+            parts.append(f"{both}, {mark} one over queries only.")
     if analysis.undecided:
         parts.append(ONE_RUN_WORDS)
     return " ".join(parts)

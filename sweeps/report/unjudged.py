@@ -172,7 +172,7 @@ def unjudged_sentence(analysis: Analysis) -> str:
     text = f"{percent(found.judged)} of the first {found.depth} documents are judged"
     if found.judged_at_most < 1:
         text += (
-            f"; at {found.judged_per_query:.1f} judged documents per query at most "
+            f"; with {found.judged_per_query:.1f} judged documents per query, at most "
             f"{percent(found.judged_at_most)} can be"
         )
     text += "."
@@ -200,10 +200,13 @@ def unjudged_sentence(analysis: Analysis) -> str:
         changed = [pair for pair, own in marked.items() if own.condensed_letter != own.letter]
         text += f" On condensed lists, without unjudged documents, {kept(changed)}."
     else:
-        text += " Condensed lists cannot compare: no query has judged documents of two grades."
+        text += (
+            " Condensed lists are uninformative here: no query has both relevant and non-relevant "
+            "judgments."
+        )
     if not any(math.isnan(own.bound_low) for own in marked.values()):
         lost = [pair for pair, own in marked.items() if own.bound_letter != own.letter]
-        few = "; with so few judgments this tells of them, not of the systems"
+        few = "; with so few judgments this bound says nothing about the systems"
         few *= bool(lost) and found.judged_at_most < _FEW
-        text += f" In the worst case {kept(lost)}{few}."
+        text += f" In the worst case, {kept(lost)}{few}."
     return text

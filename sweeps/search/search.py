@@ -1,4 +1,4 @@
-"""The base of every search: a feed whose decisions depend on the ended trials alone.
+"""Base class of searches: decisions depend only on finished trials.
 
 A restarted driver reads the ended trials from the store and makes the same decisions, whatever the
 order or the number of slots.

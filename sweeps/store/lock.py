@@ -16,7 +16,7 @@ from datetime import datetime
 
 from rank_core.errors import BadInput
 from sweeps.store.records import Records
-from sweeps.store.storage import OURS, reason
+from sweeps.store.storage import PROGRAM_ERRORS, reason
 
 FILE = "driver.json"
 TOUCH_SECONDS = 10.0
@@ -156,7 +156,7 @@ def touch(
             if failed:
                 records.storage.tell_back()
             failed = False
-        except OURS:
+        except PROGRAM_ERRORS:
             raise
         except Exception as error:  # every filesystem has its own kinds
             records.storage.tell_away(f"{FILE}: {reason(error)}; trying again")

@@ -32,7 +32,7 @@ TRIALS, CHECKPOINTS = "trials", "checkpoints"
 RESULT, PROGRESS, HISTORY = "result.json", "progress.json", "history.jsonl"
 SCORES = "per_query.parquet"
 SMALL = 2**20
-MAY_GO = (WEIGHTS,)
+REMOVABLE = (WEIGHTS,)
 """Files that a finished trial may lack: only the best seed of a cell keeps them."""
 REMEDY = "the sweep's command runs the trial again"
 COSTS = ("train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens", "padding_share",
@@ -233,7 +233,7 @@ class Records:
             return [last | {"step": step, "curve": []}, last | {"dev": None}]
         return []
 
-    def damage(self, state: State, *, thorough: bool, may_lack: Collection[str] = MAY_GO) -> str:
+    def damage(self, state: State, *, thorough: bool, may_lack: Collection[str] = REMOVABLE) -> str:
         """The damage of a finished trial, "" for none: every file by its size, and by its SHA-256
         where it was changed after `result.json`; with `thorough` small files in any case. Objects
         of an object store change no bits."""
@@ -324,8 +324,8 @@ class Records:
         if state.status.used and not _same_values(result, self.result(name)):
             gone |= self.result(name).files.keys() - result.files.keys()
         self.remove(name, gone)
-        for file in sorted(result.files, key=MAY_GO.__contains__):  # the values first
-            if file in MAY_GO:
+        for file in sorted(result.files, key=REMOVABLE.__contains__):  # the values first
+            if file in REMOVABLE:
                 self._write_if_it_fits(name, workdir / file)
             else:
                 self.storage.write(f"{TRIALS}/{name}/{file}", workdir / file)

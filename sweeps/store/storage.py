@@ -36,7 +36,7 @@ LINE_SECONDS = 60.0  # between messages about a storage that is away
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
 """Schemes whose files can be written, listed and replaced."""
-OURS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionError)
+PROGRAM_ERRORS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionError)
 """Errors that no waiting repairs. Filesystems raise many other kinds."""
 UNFINISHED = ".unfinished-"
 
@@ -121,7 +121,7 @@ class Storage:
         threading.Thread(target=wait, daemon=True, name="storage").start()
         try:
             return future.result(ANSWER_SECONDS)
-        except OURS:
+        except PROGRAM_ERRORS:
             raise
         except TimeoutError:
             what = f"no answer for {ANSWER_SECONDS:.0f} s"
@@ -273,7 +273,7 @@ class Storage:
                 if failed:
                     self.tell_back()
                 return value
-            except OURS:
+            except PROGRAM_ERRORS:
                 raise
             except Exception as error:
                 no_file = isinstance(error, FileNotFoundError) or (

@@ -1,4 +1,4 @@
-"""The statuses of a trial, and what follows from each."""
+"""Trial statuses, and how each is handled."""
 
 from enum import StrEnum
 

@@ -90,10 +90,10 @@ def losses(cells: list[System]) -> list[str]:
     """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
     sentences = []
     for status, words in (
-        ("failed", "failed, not in any mean"),
-        ("diverged", "diverged, not in any mean"),
+        ("failed", "failed, excluded from all means"),
+        ("diverged", "diverged, excluded from all means"),
         ("collapsed", "collapsed, counted in the means as a result of the configuration"),
-        ("running", "still running, not in any mean"),
+        ("running", "still running, excluded from all means"),
         ("planned", "not started"),
     ):
         lost = {system.cell.label: own for system in cells if (own := system.seeds(status))}

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from rank_core.errors import BadInput, nearest, not_installed, shown
 from rank_core.files import shown_path
 from rank_core.home import NO_HOME, has_home, lend_home
-from rank_core.own_code import OURS, see_modules_of
+from rank_core.own_code import PACKAGES, see_modules_of
 from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.terminal.text import print_error
 
@@ -111,7 +111,7 @@ def _unraisable(number: int, ignored: "sys.UnraisableHookArgs") -> None:
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
-    os.write(sys.stderr.fileno(), b"interrupted; nothing had begun\n")
+    os.write(sys.stderr.fileno(), b"interrupted before anything started\n")
     os._exit(INTERRUPTED)
 
 
@@ -194,7 +194,7 @@ def _stands_in_for_a_library(error: Exception) -> str:
             continue
         first = path.relative_to(here).parts[0]
         name = first.removesuffix(".py")
-        if name in (*OURS, SCRIPT) or not name.isidentifier():
+        if name in (*PACKAGES, SCRIPT) or not name.isidentifier():
             continue
         found = PathFinder.find_spec(name, others)
         if name in sys.stdlib_module_names or (found and found.origin):

@@ -47,7 +47,7 @@ def assert_says_so(sweep, status_of):
     assert "interrupted; the same command resumes" in sweep.text
     text = status_of(sweep.folder)
     assert "\nstopped     interrupted\n" in text
-    assert "the sweep is incomplete" in text and "\nresume" in text
+    assert "not running (incomplete)" in text and "\nresume" in text
     told = re.search(r"interrupted \((\d+)\)", text)
     assert told and int(told[1]) >= 1
     return int(told[1])

@@ -17,8 +17,8 @@ import pytest
 from rank_core.data.load import load_collection
 from rank_core.data.trec import write_qrels, write_queries
 from sweeps.__main__ import COMMANDS, main
-from sweeps.commands.run import ours as sweeps
-from sweeps.plan.next_command import ours
+from sweeps.commands.run import sweep_names as sweeps
+from sweeps.plan.next_command import our_command
 from tests.sweeps.conftest import quick_reports
 from tests.sweeps.printed import VALUE, printed
 from tests.sweeps.test_documented_commands import accept_python, stop_when_parsed
@@ -306,7 +306,9 @@ def test_mlflow_gets_what_it_lacks(place, inputs, shell, tmp_path, monkeypatch):
     """By the command that a sweep names where MLflow does not answer."""
     monkeypatch.chdir(tmp_path)
     shell.run("run", "window_stride", *inputs, *SMALL, *FLAGS[:2], "--num-seeds", "1")
-    text = shell.run_printed(ours("sync", str(tmp_path / "results/window_stride/woods")), "sync")
+    text = shell.run_printed(
+        our_command("sync", str(tmp_path / "results/window_stride/woods")), "sync"
+    )
     assert "sqlite:///" in text
 
 

@@ -54,7 +54,7 @@ def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypa
     # Nobody is there: warnings name the server, and everything waits in the log.
     monkeypatch.setattr("sweeps.launch.sweep.DRAIN_SECONDS", 1.0)
     sweep = run_local(tmp_path / "results", *WORDS, "--tracking-uri", uri)
-    assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow lacks" in sweep.text
+    assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow is missing" in sweep.text
     said = command("sync", str(sweep.folder), "--tracking-uri", uri, code=2)
     assert "http://[redacted]@127.0.0.1" in said
     database = f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -128,7 +128,7 @@ def test_no_file_of_a_sweep_on_ray_has_a_secret(
     reasons = [path.read_text() for path in tmp_path.glob("results/trials/*/attempt-*.json")]
     assert any("refused with [redacted]" in text for text in reasons), reasons
     [folder] = short.glob("ray-*")
-    assert f"Ray's own files are kept in {folder}" in said
+    assert f"Ray's files are kept in {folder}" in said
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert list(folder.glob("r/session_*/logs/runtime_env_agent.log"))
     packed = run(environment, tmp_path, "-m", "sweeps", "bundle", str(sweep), "--to", "b.zip")
@@ -147,4 +147,4 @@ def test_the_folder_of_ray_is_private_and_goes_after_a_good_end(environment, sho
     assert good.returncode == 0, good.stderr
     bad = run(environment, short, "-c", f"{START.replace('assert list', 'raise OSError;')}")
     [folder] = short.glob("ray-*")
-    assert f"Ray's own files are kept in {folder}" in bad.stdout
+    assert f"Ray's files are kept in {folder}" in bad.stdout

@@ -97,7 +97,7 @@ STRANGE: dict[str, Callable[[], Any]] = {
     "[None]": lambda: [None],
     "[1, 2]": lambda: [1, 2],
     "[nan]": lambda: [float("nan")],
-    "list of texts": lambda: ["x", "y"],
+    "list of strings": lambda: ["x", "y"],
     "the same twice": lambda: ["x", "x"],
     "list of lists": lambda: [["x"], ["y"]],
     "list of bytes": lambda: [b"x"],

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 VALUE = "\0"
 """What an f-string puts in."""
-MAKERS = {"ours", "command_in", "changed", "seeded", "confirming", "resumed"}
+MAKERS = {"our_command", "command_in", "changed", "seeded", "confirming", "resumed"}
 """Functions of sweeps/plan/next_command.py and sweeps/store/sweep_file.py that make a command."""
 IN_TEXT = re.compile(
     r"`((?:ranksweep|hf|pip|make|ray|mlflow)\b[^`]*)`"

@@ -46,7 +46,7 @@ NOT_OURS = {
 MENTION = re.compile(r"ranksweep (run|COMMAND|[a-z]+)( NAME| --help)?|ray submit|python .*NAME.*")
 """A command's name within a sentence."""
 
-OURS, CLICK = ("ranksweep", "python", "make", "pip", "pytest", "sbatch"), ("ray", "mlflow")
+PROGRAMS, CLICK = ("ranksweep", "python", "make", "pip", "pytest", "sbatch"), ("ray", "mlflow")
 
 
 def documented() -> Iterator[tuple[str, list[str]]]:
@@ -57,7 +57,7 @@ def documented() -> Iterator[tuple[str, list[str]]]:
             yield from ((path.name, words) for words in commands(block))
         plain = re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
         inline = re.findall(r"(?:`|<code>)([^`<]+)(?:`|</code>)", plain)
-        names = "|".join((*OURS, *CLICK))
+        names = "|".join((*PROGRAMS, *CLICK))
         for command in (" ".join(command.split()) for command in inline):
             whole = rf"(?:time |[A-Z_]+=\S+ )*(?:{names}) \S"
             if re.match(whole, command) and not MENTION.fullmatch(command):
@@ -145,7 +145,7 @@ def accept_python(words):
             module.main(rest)
 
 
-@pytest.mark.parametrize("words", of(*OURS))
+@pytest.mark.parametrize("words", of(*PROGRAMS))
 def test_a_command_of_ours_is_accepted(words, stop_when_parsed):
     program, *rest = words
     if program == "ranksweep":
@@ -199,7 +199,7 @@ def test_a_command_of_ray_or_mlflow_is_accepted(words, stop_when_parsed, monkeyp
 
 def test_no_command_is_left_out():
     programs = {words[0] for _, words in DOCUMENTED}
-    assert programs - {*OURS, *CLICK, *NOT_OURS} == set() and set(NOT_OURS) <= programs
+    assert programs - {*PROGRAMS, *CLICK, *NOT_OURS} == set() and set(NOT_OURS) <= programs
     assert {file for file, _ in DOCUMENTED} >= {"README.md", "tracking.md", "config.yaml"}
     assert len(DOCUMENTED) > 60
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from rank_core.data.store import Splits
-from rank_core.own_code import OURS, source_hash
+from rank_core.own_code import PACKAGES, source_hash
 from rank_core.records import Collection, Split
 
 Value = TypeVar("Value")
@@ -80,7 +80,7 @@ def derived_hash(source: Collection, transform: Transform, depends_on: str = "")
     for name in getattr(kind, "OF_DEPENDS_ON", ()):
         del settings[name]
     recipe = [transform.name, transform.version, settings, depends_on]
-    if kind.__module__.partition(".")[0] not in OURS:
+    if kind.__module__.partition(".")[0] not in PACKAGES:
         recipe.append(source_hash(f"{kind.__module__}:{kind.__qualname__}"))
     text = json.dumps([source.content_hash, *recipe], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

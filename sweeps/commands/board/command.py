@@ -29,21 +29,21 @@ EDIT = "git+https://EDIT-host/EDIT-owner/ranksweep@EDIT-commit"
 
 def main(argv: Sequence[str]) -> int:
     """Verify every bundle (*.zip) below FOLDER as `ranksweep verify` does and write a static page:
-    for each collection and measure the systems in groups that cannot be told apart, with intervals
-    of their ranks, and a page for every system. Bundles with the same judgments share a table. Exit
-    code 0: all pages are written; 3: they are, and name the bundles that are not as `bundle` wrote
-    them, of which no table has a value."""
+    for each collection and measure, the systems in statistically indistinguishable groups, with
+    intervals of their ranks, and a page for every system. Bundles with the same judgments share a
+    table. Exit code 0: all pages are written; 3: they are, but some bundles are not as `bundle`
+    wrote them; the pages name these bundles, and no table has their values."""
     parser = Parser("ranksweep board", main.__doc__)
     add = parser.add_argument
     add("folder", nargs="?", type=Path, metavar="FOLDER", help="a folder of bundles")
     add("--out", type=Path, metavar="DIR", help="the folder of the pages")
-    qrels = "judgments of a collection whose bundles have their hash alone; may be repeated"
+    qrels = "judgments of a collection whose bundles have only their hash; may be repeated"
     add("--qrels", action="append", default=[], metavar="COLLECTION=FILE,...", help=qrels)
-    address = "where the bundles will be found (default: FOLDER, relative to the pages)"
+    address = "address of the bundles for links (default: FOLDER, relative to the pages)"
     add("--link", default="", metavar="URL", help=address)
     add_measure(parser)
     add_limit(parser)
-    workflow = "print a GitHub workflow that verifies what a pull request adds, and end"
+    workflow = "print a GitHub workflow that verifies the bundles of a pull request, then exit"
     needing(
         add("--workflow", action="store_true", help=workflow),
         *(Need(name, without=True) for name in ("folder", "out", "qrels", "link", "measure")),

@@ -28,8 +28,8 @@ RULE = (
     "A system is better than another where the difference is significant for new queries and new "
     "training runs (Holm over all ordered pairs). The rank of a system lies between 1 + the number "
     "of better systems and K − the number of worse ones of K: all intervals of a table hold at "
-    f"once at {level_text(ALPHA)}. No two systems of a group can be told apart; two of different "
-    "groups may be tied as well where their intervals overlap."
+    f"once at {level_text(ALPHA)}. The systems of a group are statistically indistinguishable; two "
+    "of different groups may be tied as well if their intervals overlap."
 )
 
 
@@ -142,7 +142,7 @@ def _index(bundles: Sequence[Submission], board: Sequence[JointTable], link: str
     sections = [part for joint in board for part in _sections(joint, board, link)]
     return render(
         "board.html",
-        title="Which systems cannot be told apart?",
+        title="Which systems are statistically indistinguishable?",
         answer=_answer(board),
         notes=[*map(_leaders, board), *[RULE] * bool(board)],
         facts=[numbered(len(bundles), "bundle"), *(f"{states[name]} {name}" for name in states)],

@@ -14,7 +14,7 @@ from rank_core.errors import BadInput
 from rank_core.files import is_there, shown_path
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
-from sweeps.plan.next_command import ours
+from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
 from sweeps.systems.runs import MEASURES, TIES, RunSource
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
@@ -45,8 +45,8 @@ sweeps on several collections are compared likewise, label by label."""
 
 LISTS = (
     ("qrels", "FILE", "judgments, which runs need; repeated as NAME=FILE for several query sets"),
-    ("baseline", "NAME", "default: the first system; may be repeated: each has its letter"),
-    ("deterministic", "NAME", "a system without training, such as BM25, whose only run this is; "
+    ("baseline", "NAME", "the baseline (default: the first system); may be repeated"),
+    ("deterministic", "NAME", "a system without training, such as BM25, which needs only one run; "
      "may be repeated"),
 )  # fmt: skip
 SWITCHES = {
@@ -54,8 +54,8 @@ SWITCHES = {
     "(default: the k-th run of a system is the same training run on all query sets)",
     "paired-seeds": "seed i of every system shares its randomness (initialisation, order of the "
     "data, negatives) with seed i of the others: differences are tested seed by seed",
-    "all-pairs": "test every pair of systems too (pairs.csv)",
-    "compact": "means and letters alone, one column per measure",
+    "all-pairs": "also test every pair of systems (pairs.csv)",
+    "compact": "print only means and letters, one column per measure",
 }
 
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
         baselines=[*map(shown_path, given.baseline)],
-        command=shown_path(ours("compare", *argv)),
+        command=shown_path(our_command("compare", *argv)),
         deterministic=[*map(shown_path, given.deterministic)],
         **{name: vars(given)[name] for name in OPTIONS},
         ties=given.ties if "ties" in given.given else None,
@@ -99,15 +99,17 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("ranksweep compare", main.__doc__, epilog=EPILOG)
     add = parser.add_argument
-    add("systems", nargs="*", metavar="SYSTEM")
+    add(
+        "systems", nargs="*", metavar="SYSTEM", help="a source, or NAME=sources, as described below"
+    )
     for name, metavar, text in LISTS:
         add(f"--{name}", action="append", default=[], metavar=metavar, help=text)
     for name, text in SWITCHES.items():
         add(f"--{name}", action="store_true", help=text)
-    shown = f"default: {' '.join(MEASURES)} for runs, all that the files have for values"
+    shown = f"measures (default: {' '.join(MEASURES)} for runs; for values, all in the files)"
     add("--measures", nargs="+", default=(), metavar="MEASURE", help=shown)
-    add("--alpha", type=float, default=0.05, help="default: %(default)s")
-    corrected = "of p, over all comparisons of a measure (default: %(default)s)"
+    add("--alpha", type=float, default=0.05, help="significance level (default: %(default)s)")
+    corrected = "correction of p over all comparisons of a measure (default: %(default)s)"
     add("--correction", choices=CORRECTION_NAMES, default=MAX_T, help=corrected)
     margin = "differences up to this size count as practically equal (default: %(default)s)"
     add("--margin", type=float, default=0.01, help=margin)
@@ -116,7 +118,7 @@ def _parser() -> Parser:
     add("--ties", choices=TIES, default="doc_id", help=ties)
     digits = "decimals of means and differences in tables, 1 to 6 (default: %(default)s)"
     add("--digits", type=int, choices=range(1, 7), default=3, metavar="N", help=digits)
-    add("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
+    add("--tracking-uri", metavar="URI", help="tracking URI of MLflow, for mlflow: and runs:/")
     written = "also write the page, the table and all numbers to DIR"
     add("--out", type=Path, metavar="DIR", help=written)
     return parser

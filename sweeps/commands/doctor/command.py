@@ -17,12 +17,12 @@ def main(argv: Sequence[str]) -> int:
     add_flags(parser, OF_DATA)
     add = parser.add_argument
     gpu = add(
-        "--gpu", action="store_true", help="check this machine's GPU, in ten minutes (pytest)"
+        "--gpu", action="store_true", help="check this machine's GPU; needs pytest and ten minutes"
     )
     needing(gpu, *(Need(name, without=True) for name in (*OF_DATA, "settings")))
-    minutes = "of --gpu: end then, whatever is left"
+    minutes = "with --gpu: stop after N minutes, skipping the remaining checks"
     needing(add("--minutes", metavar="N", type=float, help=minutes), Need("gpu"))
-    kept = "of --gpu; default gpu-checks.json"
+    kept = "with --gpu: file for the results (default: gpu-checks.json)"
     needing(add("--json", metavar="FILE", type=Path, help=kept), Need("gpu"))
     add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
     arguments = parser.parse_intermixed_args(list(argv))

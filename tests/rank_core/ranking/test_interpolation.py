@@ -65,8 +65,8 @@ def test_dev_chooses_the_best_alpha_and_of_equal_ones_the_smallest():
 @pytest.mark.parametrize(
     ("first", "normalise", "message"),
     [
-        ({"q": {"a": 1.0}}, "min-max", "lacks document c for query q"),
-        ({}, "min-max", "lacks document c for query q"),
+        ({"q": {"a": 1.0}}, "min-max", "has no document c for query q"),
+        ({}, "min-max", "has no document c for query q"),
         ({"q": dict.fromkeys("abcd", 0.0)}, "min-max", "all 1 queries .* reciprocal-rank"),
         ({"q": dict.fromkeys("abcd", 0.0)}, "z-score", "z-score needs first-stage scores"),
         (FIRST, "softmax", "unknown normalisation 'softmax'; known: min-max"),

@@ -175,7 +175,7 @@ def test_broken_checkpoints_and_those_of_other_trials_are_ignored(
     computed.clear()
     finished(config, tmp_path / "w", Checkpoints(str(folder), EVERY_STEP))
     assert len(computed) == STEPS
-    lines = [line for line in caplog.messages if line.startswith("the trial starts anew")]
+    lines = [line for line in caplog.messages if line.startswith("the trial restarts from scratch")]
     assert len(lines) == bool(told) and all(told in line for line in lines)
 
 

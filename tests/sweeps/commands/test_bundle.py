@@ -174,9 +174,12 @@ CHANGES: dict[str, list[tuple[Change, str]]] = {
         (added(f"sweep/trials/{FIRSTP}-seed1/x.html"), "x.html: a bundle of this sweep has no"),
         (foreign_trial, "cafecafecafe-seed1/result.json: a bundle of this sweep has no such file"),
     ],
-    "no record": [(removed("sweep/test_access.jsonl"), "test_access.jsonl: lacks the look")],
+    "no record": [(removed("sweep/test_access.jsonl"), "test_access.jsonl: no record of the look")],
     "another record": [
-        (replaced("sweep/test_access.jsonl", r'"hash": "\w+"', '"hash": "0"'), "lacks the look")
+        (
+            replaced("sweep/test_access.jsonl", r'"hash": "\w+"', '"hash": "0"'),
+            "no record of the look",
+        )
     ],
     "settings": [
         (
@@ -237,7 +240,9 @@ def test_trials_that_the_table_lacks_are_named(finished, tmp_path, capsys):
     bundle = made(sweep)
     assert not [name for name in zipfile.ZipFile(bundle).namelist() if "chunk_scores" in name]
     assert main(["verify", str(bundle)]) == 0
-    assert f"not checked trials that the table lacks: {FIRSTP}-seed3" in capsys.readouterr().out
+    assert (
+        f"not checked trials that are not in the table: {FIRSTP}-seed3" in capsys.readouterr().out
+    )
 
 
 def test_labels_of_other_trials_are_found(finished, tmp_path, capsys):

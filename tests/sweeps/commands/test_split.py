@@ -269,7 +269,7 @@ def test_a_split_that_the_run_does_not_rank_says_so(files, tmp_path, capsys):
     assert main(["split", *files, "--run", "a.run", "--to", "out"]) == 0
     said = capsys.readouterr().err
     assert "ranks no query of test: BM25" in said
-    assert f"ranks 2 of {len(parts['train'])} train queries not" in said
+    assert f"does not rank 2 of {len(parts['train'])} train queries" in said
     splits = load_collection("out").splits
     assert all(list(splits["dev"].candidates[q]) == ["d1"] for q in parts["dev"])
     assert all(len(splits["test"].candidates[q]) > 1 for q in parts["test"])

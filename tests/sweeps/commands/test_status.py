@@ -101,7 +101,7 @@ TOLD = {
             *(sweep.finish(number) for number in (1, 2, 3)),
             sweep.lose(0, "stopped", reason="by ASHA at step 3 of 9"),
         ),
-        ["3 done, 1 stopped early", "the sweep has ended"],
+        ["3 done, 1 stopped early", "not running (finished)"],
         ["resume"],
     ),
     "failed": (
@@ -167,7 +167,7 @@ def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun):
     update_sweep_file(begun.records, stopped=why)
     text = seen(begun)
     assert line_of(text, "stopped").split(maxsplit=1)[1] == why
-    assert "resume" in text and "the sweep is incomplete" in text
+    assert "resume" in text and "(incomplete)" in text
     with only_driver(begun.records):
         assert "stopped" not in seen(begun)
 
@@ -186,7 +186,7 @@ def test_a_living_driver_is_named_and_its_trials_show_their_steps(begun):
         assert "nothing: the sweep is running" in text and "resume" not in text
         assert line_of(text, "FirstP").endswith("seed 2 step 20/40 (0.125)")
     after = seen(begun)
-    assert "none: the sweep is incomplete" in after
+    assert "not running (incomplete)" in after
     assert "resume" in after and " run window_stride" in after
 
 
@@ -266,7 +266,7 @@ def test_a_remote_sweep_is_read_where_another_machine_left_it(
     assert main(["status", f"{begun.records.uri}/"]) == 0
     there = capsys.readouterr().out
     assert "= 4: 1 done, 3 waiting; 1 attempt\n" in there
-    assert "none: the sweep is incomplete" in there
+    assert "not running (incomplete)" in there
     assert not (tmp_path / "second").exists()
 
 

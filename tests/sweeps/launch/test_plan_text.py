@@ -34,7 +34,7 @@ def test_the_plan_shows_cells_costs_and_what_is_left_out(plan_of):
     first, second = (line for line in text.splitlines() if line.startswith(("First", "MaxP")))
     assert first.endswith("1.0x  baseline")
     assert second.split()[:2] == ["MaxP", "48/32"] and "100%" in second
-    assert "read: share of the documents' tokens in some chunk; cost: encoder tokens" in text
+    assert "read: % of document tokens covered by at least one chunk; cost: encoder tokens" in text
     assert "tokens/doc: " in text and "max: " in text, "every column is explained"
     [left_out] = (line for line in text.splitlines() if line.startswith("excluded"))
     assert "chunking.window=500, chunking.stride=32: chunking.window <= 96" in left_out
@@ -80,11 +80,11 @@ def test_the_plan_has_the_first_stage_on_dev(plan_of):
     collection, evaluation = plan.inputs.collection, plan.base.evaluation
     some = collection.splits["dev"].subset(evaluated_queries(collection, "dev", evaluation))
     value = mean_values(per_query(some.qrels, some.candidates, ["nDCG@10"]))["nDCG@10"]
-    assert line_of(plan, "candidates") == f"candidates  of BM25: nDCG@10 {value:.3f} on dev"
+    assert line_of(plan, "candidates") == f"candidates  from BM25: nDCG@10 {value:.3f} on dev"
     for language, name in (("en", "BM25"), ("de", "BM25 in German")):
         spoken = replace(collection, language=language)
         other = replace(plan, inputs=replace(plan.inputs, collection=spoken))
-        assert line_of(other, "candidates").startswith(f"candidates  of {name}: nDCG@10 ")
+        assert line_of(other, "candidates").startswith(f"candidates  from {name}: nDCG@10 ")
 
 
 @pytest.mark.parametrize("folds", ["0", "4"])
@@ -131,7 +131,7 @@ def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     own = {"model.backbone": "tiny-docs", **SETTINGS, "model.dropout": 0.2}
     text = plan_text(replace(plan, base=plan.base.override(own)), finished=0)
     [line] = (line for line in text.splitlines() if line.startswith("backbone"))
-    assert "its own defaults: training.backbone_learning_rate=0.0003" in line
+    assert "its defaults: training.backbone_learning_rate=0.0003" in line
     assert "model.dropout" not in line
 
 

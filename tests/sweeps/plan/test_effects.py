@@ -101,7 +101,7 @@ def test_what_all_cells_share_cannot_be_swept(grid, plan_file):
 
 
 def test_a_measure_in_two_lists_is_refused(plan_file):
-    with pytest.raises(BadInput, match=r"evaluation\.measures must be a list of texts"):
+    with pytest.raises(BadInput, match=r"evaluation\.measures must be a list of strings"):
         plan_file("model.dropout = [0.1, 0.2]", base='evaluation.measures = [["nDCG@10"]]')
 
 
@@ -131,7 +131,7 @@ def test_a_setting_that_the_baseline_cannot_read_holds_for_the_others(plan_of):
     usual = plan_of()
     assert plan.cells[0].cell == usual.cells[0].cell, "the baseline keeps its name"
     text = plan_text(plan, finished=0)
-    assert "left out    chunking.max_chunks=2, which FirstP 96 cannot read" in text
+    assert "left out    chunking.max_chunks=2: not used by FirstP 96" in text
     assert "left out" not in plan_text(usual, finished=0)
 
 

@@ -24,7 +24,7 @@ def step_of(folder: Path, **changes: object) -> NextStep:
 
 def test_two_seeds_lead_to_the_third_where_it_would_decide(tmp_path: Path) -> None:
     step = step_of(tmp_path, seeds=(1, 2), effect=0.3, num_queries=100)
-    assert "A third seed decides" in step.why and step.command.endswith("--num-seeds 3")
+    assert "Add a third seed: two" in step.why and step.command.endswith("--num-seeds 3")
     assert re.search(r"about \d+ (s|min|h)", step.why), "what it costs"
 
 

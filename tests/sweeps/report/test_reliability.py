@@ -47,7 +47,7 @@ def test_a_report_has_at_most_eight_sentences(tmp_path: Path) -> None:
     )  # fmt: skip
     found = told(folder)
     assert len(found.results["conclusions"]) == len({*found.results["conclusions"]}) == 8
-    assert "Every system lies below the first stage (nDCG@10 0.990)" in found.said
+    assert "Every system is worse than the first stage (nDCG@10 0.990)" in found.said
 
 
 def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> N
     for words in (
         f"One between MaxP 128/64 and {found.label(between['systems'][1])} is found if it is "
         f"{between['planned']:.3f}.",
-        f"MaxP 128/64, the best of 4, gains +{best['delta']:.3f}; ",
+        f"MaxP 128/64, the best of 4, gains +{best['delta']:.3f}. ",
         f"is +{best['family_low']:.3f} to",
     ):
         assert words in found.said
@@ -202,4 +202,4 @@ def test_cells_below_the_first_stage_are_named_and_the_first_stage_is_not(tmp_pa
     for more, below in ((1e-12, False), (1e-6, True)):  # a mean may be summed in another order
         first = {"nDCG@10": lowest + more, "RR@10": 0.0}
         again = told(write_sweep(tmp_path, num_queries=40, first_stage=first))
-        assert ("below the first stage" in again.said) == below
+        assert ("worse than the first stage (" in again.said) == below

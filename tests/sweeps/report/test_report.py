@@ -231,8 +231,8 @@ def test_paired_seeds_that_do_not_match_are_compared_as_unpaired(tmp_path: Path)
     )
     assert _results(whole)["seeds_compared_as_paired"] is True
     assert _results(holed)["seeds_compared_as_paired"] is False
-    assert "they are compared as unpaired" in _page(holed)
-    assert "they are compared as unpaired" not in _page(whole)
+    assert "They are compared as unpaired" in _page(holed)
+    assert "They are compared as unpaired" not in _page(whole)
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -73,7 +73,7 @@ def test_only_what_has_all_seeds_is_compared(analysis):
 
 def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
     text = " ".join(conclusions(analysis))
-    assert "1 trial failed, not in any mean: MaxP 128/128 (seed 3)" in text
+    assert "1 trial failed, excluded from all means: MaxP 128/128 (seed 3)" in text
     losses = text[text.index("1 trial failed") :]
     assert "MaxP 64" not in losses  # both others that left
 

@@ -90,9 +90,9 @@ def test_the_ceiling_of_judged_documents_by_hand(folder: Path) -> None:
     ceiling = found.unjudged.judged_at_most, found.unjudged.judged_per_query
     assert ceiling == pytest.approx((1 / 5, 1))
     text = unjudged_sentence(found)
-    assert "at 1.0 judged documents per query at most 20% can be" in text
-    assert "no query has judged documents of two grades" in text
-    assert "In the worst case the table's significant difference does not hold; with" in text
+    assert "with 1.0 judged documents per query, at most 20% can be" in text
+    assert "no query has both relevant and non-relevant" in text
+    assert "In the worst case, the table's significant difference does not hold; with" in text
 
 
 @pytest.mark.parametrize(("last", "ceiling", "words"), [(0, 0.4, "40%"), (2, 0.8, "80%")])
@@ -106,7 +106,7 @@ def test_judged_at_most_is_a_share_of_the_ranked_documents(
     found = compared(folder, folder / "trials", qrels).analysis
     assert found.unjudged is not None
     assert found.unjudged.judged_at_most == pytest.approx(ceiling)
-    assert f"at {2 + last:.1f} judged documents per query at most {words} can be" in (
+    assert f"with {2 + last:.1f} judged documents per query, at most {words} can be" in (
         unjudged_sentence(found)
     )
 

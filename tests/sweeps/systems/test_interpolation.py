@@ -174,7 +174,7 @@ def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: 
     alphas = analysis.sweep.interpolated[1].alphas_text
     said = " ".join(notes(analysis))
     assert "chosen on dev (FirstP 40 " in said and alphas in said
-    assert "p of BM25 and +BM25 corrected over 4 comparisons, others over 1" in said
+    assert "p of BM25 and +BM25 is corrected over 4 comparisons, others over 1" in said
     assert "6 of 6 launched trials used" in said
 
 
@@ -222,7 +222,7 @@ def test_the_largest_gain_is_said_to_be_without_the_interpolated_rows(tmp_path: 
     sweep = load_sweep(write_ranked_sweep(tmp_path / "woods", cells=cells, strengths=(1, 1, 1)))
     for found, start in (
         (sweep, "No"),
-        (with_interpolated(sweep, "all"), "Without interpolation no"),
+        (with_interpolated(sweep, "all"), "Without interpolation, no"),
     ):
         said = answer(analyse(found))
         assert said.startswith(f"{start} system is significantly different from FirstP 40")
@@ -287,7 +287,7 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
     assert smallest.p_both_adjusted == pytest.approx(3 * smallest.p_both)
 
     same = "FirstP 40" if alpha else "BM25"
-    said = f"FirstP 40 +BM25: alpha {alpha}: identical to {same}, not tested"
+    said = f"FirstP 40 +BM25 has alpha {alpha}, so it equals {same}: no test"
     row = next(row for row in analysis.rows if row.name == weak.name)
     assert row.same_as == same and not any(row.tests.values())
     assert said in " ".join(notes(analysis)) and said in " ".join(table_text(analysis).split())

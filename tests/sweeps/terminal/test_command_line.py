@@ -69,7 +69,7 @@ def test_an_interrupt_while_a_sweep_is_imported_ends_it_in_one_line(module, by):
     script = INTERRUPTED.replace("SIGNAL", f"signal.{by}")
     done = python("-c", script, module, "sweeps/window_stride.py", "--dry-run")
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "interrupted; nothing had begun\n"
+    assert done.stderr == "interrupted before anything started\n"
 
 
 def test_an_import_by_others_leaves_their_interrupts_alone():
