@@ -176,7 +176,10 @@ def detectable_effect(df: float, *, alpha: float = 0.05, power: float = 0.8) -> 
     high = 2 * critical + 10
     while _power(high, critical, spread_N) < power:
         high *= 2
-    return float(optimize.brentq(lambda x: _power(x, critical, spread_N) - power, 0.0, high))
+    # With less than one degree of freedom the power is nearly flat: older scipys need many steps.
+    return float(
+        optimize.brentq(lambda x: _power(x, critical, spread_N) - power, 0.0, high, maxiter=1000)
+    )
 
 
 def _critical(df: float, alpha: float) -> tuple[float, np.ndarray]:

@@ -16,7 +16,7 @@ other numbers are text."""
 _VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\+00:00| UTC)?"), "TIME"),
     (re.compile(r"[\d,]+ bytes"), "SIZE bytes"),
-    (re.compile(r'("ranksweep": ")[^"]+'), r"\1VERSION"),
+    (re.compile(r'("(?:ranksweep|matplotlib)": ")[^"]+'), r"\1VERSION"),
     (re.compile(r"\S+/ranksweep(?= [a-z])|\S*python\S* -m sweeps(?= (?!run))"), "ranksweep"),
 )
 

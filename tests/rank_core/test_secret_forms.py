@@ -148,6 +148,6 @@ def test_places_and_numbers_of_tokens_are_no_secrets(monkeypatch, tmp_path):
     ["http://" * 5000, "cookie" * 6000, "a.token=" * 5000, "--" * 9000, "a-" * 20000 + "@ http://"],
 )
 def test_a_long_hostile_text_takes_no_time(text):
-    began = time.monotonic()
+    began = time.process_time()  # of this process: others may hold the processor
     redact_text(text)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
