@@ -25,6 +25,7 @@ from sweeps.store.sweep_file import (
     sweeps_below,
 )
 from sweeps.store.trial_status import INTERRUPTED, LOST, USED, TrialStatus
+from sweeps.systems.best import eliminated_in, ranked
 from sweeps.terminal.command_line import Parser
 from sweeps.terminal.live_text import LiveText, is_live_terminal
 from sweeps.terminal.text import WIDTH, columns, duration, numbered, say
@@ -221,10 +222,11 @@ def _best(snapshot: Snapshot) -> str:
         if trial.status in USED and trial.dev is not None:
             dev.setdefault(trial.cell, []).append(trial.dev)
     primary, parts = snapshot.file.primary, []
-    if dev:
-        cell = max(dev, key=lambda name: fmean(dev[name]))
+    means = {cell: fmean(values) for cell, values in dev.items()}
+    planned = [cell.cell for cell in snapshot.file.cells]
+    for cell in ranked(means, planned, eliminated_in(snapshot.file))[:1]:
         seeds = numbered(len(dev[cell]), "seed")
-        parts.append(f"{fmean(dev[cell]):.3f} by {snapshot.labels[cell]} ({seeds})")
+        parts.append(f"{means[cell]:.3f} by {snapshot.labels[cell]} ({seeds})")
     if primary in snapshot.file.first_stage_dev:
         parts.append(f"{snapshot.file.first_stage_dev[primary]:.3f} by the first stage")
     return f"{primary} {', '.join(parts)}" if parts else ""
@@ -324,7 +326,7 @@ def take_snapshot(where: str, records: Records | None = None) -> Snapshot:
         if seed == file.seeds[0] or cell.cell not in file.deterministic
     ]
     states = records.states(dict.fromkeys([*planned, *file.trials]))
-    left_after = {one["cell"]: one["left_after"] for one in file.search.get("standings", ())}
+    left_after = eliminated_in(file)
     planned = [
         name
         for name in planned

@@ -3,6 +3,7 @@ first among equals. Report, confirmation, export and kept weights choose by it."
 
 from collections.abc import Collection, Iterable, Mapping
 
+from sweeps.store.sweep_file import SweepFile
 from sweeps.systems.load import Sweep
 
 
@@ -32,8 +33,13 @@ def dev_means(sweep: Sweep) -> dict[str, float]:
 
 def left_after(sweep: Sweep) -> Mapping[str, int]:
     """{eliminated cell: its finished seeds by then}; empty without a race or ASHA."""
+    return eliminated_in(sweep.about)
+
+
+def eliminated_in(about: SweepFile) -> Mapping[str, int]:
+    """The same of a sweep's description, which names them while the search runs."""
     return {
         line["cell"]: int(line["left_after"])
-        for line in sweep.about.search.get("standings", ())
+        for line in about.search.get("standings", ())
         if line["left_after"] is not None
     }

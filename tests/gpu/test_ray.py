@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -31,12 +30,12 @@ def sweep(with_values, collection_folder, tmp_path_factory):
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")
 
-    def run(name, *words, collection=collection_folder):
+    def run(name, *words, modules=""):
         storage = tmp_path_factory.mktemp("sweep") / "results"
         command = [sys.executable, f"sweeps/{name}.py", "--smoke-test", *words]
-        command += ["--collection", str(collection), "--storage", str(storage)]
+        command += ["--collection", str(collection_folder), "--storage", str(storage)]
         command += ["--tracking-uri", "none"]
-        quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
+        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(modules)}
         done = subprocess.run(
             command,
             cwd=ROOT,
@@ -97,48 +96,35 @@ def test_no_gpu(device, sweep, standard, figures):
     assert name not in devices(results)
 
 
-@pytest.fixture
-def beyond_the_table(standard, collection_folder, tmp_path):
-    """(backbone, collection): the 26th word of each document, or its last, has no vector. To
-    read it is a device
-    assert on a GPU and an error on a CPU; a short first chunk ends before it."""
-    from safetensors.torch import load_file, save_file
+BROKEN = """
+import torch
 
-    from rank_core.encoders.backbones import load_tokenizer
-
-    tokenizer = load_tokenizer(standard.folder)
-    size = len(tokenizer) - 1
-    word = tokenizer.convert_ids_to_tokens(size)
-    assert size in tokenizer(word)["input_ids"]
-    backbone, collection = tmp_path / "short", tmp_path / "collection"
-    shutil.copytree(standard.folder, backbone)
-    config = json.loads((backbone / "config.json").read_text())
-    (backbone / "config.json").write_text(json.dumps(config | {"vocab_size": size}))
-    weights = load_file(backbone / "model.safetensors")
-    table = "embeddings.word_embeddings.weight"
-    weights[table] = weights[table][:size].clone()
-    save_file(weights, backbone / "model.safetensors", metadata={"format": "pt"})
-    shutil.copytree(collection_folder, collection)
-    records = map(json.loads, (collection / "docs.jsonl").read_text().splitlines())
-    with (collection / "docs.jsonl").open("w") as file:
-        for record in records:
-            words = record["text"].split()
-            text = " ".join([*words[:25], word, *words[25:]])
-            file.write(json.dumps(record | {"text": text}) + "\n")
-    return str(backbone), str(collection)
+from ranksweep import Ranker
 
 
-def test_device_assert(device, sweep, beyond_the_table, figures):
+class Broken(Ranker):
+    label, paper, family = "Broken", "none", "passage scores"
+
+    def aggregate(self, cls_BPH, mask_BP):
+        score_BP = self.score(cls_BPH) * mask_BP
+        last = torch.tensor([score_BP.shape[1] - 1], device=score_BP.device)
+        return score_BP.sum(1) + torch.zeros(1, device=score_BP.device).index_select(0, last)
+"""
+"""A model that reads beyond a table where a document has a second chunk: a device assert on a GPU,
+an error on a CPU."""
+
+
+def test_device_assert(device, sweep, standard, tmp_path, figures):
     """after a trial whose kernels hit a device assert, the next trials succeed
 
     Take `--num-seeds 1` and one configuration a sweep: each then has processes of its own.
     """
     flag, _ = of_gpu(device, 1)
-    backbone, collection = beyond_the_table
-    words = ("--backbone", backbone, "--num-seeds", "2", "chunking.window=20")
-    words += ("chunking.stride=20", "chunking.max_chunks=1,8")
-    code, text, results = sweep("chunk_counts", *flag, *words, collection=collection)
+    (tmp_path / "broken_model.py").write_text(BROKEN)
+    words = ("--backbone", str(standard.folder), "--num-seeds", "2", "chunking.window=20")
+    words += ("chunking.stride=20", "chunking.max_chunks=1,8", "--model", "broken_model:Broken")
+    code, text, results = sweep("chunk_counts", *flag, *words, modules=tmp_path)
     figures |= {"exit code": code, "trials that ended well": len(results)}
     assert code == FAILED_TRIALS, text[-1000:]
     assert device.type == "cpu" or "device broke" in text
-    assert len(results) == 2
+    assert len(results) == 4, "two seeds of the baseline and of one chunk"

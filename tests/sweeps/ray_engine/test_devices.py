@@ -124,7 +124,7 @@ def test_a_group_without_gpus_and_a_task_that_measures_see_none(ray_with_gpu, mo
 
     assert run_group(seen, {}, NO_GPU, "group") == ""
     for name in ("connect", "disconnect"):
-        monkeypatch.setattr(cluster, name, lambda *given: None)
+        monkeypatch.setattr(cluster, name, lambda *given, **more: None)
     for gpus, expected in (("0", ""), ("1", "0")):
         options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
         assert cluster.on_a_slot(seen, options)[1] == expected

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sweeps.commands.export import WINNER, _cell
+from sweeps.commands.status import _best
 from sweeps.launch import confirmation
 from sweeps.store.sweep_file import find_sweep
 from sweeps.systems.best import best_on_dev, ranked
@@ -53,3 +54,14 @@ def test_an_eliminated_cell_never_wins(sweep, monkeypatch):
 def test_cells_without_a_mean_are_left_out():
     assert ranked({"b": 0.2, "a": 0.2, "c": 0.3}, "abcd") == ["c", "a", "b"]
     assert ranked({}, "ab") == []
+
+
+def test_status_names_the_same_best(sweep):
+    """An eliminated cell leads, two others tie."""
+    dev = {NAMES[4]: 0.9, NAMES[2]: 0.5, NAMES[1]: 0.5}
+    trials = [SimpleNamespace(status="done", dev=value, cell=cell) for cell, value in dev.items()]
+    known = with_dev(sweep, dict.fromkeys(NAMES, 0.1) | dev, (NAMES[4],))
+    labels = {name: name for name in NAMES}
+    snapshot = SimpleNamespace(file=known.about, trials=trials, labels=labels)
+    assert f"0.500 by {NAMES[1]} (1 seed)" in _best(snapshot)
+    assert best_on_dev(known) == NAMES[1]
