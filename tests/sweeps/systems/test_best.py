@@ -1,6 +1,7 @@
 """The best on dev: one rule, whoever asks."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
