@@ -2,9 +2,12 @@
 first among equals. Report, confirmation, export and kept weights choose by it."""
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from sweeps.store.sweep_file import SweepFile
-from sweeps.systems.load import Sweep
+
+if TYPE_CHECKING:  # it brings in pandas, and `status` needs none
+    from sweeps.systems.load import Sweep
 
 
 def ranked(
@@ -16,14 +19,14 @@ def ranked(
     return sorted(known, key=lambda cell: -means[cell])  # stable: equals keep the plan's order
 
 
-def best_on_dev(sweep: Sweep, among: Collection[str] | None = None) -> str:
+def best_on_dev(sweep: "Sweep", among: Collection[str] | None = None) -> str:
     """The best cell of a sweep, or of some of its cells; "" where none has a mean on dev and was
     not eliminated."""
     cells = [cell.cell for cell in sweep.cells if among is None or cell.cell in among]
     return next(iter(ranked(dev_means(sweep), cells, left_after(sweep))), "")
 
 
-def dev_means(sweep: Sweep) -> dict[str, float]:
+def dev_means(sweep: "Sweep") -> dict[str, float]:
     """{cell: mean of the primary measure on dev, over seeds}; empty where nothing is known."""
     if sweep.dev_scores.empty:
         return {}
@@ -31,7 +34,7 @@ def dev_means(sweep: Sweep) -> dict[str, float]:
     return {str(k): float(v) for k, v in means.groupby("cell", observed=True).mean().items()}
 
 
-def left_after(sweep: Sweep) -> Mapping[str, int]:
+def left_after(sweep: "Sweep") -> Mapping[str, int]:
     """{eliminated cell: its finished seeds by then}; empty without a race or ASHA."""
     return eliminated_in(sweep.about)
 
