@@ -55,6 +55,14 @@ class Entry(NamedTuple):
     modified: float  # by the storage's clock, in seconds since the epoch
 
 
+def _working_folder() -> str | None:
+    """None in a folder that was removed or unmounted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
 class Storage:
     """The files below a folder or URI; paths are relative to it. With `opened` it must have been
     opened by this command, perhaps in another process."""
@@ -81,6 +89,7 @@ class Storage:
         # Trials run in other working directories.
         self.root = os.path.abspath(root) if self.is_local else root.rstrip("/")
         self.uri = self.root if self.is_local else str(self.fs.unstrip_protocol(self.root))
+        self._working_folder = _working_folder()
         self._opened, self._sleep = opened, sleep
         self._told: float | None = None  # when a message last said that it is away
         self._away = False  # by the last message
@@ -255,8 +264,14 @@ class Storage:
     def require(self) -> None:
         """Raises while an opened folder is away: unmounted or renamed, it is missing or empty, and
         an empty one would accept writes. An object store raises by itself."""
-        if self._opened and self.is_local and not os.path.exists(self._at(MARK)):
+        if not self._opened or not self.is_local:
+            return
+        if not os.path.exists(self._at(MARK)):
             raise OSError(ENOENT, "this folder is missing or not mounted", self.root)
+        if self._working_folder and not _working_folder():
+            # The process stood in the folder that was unmounted. Libraries ask where it stands.
+            with suppress(OSError):
+                os.chdir(self._working_folder)
 
     def retried(self, action: Callable[[], T], what: str, wait: bool = True) -> T:
         """The value of a repeatable action; with `wait` an opened storage is tried again."""

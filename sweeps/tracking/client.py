@@ -144,6 +144,18 @@ def _locked(database: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def _begin_again(database: Path) -> None:
+    """Empties a database whose first connection was interrupted: MLflow, which begins with its
+    tables and ends with its first experiment, cannot go on from there."""
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", timeout=60, uri=True)) as file:
+        try:
+            begun = file.execute("SELECT count(*) FROM experiments").fetchone() == (0,)
+        except sqlite3.DatabaseError:  # it has no such table, or MLflow says what it is
+            begun = False
+    if begun:
+        os.truncate(database, 0)
+
+
 def is_server(uri: str) -> bool:
     """True if `uri` names an MLflow server, not a database."""
     return uri.startswith(("http://", "https://"))
@@ -167,6 +179,7 @@ def connect(tracking_uri: str, *, create: bool = True) -> "MlflowClient":
     sqlite_file(tracking_uri).stat()  # MLflow would try a missing file for two minutes
     # Processes that initialise a new file at the same time can break it for good.
     with _locked(sqlite_file(tracking_uri)):
+        _begin_again(sqlite_file(tracking_uri))
         client = MlflowClient(uri, uri)
         client.search_experiments(max_results=1)
     return client

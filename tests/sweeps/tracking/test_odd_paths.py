@@ -12,6 +12,7 @@ from sweeps.tracking.client import (
     find_experiment,
     mlflow_uri,
     sqlite_file,
+    sqlite_uri,
 )
 from sweeps.tracking.thread import sync
 from tests.sweeps.tracking.made_sweep import EXPERIMENT, MadeSweep
@@ -55,3 +56,15 @@ def test_runs_and_artifacts_of_a_sweep_are_in_its_storage_alone(name, tmp_path, 
     assert list((tmp_path / name / "results" / "artifacts").rglob("config.json"))
     assert {path.name for path in tmp_path.iterdir()} == {name, _elsewhere.name}
     assert not list(_elsewhere.iterdir())
+
+
+@pytest.mark.slow
+def test_a_database_whose_making_was_interrupted_is_made_again(tmp_path):
+    from mlflow.store.tracking.dbmodels.initial_models import Base
+
+    uri = sqlite_uri(tmp_path / "mlflow.db")
+    engine = create_engine(uri)
+    Base.metadata.create_all(engine)
+    with engine.begin() as opened:  # half of a step
+        opened.execute(text("CREATE TABLE registered_models (name TEXT)"))
+    assert connect(uri).search_experiments()
