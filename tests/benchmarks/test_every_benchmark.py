@@ -20,6 +20,7 @@ TRIALS = (
 
 SMALLEST = {
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
+    "gate_loops": ("--loops", "2"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "scoring": ENCODER,

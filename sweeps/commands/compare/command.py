@@ -4,21 +4,26 @@ Several runs of one system are its seeds. With one run per system only the queri
 table says so.
 """
 
+import argparse
 import glob
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.files import is_there, shown_path
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
+from rank_core.stats.scopes import check_probability
+from sweeps.commands.compare.gate import pass_gate
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
+from sweeps.report.gate import Rule
 from sweeps.systems.runs import MEASURES, TIES, RunSource
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
-from sweeps.terminal.command_line import Parser, check_writable
+from sweeps.terminal.command_line import Need, Parser, check_writable, needing
 from sweeps.terminal.text import numbered, say
 
 SET = "{set}"
@@ -77,23 +82,39 @@ def main(argv: Sequence[str]) -> int:
     sets = query_sets_of(given.qrels)
     if given.tracking_uri and not has_mlflow(given.systems):
         raise BadInput(NO_MLFLOW)
+    rule = _rule(given)
     comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
         baselines=[*map(shown_path, given.baseline)],
         command=shown_path(our_command("compare", *argv)),
         deterministic=[*map(shown_path, given.deterministic)],
-        **{name: vars(given)[name] for name in OPTIONS},
+        **{name: vars(given)[name] for name in OPTIONS} | ({"alpha": rule.level} if rule else {}),
         ties=given.ties if "ties" in given.given else None,
     )
-    say(comparison_text(comparison, compact=given.compact), end="")
+    if not rule:
+        say(comparison_text(comparison, compact=given.compact), end="")
     pairs = all_pairs(comparison.analysis) if given.all_pairs else []
     if pairs:
         say("\n".join(pairs_text(comparison.analysis, pairs)))
     if given.out is not None:
         write_files(comparison, given.out, pairs, compact=given.compact)
         say(f"Page: {given.out / 'index.html'}")
+    if rule:
+        measured = replace(rule, measure=comparison.sweep.primary)
+        return pass_gate(comparison, measured, given.out or Path(), reset=given.reset_looks)
     return 0
+
+
+def _rule(given: argparse.Namespace) -> Rule | None:
+    """The rule of `--gate`, its measure still open; None without it."""
+    if not given.gate:
+        return None
+    if given.looks < 1:
+        raise BadInput(f"--looks must be 1 or more, got {given.looks}")
+    check_probability("--alpha", given.alpha)
+    no_worse = "margin" in given.given
+    return Rule("", given.alpha, given.looks, given.margin, no_worse=no_worse)
 
 
 def _parser() -> Parser:
@@ -118,6 +139,18 @@ def _parser() -> Parser:
     add("--ties", choices=TIES, default="doc_id", help=ties)
     digits = "decimals of means and differences in tables, 1 to 6 (default: %(default)s)"
     add("--digits", type=int, choices=range(1, 7), default=3, metavar="N", help=digits)
+    gate = (
+        "keep, discard or undecided, by the exit code 0, 1 or 5, and a line: is the second system "
+    )
+    gate += "better than the first? With --margin: is it no worse by more than that?"
+    needing(
+        add("--gate", action="store_true", help=gate),
+        *(Need(name, without=True) for name in ("all_pairs", "compact")),
+    )
+    looks = "the looks that a loop of proposals may take at the same alpha (default: %(default)s)"
+    needing(add("--looks", type=int, default=1, metavar="N", help=looks), Need("gate"))
+    anew = "begin a new loop of looks"
+    needing(add("--reset-looks", action="store_true", help=anew), Need("gate"))
     add("--tracking-uri", metavar="URI", help="tracking URI of MLflow, for mlflow: and runs:/")
     written = "also write the page, the table and all numbers to DIR"
     add("--out", type=Path, metavar="DIR", help=written)

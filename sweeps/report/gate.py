@@ -1,0 +1,160 @@
+"""A gate for changes: is a proposal kept, discarded, or are the measurements too few to tell?
+
+One rule for the people and programs that propose changes. The interval of the difference decides:
+its level is 1 - alpha / looks, so that of all planned looks together at most a share alpha of the
+loops in which nothing is better keeps a proposal (Bonferroni).
+"""
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+
+from scipy import stats
+
+from rank_core.errors import BadInput
+from rank_core.stats.compare import CellComparison
+from rank_core.stats.design import Goal, planned_variances, queries_needed, seeds_needed
+from rank_core.stats.scopes import LEAST_SEEDS
+from sweeps.report.analysis import Analysis
+from sweeps.terminal.notation import signed
+from sweeps.terminal.text import numbered
+
+POWER = 0.8
+"""The probability with which the measurements that are asked for would decide."""
+
+
+DIGITS = 4  # of the line: an end of +0.000 would not say on which side of 0 it is
+
+
+class Decision(Enum):
+    """What becomes of a proposal; the value is the exit code."""
+
+    KEEP = 0
+    DISCARD = 1
+    UNDECIDED = 5
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule of a gate, the same at each of its looks.
+
+    Without `no_worse` a proposal is kept where the whole interval is above 0, and discarded where
+    it is below `margin`: no gain that counts. With it a proposal is kept where the interval is
+    above -`margin`, and discarded where it is below.
+    """
+
+    measure: str
+    alpha: float
+    looks: int
+    margin: float
+    no_worse: bool
+
+    @property
+    def level(self) -> float:
+        """The share of alpha of one look."""
+        return self.alpha / self.looks
+
+    @property
+    def kept_above(self) -> float:
+        return -self.margin if self.no_worse else 0.0
+
+    @property
+    def discarded_below(self) -> float:
+        return -self.margin if self.no_worse else self.margin
+
+    def decide(self, low: float, high: float) -> Decision:
+        """The decision from the interval of the difference, proposal less baseline."""
+        if low > self.kept_above:
+            return Decision.KEEP
+        return Decision.DISCARD if high < self.discarded_below else Decision.UNDECIDED
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at a proposal: the difference with its interval, and what follows."""
+
+    proposal: str
+    baseline: str
+    delta: float
+    low: float
+    high: float
+    decision: str
+    needs: str  # what would decide; "" where it is decided
+
+
+def look(analysis: Analysis, rule: Rule) -> Look:
+    """The look at the only comparison of an analysis, which was made at the level of one look."""
+    if len(analysis.primary) != 1:
+        raise BadInput(
+            "a gate compares one proposal with one baseline, got "
+            f"{numbered(len(analysis.primary), 'comparison')} on {analysis.sweep.primary}"
+        )
+    [pair] = analysis.primary
+    decision = rule.decide(pair.ci_low, pair.ci_high)
+    if pair.fewest_seeds < LEAST_SEEDS:
+        decision = Decision.UNDECIDED
+    needs = _needs(analysis, pair, rule) if decision is Decision.UNDECIDED else ""
+    ends = (pair.delta, pair.ci_low, pair.ci_high)
+    return Look(pair.system, pair.baseline, *ends, decision.word, needs)
+
+
+def sentence(look: Look, rule: Rule, number: int) -> str:
+    """The line of a look."""
+    where = f"{look.decision}: {look.proposal} against {look.baseline} on {rule.measure}"
+    end = f"look {number} of {rule.looks}"
+    if math.isnan(look.low):
+        return f"{where}, {signed(look.delta, DIGITS)}; {look.needs}; {end}"
+    level = f"{100 * (1 - rule.level):.6g}%"
+    interval = f"{level} interval {signed(look.low, DIGITS)} to {signed(look.high, DIGITS)}"
+    asked = f"no worse by more than {rule.margin:g}" if rule.no_worse else ""
+    return "; ".join(
+        filter(
+            None, (f"{where}, {signed(look.delta, DIGITS)} ({interval})", asked, look.needs, end)
+        )
+    )
+
+
+def _needs(analysis: Analysis, pair: CellComparison, rule: Rule) -> str:
+    """What would decide, if the difference is as it was measured."""
+    if pair.fewest_seeds < LEAST_SEEDS:
+        return (
+            f"{LEAST_SEEDS} training runs of each system are needed (a system without training is "
+            "named by --deterministic)"
+        )
+    distance = max(pair.delta - rule.kept_above, rule.discarded_below - pair.delta)
+    if distance <= 0:
+        return "the difference lies on the margin, where no number decides"
+    if math.isinf(pair.fewest_seeds):  # neither is trained
+        z = float(stats.norm.isf(rule.level / 2) + stats.norm.ppf(POWER))
+        needed = pair.num_queries * (z * pair.se_both / distance) ** 2
+        return f"{_more(needed, pair.num_queries, 'queries')} would probably decide"
+    more = _more_of_trained(analysis, pair, Goal(distance, alpha=rule.level, power=POWER))
+    return f"{more} would probably decide" if more else "more seeds and more queries are needed"
+
+
+def _more_of_trained(analysis: Analysis, pair: CellComparison, goal: Goal) -> str:
+    """The further queries, or seeds, that reach the goal; "" where neither alone does."""
+    matrix = {**analysis.matrices, **analysis.means}[pair.measure]
+    seeds, queries = min(pair.num_seeds_system, pair.num_seeds_baseline), pair.num_queries
+    with suppress(BadInput):  # a baseline without seeds
+        seen = planned_variances(matrix, baseline=pair.baseline, paired_seeds=analysis.paired)
+        more = (
+            _more(queries_needed(seen, goal, num_seeds=seeds), queries, "queries"),
+            _more(seeds_needed(seen, goal, num_queries=queries), seeds, "seeds per system"),
+        )
+        return " or ".join(filter(None, more))
+    return ""
+
+
+def _more(needed: float, have: int, what: str) -> str:
+    """The further seeds or queries, to two digits; "" where no number is enough."""
+    if math.isinf(needed):
+        return ""
+    more = max(1, math.ceil(needed) - have)
+    step = 10 ** max(0, len(str(more)) - 2)
+    return f"about {math.ceil(more / step) * step:,} more {what}"
