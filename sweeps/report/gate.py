@@ -27,7 +27,7 @@ POWER = 0.8
 DIGITS = 4  # of the line: an end of +0.000 would not say on which side of 0 it is
 
 
-class Decision(Enum):
+class GateDecision(Enum):
     """What becomes of a proposal; the value is the exit code."""
 
     KEEP = 0
@@ -36,6 +36,7 @@ class Decision(Enum):
 
     @property
     def word(self) -> str:
+        """As it is printed."""
         return self.name.lower()
 
 
@@ -61,17 +62,19 @@ class Rule:
 
     @property
     def kept_above(self) -> float:
+        """The interval of a kept proposal begins above it."""
         return -self.margin if self.no_worse else 0.0
 
     @property
     def discarded_below(self) -> float:
+        """The interval of a discarded proposal ends below it."""
         return -self.margin if self.no_worse else self.margin
 
-    def decide(self, low: float, high: float) -> Decision:
+    def decide(self, low: float, high: float) -> GateDecision:
         """The decision from the interval of the difference, proposal less baseline."""
         if low > self.kept_above:
-            return Decision.KEEP
-        return Decision.DISCARD if high < self.discarded_below else Decision.UNDECIDED
+            return GateDecision.KEEP
+        return GateDecision.DISCARD if high < self.discarded_below else GateDecision.UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ def look(analysis: Analysis, rule: Rule) -> Look:
     [pair] = analysis.primary
     decision = rule.decide(pair.ci_low, pair.ci_high)
     if pair.fewest_seeds < LEAST_SEEDS:
-        decision = Decision.UNDECIDED
-    needs = _needs(analysis, pair, rule) if decision is Decision.UNDECIDED else ""
+        decision = GateDecision.UNDECIDED
+    needs = _needs(analysis, pair, rule) if decision is GateDecision.UNDECIDED else ""
     ends = (pair.delta, pair.ci_low, pair.ci_high)
     return Look(pair.system, pair.baseline, *ends, decision.word, needs)
 

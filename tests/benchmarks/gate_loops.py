@@ -17,7 +17,7 @@ import numpy as np
 
 from rank_core.stats.compare import compare_cells
 from rank_core.stats.matrix import ScoreMatrix
-from sweeps.report.gate import Decision, Rule
+from sweeps.report.gate import GateDecision, Rule
 from tests.benchmarks.bars import Bar, Section, simulate
 
 ALPHA, PROPOSALS = 0.05, 50
@@ -51,12 +51,12 @@ def accepted(kind: str, *, rng: np.random.Generator) -> set[str]:
             found.add("greedy")
             if runs > 1 and gain > 2 * base_SQ.mean(1).std(ddof=1):
                 found.add("two SD")
-        if "gate" not in found and _decision(base_SQ, new_SQ, rule) is Decision.KEEP:
+        if "gate" not in found and _decision(base_SQ, new_SQ, rule) is GateDecision.KEEP:
             found.add("gate")
     return found
 
 
-def _decision(base_SQ: np.ndarray, new_SQ: np.ndarray, rule: Rule) -> Decision:
+def _decision(base_SQ: np.ndarray, new_SQ: np.ndarray, rule: Rule) -> GateDecision:
     """The gate's decision, by the test that compares two systems."""
     runs, queries = base_SQ.shape
     seeds = tuple(range(1, runs + 1))

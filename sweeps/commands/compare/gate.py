@@ -11,7 +11,7 @@ from filelock import FileLock
 from rank_core.errors import BadInput
 from rank_core.files import shown_path, write_json
 from sweeps.report.comparison import RunComparison
-from sweeps.report.gate import Decision, Look, Rule, look, sentence
+from sweeps.report.gate import GateDecision, Look, Rule, look, sentence
 from sweeps.terminal.text import say
 
 FILE = "gate.json"
@@ -39,7 +39,7 @@ def pass_gate(comparison: RunComparison, rule: Rule, folder: Path, *, reset: boo
             content = {"schema": SCHEMA, **asdict(rule), "level": rule.level, "taken": taken}
             write_json(folder / FILE, content)
     say(sentence(found, rule, known[0]["look"]))
-    return Decision[found.decision.upper()].value
+    return GateDecision[found.decision.upper()].value
 
 
 def _taken(file: Path, rule: Rule) -> list[dict[str, Any]]:

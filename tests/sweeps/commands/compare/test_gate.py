@@ -9,7 +9,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.commands.compare.command import main
-from sweeps.report.gate import Decision, Rule
+from sweeps.report.gate import GateDecision, Rule
 
 QUERIES = 80
 KEEP, DISCARD, UNDECIDED = 0, 1, 5
@@ -156,10 +156,10 @@ def test_a_gate_has_one_proposal(gate, values):
 
 def test_the_decision_by_hand():
     gain = Rule("m", 0.05, 1, 0.01, no_worse=False)
-    assert gain.decide(0.001, 0.2) is Decision.KEEP
-    assert gain.decide(-0.02, 0.009) is Decision.DISCARD
-    assert gain.decide(-0.02, 0.02) is Decision.UNDECIDED
+    assert gain.decide(0.001, 0.2) is GateDecision.KEEP
+    assert gain.decide(-0.02, 0.009) is GateDecision.DISCARD
+    assert gain.decide(-0.02, 0.02) is GateDecision.UNDECIDED
     no_worse = Rule("m", 0.05, 1, 0.01, no_worse=True)
-    assert no_worse.decide(-0.009, -0.001) is Decision.KEEP
-    assert no_worse.decide(-0.03, -0.011) is Decision.DISCARD
-    assert no_worse.decide(-0.03, 0.02) is Decision.UNDECIDED
+    assert no_worse.decide(-0.009, -0.001) is GateDecision.KEEP
+    assert no_worse.decide(-0.03, -0.011) is GateDecision.DISCARD
+    assert no_worse.decide(-0.03, 0.02) is GateDecision.UNDECIDED
