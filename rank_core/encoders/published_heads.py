@@ -117,16 +117,21 @@ def _chain_head(backbone: Backbone, dropout: float) -> ChainHead:
 
 
 def sequence_classifier(backbone: Backbone, dropout: float) -> Any:
-    """The whole checkpoint as transformers' `ForSequenceClassification`, in fp32. Raises `BadInput`
-    if it lacks weights of its head."""
+    """The whole checkpoint as transformers' `ForSequenceClassification`, in fp32; what it lacks of
+    its head is drawn where it has no trained one. Raises `BadInput` where it has one and lacks
+    weights of it."""
     config = copy.deepcopy(load_config(backbone.name, backbone.folder))
     for attribute in (*backbone_type(backbone.name, config).dropouts, *_HEAD_DROPOUTS):
         if hasattr(config, attribute):
             setattr(config, attribute, dropout)
+    if not backbone.trained_head:
+        config.num_labels = 1
+        # CrossEncoder would put a sigmoid over the score.
+        config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
     model, missing = open_model(
         transformers.AutoModelForSequenceClassification, backbone.folder, config
     )
-    if missing:
+    if missing and backbone.trained_head:
         raise BadInput(
             f"the checkpoint of {backbone.name} lacks {missing[0]} of its "
             "trained head; copy or download it again, or draw a new head with model.head=new"
@@ -156,6 +161,29 @@ def load_head(backbone: Backbone, dropout: float) -> nn.Module:
     return head
 
 
+def new_head_problem(backbone: Backbone) -> str:
+    """The reason why no classification head is drawn over a backbone; "" if it can be."""
+    if TYPES[backbone.kind].loader != "AutoModel":
+        return "ranksweep computes its encoder by code of its own, which no other server has"
+    if backbone.kind not in KINDS:
+        return f"known are those of {', '.join(KINDS)}, not of {backbone.kind}"
+    if len(backbone.layout.suffix) != 1:
+        return "its rows end in another way than those of a tokenizer's pairs"
+    return ""
+
+
+def new_head_pooling(backbone: Backbone) -> str:
+    """The row pooling that the classification head of a backbone's architecture reads."""
+    config = load_config(backbone.name, backbone.folder)
+    return str(getattr(config, "classifier_pooling", "cls"))
+
+
+def new_classifier(backbone: Backbone, dropout: float) -> PublishedHead:
+    """The classification head of a backbone's architecture: its pooler from the checkpoint where
+    that has one, the rest drawn from torch's generator."""
+    return PublishedHead(backbone.kind, sequence_classifier(backbone, dropout))
+
+
 def save_classifier(
     backbone: Backbone, encoder: nn.Module, head: PublishedHead, folder: Path
 ) -> None:
@@ -166,4 +194,5 @@ def save_classifier(
         model.base_model.load_state_dict(encoder.state_dict(), strict=False)
         PublishedHead(backbone.kind, model).load_state_dict(head.state_dict())
     model.save_pretrained(folder)
-    save_modules(modules_folder(backbone.folder, EXPORT_FILE), folder)
+    if backbone.trained_head:
+        save_modules(modules_folder(backbone.folder, EXPORT_FILE), folder)

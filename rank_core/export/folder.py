@@ -54,6 +54,7 @@ from rank_core.export.serving import FILE as SERVING
 from rank_core.export.serving import (
     identity,
     is_cross_encoder,
+    row_tokenizer,
     serving_setting,
     write_cross_encoder,
 )
@@ -61,7 +62,7 @@ from rank_core.files import file_sha256, new_folder, write_json
 from rank_core.models import MODELS, model_class, trains
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
-from rank_core.models.ranker import Ranker
+from rank_core.models.ranker import Ranker, draws_classifier
 from rank_core.own_code import is_ours, is_reference, load_written, source_hash, write_source
 from rank_core.ranking.final_runs import Interpolation
 from rank_core.ranking.interpolation import FirstStageMix
@@ -363,6 +364,8 @@ def _write_head_and_tokenizer(
     with which a sweep may start, with the pooling that it reads."""
     if is_cross_encoder(config, backbone) and alone:
         write_cross_encoder(folder, config, backbone, model)
+    elif draws_classifier(backbone, config.model.head):
+        row_tokenizer(config, backbone).save_pretrained(folder / ENCODER_FOLDER)
     else:
         load_tokenizer(backbone.folder).save_pretrained(folder / ENCODER_FOLDER)
     if model.scores_chunks and isinstance(model.head, nn.Linear):

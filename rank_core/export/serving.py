@@ -27,7 +27,7 @@ from rank_core.encoders.checkpoint import open_tokenizer
 from rank_core.files import write_json
 from rank_core.models import model_class
 from rank_core.models.passage_scores import FirstP
-from rank_core.models.ranker import Ranker, uses_checkpoint_head
+from rank_core.models.ranker import Ranker, draws_classifier, uses_checkpoint_head
 from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 
@@ -97,7 +97,8 @@ def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
     if not model_class(config.model.name).chunk_pooling or config.model.quirks or not plain:
         return False
     own_head = uses_checkpoint_head(FirstP, backbone, config.model.head)
-    return not own_head and len(backbone.layout.suffix) == 1
+    drawn = draws_classifier(backbone, config.model.head)
+    return not own_head and not drawn and len(backbone.layout.suffix) == 1
 
 
 def row_tokens(config: TrialConfig, backbone: Backbone) -> int:
@@ -110,7 +111,7 @@ def write_cross_encoder(
     folder: Path, config: TrialConfig, backbone: Backbone, model: Ranker
 ) -> None:
     """Writes modules and head, and the tokenizer beside the encoder."""
-    _tokenizer(config, backbone).save_pretrained(folder / ENCODER_FOLDER)
+    row_tokenizer(config, backbone).save_pretrained(folder / ENCODER_FOLDER)
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": kind}
         for i, (path, kind) in enumerate(MODULES)
@@ -144,7 +145,7 @@ def write_cross_encoder(
     save_file(head, folder / "2_Dense" / "model.safetensors")
 
 
-def _tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
+def row_tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
     """The backbone's tokenizer with our layout of pairs: other layouts double the separator between
     query and text, or have none."""
     names = ["input_ids", *["token_type_ids"] * (backbone.num_segments > 1), "attention_mask"]

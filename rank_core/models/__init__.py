@@ -156,6 +156,9 @@ def _check_head(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") 
     may learn to read another."""
     module = import_module("rank_core.models.ranker")
     own = backbone.head_pooling
+    if module.draws_classifier(backbone, config.model.head):
+        _check_new_classifier(config, backbone, model)
+        return
     if not module.uses_checkpoint_head(model, backbone, config.model.head):
         head = (backbone.folder / module.RANKING_HEAD).exists() and config.model.head != "new"
         trained = config.training.num_epochs or config.training.init_from
@@ -166,6 +169,26 @@ def _check_head(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") 
         raise BadInput(
             f"model.pool must be {own}, which the trained head of backbone {backbone.name} reads, "
             f"got {config.model.pool}; or draw a new one with model.head=new"
+        )
+
+
+def _check_new_classifier(config: TrialConfig, backbone: Backbone, model: "type[Ranker]") -> None:
+    """Rejects a classification head for models and architectures without one."""
+    heads = import_module("rank_core.encoders.published_heads")
+    if not model.scores_chunks:
+        raise BadInput(
+            f"model.head=classifier is the head of a model that scores chunks; {model.label} "
+            "combines their vectors: leave out model.head"
+        )
+    if problem := heads.new_head_problem(backbone):
+        raise BadInput(
+            f"backbone {backbone.name} has no classification head that is drawn here: {problem}. "
+            "Leave out model.head"
+        )
+    if config.model.pool not in ("", own := heads.new_head_pooling(backbone)):
+        raise BadInput(
+            f"model.pool must be {own}, which the classification head of backbone {backbone.name} "
+            f"reads, got {config.model.pool}; or leave out model.head"
         )
 
 

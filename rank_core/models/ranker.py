@@ -17,7 +17,13 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.flat_rows import FlatRows, on
 from rank_core.encoders.lora import ADAPTER, has_adapters
 from rank_core.encoders.packed import COMPILE_TOKENS, flat_states, packs, products
-from rank_core.encoders.published_heads import check_head, head_problem, load_head
+from rank_core.encoders.published_heads import (
+    check_head,
+    head_problem,
+    load_head,
+    new_classifier,
+    new_head_pooling,
+)
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.poolings import row_vectors
@@ -75,9 +81,10 @@ class Ranker(RankingSystem, nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
         self.head: Any = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
         nn.init.xavier_uniform_(self.head.weight)
-        if not uses_checkpoint_head(type(self), backbone, settings.head):
-            return
-        self.head = load_head(backbone, settings.dropout)
+        if draws_classifier(backbone, settings.head):
+            self.head = new_classifier(backbone, settings.dropout)
+        elif uses_checkpoint_head(type(self), backbone, settings.head):
+            self.head = load_head(backbone, settings.dropout)
         if not isinstance(self.head, nn.Linear):
             self.dropout = nn.Dropout(0.0)  # the head has its own
 
@@ -122,6 +129,8 @@ class Ranker(RankingSystem, nn.Module):
     def pooling_of(cls, settings: Model, backbone: Backbone) -> str:
         """The row pooling of a model: where `model.pool` is empty, that of the head that it starts
         from, or the backbone's own."""
+        if draws_classifier(backbone, settings.head):
+            return new_head_pooling(backbone)
         starts = uses_checkpoint_head(cls, backbone, settings.head)
         starts |= settings.head != "new" and (backbone.folder / RANKING_HEAD).exists()
         if starts and not settings.pool and backbone.head_pooling:
@@ -192,6 +201,11 @@ class Ranker(RankingSystem, nn.Module):
     def trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(name, parameter) of all parameters that training changes."""
         return ((name, p) for name, p in self.named_parameters() if p.requires_grad)
+
+
+def draws_classifier(backbone: Backbone, asked: str) -> bool:
+    """True if a model gets the classification head of its backbone's architecture, drawn."""
+    return asked == "classifier" and not backbone.trained_head
 
 
 def uses_checkpoint_head(kind: type[Ranker], backbone: Backbone, asked: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.models import WITHOUT_TRAINING, model_class, trains, unread_settings
-from rank_core.models.ranker import uses_checkpoint_head
+from rank_core.models.ranker import draws_classifier, uses_checkpoint_head
 from rank_core.own_code import is_reference
 from rank_core.settings.config import TrialConfig, setting_types
 from rank_core.settings.training import LAST_EPOCH, MARGIN_LOSSES
@@ -79,11 +79,12 @@ def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any
     kind = model_class(config.model.name)
     if trains(kind):
         trained = uses_checkpoint_head(kind, backbone, config.model.head)
+        drawn = draws_classifier(backbone, config.model.head)
         shipped = config.model.head != "new" and (backbone.folder / RANKING_HEAD).exists()
         meant |= {
             "model.k": config.model.k or kind.DEFAULT_K,
             "model.pool": kind.pooling_of(config.model, backbone),
-            "model.head": "checkpoint" if trained or shipped else "new",
+            "model.head": "classifier" if drawn else "checkpoint" if trained or shipped else "new",
         }
     return {name: v for name, v in (settings | meant).items() if name not in ignored}
 

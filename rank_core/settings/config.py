@@ -60,7 +60,7 @@ OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
 
 
-HEADS = ("auto", "checkpoint", "new")
+HEADS = ("auto", "checkpoint", "classifier", "new")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class Model:
     head: str = added(
         "auto",
         "`auto`: the trained head of a published reranker where the model scores chunks, a new one "
-        "elsewhere; `checkpoint`: refused without a trained head; `new`: always drawn",
+        "elsewhere; `checkpoint`: refused without a trained head; `classifier`: the one of the "
+        "architecture, drawn if it is not trained, which other servers load; `new`: always drawn",
         rule=HEADS,
     )
 

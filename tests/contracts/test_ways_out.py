@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.encoders.published_heads import KINDS as CLASSIFIERS
 from rank_core.encoders.shipped import RANKING_HEAD
+from rank_core.errors import BadInput
 from rank_core.export.folder import ExportedModel, write_model
 from rank_core.export.reranker import Reranker
 from rank_core.models import check_model
-from rank_core.models.build import build_model
+from rank_core.models.build import build_model, require_weights
 from rank_core.settings.config import TrialConfig
 from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders import test_decoder_rerankers as decoders
@@ -78,6 +79,7 @@ HEADS = {
     "new": headless,
     "new over the mean": headless,
     "new over the last": headless,
+    "new classifier": headless,
     "ranking head": ranking_head,
     "classifier": publish,
     "two labels": lambda kind, folder: publish(kind, folder, num_labels=2),
@@ -92,9 +94,11 @@ HEADS = {
 SETTINGS = {
     "new over the mean": {"model.pool": "mean"},
     "new over the last": {"model.pool": "last"},
+    "new classifier": {"model.head": "classifier"},
     "new over yes or no": {"model.head": "new", "model.pool": "mean"},
 }
 OF_KIND = {
+    "new classifier": CLASSIFIERS,
     "classifier": CLASSIFIERS,
     "two labels": ("bert", "roberta"),
     "classifier with a prompt": ("bert", "roberta"),
@@ -183,3 +187,62 @@ def test_saved_again_by_sentence_transformers_it_gives_the_scores_of_the_trial(
     model = library.CrossEncoder(str(place), device="cpu", local_files_only=True)
     model.save_pretrained(str(tmp_path / "again"))
     np.testing.assert_allclose(as_it_is(tmp_path / "again"), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_a_drawn_classifier_leaves_as_one_that_other_libraries_load(kind, tmp_path):
+    """Rows of one chunk: what a server is sent."""
+    headless(kind, tmp_path / "b")
+    forget()
+    config = config_of(tmp_path / "b", **{"model.head": "classifier", "chunking.window": 48})
+    backbone = resolve_backbone(str(tmp_path / "b"))
+    model = build_model(config, backbone, init_seed=1)
+    expected = scores_of(model, config)
+    assert expected.std() > 1e-4
+    save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
+    place = tmp_path / "m" / "encoder"
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    loaded = AutoModelForSequenceClassification.from_pretrained(place).eval()
+    rows = tokenizer([QUERY] * len(TEXTS), TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        found = loaded(**rows).logits[:, 0].numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    reason = "pip install -e '.[st]' brings it"
+    library = pytest.importorskip("sentence_transformers", minversion="6.2", reason=reason)
+    theirs = library.CrossEncoder(str(place), device="cpu", local_files_only=True)
+    found = theirs.predict([(QUERY, text) for text in TEXTS])
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+
+
+def test_two_seeds_draw_two_classifiers_over_one_pooler(tmp_path):
+    headless("bert", tmp_path / "b")
+    forget()
+    config = config_of(tmp_path / "b", **{"model.head": "classifier"})
+    backbone = resolve_backbone(str(tmp_path / "b"))
+    first, again, second = (
+        build_model(config, backbone, init_seed=seed).state_dict() for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    weight = max(name for name in first if name.startswith("head.") and name.endswith("weight"))
+    assert not torch.equal(first[weight], second[weight])
+    with pytest.raises(BadInput, match="its head would be drawn"):
+        require_weights(config.override({"training.num_epochs": 0}), backbone)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "problem"),
+    [
+        ("bert", {"model.name": "parade-attn"}, "combines their vectors"),
+        ("bert", {"model.pool": "mean"}, "model.pool must be cls"),
+        ("longformer", {}, "has no classification head that is drawn here"),
+        ("llama", {}, "has no classification head that is drawn here"),
+    ],
+)
+def test_a_classifier_is_refused_where_there_is_none(kind, settings, problem, tmp_path):
+    headless(kind, tmp_path / "b")
+    forget()
+    config = config_of(tmp_path / "b", **{"model.head": "classifier"} | settings)
+    with pytest.raises(BadInput, match=problem):
+        check_model(config, resolve_backbone(str(tmp_path / "b")))
