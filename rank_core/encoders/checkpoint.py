@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.files import write_json
 
 T = TypeVar("T")
 CONFIG, WEIGHTS_FILE, LAYOUT_FILE = "config.json", "model.safetensors", "row_layout.json"
@@ -197,6 +198,16 @@ def open_tokenizer(folder: Path, **more: Any) -> Any:
             f"save its fast form, which has a {TOKENIZER}",
         )
     return tokenizer
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Writes a tokenizer that transformers 4 opens too, with which many servers still run: there
+    the class that version 5 names by itself is unknown, and the older name is known to both."""
+    tokenizer.save_pretrained(folder)
+    settings = read_json(folder / TOKENIZER_SETTINGS, dict)
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        older = settings | {"tokenizer_class": "PreTrainedTokenizerFast"}
+        write_json(folder / TOKENIZER_SETTINGS, older)
 
 
 def open_model(loader: Any, folder: Path, config: Any, **more: Any) -> tuple[Any, list[str]]:

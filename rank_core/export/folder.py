@@ -44,7 +44,7 @@ from rank_core.encoders.backbones import (
     resolve_backbone,
 )
 from rank_core.encoders.backbones import EXPORT_FILE as FILE
-from rank_core.encoders.checkpoint import CHECKPOINT_FILES, LAYOUT_FILE, PICKLED
+from rank_core.encoders.checkpoint import CHECKPOINT_FILES, LAYOUT_FILE, PICKLED, save_tokenizer
 from rank_core.encoders.lora import merge_adapters
 from rank_core.encoders.module_chain import ChainHead, save_modules
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
@@ -365,9 +365,9 @@ def _write_head_and_tokenizer(
     if is_cross_encoder(config, backbone) and alone:
         write_cross_encoder(folder, config, backbone, model)
     elif draws_classifier(backbone, config.model.head):
-        row_tokenizer(config, backbone).save_pretrained(folder / ENCODER_FOLDER)
+        save_tokenizer(row_tokenizer(config, backbone), folder / ENCODER_FOLDER)
     else:
-        load_tokenizer(backbone.folder).save_pretrained(folder / ENCODER_FOLDER)
+        save_tokenizer(load_tokenizer(backbone.folder), folder / ENCODER_FOLDER)
     if model.scores_chunks and isinstance(model.head, nn.Linear):
         head = folder / ENCODER_FOLDER / RANKING_HEAD
         save_file(model.head.state_dict(), head, metadata={"pooling": model.pooling})

@@ -23,7 +23,7 @@ from tokenizers.processors import TemplateProcessing
 
 from rank_core.encoders.backbone_types import TYPES, Backbone
 from rank_core.encoders.backbones import ENCODER_FOLDER, content_hash, tokenizer_hash
-from rank_core.encoders.checkpoint import open_tokenizer
+from rank_core.encoders.checkpoint import open_tokenizer, save_tokenizer
 from rank_core.files import write_json
 from rank_core.models import model_class
 from rank_core.models.passage_scores import FirstP
@@ -111,7 +111,7 @@ def write_cross_encoder(
     folder: Path, config: TrialConfig, backbone: Backbone, model: Ranker
 ) -> None:
     """Writes modules and head, and the tokenizer beside the encoder."""
-    row_tokenizer(config, backbone).save_pretrained(folder / ENCODER_FOLDER)
+    save_tokenizer(row_tokenizer(config, backbone), folder / ENCODER_FOLDER)
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": kind}
         for i, (path, kind) in enumerate(MODULES)
