@@ -104,6 +104,19 @@ def matrix_units() -> bool:
     return not usual and "amx_bf16" in cpu_facts()["instructions"].split()
 
 
+def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
+    """The autocast type; None for fp32. `auto` is bf16 or fp16 on a GPU, bf16 on a CPU with matrix
+    units for it, else fp32."""
+    if precision == "auto":
+        if device.type != "cuda":
+            return torch.bfloat16 if matrix_units() else None
+        # T4 and V100 emulate bf16, slower than fp32; they have fp16 in hardware.
+        return torch.bfloat16 if device_class(device) == "cuda with bf16" else torch.float16
+    if precision == "fp16" and device.type == "cpu":
+        raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")
+    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
 @lru_cache(maxsize=1)
 def cpu_facts() -> dict[str, str]:
     """The CPU's model, number of cores and relevant instruction sets."""

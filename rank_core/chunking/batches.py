@@ -189,6 +189,29 @@ def token_budget_batches(
         start += cut
 
 
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+"""Default encoder tokens per scoring batch. A CPU's caches are small; a GPU waits for its host
+below some 16,000 tokens, and batches that do not fit its memory are halved."""
+CALL_TOKENS = 8192  # tokens that a GPU processes while its host launches a call
+
+
+def batch_tokens_on(device: torch.device) -> int:
+    """The default encoder tokens of a scoring batch on a device."""
+    return BATCH_TOKENS["cuda" if device.type == "cuda" else "cpu"]
+
+
+def batches_by_length(
+    lengths: Sequence[int], batch_tokens: int, device: torch.device, *, flat: bool
+) -> Iterator[list[int]]:
+    """Batches of item indices for a device. Flat rows have no padding, so that lengths may mix and
+    a batch is filled to the last token."""
+    if flat:
+        return unpadded_batches(lengths, batch_tokens)
+    # On a CPU a further call costs nothing, on a GPU as much as some padding.
+    call_tokens = CALL_TOKENS if device.type == "cuda" else 0
+    return token_budget_batches(lengths, batch_tokens, call_tokens=call_tokens)
+
+
 SIMILAR = 0.9  # of the longest item's length: long enough to share its batch
 
 

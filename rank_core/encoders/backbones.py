@@ -15,6 +15,8 @@ from typing import Any
 
 import transformers
 from safetensors import safe_open
+from tokenizers import normalizers
+from tokenizers.normalizers import Lowercase
 from torch import nn
 
 from rank_core.encoders.alibi import AlibiConfig, check_alibi, load_alibi
@@ -62,7 +64,9 @@ from rank_core.encoders.module_chain import (
     modules_folder,
     pair_layout,
     read_chain,
+    stated_modules,
     stated_prompt,
+    transformer_settings,
 )
 from rank_core.encoders.shipped import RANKING_HEAD, SHIPPED, shipped_folder
 from rank_core.errors import BadInput
@@ -82,7 +86,7 @@ RELEVANT = re.compile("relevant|yes|true", re.IGNORECASE)
 def resolve_backbone(name: str) -> Backbone:
     """The backbone called `name`. An embedded one is built on first use; a Hugging Face id is
     downloaded. Raises `BadInput` if it cannot be had or cannot be a backbone."""
-    folder = _folder(name)
+    folder = checkpoint_folder(name)
     check_files(name, folder)
     config = load_config(name, folder)
     kind = backbone_type(name, config)
@@ -233,8 +237,17 @@ def _check_weights(name: str, folder: Path, config: Any) -> int:
 
 @lru_cache(maxsize=4)
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer in a backbone's folder."""
-    return open_tokenizer(folder)
+    """The tokenizer in a backbone's folder. It neither truncates nor pads by itself, and lowers
+    texts where the settings of sentence-transformers beside it say so (do_lower_case)."""
+    tokenizer = open_tokenizer(folder)
+    own = tokenizer.backend_tokenizer
+    own.no_truncation()
+    own.no_padding()
+    if stated_modules(modules_folder(folder, EXPORT_FILE)):
+        if transformer_settings(folder).get("do_lower_case"):
+            parts = [Lowercase(), *([own.normalizer] if own.normalizer else [])]
+            own.normalizer = normalizers.Sequence(parts)
+    return tokenizer
 
 
 def tokenizer_hash(backbone: Backbone) -> str:
@@ -331,7 +344,9 @@ def load_config(name: str, folder: Path) -> Any:
     return open_config(name, folder)
 
 
-def _folder(name: str) -> Path:
+def checkpoint_folder(name: str) -> Path:
+    """The folder of the encoder called `name`, downloaded if it is a Hugging Face id that is not in
+    the cache. Raises `BadInput` if it cannot be had."""
     if name in SHIPPED:
         return shipped_folder(name)
     if (Path(name) / EXPORT_FILE).is_file():

@@ -8,7 +8,7 @@ random.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,14 @@ TRANSFORMER_SETTINGS, MODEL_SETTINGS = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
+TRANSFORMER_FILES = (
+    TRANSFORMER_SETTINGS,
+    *(
+        f"sentence_{kind}_config.json"
+        for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+    ),
+)
+"""Names of that file, in the order in which sentence-transformers tries them."""
 OUR_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 """{name in sentence-transformers: ours}."""
 RARE_POOLINGS = ("max", "mean_sqrt_len_tokens", "weightedmean")
@@ -138,7 +146,7 @@ def read_chain(folder: Path, *, causal: bool) -> Chain | None:
     classifier or the output matrix of a decoder (`causal`) is all of its head."""
     modules = stated_modules(folder)
     kinds = [module.kind for module in modules]
-    settings = _table(folder / MODEL_SETTINGS)
+    settings = read_table(folder / MODEL_SETTINGS)
     dense = [_settings(folder, m) for m in modules if m.kind == "Dense"]
     scores = any(one["module_output_name"] == SCORES for one in dense)
     scores |= settings.get("model_type") == "CrossEncoder" or "LogitScore" in kinds
@@ -161,9 +169,22 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
         raise Unread(f"its first module is {transformer}, not a Transformer")
     if pooling is None or pooling.kind != "Pooling":
         raise Unread(f"its module {pooling} follows a Transformer, where Pooling is read")
-    methods = _methods(folder / transformer.path)
+    methods = methods_of(folder / transformer.path)
+    steps = steps_of(folder, [module for module in head if module is not None])
+    if SCORES not in {step.gives for step in steps}:
+        raise Unread(f"none of its modules ({', '.join(map(str, modules))}) writes {SCORES}")
+    described = ", ".join(module.kind for module in modules[1:])
+    mode, with_prompt = pooling_of(folder, pooling)
+    if not with_prompt and stated_prompt(folder):
+        raise Unread(f"its module {pooling} leaves out the prompt (include_prompt)")
+    return Chain(folder, mode, tuple(steps), chats="message" in methods, described=described)
+
+
+def steps_of(folder: Path, modules: Sequence[Module]) -> list[Step]:
+    """The modules behind a Pooling, each with what it reads and writes. Raises `Unread` for one
+    that is not read there."""
     steps, known = [], {VECTOR}
-    for module in filter(None, head):
+    for module in modules:
         if module.kind not in SETTINGS:
             raise Unread(f"its module {module} is not read behind a Pooling")
         settings = _settings(folder, module)
@@ -178,17 +199,19 @@ def _chain(folder: Path, modules: list[Module]) -> Chain:
             )
         known.add(gives)
         steps.append(Step(module.kind, module.path, takes, gives))
-    if SCORES not in known:
-        raise Unread(f"none of its modules ({', '.join(map(str, modules))}) writes {SCORES}")
-    described = ", ".join(module.kind for module in modules[1:])
-    mode, chats = _pooling(folder, pooling), "message" in methods
-    return Chain(folder, mode, tuple(steps), chats=chats, described=described)
+    return steps
 
 
-def _methods(folder: Path) -> dict[str, Any]:
+def transformer_settings(folder: Path) -> dict[str, Any]:
+    """The settings of the Transformer in a folder, by the first file of their names that has
+    any."""
+    return next(filter(None, (read_table(folder / n) for n in TRANSFORMER_FILES)), {})
+
+
+def methods_of(folder: Path) -> dict[str, Any]:
     """The kinds of input of a Transformer. Raises `Unread` for other vectors than the last
     layer's."""
-    settings = _table(folder / TRANSFORMER_SETTINGS)
+    settings = transformer_settings(folder)
     task = settings.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise Unread(f"its Transformer gives what its Pooling cannot read (task {shown(task)})")
@@ -200,28 +223,27 @@ def _methods(folder: Path) -> dict[str, Any]:
     for method in methods.values():
         if not isinstance(method, dict) or not {**read, **method}.items() >= read.items():
             raise Unread(f"its Transformer gives {shown(method)}, not the last layer's vectors")
-    if settings.get("do_lower_case"):
-        raise Unread("its Transformer lowers texts apart from its tokenizer (do_lower_case)")
     return methods
 
 
-def _pooling(folder: Path, module: Module) -> str:
-    """Our name of a pooling; those of sentence-transformers joined by + where there are several."""
-    settings = _table(folder / module.path / CONFIG)
+def pooling_of(folder: Path, module: Module) -> tuple[str, bool]:
+    """Our name of a pooling, those of sentence-transformers joined by + where there are several;
+    and whether it reads the tokens of the prompt too."""
+    settings = read_table(folder / module.path / CONFIG)
     found = settings.get("pooling_mode") or [o for k, o in OLD_POOLINGS.items() if settings.get(k)]
     modes = [found] if isinstance(found, str) else [*found] or ["mean"]
     for mode in modes:
         if mode not in (*OUR_POOLINGS, *RARE_POOLINGS):
             raise Unread(f"its module {module} has the mode {shown(mode)}")
-    if settings.get("include_prompt") is False and stated_prompt(folder):
-        raise Unread(f"its module {module} leaves out the prompt (include_prompt)")
-    return OUR_POOLINGS[modes[0]] if modes[0] in OUR_POOLINGS and not modes[1:] else "+".join(modes)
+    known = modes[0] in OUR_POOLINGS and not modes[1:]
+    name = OUR_POOLINGS[modes[0]] if known else "+".join(modes)
+    return name, settings.get("include_prompt") is not False
 
 
 def _settings(folder: Path, module: Module) -> dict[str, Any]:
     """The settings of a module of a head, checked. Raises `BadInput` for a damaged file."""
     path, usual = folder / module.path / CONFIG, SETTINGS[module.kind]
-    stated = _table(path)
+    stated = read_table(path)
     for key, value in stated.items():
         if key not in usual:
             raise damaged(path, f"has the unknown key {shown(key)} of a {module.kind}")
@@ -237,14 +259,15 @@ def _settings(folder: Path, module: Module) -> dict[str, Any]:
     return settings
 
 
-def _table(path: Path) -> dict[str, Any]:
+def read_table(path: Path) -> dict[str, Any]:
+    """The table in a JSON file; empty without a file."""
     return read_json(path, dict) if path.exists() else {}
 
 
 def stated_prompt(folder: Path) -> str:
     """The text that a `CrossEncoder` writes before every query by default."""
     path = folder / MODEL_SETTINGS
-    settings = _table(path)
+    settings = read_table(path)
     name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
     if settings.get("model_type") != "CrossEncoder" or name is None:
         return ""
@@ -291,21 +314,36 @@ class Normalize(nn.Module):
         return normalize(x, dim=-1)
 
 
-class ChainHead(nn.Module):
+class ModuleStack(nn.Module):
+    """The modules behind a Pooling: from row vectors x_XH to what `gives` names, vectors or
+    scores."""
+
+    def __init__(
+        self, folder: Path, steps: Sequence[Step], *, gives: str = VECTOR, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.steps, self.gives = steps, gives
+        self.layers = nn.ModuleList(_layer(folder, step, dropout) for step in steps)
+
+    def forward(self, x_XH: Tensor) -> Tensor:
+        """One vector, or one row of scores, per vector."""
+        found = {VECTOR: x_XH}
+        for step, layer in zip(self.steps, self.layers, strict=True):
+            found[step.gives] = layer(found[step.takes])
+        return found[self.gives]
+
+
+class ChainHead(ModuleStack):
     """score_X1 of row vectors x_XH, by the modules behind a chain's Pooling. Two scores are one,
     the second minus the first."""
 
     def __init__(self, chain: Chain, dropout: float) -> None:
-        super().__init__()
+        super().__init__(chain.folder, chain.steps, gives=SCORES, dropout=dropout)
         self.chain = chain
-        self.layers = nn.ModuleList(_layer(chain.folder, step, dropout) for step in chain.steps)
 
     def forward(self, x_XH: Tensor) -> Tensor:
         """One score per vector."""
-        found = {VECTOR: x_XH}
-        for step, layer in zip(self.chain.steps, self.layers, strict=True):
-            found[step.gives] = layer(found[step.takes])
-        score = found[SCORES]
+        score = super().forward(x_XH)
         return score if score.shape[-1] == 1 else score[..., 1:] - score[..., :1]
 
 

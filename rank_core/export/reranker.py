@@ -25,7 +25,7 @@ from rank_core.arguments import (
     unwrapped,
     whole,
 )
-from rank_core.chunking.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.batches import PairEncoder, batch_tokens_on, tokenize_queries
 from rank_core.chunking.token_store import tokenize
 from rank_core.data import given
 from rank_core.data.readers import frame_documents
@@ -34,16 +34,15 @@ from rank_core.encoders.copies import kept
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_model
 from rank_core.export.served import served_model
-from rank_core.machine import device_of, trial_device
+from rank_core.machine import autocast_type, device_of, trial_device
 from rank_core.models.key_blocks import KnownFrequencies
 from rank_core.models.passage_scores import Birch
 from rank_core.ranking.encode import Work, weight_copies
 from rank_core.ranking.final_runs import best_sentences, interpolate
 from rank_core.ranking.rerank import rerank
-from rank_core.ranking.scorer import BATCH_TOKENS, require_finite
+from rank_core.ranking.scorer import require_finite
 from rank_core.records import Run
 from rank_core.settings.training import PRECISIONS
-from rank_core.training.optimizer import autocast_type
 
 _Entries: TypeAlias = dict[str | int, Any]
 DOCUMENTS_AT_ONCE = 1024  # tokenised together and kept in memory
@@ -291,7 +290,7 @@ class Reranker:
             "candidates": run,
             "depth": depth,
             "batch_tokens": self.config.evaluation.batch_tokens
-            or BATCH_TOKENS["cuda" if self._model.device.type == "cuda" else "cpu"],
+            or batch_tokens_on(self._model.device),
             "autocast": self._autocast,
             "work": work,
         }

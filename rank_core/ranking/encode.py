@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, unpadded_batches
+from rank_core.chunking.batches import Chunk, PairEncoder, batches_by_length
 from rank_core.encoders.cls_only import packed_layers
 from rank_core.encoders.copies import Copies, kept
 from rank_core.encoders.flat_rows import on, pinned
@@ -18,8 +18,6 @@ from rank_core.encoders.packed import kept_weights
 from rank_core.machine import ahead
 from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker, pad_chunks
-
-CALL_TOKENS = 8192  # tokens that a GPU processes while its host launches a call
 
 Document = Sequence[Chunk]
 """The chunks of one document, each with its query."""
@@ -88,14 +86,8 @@ def score_documents(
 def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], how: How) -> Tensor:
     """x_CH (fp32 or wider) of the chunks, in order."""
     lengths = [len(chunk) for chunk in chunks]
-    # Flat rows have no padding, so that lengths may mix and a batch is filled to the last token.
     flat = model.packs(how.autocast)
-    if flat:
-        batches = unpadded_batches(lengths, how.batch_tokens)
-    else:
-        # On a CPU a further call costs nothing, on a GPU as much as some padding.
-        call_tokens = CALL_TOKENS if model.device.type == "cuda" else 0
-        batches = token_budget_batches(lengths, how.batch_tokens, call_tokens=call_tokens)
+    batches = batches_by_length(lengths, how.batch_tokens, model.device, flat=flat)
     laid_out = (
         (rows, pinned(model.device, pairs.layout([chunks[i] for i in rows]))) for rows in batches
     )

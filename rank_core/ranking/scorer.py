@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core import distributed
-from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder, batch_tokens_on
 from rank_core.chunking.inputs import Inputs
 from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query, untied
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
-"""Default encoder tokens per scoring batch. A CPU's caches are small; a GPU waits for its host
-below some 16,000 tokens, and `within_memory` halves batches that do not fit."""
 
 
 class Share(NamedTuple):
@@ -44,8 +40,7 @@ class Scorer:
         self, config: TrialConfig, inputs: Inputs, model: Ranker, autocast: torch.dtype | None
     ) -> None:
         self.config, self.inputs, self.model, self.autocast = config, inputs, model, autocast
-        default = BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]
-        self.batch_tokens = config.evaluation.batch_tokens or default
+        self.batch_tokens = config.evaluation.batch_tokens or batch_tokens_on(model.device)
         self.work = Work()
         self.kept: dict[str, KeptScores] = {}  # {split: chunk scores of its last run}
         self.pairs = type(model).reader(config, inputs.backbone, inputs.tokens)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from rank_core.errors import BadInput, OutOfMemory
-from rank_core.machine import device_class, is_out_of_memory, matrix_units
+from rank_core.errors import OutOfMemory
+from rank_core.machine import is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Training
 from rank_core.settings.training import LAST_EPOCH
@@ -140,16 +140,3 @@ def _one_cycle_linear(warmup: float, step: int, num_steps: int) -> float:
     if step <= top:
         return ONE_CYCLE_START + (1 - ONE_CYCLE_START) * (step / top if top else 1)
     return 1 - (1 - ONE_CYCLE_END) * (step - top) / (last - top)
-
-
-def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
-    """The autocast type; None for fp32. `auto` is bf16 or fp16 on a GPU, bf16 on a CPU with matrix
-    units for it, else fp32."""
-    if precision == "auto":
-        if device.type != "cuda":
-            return torch.bfloat16 if matrix_units() else None
-        # T4 and V100 emulate bf16, slower than fp32; they have fp16 in hardware.
-        return torch.bfloat16 if device_class(device) == "cuda with bf16" else torch.float16
-    if precision == "fp16" and device.type == "cpu":
-        raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")
-    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]

@@ -27,7 +27,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import num_parameters
 from rank_core.encoders.checkpoint import check_finite
 from rank_core.encoders.lora import thin_base
-from rank_core.machine import make_deterministic, trial_device
+from rank_core.machine import autocast_type, make_deterministic, trial_device
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
@@ -39,7 +39,6 @@ from rank_core.ranking.scorer import Scorer, evaluated_queries
 from rank_core.records import EVALUATED, Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import training_queries
-from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, initial_state, no_pause, num_training_steps, train
 from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 

@@ -15,11 +15,10 @@ import torch
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of
-from rank_core.machine import device_class, trial_device, versions
+from rank_core.machine import autocast_type, device_class, trial_device, versions
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import per_query_table
 from rank_core.settings.config import TrialConfig
-from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import CurvePoint, no_pause
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial_result import ModelResult, Progress

@@ -25,6 +25,7 @@ import torch
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.errors import BadInput
 from rank_core.machine import (
+    autocast_type,
     begin_on_device,
     make_deterministic,
     peak_memory,
@@ -47,7 +48,6 @@ from rank_core.training.examples import (
     training_groups,
     training_queries,
 )
-from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, train
 from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of

@@ -17,13 +17,13 @@ import torch
 from transformers import BertConfig, BertModel
 from transformers.utils.logging import disable_progress_bar
 
+from rank_core.chunking.batches import BATCH_TOKENS
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.cls_only import PackedLinear, has_kernels
 from rank_core.machine import cpu_facts, make_deterministic, trial_device
-from rank_core.ranking.scorer import BATCH_TOKENS
 from rank_core.records import Collection
 from rank_core.testing.tokenizer import train_tokenizer
 

@@ -27,8 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 from rank_core.encoders import flat_rows, packed
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.flat_rows import Ends, Reach
-from rank_core.machine import make_deterministic, trial_device
-from rank_core.training.optimizer import autocast_type
+from rank_core.machine import autocast_type, make_deterministic, trial_device
 from tests.benchmarks.papers_policy import untouched
 from tests.benchmarks.workload import SIZES, machine, matrix_rate, peak_rate
 from tests.gpu import speed

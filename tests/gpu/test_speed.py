@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rank_core.training.optimizer import autocast_type
+from rank_core.machine import autocast_type
 from tests.gpu import speed
 from tests.gpu.work import parts, tokens
 

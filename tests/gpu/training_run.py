@@ -16,9 +16,8 @@ import torch
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.encoders.backbones import resolve_backbone
-from rank_core.machine import make_deterministic
+from rank_core.machine import autocast_type, make_deterministic
 from rank_core.ranking.encode import Work
-from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import initial_state, train
 from tests.gpu.work import STREAMS, parts, queries
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from rank_core import machine
-from rank_core.machine import ahead, is_out_of_memory, make_deterministic
-from rank_core.training.optimizer import autocast_type
+from rank_core.machine import ahead, autocast_type, is_out_of_memory, make_deterministic
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from rank_core.errors import BadInput
-from rank_core.machine import device_class
+from rank_core.machine import autocast_type, device_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import Model, Training, TrialConfig
 from rank_core.training.optimizer import (
     Timetable,
-    autocast_type,
     build_optimizer,
     rate_factor,
     set_learning_rates,

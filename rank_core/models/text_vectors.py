@@ -1,0 +1,202 @@
+"""What makes vectors of texts: an encoder with the modules behind it, on batches of rows of similar
+length, or sentence-transformers itself.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from rank_core.chunking.batches import batch_tokens_on, batches_by_length
+from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.checkpoint import quietly
+from rank_core.encoders.copies import kept
+from rank_core.encoders.embedder import Embedder
+from rank_core.encoders.flat_rows import on, rows_of_lengths
+from rank_core.encoders.module_chain import LIBRARY, ModuleStack, require_library
+from rank_core.encoders.packed import flat_states, kept_weights, packs
+from rank_core.errors import BadInput, OutOfMemory, not_installed
+from rank_core.machine import is_out_of_memory, release_memory
+from rank_core.models.poolings import at_least_fp32, row_vectors
+
+Floats = NDArray[np.float32]
+NO_LIMIT = 2**31 - 1
+"""Tokens of a row where nothing limits them."""
+
+
+class TextReader:
+    """Texts to vectors, by the facts of a folder."""
+
+    tokenizer: Any  # of transformers
+    max_length: int  # tokens of a row
+    dimensions: int
+
+    def encode(self, texts: list[str], queries: bool) -> Floats:
+        """vector_ND of queries or of documents, in the order of the texts."""
+        raise NotImplementedError
+
+
+def text_reader(
+    facts: Embedder, device: torch.device, autocast: torch.dtype | None, *, trust_code: bool
+) -> TextReader:
+    """The reader that `facts` ask for, with products in type `autocast`. Raises `BadInput` for code
+    of a folder that is not trusted, and for a model that does not load."""
+    if facts.own_code and not trust_code:
+        raise BadInput(
+            f"{facts.name} brings along the code of {facts.own_code}, which is never run unless "
+            "you read it and trust it: EmbeddingModel.load(..., trust_code=True)"
+        )
+    if not facts.library:
+        return ChainReader(facts, device, autocast)
+    if find_spec(LIBRARY) is None:
+        what = f"sentence-transformers, which has to read {facts.name} ({facts.library}),"
+        raise not_installed(what, "st")
+    return LibraryReader(facts, device, autocast, trust_code=trust_code)
+
+
+class ChainReader(TextReader):
+    """An encoder, a pooling and the modules behind it. The vector of a text without any token is
+    zero."""
+
+    def __init__(self, facts: Embedder, device: torch.device, autocast: torch.dtype | None) -> None:
+        require_library(facts.pooling)
+        backbone = resolve_backbone(facts.name)
+        self.facts, self.device, self.autocast = facts, device, autocast
+        self.pad_id = backbone.pad_id
+        self.tokenizer = load_tokenizer(backbone.folder)
+        stated = facts.max_length or self.tokenizer.model_max_length
+        self.max_length = min(stated, backbone.max_input_tokens)
+        self.encoder: Any = load_encoder(backbone, 0.0).to(device).eval()
+        self.layers = ModuleStack(facts.folder, facts.steps).to(device).eval()
+        self.dimensions = self._dimensions()
+
+    def _dimensions(self) -> int:
+        size = self.encoder.config.hidden_size * len(self.facts.pooling.split("+"))
+        try:
+            with torch.inference_mode():
+                return int(self.layers(torch.zeros(1, size, device=self.device)).shape[1])
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise BadInput(
+                f"{self.facts.name}: its modules ({self.facts.described}) do not fit each other, "
+                f"or the {size} dimensions of the pooling ({reason})"
+            ) from None
+
+    def encode(self, texts: list[str], queries: bool) -> Floats:
+        """vector_ND of queries or of documents, in the order of the texts."""
+        prompt = self.facts.query_prompt if queries else self.facts.document_prompt
+        rows = self.tokenizer(
+            [prompt + text for text in texts],
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["input_ids"]
+        vector_ND = np.zeros((len(rows), self.dimensions), np.float32)
+        read = [place for place, row in enumerate(rows) if row]
+        batches = batches_by_length(
+            [len(rows[place]) for place in read],
+            batch_tokens_on(self.device),
+            self.device,
+            flat=packs(self.encoder, self.autocast),
+        )
+        with torch.inference_mode(), self._precision():
+            for batch in batches:
+                places = [read[i] for i in batch]
+                vector_ND[places] = self._vectors([rows[place] for place in places]).cpu().numpy()
+        return vector_ND
+
+    @contextlib.contextmanager
+    def _precision(self) -> Iterator[None]:
+        wanted = self.autocast
+        products = torch.autocast(self.device.type, dtype=wanted, enabled=wanted is not None)
+        copies = kept_weights(self.encoder, wanted) if packs(self.encoder, wanted) else {}
+        with products, kept(copies):
+            yield
+
+    def _vectors(self, rows: list[list[int]]) -> Tensor:
+        """x_CD in fp32; in two halves where the GPU's memory does not hold them together."""
+        try:
+            return self._vectors_together(rows)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        # Outside of the except block the failed pass no longer holds memory.
+        release_memory()
+        if len(rows) == 1:
+            raise OutOfMemory(
+                f"the GPU's memory cannot hold a row of {len(rows[0])} tokens of "
+                f"{self.facts.name}; use shorter windows or a larger GPU"
+            )
+        half = len(rows) // 2
+        return torch.cat([self._vectors(rows[:half]), self._vectors(rows[half:])])
+
+    def _vectors_together(self, rows: Sequence[list[int]]) -> Tensor:
+        lengths = [len(row) for row in rows]
+        width = max(lengths)
+        padded = [row + [self.pad_id] * (width - len(row)) for row in rows]
+        ids_CL = on(self.device, torch.tensor(padded))
+        real = torch.arange(width) < torch.tensor(lengths)[:, None]
+        mask_CL = on(self.device, real.long())
+        if packs(self.encoder, self.autocast):
+            flat = on(self.device, rows_of_lengths(lengths, width))
+            [hidden_CLH] = flat_states(self.encoder, ids_CL, flat)
+        else:
+            hidden_CLH = self.encoder(input_ids=ids_CL, attention_mask=mask_CL).last_hidden_state
+        pooled_CH = at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.facts.pooling))
+        with torch.autocast(self.device.type, enabled=False):
+            vectors: Tensor = self.layers(pooled_CH)
+        return vectors
+
+
+class LibraryReader(TextReader):
+    """A model of sentence-transformers, for what is not computed here."""
+
+    def __init__(
+        self,
+        facts: Embedder,
+        device: torch.device,
+        autocast: torch.dtype | None,
+        *,
+        trust_code: bool,
+    ) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self.device, self.autocast = device, autocast
+        try:
+            with quietly():
+                self.model: Any = SentenceTransformer(
+                    str(facts.folder),
+                    device=str(device),
+                    prompts={"query": facts.query_prompt, "document": facts.document_prompt},
+                    trust_remote_code=trust_code,
+                    local_files_only=True,
+                    model_kwargs={"dtype": torch.float32},
+                )
+            own = self.model.tokenizer
+            self.max_length = min(self.model.max_seq_length or NO_LIMIT, NO_LIMIT)
+            [vector] = self.model.encode_document(["a text"], show_progress_bar=False)
+            self.dimensions = len(vector)
+        except Exception as error:  # of any kind: of its modules, and of a folder's own code
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise BadInput(
+                f"sentence-transformers cannot read {facts.name} (its modules: {facts.described}): "
+                f"{reason}"
+            ) from None
+        if not isinstance(own, PreTrainedTokenizerBase):
+            own = PreTrainedTokenizerFast(tokenizer_object=own)
+        self.tokenizer = own
+
+    def encode(self, texts: list[str], queries: bool) -> Floats:
+        """vector_ND of queries or of documents, in the order of the texts."""
+        encode = self.model.encode_query if queries else self.model.encode_document
+        wanted = self.autocast
+        with torch.autocast(self.device.type, dtype=wanted, enabled=wanted is not None):
+            return np.asarray(encode(texts, show_progress_bar=False), np.float32)
