@@ -57,6 +57,13 @@ def inputs_of(collection: Collection, base: Inputs) -> Inputs:
     return _inputs(collection, base.backbone)
 
 
+def read_as(inputs: Inputs, backbone: Backbone) -> Inputs:
+    """The inputs with texts tokenised as the layout of `backbone` says."""
+    if backbone == inputs.backbone:
+        return inputs
+    return _inputs(inputs.collection, backbone)
+
+
 def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
     # Collections over the same documents (folds, topic fields) share their tokens.
     documents_hash = getattr(collection.documents, "content_hash", collection.content_hash)

@@ -57,10 +57,12 @@ from rank_core.encoders.decoder_rerankers import (
     logit_score,
     with_prompt,
 )
+from rank_core.encoders.e5 import e5_name
 from rank_core.encoders.module_chain import (
     Unread,
-    chain_files,
     encoder_folder,
+    gives_vectors,
+    module_folders,
     modules_folder,
     pair_layout,
     read_chain,
@@ -120,7 +122,7 @@ def resolve_backbone(name: str) -> Backbone:
         name=name,
         kind=kind_of(config),
         folder=folder,
-        content_hash=_hash_with_head(folder, top, chain, layout),
+        content_hash=_hash_with_modules(name, folder, top, chain, layout),
         max_input_tokens=max_input_tokens(kind, config),
         num_segments=segments,
         cls_id=cls_id,
@@ -194,13 +196,18 @@ def _head_pooling(folder: Path, config: Any, chain: Chain | None, trained_head: 
     return str(getattr(config, "classifier_pooling", "cls"))
 
 
-def _hash_with_head(folder: Path, top: Path, chain: Chain | None, layout: RowLayout) -> str:
-    """The hash of a checkpoint's files, with those of its head and of its rows where they lie
+def _hash_with_modules(
+    name: str, folder: Path, top: Path, chain: Chain | None, layout: RowLayout
+) -> str:
+    """The hash of a checkpoint's files, with those of its modules and of its rows where they lie
     elsewhere."""
-    further = [top] * (top != folder) + (chain_files(chain) if chain else [])
+    further = [top] * (top != folder)
+    further += module_folders(top) if chain or gives_vectors(top) else []
     parts = [content_hash(place) for place in dict.fromkeys((folder, *further))]
     if layout.before_query or layout.before_text or stated_prompt(top):
         parts.append(json.dumps(layout))  # rows had other tokens once
+    if e5 := e5_name(name, top):
+        parts.append(e5)  # its prompts are in no other file
     if len(parts) == 1:
         return parts[0]
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
@@ -237,9 +244,15 @@ def _check_weights(name: str, folder: Path, config: Any) -> int:
 
 @lru_cache(maxsize=4)
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer in a backbone's folder. It neither truncates nor pads by itself, and lowers
-    texts where the settings of sentence-transformers beside it say so (do_lower_case)."""
-    tokenizer = open_tokenizer(folder)
+    """The tokenizer in a backbone's folder, shared: it must not be changed."""
+    return own_tokenizer(folder)
+
+
+def own_tokenizer(folder: Path, **more: Any) -> Any:
+    """A tokenizer in a backbone's folder of the caller's own. It neither truncates nor pads by
+    itself, and lowers texts where the settings of sentence-transformers beside it say so
+    (do_lower_case)."""
+    tokenizer = open_tokenizer(folder, **more)
     own = tokenizer.backend_tokenizer
     own.no_truncation()
     own.no_padding()

@@ -261,17 +261,24 @@ def before_a_word(tokenizer: Any, text: str) -> tuple[tuple[int, ...], str]:
 _WORD = "what"
 
 
+def prompt_tokens(name: str, tokenizer: Any, prompt: str) -> tuple[tuple[int, ...], str]:
+    """(tokens of a prompt, what the text behind it is tokenised with). Raises `BadInput` for a
+    prompt that runs into the first word of a text."""
+    tokens, before = before_a_word(tokenizer, prompt)
+    if tokens + _ids(tokenizer, before + _WORD) != _ids(tokenizer, prompt + _WORD):
+        raise BadInput(
+            f"backbone {name}: the tokens of its prompt {shown(prompt)} run into the first word of "
+            "a text; end it with a space, as it was trained"
+        )
+    return tokens, before
+
+
 def with_prompt(name: str, tokenizer: Any, layout: RowLayout, prompt: str) -> RowLayout:
     """A layout with a text before the query. Raises `BadInput` for a text that runs into the
     query's first word."""
     if not prompt:
         return layout
-    tokens, before = before_a_word(tokenizer, prompt)
-    if tokens + _ids(tokenizer, before + _WORD) != _ids(tokenizer, prompt + _WORD):
-        raise BadInput(
-            f"backbone {name}: the tokens of its prompt {shown(prompt)} run into the first word of "
-            "a query; end it with a space in config_sentence_transformers.json, as it was trained"
-        )
+    tokens, before = prompt_tokens(name, tokenizer, prompt)
     return layout._replace(prefix=layout.prefix + tokens, before_query=before)
 
 

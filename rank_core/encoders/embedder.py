@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from huggingface_hub.repocard import metadata_load
+import torch
 
 from rank_core.encoders.backbone_types import TYPES, Step, kind_of
 from rank_core.encoders.backbones import (
@@ -23,16 +23,22 @@ from rank_core.encoders.backbones import (
     load_config,
     load_tokenizer,
 )
-from rank_core.encoders.checkpoint import CONFIG, MODEL_TYPES, MODULES, damaged, read_json
+from rank_core.encoders.checkpoint import CONFIG, MODEL_TYPES, MODULES, damaged
+from rank_core.encoders.e5 import PROMPTS as E5_PROMPTS
+from rank_core.encoders.e5 import e5_name
 from rank_core.encoders.module_chain import (
     LIBRARY,
     MODEL_SETTINGS,
     TRANSFORMER_SETTINGS,
     Module,
+    ModuleStack,
     Unread,
     encoder_folder,
+    gives_vectors,
     methods_of,
+    module_folders,
     modules_folder,
+    other_task,
     pooling_of,
     read_table,
     stated_modules,
@@ -58,17 +64,6 @@ READ_KEYS = {"__version__", "model_type", "prompts", "default_prompt_name", "sim
 READ_KEYS |= {"truncate_dim", "requirements"}
 """Keys of config_sentence_transformers.json that sentence-transformers reads."""
 
-E5 = tuple(
-    f"{family}e5-{size}{version}"
-    for family in ("", "multilingual-")
-    for size in ("small", "base", "large")
-    for version in ("", "-v2", "-unsupervised", "-4k")
-)
-"""E5 (Wang et al. 2022) in its sizes and versions, by the names in the model cards. Instruction
-models of the family (e5-mistral-7b-instruct) have prompts in their folders."""
-E5_PROMPTS = ("query: ", "passage: ")
-"""Of the model cards of E5, before queries and before documents."""
-
 
 @dataclass(frozen=True)
 class Embedder:
@@ -83,30 +78,66 @@ class Embedder:
     folder: Path  # with modules.json, if there is one
     query_prompt: str
     document_prompt: str
-    pooling: str  # one of POOLINGS, or modes of sentence-transformers joined by +; "": by library
-    steps: tuple[Step, ...]  # behind the pooling
+    pooling: str  # one of POOLINGS, or modes of sentence-transformers joined by +; "": unread
     similarity: str  # one of SIMILARITIES
-    truncate_dim: int | None  # dimensions that are kept; None: all
-    max_length: int | None  # stated tokens of a row; None: the tokenizer's and the encoder's
-    library: str  # why sentence-transformers computes it; "": it is computed here
-    own_code: str  # the modules whose code the folder brings along; "": none
-    is_stated: bool  # modules.json says how vectors are made
-    described: str  # the chain in words
-    notes: tuple[str, ...]  # what a plan says about the reading, in sentences
+    steps: tuple[Step, ...] = ()  # behind the pooling
+    truncate_dim: int | None = None  # dimensions that are kept; None: all
+    max_length: int | None = None  # tokens of a row; None: as tokenizer and encoder say
+    unread: str = ""  # why the chain is not computed here; "": it is
+    library: str = ""  # why sentence-transformers computes chain or encoder; "": it does not
+    own_code: str = ""  # the modules whose code the folder brings along; "": none
+    is_stated: bool = False  # modules.json says how vectors are made
+    described: str = ""  # the chain in words
+    notes: tuple[str, ...] = ()  # what a plan says about the reading, in sentences
+
+    @property
+    def ends_normalised(self) -> bool:
+        """True where vectors have length 1, unless dimensions are cut."""
+        return bool(self.steps) and self.steps[-1].kind == "Normalize" and not self.truncate_dim
 
     def content_hash(self) -> str:
         """16 hex digits that identify the weights, the configuration and the tokenizer."""
         folders = {self.folder: None, encoder_folder(self.folder): None}
-        for module in stated_modules(self.folder):
-            if module.path:
-                inner = (self.folder / module.path).rglob("*")
-                folders |= dict.fromkeys([self.folder / module.path, *filter(Path.is_dir, inner)])
+        for folder in module_folders(self.folder):
+            folders |= dict.fromkeys([folder, *filter(Path.is_dir, folder.rglob("*"))])
         facts = asdict(self)
-        for key in ("name", "folder", "described", "notes", "library"):
+        for key in ("name", "folder", "described", "notes", "unread", "library"):
             del facts[key]
         parts = [content_hash(folder) for folder in sorted(folders)]
         text = json.dumps([parts, facts], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_trained(name: str, query_prompt: str | None, document_prompt: str | None) -> Embedder:
+    """The same of an encoder from which a bi-encoder is trained: of a reranker the encoder alone,
+    whose token vectors are averaged. Raises `BadInput` for modules that are not computed here."""
+    folder = _modules_of(checkpoint_folder(name))
+    if _other_task(folder):
+        return Embedder(
+            name,
+            folder,
+            query_prompt or "",
+            document_prompt or "",
+            pooling="mean",
+            similarity="cosine",
+        )
+    facts = read_embedder(name, query_prompt=query_prompt, document_prompt=document_prompt)
+    if facts.unread:
+        raise BadInput(
+            f"{name} is an embedding model that is not trained here: {facts.unread}. For retrieval "
+            "sentence-transformers computes its vectors"
+        )
+    return facts
+
+
+def _modules_of(encoder: Path) -> Path:
+    """The folder with the modules of an embedding model, in which an encoder's folder is; else the
+    encoder's."""
+    above = encoder.parent
+    if (above / EXPORT_FILE).exists() and (above / MODULES).exists():
+        if gives_vectors(above) and encoder_folder(above) == encoder:
+            return above
+    return modules_folder(encoder, EXPORT_FILE)
 
 
 class _Reading(NamedTuple):
@@ -115,10 +146,10 @@ class _Reading(NamedTuple):
     pooling: str = ""
     steps: tuple[Step, ...] = ()
     max_length: int | None = None
+    unread: str = ""
     library: str = ""
     own_code: str = ""
     described: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def read_embedder(
@@ -126,11 +157,12 @@ def read_embedder(
 ) -> Embedder:
     """The embedding model in a folder or under a Hugging Face id, with other prompts if given.
     Raises `BadInput` for a reranker, for a module that nothing reads, and for damaged files."""
-    encoder = checkpoint_folder(name)
-    folder = modules_folder(encoder, EXPORT_FILE)
+    folder = _modules_of(checkpoint_folder(name))
     settings = read_table(folder / MODEL_SETTINGS)
     modules = stated_modules(folder)
-    _require_vectors(name, folder, modules, settings)
+    if other := _other_task(folder):
+        raise BadInput(f"{name} {other}; an embedding model gives one vector for a text")
+    _require_known(name, folder, modules)
     prompts, notes = _prompts(name, folder, settings)
     own = (
         prompts[0] if query_prompt is None else query_prompt,
@@ -145,25 +177,24 @@ def read_embedder(
         similarity=_similarity(folder, settings),
         truncate_dim=_size(folder / MODEL_SETTINGS, settings, "truncate_dim"),
         is_stated=bool(modules),
-        **how._asdict() | {"notes": (*how.notes, *notes)},
+        notes=tuple(notes),
+        **how._asdict(),
     )
 
 
-def _require_vectors(
-    name: str, folder: Path, modules: list[Module], settings: Mapping[str, Any]
-) -> None:
-    """Raises `BadInput` for a checkpoint that scores, and for a module that is not known."""
-    kind = settings.get("model_type") or "SentenceTransformer"
-    if modules and kind != "SentenceTransformer":
-        raise BadInput(
-            f"{name} is a {shown(kind)} (model_type in {folder / MODEL_SETTINGS}), not an "
-            "embedding model, which gives one vector for a text"
-        )
+def _other_task(folder: Path) -> str:
+    """Why a checkpoint gives no vectors of texts, in words; "" for one that may."""
+    if stated_modules(folder):
+        return other_task(folder)
+    if (folder / EXPORT_FILE).exists() or (folder.parent / EXPORT_FILE).exists():
+        return f"is an exported reranker ({EXPORT_FILE})"
+    own = [one for one in _architectures(folder) if one.endswith("ForSequenceClassification")]
+    return f"is a {own[0]} (in {folder / CONFIG}), which scores or classifies texts" if own else ""
+
+
+def _require_known(name: str, folder: Path, modules: list[Module]) -> None:
+    """Raises `BadInput` for a module that sentence-transformers has no vectors from."""
     for module in modules:
-        if module.kind == "LogitScore":
-            raise BadInput(
-                f"{name} is a reranker, not an embedding model: its module {module} gives scores"
-            )
         if module.type.startswith(f"{LIBRARY}.") and module.kind not in LIBRARY_MODULES:
             raise BadInput(
                 f"{name}: its module {module} ({module.type} in {folder / MODULES}) is not read; "
@@ -171,28 +202,22 @@ def _require_vectors(
             )
 
 
+def _architectures(folder: Path) -> list[str]:
+    stated = read_table(folder / CONFIG).get("architectures") or ()
+    return [str(one) for one in stated] if isinstance(stated, list) else []
+
+
 def _alone(name: str, folder: Path) -> _Reading:
     """A folder without modules: the mean of the token vectors, of a language model the last one, as
     sentence-transformers reads it."""
-    stated = read_json(folder / CONFIG, dict) if (folder / CONFIG).is_file() else {}
-    architectures = [str(one) for one in stated.get("architectures") or ()]
-    if scores := [one for one in architectures if one.endswith("ForSequenceClassification")]:
-        raise BadInput(
-            f"{name} is a {scores[0]} (in {folder / CONFIG}), which scores or classifies texts, "
-            f"and has no {MODULES}: it is no embedding model"
-        )
-    if (folder / EXPORT_FILE).exists():
-        raise BadInput(f"{name} is an exported reranker ({EXPORT_FILE}), not an embedding model")
-    last = any(one.endswith("ForCausalLM") for one in architectures[:1])
+    stated = read_table(folder / CONFIG)
+    last = any(one.endswith("ForCausalLM") for one in _architectures(folder)[:1])
     pooling = "last" if last and stated.get("is_causal") is not False else "mean"
     vectors = "mean of the token vectors" if pooling == "mean" else "vector of the last token"
-    note = f"It has no {MODULES}: a text's vector is the {vectors}."
     reason, code = _why_not(name, folder, stated)
     if not reason and load_tokenizer(folder).chat_template:
         reason = "its tokenizer has a chat template"
-    return _Reading(
-        pooling=pooling, library=reason, own_code=code, described=f"{vectors}", notes=(note,)
-    )
+    return _Reading(pooling=pooling, library=reason, own_code=code, described=vectors)
 
 
 def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, str]) -> _Reading:
@@ -201,20 +226,22 @@ def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, s
     foreign = [str(module) for module in modules if not module.type.startswith(f"{LIBRARY}.")]
     if foreign:
         reason = f"the code of its module {foreign[0]} is not of sentence-transformers"
-        return _Reading(library=reason, own_code=" and ".join(foreign), described=described)
+        code = " and ".join(foreign)
+        return _Reading(unread=reason, library=reason, own_code=code, described=described)
     encoder = encoder_folder(folder)
     settings = transformer_settings(encoder)
     length = _size(encoder / TRANSFORMER_SETTINGS, settings, "max_seq_length")
+    pooling, steps, unread, reason, code = "", list[Step](), "", "", ""
     try:
         pooling, steps = _simple(folder, modules, settings, prompts)
-        stated = read_json(encoder / CONFIG, dict) if (encoder / CONFIG).is_file() else {}
-        reason, code = _why_not(name, encoder, stated)
+        reason, code = _why_not(name, encoder, read_table(encoder / CONFIG))
     except Unread as problem:
-        pooling, steps, reason, code = "", [], str(problem), ""
+        unread = reason = str(problem)
     return _Reading(
         pooling=pooling,
         steps=tuple(steps),
         max_length=length,
+        unread=unread,
         library=reason,
         own_code=code,
         described=described,
@@ -287,19 +314,6 @@ def _prompts(
     return (stated.get("query", ""), stated.get("document", "")), notes
 
 
-def e5_name(name: str, folder: Path) -> str:
-    """The model of `E5` that a folder says it holds: by the name under which its model card has the
-    measurements (model-index), or by the Hugging Face id that it was asked for; "" for others. A
-    folder's own name says nothing, and a model that was trained from one may have other prompts."""
-    card = folder / "README.md"
-    facts = metadata_load(card) if card.is_file() else None
-    index = (facts or {}).get("model-index") or []
-    named = [one.get("name") for one in index if isinstance(one, dict)]
-    if not Path(name).exists():
-        named.append(name.removeprefix("intfloat/"))
-    return next((one for one in named if one in E5), "")
-
-
 def _similarity(folder: Path, settings: Mapping[str, Any]) -> str:
     found = settings.get("similarity_fn_name")
     if found is None:
@@ -315,3 +329,31 @@ def _size(path: Path, settings: Mapping[str, Any], key: str) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
         raise damaged(path, f"has {key}={shown(value)}, which is no size")
     return value
+
+
+def width_behind(facts: Embedder, modules: ModuleStack, hidden_size: int, pooling: str) -> int:
+    """The dimensions of the vectors that modules give for those of an encoder. Raises `BadInput`
+    for modules that do not fit."""
+    size = hidden_size * len(pooling.split("+"))
+    try:
+        with torch.inference_mode():
+            return int(modules(torch.zeros(1, size)).shape[1])
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(
+            f"{facts.name}: its modules ({facts.described}) do not fit each other, or the {size} "
+            f"dimensions of the pooling ({reason})"
+        ) from None
+
+
+def kept_dimensions(facts: Embedder, width: int) -> int:
+    """The dimensions that are kept of `width`. Raises `BadInput` for more than there are."""
+    number = facts.truncate_dim
+    if number is None:
+        return width
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= width:
+        raise BadInput(
+            f"truncate_dim must be from 1 to {width}, the dimensions of {facts.name}, got "
+            f"{shown(number)}"
+        )
+    return number

@@ -47,6 +47,8 @@ TRANSFORMER_FILES = (
     ),
 )
 """Names of that file, in the order in which sentence-transformers tries them."""
+EMBEDS = "SentenceTransformer"
+"""The model_type of embedding models, and of old files without one."""
 OUR_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 """{name in sentence-transformers: ours}."""
 RARE_POOLINGS = ("max", "mean_sqrt_len_tokens", "weightedmean")
@@ -395,9 +397,23 @@ def load_chain_head(chain: Chain, hidden_size: int, dropout: float) -> ChainHead
     return head.train()
 
 
-def chain_files(chain: Chain) -> list[Path]:
-    """The folders of a chain's modules behind the Transformer."""
-    return [chain.folder / module.path for module in stated_modules(chain.folder) if module.path]
+def other_task(folder: Path) -> str:
+    """Why the modules of a folder give no vectors of texts, in words; "" where they may."""
+    kind = read_table(folder / MODEL_SETTINGS).get("model_type") or EMBEDS
+    if kind != EMBEDS:
+        return f"is a {shown(kind)} (model_type in {folder / MODEL_SETTINGS})"
+    scores = [module for module in stated_modules(folder) if module.kind == "LogitScore"]
+    return f"is a reranker (its module {scores[0]} gives scores)" if scores else ""
+
+
+def gives_vectors(folder: Path) -> bool:
+    """True for a folder with the modules of an embedding model."""
+    return bool(stated_modules(folder)) and not other_task(folder)
+
+
+def module_folders(folder: Path) -> list[Path]:
+    """The folders of all modules but those in `folder` itself."""
+    return [folder / module.path for module in stated_modules(folder) if module.path]
 
 
 def save_modules(source: Path, folder: Path, head: ChainHead | None = None) -> None:
@@ -424,6 +440,14 @@ def require_library(pooling: str) -> None:
     """Raises `BadInput` for a pooling of sentence-transformers where that is not installed."""
     if pooling not in POOLINGS and find_spec(LIBRARY) is None:
         raise not_installed(f"sentence-transformers, which computes the pooling {pooling},", "st")
+
+
+def marks_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that a tokenizer writes before and behind a single text."""
+    row = tokenizer("a")
+    ids, places = row["input_ids"], row.sequence_ids(0)
+    first, last = places.index(0), len(places) - places[::-1].index(0)
+    return tuple(ids[:first]), tuple(ids[last:])
 
 
 def pair_layout(tokenizer: Any, num_segments: int) -> RowLayout:

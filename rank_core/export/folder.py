@@ -50,6 +50,7 @@ from rank_core.encoders.module_chain import ChainHead, save_modules
 from rank_core.encoders.published_heads import PublishedHead, save_classifier
 from rank_core.encoders.shipped import RANKING_HEAD
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.export.embedding_folder import of_old_exports, write_embedder
 from rank_core.export.serving import FILE as SERVING
 from rank_core.export.serving import (
     identity,
@@ -60,6 +61,7 @@ from rank_core.export.serving import (
 )
 from rank_core.files import file_sha256, new_folder, write_json
 from rank_core.models import MODELS, model_class, trains
+from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model, require_weights
 from rank_core.models.key_blocks import BLOCK_SCORES, BlockReader, DocumentFrequencies
 from rank_core.models.ranker import Ranker, draws_classifier
@@ -120,6 +122,7 @@ def write_model(
         (unfinished / ENCODER_FOLDER).mkdir()
         _write_encoder(model, backbone, unfinished / ENCODER_FOLDER)
         settings = config.settings() | _write_further_encoders(config, unfinished)
+        settings |= type(model).stated_settings(config.model, backbone)
         rest = {k: v for k, v in model.state_dict().items() if not k.startswith(ENCODER)}
         save_file({k: v.contiguous() for k, v in rest.items()}, unfinished / REST)
         if (frequencies := _frequencies(config, backbone)) is not None:
@@ -160,6 +163,7 @@ def read_model(folder: Path | str, *, trust_code: bool = False) -> ExportedModel
     backbone = resolve_backbone(config.model.backbone)
     require_weights(config, backbone)
     model = build_model(config, backbone, init_seed=0)
+    backbone = type(model).backbone_of(config.model, backbone)
     rest = {name for name in model.state_dict() if not name.startswith(ENCODER)}
     try:
         weights = load_file(folder / REST)
@@ -206,6 +210,7 @@ def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
     settings = dict(content["settings"])
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
     settings |= {name: place for name, place in places.items() if settings.get(name)}
+    settings |= of_old_exports(settings)
     backbone = str(folder / ENCODER_FOLDER)
     return TrialConfig().override(settings | {"model.backbone": backbone}), content
 
@@ -362,7 +367,9 @@ def _write_head_and_tokenizer(
 ) -> None:
     """Writes the tokenizer, for sentence-transformers where the model `alone` scores, and the head
     with which a sweep may start, with the pooling that it reads."""
-    if is_cross_encoder(config, backbone) and alone:
+    if isinstance(model, BiEncoder):
+        write_embedder(folder, model)
+    elif is_cross_encoder(config, backbone) and alone:
         write_cross_encoder(folder, config, backbone, model)
     elif draws_classifier(backbone, config.model.head):
         save_tokenizer(row_tokenizer(config, backbone), folder / ENCODER_FOLDER)

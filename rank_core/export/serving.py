@@ -22,8 +22,13 @@ from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
 from rank_core.encoders.backbone_types import TYPES, Backbone
-from rank_core.encoders.backbones import ENCODER_FOLDER, content_hash, tokenizer_hash
-from rank_core.encoders.checkpoint import open_tokenizer, save_tokenizer
+from rank_core.encoders.backbones import (
+    ENCODER_FOLDER,
+    content_hash,
+    own_tokenizer,
+    tokenizer_hash,
+)
+from rank_core.encoders.checkpoint import save_tokenizer
 from rank_core.files import write_json
 from rank_core.models import model_class
 from rank_core.models.passage_scores import FirstP
@@ -149,7 +154,7 @@ def row_tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
     """The backbone's tokenizer with our layout of pairs: other layouts double the separator between
     query and text, or have none."""
     names = ["input_ids", *["token_type_ids"] * (backbone.num_segments > 1), "attention_mask"]
-    tokenizer = open_tokenizer(backbone.folder, model_input_names=names)
+    tokenizer = own_tokenizer(backbone.folder, model_input_names=names)
     first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])
     text = 1 if backbone.num_segments > 1 else 0
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(

@@ -1,26 +1,46 @@
-"""The bi-encoder: query and chunk are encoded separately and compared by cosine (E5, Wang et al.
-2022; E5-Base-4k, Zhu et al. 2024). It ranks without training."""
+"""The bi-encoder: query and chunk are encoded separately and compared by the similarity of their
+vectors, as the folder of an embedding model says it, else by the cosine of mean vectors (E5, Wang
+et al. 2022; E5-Base-4k, Zhu et al. 2024). It ranks without training."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rank_core.chunking.batches import EncoderInput
-from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.backbones import load_config, load_tokenizer
+from rank_core.encoders.decoder_rerankers import prompt_tokens
+from rank_core.encoders.embedder import Embedder, kept_dimensions, read_trained, width_behind
 from rank_core.encoders.flat_rows import FlatRows, on, rows_of_lengths
+from rank_core.encoders.module_chain import ModuleStack, marks_around
 from rank_core.encoders.packed import flat_states, packs, products
+from rank_core.errors import BadInput
 from rank_core.models.poolings import at_least_fp32, masked_max, row_vectors
 from rank_core.models.ranker import Ranker, own_lengths
 from rank_core.models.ranking_system import BEST_CHUNKS_FIRST
-from rank_core.settings.config import Model
+from rank_core.settings.config import AS_STATED, Model, TrialConfig
+
+
+class Around(NamedTuple):
+    """The tokens of a row before and behind its text, and what the text is tokenised with."""
+
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    before: str = ""
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens of a row without its text."""
+        return len(self.start) + len(self.end)
 
 
 class BiEncoder(Ranker):
-    """score = w max_p cos(query, chunk_p), with w = 1 / temperature initially.
+    """score = w max_p s(query, chunk_p), with the similarity s of the embedding model, the cosine
+    by default; w = 1 / temperature initially where vectors have length 1, else 1.
 
     Train it with a contrastive loss: cosines lie close together, so a margin of 1 is rarely met.
     """
@@ -33,30 +53,82 @@ class BiEncoder(Ranker):
     reads_tokens = True
     one_chunk_is_firstp = False
     chunks_that_learn = 1
-    options = ("pool",)
+    options = ("pool", "query_prompt", "document_prompt", "truncate_dim")
     TEMPERATURE: ClassVar[float] = 0.01  # of E5's contrastive loss
-    PREFIXES = ("query: ", "passage: ")
     ORIGINAL_POSITIONS: ClassVar[int] = 512
     """Positions of BERT before its table was extended; shorter rows are spread over the table."""
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         self.backbone = backbone
+        self.facts = facts_of(settings, backbone)
+        self.query_row, self.chunk_row = rows_of(self.facts, backbone)
+        self.limit = row_limit(self.facts, backbone)
+        self.projection = ModuleStack(self.facts.folder, self.facts.steps)
+        self.dimensions = dimensions_of(self.facts, self.projection, backbone, self.pooling)
         self.head = nn.Linear(1, 1, bias=False)
-        nn.init.constant_(self.head.weight, 1 / self.TEMPERATURE)
-        prefixes = tokenize(load_tokenizer(backbone.folder), list(self.PREFIXES))
-        self.query_prefix, self.passage_prefix = prefixes
-        stretched = backbone.max_input_tokens // self.ORIGINAL_POSITIONS
-        self.position_step = max(1, stretched) if backbone.kind == "bert" else 1
-        self.cls_is_global = backbone.kind == "longformer"
+        of_unit = self.facts.similarity == "cosine" or self.facts.ends_normalised
+        nn.init.constant_(self.head.weight, 1 / self.TEMPERATURE if of_unit else 1.0)
+        self.position_step = position_step(self.facts, backbone)
+        self.reads_longformer = backbone.kind == "longformer"
 
     @classmethod
     def pooling_of(cls, settings: Model, backbone: Backbone) -> str:
-        """The mean by default, whatever the backbone's own."""
-        return backbone.row_pooling(settings.pool or "mean")
+        """That of the embedding model; the mean of an encoder alone, whatever its own."""
+        if settings.pool:
+            return backbone.row_pooling(settings.pool)
+        facts = facts_of(settings, backbone)
+        return facts.pooling if facts.is_stated else "mean"
+
+    @classmethod
+    def backbone_of(cls, settings: Model, backbone: Backbone) -> Backbone:
+        """The backbone whose texts begin with the space that ends the prompts, where their
+        tokens differ by it."""
+        query, chunk = rows_of(facts_of(settings, backbone), backbone)
+        if not query.before and not chunk.before:
+            return backbone
+        layout = backbone.layout._replace(before_query=query.before, before_text=chunk.before)
+        return replace(backbone, own_layout=layout)
+
+    @classmethod
+    def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
+        """Prompts and dimensions; 0: all."""
+        facts = facts_of(settings, backbone)
+        return {
+            "model.query_prompt": facts.query_prompt,
+            "model.document_prompt": facts.document_prompt,
+            "model.truncate_dim": facts.truncate_dim or 0,
+        }
+
+    @classmethod
+    def notes(cls, settings: Model, backbone: Backbone) -> tuple[str, ...]:
+        """How texts become vectors, in words, and what the folder leaves open."""
+        facts = facts_of(settings, backbone)
+        given = (facts.query_prompt, facts.document_prompt)
+        prompts = f"prompts {given[0]!r} and {given[1]!r}" if any(given) else "no prompts"
+        how = f"pooling {cls.pooling_of(settings, backbone)}, {facts.similarity}, {prompts}"
+        stated = "" if facts.is_stated else "; the folder says nothing of pooling (no modules.json)"
+        return (how + stated, *facts.notes)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Raises `BadInput` for rows that would be cut, and more dimensions than there are."""
+        super().check(config, backbone)
+        facts = facts_of(config.model, backbone)
+        modules = ModuleStack(facts.folder, facts.steps)
+        dimensions_of(facts, modules, backbone, cls.pooling_of(config.model, backbone))
+        limit, chunking = row_limit(facts, backbone), config.chunking
+        sizes = {"max_query_tokens": chunking.max_query_tokens, "window": chunking.window}
+        for (name, size), row in zip(sizes.items(), rows_of(facts, backbone), strict=True):
+            if size > limit - row.num_tokens:
+                raise BadInput(
+                    f"chunking.{name} <= {limit - row.num_tokens} must hold for {backbone.name}, "
+                    f"which reads {limit} tokens, {row.num_tokens} of them prompt and special "
+                    f"tokens; got chunking.{name}={size}"
+                )
 
     def encode(self, inputs: EncoderInput) -> Tensor:
-        """cos_C1 between each row's query and its chunk."""
+        """s_C1 of each row's query and its chunk."""
         sizes, query_length_C = inputs.sizes, inputs.query_length_C
         # The rows of a batch share few distinct queries; each is encoded once.
         queries = sorted(set(inputs.query_rows))
@@ -66,7 +138,7 @@ class BiEncoder(Ranker):
                 inputs.input_ids_CL[row_Q],
                 torch.ones_like(row_Q),
                 query_length_C[row_Q],
-                self.query_prefix,
+                self.query_row,
                 [sizes[row].num_query for row in queries],
             )
         )
@@ -79,40 +151,42 @@ class BiEncoder(Ranker):
                 inputs.input_ids_CL,
                 query_length_C + 2,
                 on(inputs.input_ids_CL.device, torch.tensor([size.num_text for size in sizes])),
-                self.passage_prefix,
+                self.chunk_row,
                 [size.num_text for size in sizes],
             )
         )
-        return (query_QH[query_C] * chunk_CH).sum(-1, keepdim=True)
+        return PAIRS[self.facts.similarity](query_QH[query_C], chunk_CH)[:, None]
 
     def rows(
         self,
         ids_CL: Tensor,
         first_C: Tensor,
         length_C: Tensor,
-        prefix: list[int],
+        around: Around,
         lengths: list[int],
     ) -> tuple[Tensor, Tensor, FlatRows]:
-        """(ids_CW, mask_CW, flat rows) of rows [CLS] prefix text [SEP]. A row's text is the
-        `length_C` tokens of `ids_CL` from `first_C` on, truncated to the encoder's positions;
-        `lengths` is `length_C` on the host."""
-        before = 1 + len(prefix)
-        limit = self.backbone.max_input_tokens - before - 1
-        end_C1 = (before + length_C.clamp(max=limit))[:, None]
-        own = [before + min(length, limit) + 1 for length in lengths]
+        """(ids_CW, mask_CW, flat rows) of rows with the tokens `around` their texts. A row's text
+        is the `length_C` tokens of `ids_CL` from `first_C` on, truncated to the limit; `lengths`
+        is `length_C` on the host."""
+        before, behind = len(around.start), len(around.end)
+        limit = self.limit - around.num_tokens
+        least = 0 if around.num_tokens else 1  # a row without a token has no vector
+        end_C1 = (before + length_C.clamp(min=least, max=limit))[:, None]
+        own = [before + max(least, min(length, limit)) + behind for length in lengths]
         place_W = torch.arange(max(own), device=ids_CL.device)
         # A gather in place of slices: rows begin at different columns, and slices would need the
         # host.
         source_CW = (place_W - before + first_C[:, None]).clamp(0, ids_CL.shape[1] - 1)
         row_CW = ids_CL.gather(1, source_CW)
         row_CW = row_CW.where(place_W < end_C1, self.backbone.pad_id)
-        row_CW = row_CW.where(place_W != end_C1, self.backbone.sep_id)
-        row_CW[:, :before] = on(ids_CL.device, torch.tensor([self.backbone.cls_id, *prefix]))
+        for place, token in enumerate(around.end):
+            row_CW = row_CW.where(place_W != end_C1 + place, token)
+        row_CW[:, :before] = on(ids_CL.device, torch.tensor(around.start, dtype=torch.long))
         flat = on(ids_CL.device, rows_of_lengths(own, max(own)))
-        return row_CW, (place_W <= end_C1).long(), flat
+        return row_CW, (place_W < end_C1 + behind).long(), flat
 
     def vectors(self, ids_CL: Tensor, mask_CL: Tensor, flat: FlatRows) -> Tensor:
-        """Unit vectors x_CH in fp32; each row is independent of the others."""
+        """Vectors x_CH in fp32; each row is independent of the others."""
         extra: dict[str, Any] = {}
         if self.position_step > 1:
             # E5-Base-4k uses the batch's length; a row's own makes its score independent.
@@ -120,9 +194,10 @@ class BiEncoder(Ranker):
             step_C = torch.where(short_C, self.position_step, 1)
             place_L = torch.arange(ids_CL.shape[1], device=ids_CL.device)
             extra["position_ids"] = place_L * step_C[:, None] * mask_CL
-        if self.cls_is_global:  # no query tokens to attend globally
+        if self.reads_longformer:  # no query tokens to attend globally
             extra["global_attention_mask"] = torch.zeros_like(mask_CL)
-            extra["global_attention_mask"][:, 0] = 1
+            # sentence-transformers has no global token.
+            extra["global_attention_mask"][:, 0] = 0 if self.facts.is_stated else 1
         if packs(self.encoder, products(ids_CL.device)):
             position_CL = extra.get("position_ids")
             [hidden_CLH] = flat_states(self.encoder, ids_CL, flat, position_CL=position_CL)
@@ -130,12 +205,70 @@ class BiEncoder(Ranker):
             extra |= own_lengths(self.encoder, flat)
             output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)
             hidden_CLH = output.last_hidden_state
-        return normalize(at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.pooling)), dim=-1)
+        pooled_CH = at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.pooling))
+        with torch.autocast(pooled_CH.device.type, enabled=False):
+            x_CH: Tensor = self.projection(pooled_CH)[:, : self.dimensions]
+        return normalize(x_CH, dim=-1) if self.facts.similarity == "cosine" else x_CH
 
     def score(self, cls_H: Tensor) -> Tensor:
-        """The scaled cosine."""
+        """The scaled similarity."""
         return self.head(cls_H).squeeze(-1)
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """The maximum over chunk scores."""
         return masked_max(self.score(x_BPH), mask_BP)
+
+
+def facts_of(settings: Model, backbone: Backbone) -> Embedder:
+    """What the folder of a backbone says of its embedding model, with the prompts and dimensions of
+    the settings."""
+    given = [
+        None if prompt == AS_STATED else prompt
+        for prompt in (settings.query_prompt, settings.document_prompt)
+    ]
+    facts = read_trained(backbone.name, *given)
+    return replace(facts, truncate_dim=settings.truncate_dim or facts.truncate_dim)
+
+
+def rows_of(facts: Embedder, backbone: Backbone) -> tuple[Around, Around]:
+    """The rows of queries and of chunks: prompt and text between the special tokens of the
+    embedding model's tokenizer; of an encoder alone [CLS] and [SEP]."""
+    tokenizer = load_tokenizer(backbone.folder)
+    own = (backbone.cls_id,), (backbone.sep_id,)
+    start, end = marks_around(tokenizer) if facts.is_stated else own
+    rows = []
+    for prompt in (facts.query_prompt, facts.document_prompt):
+        tokens, before = prompt_tokens(facts.name, tokenizer, prompt) if prompt else ((), "")
+        rows.append(Around((*start, *tokens), end, before))
+    return rows[0], rows[1]
+
+
+def dimensions_of(facts: Embedder, modules: ModuleStack, backbone: Backbone, pooling: str) -> int:
+    """The dimensions of a vector. Raises `BadInput` for more of them than there are."""
+    size = load_config(backbone.name, backbone.folder).hidden_size
+    return kept_dimensions(facts, width_behind(facts, modules, size, pooling))
+
+
+def row_limit(facts: Embedder, backbone: Backbone) -> int:
+    """The tokens of a row, with prompt and special tokens."""
+    if not facts.is_stated:
+        return backbone.max_input_tokens
+    stated = facts.max_length or load_tokenizer(backbone.folder).model_max_length
+    return int(min(stated, backbone.max_input_tokens))
+
+
+def position_step(facts: Embedder, backbone: Backbone) -> int:
+    """The distance of positions of a short row: above 1 for a BERT whose table was extended
+    (E5-Base-4k), unless its folder says how sentence-transformers reads it."""
+    if facts.is_stated or backbone.kind != "bert":
+        return 1
+    return max(1, backbone.max_input_tokens // BiEncoder.ORIGINAL_POSITIONS)
+
+
+PAIRS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cosine": lambda x_CH, y_CH: (x_CH * y_CH).sum(-1),
+    "dot": lambda x_CH, y_CH: (x_CH * y_CH).sum(-1),
+    "euclidean": lambda x_CH, y_CH: -(x_CH - y_CH).norm(dim=-1),
+    "manhattan": lambda x_CH, y_CH: -(x_CH - y_CH).abs().sum(-1),
+}
+"""{similarity: s_C of rows of vectors, which have length 1 for the cosine}."""

@@ -4,7 +4,7 @@ to `encode_query`, `encode_document` and `similarity` of sentence-transformers.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rank_core.encoders.embedder import Embedder, read_embedder
+from rank_core.encoders.embedder import Embedder, kept_dimensions, read_embedder
 from rank_core.errors import BadInput, shown
 from rank_core.machine import autocast_type, device_of, trial_device
 from rank_core.models.text_vectors import Floats, text_reader
@@ -66,10 +66,12 @@ class EmbeddingModel:
         module that cannot be read, for damaged files, and for more dimensions than the model has.
         """
         facts = read_embedder(path, query_prompt=query_prompt, document_prompt=document_prompt)
+        if truncate_dim is not None:
+            facts = replace(facts, truncate_dim=truncate_dim)
         place = trial_device() if device is None else device_of("device", device)
         autocast = autocast_type(precision, place)
         reader = text_reader(facts, place, autocast, trust_code=trust_code)
-        kept_dim = _kept_dimensions(facts, truncate_dim, reader.dimensions)
+        kept_dim = kept_dimensions(facts, reader.dimensions)
         model = cls(
             name=path,
             tokenizer=reader.tokenizer,
@@ -79,7 +81,7 @@ class EmbeddingModel:
             dimensions=kept_dim,
             similarity=facts.similarity,
             chain=facts.described,
-            notes=(*facts.notes, *_of_library(facts)),
+            notes=_notes(facts),
             content_hash=_hash(facts.content_hash(), kept_dim, autocast),
             device=place,
             _encode=lambda texts, queries: reader.encode(texts, queries)[:, :kept_dim],
@@ -159,22 +161,14 @@ SIMILARITY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """{name in a model's folder: score_QN of vectors}."""
 
 
-def _kept_dimensions(facts: Embedder, asked: int | None, dimensions: int) -> int:
-    number = facts.truncate_dim if asked is None else asked
-    if number is None:
-        return dimensions
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= dimensions:
-        raise BadInput(
-            f"truncate_dim must be from 1 to {dimensions}, the dimensions of {facts.name}, got "
-            f"{shown(number)}"
-        )
-    return number
-
-
-def _of_library(facts: Embedder) -> list[str]:
-    if not facts.library:
-        return []
-    return [f"sentence-transformers computes its vectors: {facts.library}."]
+def _notes(facts: Embedder) -> tuple[str, ...]:
+    """What a plan says about the reading of a folder, in sentences."""
+    found = list(facts.notes)
+    if not facts.is_stated:
+        found.insert(0, f"It has no modules.json: a text's vector is the {facts.described}.")
+    if facts.library:
+        found.append(f"sentence-transformers computes its vectors: {facts.library}.")
+    return tuple(found)
 
 
 def _hash(facts: str, dimensions: int, autocast: torch.dtype | None) -> str:

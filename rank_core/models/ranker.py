@@ -89,6 +89,21 @@ class Ranker(RankingSystem, nn.Module):
             self.dropout = nn.Dropout(0.0)  # the head has its own
 
     @classmethod
+    def backbone_of(cls, settings: Model, backbone: Backbone) -> Backbone:
+        """The backbone as this model reads texts: with the layout that decides their tokens."""
+        return backbone
+
+    @classmethod
+    def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
+        """{setting: its value} of the settings that stand for what the backbone's folder says."""
+        return {}
+
+    @classmethod
+    def notes(cls, settings: Model, backbone: Backbone) -> tuple[str, ...]:
+        """What a plan says about the reading of the backbone, in sentences."""
+        return ()
+
+    @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
         """The reader that chunks and arranges the model's documents."""
         kind = cls.pair_encoder
@@ -176,7 +191,8 @@ class Ranker(RankingSystem, nn.Module):
     def learning_rate_groups(self) -> dict[str, list[nn.Parameter]]:
         """{`backbone`, `head`, `aggregator`, `interaction`: parameters}; every trainable parameter
         is in exactly one group."""
-        roles = {"encoder": "backbone", "head": "head", "interaction": "interaction"}
+        roles = {"encoder": "backbone", "interaction": "interaction"}
+        roles |= dict.fromkeys(("head", "projection"), "head")
         groups: dict[str, list[nn.Parameter]] = {
             role: [] for role in ("backbone", "head", "aggregator", "interaction")
         }

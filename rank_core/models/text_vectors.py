@@ -17,7 +17,7 @@ from rank_core.chunking.batches import batch_tokens_on, batches_by_length
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.encoders.checkpoint import quietly
 from rank_core.encoders.copies import kept
-from rank_core.encoders.embedder import Embedder
+from rank_core.encoders.embedder import Embedder, width_behind
 from rank_core.encoders.flat_rows import on, rows_of_lengths
 from rank_core.encoders.module_chain import LIBRARY, ModuleStack, require_library
 from rank_core.encoders.packed import flat_states, kept_weights, packs
@@ -72,21 +72,14 @@ class ChainReader(TextReader):
         self.tokenizer = load_tokenizer(backbone.folder)
         stated = facts.max_length or self.tokenizer.model_max_length
         self.max_length = min(stated, backbone.max_input_tokens)
-        self.encoder: Any = load_encoder(backbone, 0.0).to(device).eval()
-        self.layers = ModuleStack(facts.folder, facts.steps).to(device).eval()
-        self.dimensions = self._dimensions()
-
-    def _dimensions(self) -> int:
-        size = self.encoder.config.hidden_size * len(self.facts.pooling.split("+"))
-        try:
-            with torch.inference_mode():
-                return int(self.layers(torch.zeros(1, size, device=self.device)).shape[1])
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            raise BadInput(
-                f"{self.facts.name}: its modules ({self.facts.described}) do not fit each other, "
-                f"or the {size} dimensions of the pooling ({reason})"
-            ) from None
+        encoder: Any = load_encoder(backbone, 0.0)
+        self.encoder = encoder.to(device).eval()
+        layers, size = (
+            ModuleStack(facts.folder, facts.steps).eval(),
+            self.encoder.config.hidden_size,
+        )
+        self.dimensions = width_behind(facts, layers, size, facts.pooling)
+        self.layers = layers.to(device)
 
     def encode(self, texts: list[str], queries: bool) -> Floats:
         """vector_ND of queries or of documents, in the order of the texts."""

@@ -37,7 +37,7 @@ __all__ = [
 
 NUMERICS_VERSION = 4
 """Incremented when the same settings give other numbers on purpose (CHANGELOG.md)."""
-MODEL_NUMERICS = {"bm25-rm3": 5, "cedr-pacrr": 5, "co-pacrr": 5}
+MODEL_NUMERICS = {"bi-encoder": 5, "bm25-rm3": 5, "cedr-pacrr": 5, "co-pacrr": 5}
 """The next version, of the models that alone give other numbers: trials of the rest stay."""
 
 NO_PART_OF_A_CELL = (
@@ -54,6 +54,8 @@ NO_PART_OF_A_CELL = (
 )
 """Settings that change no result of a trial beyond rounding."""
 
+AS_STATED = "auto"
+"""A prompt as the folder of an embedding model says it."""
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files or folders of files."""
 OVERFLOWS = ("first", "first-last-sampled")
@@ -89,6 +91,14 @@ class Model:
         "", "encoder that selects key blocks: a folder or a Hugging Face id"
     )
     pool: str = added("", "pooling of token vectors: cls, mean or last; empty: the backbone's")
+    query_prompt: str = added(
+        AS_STATED,
+        "text before a query: `auto`: as the folder of the embedding model says; empty: none",
+    )
+    document_prompt: str = added(AS_STATED, "text before a chunk: as `model.query_prompt`")
+    truncate_dim: int = added(
+        0, "dimensions of a vector that are kept; 0: as the folder says, else all", rule=">=0"
+    )
     chunk_scores: str = added(
         "", "`probability` pools P(relevant) of each chunk; empty pools its score"
     )

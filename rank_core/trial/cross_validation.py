@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rank_core.checkpoints.weights import cell_trials
-from rank_core.chunking.inputs import Inputs, inputs_of, load_inputs
+from rank_core.chunking.inputs import Inputs, inputs_of, load_inputs, read_as
 from rank_core.data.folds import NUM_FOLDS, rotate
 from rank_core.data.load import load_collection
 from rank_core.data.named import NAMED
@@ -21,6 +21,7 @@ from rank_core.data.transforms.expression import (
     parse_collection_expression,
 )
 from rank_core.errors import BadInput
+from rank_core.models import model_class, trains
 from rank_core.records import Collection, Qrels, Run, Split
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
@@ -33,11 +34,16 @@ KEEPING = {
 
 
 def parts_of(config: TrialConfig, inputs: Inputs) -> tuple[Inputs, ...]:
-    """The inputs of each model of a trial: the collection's own splits, or each fold's."""
-    if not config.evaluation.folds:
-        return (inputs,)
-    check_folds(config)
-    return load_folds(config.collection, config.model.backbone, config.evaluation.folds)
+    """The inputs of each model of a trial, as it reads texts: the collection's own splits, or each
+    fold's."""
+    parts: tuple[Inputs, ...] = (inputs,)
+    if config.evaluation.folds:
+        check_folds(config)
+        parts = load_folds(config.collection, config.model.backbone, config.evaluation.folds)
+    kind = model_class(config.model.name)
+    if not trains(kind):
+        return parts
+    return tuple(read_as(part, kind.backbone_of(config.model, part.backbone)) for part in parts)
 
 
 def check_folds(config: TrialConfig) -> None:

@@ -8,6 +8,7 @@ from rank_core.data.overlap import KEEP_APART, seen_by
 from rank_core.encoders.shipped import SETTINGS, SHIPPED
 from rank_core.first_stage.languages import LANGUAGES, OF_LANGUAGE, other_than_english
 from rank_core.models import model_class
+from rank_core.models.ranker import Ranker
 from rank_core.models.reading import ignored_settings
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.records import EVALUATED
@@ -64,6 +65,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"up to {plan.inputs.backbone.max_input_tokens} tokens"
         + (f"; its defaults: {', '.join(own)}" if own else "")
         + used_head(plan),
+        *_vector_lines(plan),
         *_cut_lines(plan),
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *_candidate_lines(plan),
@@ -183,6 +185,15 @@ def _baseline_lines(plan: Plan) -> list[str]:
 def _reads_one_chunk(cell: PlannedCell) -> bool:
     kind = model_class(cell.config.model.name)
     return kind.trains and kind.first_chunk_only
+
+
+def _vector_lines(plan: Plan) -> list[str]:
+    """How embedding models make vectors of texts."""
+    backbone, found = plan.inputs.backbone, dict[str, None]()
+    for cell in plan.cells:
+        if issubclass(kind := model_class(cell.config.model.name), Ranker):
+            found |= dict.fromkeys(kind.notes(cell.config.model, backbone))
+    return [f"vectors     {note}" for note in found]
 
 
 def _cut_lines(plan: Plan) -> list[str]:

@@ -83,6 +83,9 @@ CASES = [
         quirks=((), ("padded-rows",)),
         selector=("bm25", "tfidf"),
         stage=("passages", "document"),
+        query_prompt=("auto", "find: "),
+        document_prompt=("auto", "text: "),
+        truncate_dim=(0, 3),
     ),
     *cases(
         "chunking",
@@ -186,6 +189,7 @@ CASES = [
     # A default beside its own value.
     *cases("model", k=(0, 3), pool=("", "cls")),
     *cases("model", pool=("", "mean")),
+    *cases("model", query_prompt=("auto", ""), document_prompt=("auto", "")),
     *cases("training", depth=(0, 6), interaction_learning_rate=(0.0, 1e-3)),
     *cases("training", {"training.lora_rank": 2}, lora_alpha=(0.0, 4.0)),
 ]
@@ -313,6 +317,7 @@ def reading(
 QUICK = {
     "bm25": CASES,
     "maxp": [c for c in CASES if c.setting.startswith(("training.aggregator", "training.margin"))],
+    "bi-encoder": [c for c in CASES if c.setting.endswith(("_prompt", ".truncate_dim", ".pool"))],
     "kmax-avgp": [c for c in CASES if c.setting in ("model.k", "model.pool", "model.head")],
 }
 """{model: the cases that the quick tests take}; the whole law takes minutes."""

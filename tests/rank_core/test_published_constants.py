@@ -79,10 +79,10 @@ PUBLISHED: dict[str, Any] = {
     "models.word_vectors.NUM_STATES": 3,
     # MORES (Gao et al. 2020), the authors' code: two interaction blocks.
     "models.mores.NUM_BLOCKS": 2,
-    # E5 (Wang et al. 2022): the temperature of its loss, BERT's positions, its prefixes.
+    # E5 (Wang et al. 2022): the temperature of its loss, BERT's positions, its prompts.
     "models.bi_encoder.BiEncoder.TEMPERATURE": 0.01,
     "models.bi_encoder.BiEncoder.ORIGINAL_POSITIONS": 512,
-    "models.bi_encoder.BiEncoder.PREFIXES": ("query: ", "passage: "),
+    "encoders.e5.PROMPTS": ("query: ", "passage: "),
     # Anserini's defaults, and the share above which its RM3 takes no term.
     "first_stage.bm25.K1": 0.9,
     "first_stage.bm25.B": 0.4,
@@ -106,6 +106,7 @@ OURS = {
     "models.key_blocks.DOCUMENTS_KEPT", "models.keyb.BLOCKS_AT_ONCE",
     "models.keyb.SAME_SCORE_DECIMALS", "models.parade.RANDOM_POSITIONS",
     "models.parade.ParadePretrained.OTHER_PLACES",
+    "models.embedding_model.BLOCK", "models.text_vectors.NO_LIMIT",
     "models.parade.ParadeWithQuery.OTHER_PLACES", "models.passage_scores.KMaxAvgP.DEFAULT_K",
     "models.ranking_system.RankingSystem.DEFAULT_K",
     "models.passage_scores.Birch.WEIGHTS", "models.readers.PADDING", "first_stage.bm25.DEPTH",

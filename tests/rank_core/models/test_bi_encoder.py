@@ -8,10 +8,14 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
 from rank_core.chunking.batches import Chunk, PairEncoder
+from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.errors import BadInput
+from rank_core.models import check_model
 from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.rank_core.models.embedding_folders import CHAINS, saved
 
 CHUNKING = Chunking(window=40, stride=40, max_document_tokens=80, max_query_tokens=32)
 QUERY = np.arange(10, 16, dtype=np.int32)
@@ -73,7 +77,7 @@ def stretched(backbone, tmp_path_factory):
 
 
 def test_rows_of_at_most_512_tokens_are_spread_over_a_stretched_table(stretched):
-    model = built(stretched)
+    model = built(stretched, query_prompt="query: ", document_prompt="passage: ")
     assert model.position_step == 2  # 1024 / 512; 8 for the 4096 positions of E5-Base-4k
     query = alone(model, stretched, "query: ", QUERY, step=2)
     long = np.random.default_rng(0).integers(5, 150, 600).astype(np.int32)
@@ -85,3 +89,48 @@ def test_rows_of_at_most_512_tokens_are_spread_over_a_stretched_table(stretched)
     assert_close(
         scores(model, stretched, [[TEXT], [long]]), torch.stack(expected), atol=1e-5, rtol=0
     )
+
+
+@pytest.fixture(scope="module")
+def library():
+    reason = "needs sentence-transformers (extra st)"
+    return pytest.importorskip("sentence_transformers", minversion="6.2", reason=reason)
+
+
+TEXTS = ["w1 w2 w3 w4", "w9", "w5 w5 w6 w7 w8 w11 w12", "w30 w1 w7 w45"]
+QUERIES = ["w3 w4", "w1 w1 w40"]
+
+
+def chunk_scores(path, **model):
+    """s_QN of a bi-encoder that reads whole texts, without its scale."""
+    settings = Model("bi-encoder", backbone=path, dropout=0.0, **model)
+    config = TrialConfig(model=settings, chunking=CHUNKING)
+    backbone = resolve_backbone(path)
+    check_model(config.override({"training.num_epochs": 0}), backbone)
+    own = build_model(config, backbone, init_seed=1).eval()
+    layout = own.backbone_of(settings, backbone).layout
+    tokenizer = load_tokenizer(backbone.folder)
+    queries = tokenize(tokenizer, QUERIES, layout.before_query)
+    texts = tokenize(tokenizer, TEXTS, layout.before_text)
+    pairs = PairEncoder({}, CHUNKING, False, backbone)
+    rows = [
+        [Chunk(np.array(query, np.int32), np.array(text, np.int32)) for text in texts]
+        for query in queries
+    ]
+    with torch.inference_mode():
+        s_C1 = own.encode(pairs.layout([chunk for row in rows for chunk in row]))
+    return s_C1.reshape(len(QUERIES), len(TEXTS)).numpy()
+
+
+@pytest.mark.parametrize("name", [n for n in CHAINS if n != "prompts left out"])
+def test_scores_are_those_of_the_embedding_model(name, library, tmp_path):
+    path = saved(library, tmp_path, **CHAINS[name])
+    theirs = library.SentenceTransformer(path, device="cpu", local_files_only=True)
+    vectors = theirs.encode_query(QUERIES), theirs.encode_document(TEXTS)
+    expected = theirs.similarity(*vectors).numpy()
+    if name == "max_seq_length":
+        with pytest.raises(BadInput, match=r"chunking.max_query_tokens <= 9 must hold.* reads 11"):
+            chunk_scores(path)
+        return
+    np.testing.assert_allclose(chunk_scores(path), expected, atol=1e-5, rtol=0)
+    assert expected.std() > 1e-3

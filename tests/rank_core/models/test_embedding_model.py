@@ -6,17 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer
 
 from rank_core.encoders import embedder
 from rank_core.encoders.backbone_types import TYPES
-from rank_core.encoders.embedder import read_embedder
 from rank_core.files import file_sha256
 from rank_core.models.embedding_model import EmbeddingModel
-from tests.contracts.small_backbones import make_backbone
 from tests.rank_core.encoders.test_published_heads import forget
+from tests.rank_core.models.embedding_folders import CHAINS, PROMPTS, encoder, saved
 
 BAR = 1e-5
 MINILM = "RANKSWEEP_TEST_MINILM"
@@ -24,30 +20,6 @@ MINILM = "RANKSWEEP_TEST_MINILM"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TEXTS = ["w1 w2 w3", "w9", "", "w5 w5 w6 w7 w8 " * 30, *(f"w{i} w{i + 2} w7" for i in range(30))]
 QUERIES = ["w3 w4", "w1 w1 w1 w2 w40", "w20"]
-PROMPTS = {"query": "w30 w31 w32 ", "document": "w33 "}
-CHAINS = {
-    "mean": {"pooling": "mean"},
-    "cls": {"pooling": "cls"},
-    "last token": {"pooling": "lasttoken"},
-    "weighted mean": {"pooling": "weightedmean"},
-    "mean sqrt": {"pooling": "mean_sqrt_len_tokens"},
-    "max": {"pooling": "max"},
-    "mean and cls": {"pooling": ("mean", "cls")},
-    "Normalize": {"normalize": True},
-    "Dense": {"dense": True},
-    "Dense, Normalize": {"dense": True, "normalize": True},
-    "LayerNorm": {"norm": True},
-    "prompts": {"prompts": PROMPTS},
-    "prompts by CLS": {"prompts": PROMPTS, "pooling": "cls"},
-    "prompts left out": {"prompts": PROMPTS, "include_prompt": False},
-    "default prompt": {"prompts": PROMPTS | {"other": "w7 "}, "default_prompt_name": "other"},
-    "passage prompt": {"prompts": {"query": "w30 ", "passage": "w31 "}},
-    "truncate_dim": {"truncate_dim": 5, "normalize": True},
-    "max_seq_length": {"max_seq_length": 11},
-    "dot": {"similarity_fn_name": "dot"},
-    "euclidean": {"similarity_fn_name": "euclidean"},
-    "manhattan": {"similarity_fn_name": "manhattan"},
-}
 DIFFERENCES: dict[str, float] = {}
 
 
@@ -57,45 +29,6 @@ def library():
     yield pytest.importorskip("sentence_transformers", minversion="6.2", reason=reason)
     for name, difference in DIFFERENCES.items():
         print(f"{name:<28} {difference:.1e}")
-
-
-def encoder(folder, kind="bert"):
-    """Writes a small encoder whose tokenizer writes special tokens around a text."""
-    folder.mkdir(parents=True)
-    make_backbone(kind, folder)
-    names = ["input_ids", "attention_mask"]
-    tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    tokenizer.pad_token = "<pad>"  # which the rows of sentence-transformers need
-    tokenizer.save_pretrained(folder)
-    forget()
-    return str(folder)
-
-
-def saved(library, folder, kind="bert", **facts):
-    """A folder that sentence-transformers saved."""
-    from sentence_transformers.base.modules import Dense, Normalize, Transformer
-    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
-
-    torch.manual_seed(4)
-    first = Transformer(encoder(folder / "encoder", kind))
-    first.max_seq_length = facts.pop("max_seq_length", first.max_seq_length)
-    size, mode = 16, facts.pop("pooling", "mean")
-    modules = [first, Pooling(size, mode, include_prompt=facts.pop("include_prompt", True))]
-    width = modules[1].get_embedding_dimension()
-    if facts.pop("dense", False):
-        modules.append(Dense(width, 12, activation_function=torch.nn.GELU()))
-    if facts.pop("norm", False):
-        modules.append(LayerNorm(width))
-    if facts.pop("normalize", False):
-        modules.append(Normalize())
-    library.SentenceTransformer(modules=modules, device="cpu", **facts).save(
-        str(folder / "model"), create_model_card=False
-    )
-    forget()
-    return str(folder / "model")
 
 
 def differences(library, path, **loading):
@@ -135,7 +68,7 @@ def test_vectors_of_every_kind_of_encoder(kind, library, tmp_path):
 def test_an_encoder_alone_gives_the_mean_of_its_token_vectors(kind, library, tmp_path):
     path = encoder(tmp_path / "alone", kind)
     assert differences(library, path) < BAR
-    assert read_embedder(path).notes == (
+    assert EmbeddingModel.load(path, device="cpu").notes == (
         "It has no modules.json: a text's vector is the mean of the token vectors.",
     )
 

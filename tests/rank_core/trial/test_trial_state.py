@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rank_core import machine
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
-from rank_core.training import optimizer
 from rank_core.trial import trial_state
 from rank_core.trial.trial import TrialResult, run_trial
 
@@ -155,7 +155,7 @@ OTHERS = {  # what is another, and by what attribute
     "seed": (),
     "torch": (trial_state, "versions", lambda: {"torch": "0.1", "device": "abacus"}),
     # as on a GPU that has no bf16, after one that has
-    "precision": (optimizer, "matrix_units", lambda: True),
+    "precision": (machine, "matrix_units", lambda: True),
     "device class": (trial_state, "device_class", lambda device: "abacus"),
     "": (),
 }
