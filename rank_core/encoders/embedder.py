@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from transformers import CONFIG_MAPPING
 
 from rank_core.encoders.backbone_types import TYPES, Step, kind_of
 from rank_core.encoders.backbones import (
@@ -86,6 +87,7 @@ class Embedder:
     unread: str = ""  # why the chain is not computed here; "": it is
     library: str = ""  # why sentence-transformers computes chain or encoder; "": it does not
     own_code: str = ""  # the modules whose code the folder brings along; "": none
+    needs_code: bool = False  # it cannot be read without that code
     is_stated: bool = False  # modules.json says how vectors are made
     described: str = ""  # the chain in words
     notes: tuple[str, ...] = ()  # what a plan says about the reading, in sentences
@@ -149,6 +151,7 @@ class _Reading(NamedTuple):
     unread: str = ""
     library: str = ""
     own_code: str = ""
+    needs_code: bool = False
     described: str = ""
 
 
@@ -214,10 +217,10 @@ def _alone(name: str, folder: Path) -> _Reading:
     last = any(one.endswith("ForCausalLM") for one in _architectures(folder)[:1])
     pooling = "last" if last and stated.get("is_causal") is not False else "mean"
     vectors = "mean of the token vectors" if pooling == "mean" else "vector of the last token"
-    reason, code = _why_not(name, folder, stated)
+    reason = _why_not(name, folder, stated)
     if not reason and load_tokenizer(folder).chat_template:
         reason = "its tokenizer has a chat template"
-    return _Reading(pooling=pooling, library=reason, own_code=code, described=vectors)
+    return _Reading(pooling=pooling, library=reason, **_code(stated), described=vectors)
 
 
 def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, str]) -> _Reading:
@@ -227,14 +230,17 @@ def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, s
     if foreign:
         reason = f"the code of its module {foreign[0]} is not of sentence-transformers"
         code = " and ".join(foreign)
-        return _Reading(unread=reason, library=reason, own_code=code, described=described)
+        return _Reading(
+            unread=reason, library=reason, own_code=code, needs_code=True, described=described
+        )
     encoder = encoder_folder(folder)
     settings = transformer_settings(encoder)
     length = _size(encoder / TRANSFORMER_SETTINGS, settings, "max_seq_length")
-    pooling, steps, unread, reason, code = "", list[Step](), "", "", ""
+    stated = read_table(encoder / CONFIG)
+    pooling, steps, unread = "", list[Step](), ""
     try:
         pooling, steps = _simple(folder, modules, settings, prompts)
-        reason, code = _why_not(name, encoder, read_table(encoder / CONFIG))
+        reason = _why_not(name, encoder, stated)
     except Unread as problem:
         unread = reason = str(problem)
     return _Reading(
@@ -243,7 +249,7 @@ def _chain(name: str, folder: Path, modules: list[Module], prompts: tuple[str, s
         max_length=length,
         unread=unread,
         library=reason,
-        own_code=code,
+        **_code(stated),
         described=described,
     )
 
@@ -267,21 +273,26 @@ def _simple(
     return mode, steps_of(folder, [module for module in rest if module is not None])
 
 
-def _why_not(name: str, folder: Path, stated: Mapping[str, Any]) -> tuple[str, str]:
-    """(why an encoder is not computed here, the code that it needs); both empty where it is."""
+def _why_not(name: str, folder: Path, stated: Mapping[str, Any]) -> str:
+    """Why an encoder is not computed here as an embedding model's; "" where it is."""
     kind = stated.get("model_type")
     if kind not in MODEL_TYPES:
-        code = "its encoder" if "auto_map" in stated else ""
-        return f"its encoder is a {shown(kind)}", code
+        return f"its encoder is a {shown(kind)}"
     if (known := kind_of(load_config(name, folder))) not in KINDS:
-        return f"a {known} reads rows of query and document here", ""
+        return f"a {known} reads rows of query and document here"
     tokenizer = load_tokenizer(folder)
-    row = tokenizer("a text")
-    if any(row.get("token_type_ids", ())):
-        return "its tokenizer gives a text other segments than the first", ""
+    if any(tokenizer("a text").get("token_type_ids", ())):
+        return "its tokenizer gives a text other segments than the first"
     if tokenizer.padding_side != "right" and not TYPES[known].causal:
-        return "its rows are padded on the left", ""
-    return "", ""
+        return "its rows are padded on the left"
+    return ""
+
+
+def _code(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether an encoder brings its code along, and is of no kind that transformers has."""
+    if "auto_map" not in stated:
+        return {}
+    return {"own_code": "its encoder", "needs_code": stated.get("model_type") not in CONFIG_MAPPING}
 
 
 def _prompts(

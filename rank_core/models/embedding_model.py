@@ -81,7 +81,7 @@ class EmbeddingModel:
             dimensions=kept_dim,
             similarity=facts.similarity,
             chain=facts.described,
-            notes=_notes(facts),
+            notes=_notes(facts, trust_code=trust_code),
             content_hash=_hash(facts.content_hash(), kept_dim, autocast),
             device=place,
             _encode=lambda texts, queries: reader.encode(texts, queries)[:, :kept_dim],
@@ -161,11 +161,13 @@ SIMILARITY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """{name in a model's folder: score_QN of vectors}."""
 
 
-def _notes(facts: Embedder) -> tuple[str, ...]:
+def _notes(facts: Embedder, *, trust_code: bool) -> tuple[str, ...]:
     """What a plan says about the reading of a folder, in sentences."""
     found = list(facts.notes)
     if not facts.is_stated:
         found.insert(0, f"It has no modules.json: a text's vector is the {facts.described}.")
+    if facts.own_code and not trust_code:
+        found.append(f"The code that {facts.own_code} brings along is not run.")
     if facts.library:
         found.append(f"sentence-transformers computes its vectors: {facts.library}.")
     return tuple(found)

@@ -3,6 +3,7 @@ length, or sentence-transformers itself.
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from rank_core.chunking.batches import batch_tokens_on, batches_by_length
-from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.backbones import load_encoder, own_tokenizer, resolve_backbone
 from rank_core.encoders.checkpoint import quietly
 from rank_core.encoders.copies import kept
 from rank_core.encoders.embedder import Embedder, width_behind
@@ -47,12 +48,12 @@ def text_reader(
 ) -> TextReader:
     """The reader that `facts` ask for, with products in type `autocast`. Raises `BadInput` for code
     of a folder that is not trusted, and for a model that does not load."""
-    if facts.own_code and not trust_code:
+    if facts.needs_code and not trust_code:
         raise BadInput(
             f"{facts.name} brings along the code of {facts.own_code}, which is never run unless "
             "you read it and trust it: EmbeddingModel.load(..., trust_code=True)"
         )
-    if not facts.library:
+    if not facts.library and not (facts.own_code and trust_code):
         return ChainReader(facts, device, autocast)
     if find_spec(LIBRARY) is None:
         what = f"sentence-transformers, which has to read {facts.name} ({facts.library}),"
@@ -69,7 +70,9 @@ class ChainReader(TextReader):
         backbone = resolve_backbone(facts.name)
         self.facts, self.device, self.autocast = facts, device, autocast
         self.pad_id = backbone.pad_id
-        self.tokenizer = load_tokenizer(backbone.folder)
+        self.tokenizer = own_tokenizer(backbone.folder)
+        # A tokenizer that has cut once cuts whoever asks its Rust part directly.
+        self._cutting = copy.deepcopy(self.tokenizer)
         stated = facts.max_length or self.tokenizer.model_max_length
         self.max_length = min(stated, backbone.max_input_tokens)
         encoder: Any = load_encoder(backbone, 0.0)
@@ -84,7 +87,7 @@ class ChainReader(TextReader):
     def encode(self, texts: list[str], queries: bool) -> Floats:
         """vector_ND of queries or of documents, in the order of the texts."""
         prompt = self.facts.query_prompt if queries else self.facts.document_prompt
-        rows = self.tokenizer(
+        rows = self._cutting(
             [prompt + text for text in texts],
             truncation=True,
             max_length=self.max_length,

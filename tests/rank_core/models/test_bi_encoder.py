@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.chunking.token_store import tokenize
@@ -15,6 +17,7 @@ from rank_core.models import check_model
 from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.rank_core.encoders.test_published_heads import publish
 from tests.rank_core.models.embedding_folders import CHAINS, saved
 
 CHUNKING = Chunking(window=40, stride=40, max_document_tokens=80, max_query_tokens=32)
@@ -134,3 +137,82 @@ def test_scores_are_those_of_the_embedding_model(name, library, tmp_path):
         return
     np.testing.assert_allclose(chunk_scores(path), expected, atol=1e-5, rtol=0)
     assert expected.std() > 1e-3
+
+
+def byte_level(library, folder):
+    """An embedding model whose tokenizer writes a word and the space before it as one token."""
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    texts = [*TEXTS, *QUERIES, "find: w1 w2 w3 find: "] * 9
+    words = Tokenizer(models.BPE(unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    words.train_from_iterator(
+        texts, trainers.BpeTrainer(special_tokens=special, initial_alphabet=alphabet)
+    )
+    words.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    marks = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    place = folder / "encoder"
+    PreTrainedTokenizerFast(tokenizer_object=words, **marks).save_pretrained(place)
+    torch.manual_seed(2)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=320, intermediate_size=24, initializer_range=0.4, **sizes)
+    BertModel(config).save_pretrained(place)
+    prompts = {"query": "find: ", "document": "text:"}
+    chain = [Transformer(str(place)), Pooling(16)]
+    whole = library.SentenceTransformer(modules=chain, device="cpu", prompts=prompts)
+    whole.save(str(folder / "model"), create_model_card=False)
+    return str(folder / "model")
+
+
+def test_the_space_that_ends_a_prompt_is_of_the_first_word(library, tmp_path):
+    path = byte_level(library, tmp_path)
+    settings, backbone = Model("bi-encoder", backbone=path), resolve_backbone(path)
+    layout = BiEncoder.backbone_of(settings, backbone).layout
+    assert (layout.before_query, layout.before_text) == (" ", "")
+    theirs = library.SentenceTransformer(path, device="cpu", local_files_only=True)
+    vectors = theirs.encode_query(QUERIES), theirs.encode_document(TEXTS)
+    expected = theirs.similarity(*vectors).numpy()
+    np.testing.assert_allclose(chunk_scores(path), expected, atol=1e-5, rtol=0)
+
+
+REFUSED = {
+    "more dimensions than there are": (
+        {},
+        {"truncate_dim": 17},
+        "truncate_dim must be from 1 to 16",
+    ),
+    "a chain that is not computed here": (
+        CHAINS["prompts left out"],
+        {},
+        r"not trained here: its module Pooling \(1_Pooling\) leaves out the prompt",
+    ),
+    "a window that would be cut": (
+        {"max_seq_length": 40},
+        {"document_prompt": "w1 w2 "},
+        r"chunking.window <= 36 must hold for .* reads 40 tokens, 4 of them .*window=40",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_read_wrongly_is_refused(name, library, tmp_path):
+    chain, model, message = REFUSED[name]
+    path = saved(library, tmp_path, **chain)
+    config = TrialConfig(model=Model("bi-encoder", backbone=path, **model), chunking=CHUNKING)
+    with pytest.raises(BadInput, match=message):
+        check_model(config, resolve_backbone(path))
+
+
+def test_of_a_reranker_it_takes_the_encoder_alone(tmp_path):
+    path = publish("bert", tmp_path / "published")
+    model = built(resolve_backbone(path), query_prompt="w1 ")
+    assert (model.pooling, model.facts.query_prompt, model.facts.document_prompt) == (
+        "mean",
+        "w1 ",
+        "",
+    )

@@ -2,16 +2,20 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from rank_core.encoders import embedder
 from rank_core.encoders.backbone_types import TYPES
+from rank_core.errors import BadInput
 from rank_core.files import file_sha256
 from rank_core.models.embedding_model import EmbeddingModel
-from tests.rank_core.encoders.test_published_heads import forget
+from tests.rank_core.encoders.test_published_heads import forget, publish
 from tests.rank_core.models.embedding_folders import CHAINS, PROMPTS, encoder, saved
 
 BAR = 1e-5
@@ -124,3 +128,187 @@ def test_the_real_minilm(library):
     DIFFERENCES["all-MiniLM-L6-v2"] = float(np.abs(found - theirs.encode_document(texts)).max())
     assert DIFFERENCES["all-MiniLM-L6-v2"] < BAR
     assert model.length_of(words * 40) > 256  # more than the 128 of its tokenizer.json
+
+
+def write(path, name, content):
+    Path(path, name).write_text(json.dumps(content))
+    forget()
+
+
+def stated(path, **more):
+    """Changes config_sentence_transformers.json."""
+    name = "config_sentence_transformers.json"
+    write(path, name, json.loads(Path(path, name).read_text()) | more)
+
+
+def modules(path, change):
+    found = json.loads(Path(path, "modules.json").read_text())
+    change(found)
+    write(path, "modules.json", found)
+
+
+BROKEN = {
+    "prompts that are no texts": (
+        lambda path: stated(path, prompts={"query": 5}),
+        r"json has the prompt query=5, which is no text",
+    ),
+    "prompts without names": (
+        lambda path: stated(path, prompts=["query: "]),
+        r"has prompts=\['query: '\], which is no table",
+    ),
+    "a default prompt that is not there": (
+        lambda path: stated(path, default_prompt_name="all"),
+        r"default_prompt_name='all', which none of prompts is",
+    ),
+    "an unknown similarity": (
+        lambda path: stated(path, similarity_fn_name="cosin"),
+        r"unknown similarity_fn_name in .*'cosin'; did you mean cosine\?",
+    ),
+    "more dimensions than there are": (
+        lambda path: stated(path, truncate_dim=17),
+        r"truncate_dim must be from 1 to 16, the dimensions of .*, got 17",
+    ),
+    "a size of zero": (
+        lambda path: write(path, "sentence_bert_config.json", {"max_seq_length": 0}),
+        r"has max_seq_length=0, which is no size",
+    ),
+    "an unknown module": (
+        lambda path: modules(path, lambda m: m[1].update(type="sentence_transformers.models.Foo")),
+        r"its module Foo \(1_Pooling\) .* is not read; known: Transformer, Pooling, Dense",
+    ),
+    "a module with code of its own": (
+        lambda path: modules(path, lambda m: m[1].update(type="custom_st.Pooling")),
+        r"brings along the code of Pooling \(1_Pooling\), which is never run unless .*trust_code",
+    ),
+    "a reranker": (
+        lambda path: stated(path, model_type="CrossEncoder"),
+        r"is a 'CrossEncoder' .*; an embedding model gives one vector for a text",
+    ),
+    "modules that do not fit": (
+        lambda path: write(
+            f"{path}/2_Dense", "config.json", {"in_features": 15, "out_features": 12}
+        ),
+        r"does not hold the weights of a Dense",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_read_is_refused_by_its_name(name, library, tmp_path):
+    path = saved(library, tmp_path, dense=name == "modules that do not fit")
+    breaks, message = BROKEN[name]
+    breaks(path)
+    with pytest.raises(BadInput, match=message):
+        EmbeddingModel.load(path, device="cpu")
+
+
+@pytest.mark.parametrize("dimensions", [0, 17, True, 2.5])
+def test_more_dimensions_than_there_are_are_refused(dimensions, library, tmp_path):
+    path = saved(library, tmp_path)
+    with pytest.raises(BadInput, match="truncate_dim must be from 1 to 16"):
+        EmbeddingModel.load(path, truncate_dim=dimensions, device="cpu")
+
+
+def test_a_window_that_would_be_cut_is_refused_with_the_largest(library, tmp_path):
+    path = saved(library, tmp_path, prompts=PROMPTS, max_seq_length=20)
+    model = EmbeddingModel.load(path, device="cpu")
+    assert model.max_window == 20 - 2 - 1
+    model.check_window(17)
+    with pytest.raises(
+        BadInput, match=r"chunking.window <= 17 must hold for .* reads 20 tokens, 3"
+    ):
+        model.check_window(18)
+    with pytest.raises(BadInput, match=r"reads 20 tokens, which the prompt 'w1 .* fills"):
+        EmbeddingModel.load(path, document_prompt="w1 " * 18, device="cpu")
+
+
+def test_a_classifier_without_modules_is_no_embedding_model(tmp_path):
+    path = publish("bert", tmp_path / "published")
+    with pytest.raises(BadInput, match=r"is a BertForSequenceClassification .*scores or"):
+        EmbeddingModel.load(path, device="cpu")
+
+
+def card(path, name):
+    """Writes a model card as the publishers of measured models do."""
+    Path(path, "README.md").write_text(
+        f"---\nmodel-index:\n- name: {name}\n  results: []\n---\n# A"
+    )
+    forget()
+
+
+def test_a_model_is_e5_where_its_card_says_so_and_no_prompt_is_stated(library, tmp_path):
+    path = saved(library, tmp_path / "e5-base-v2")  # which says nothing
+    plain = EmbeddingModel.load(path, device="cpu")
+    assert (plain.query_prompt, plain.document_prompt) == ("", "")
+    card(path, "e5-base-v2")
+    model = EmbeddingModel.load(path, device="cpu")
+    assert (model.query_prompt, model.document_prompt) == ("query: ", "passage: ")
+    assert "It is e5-base-v2, whose prompts are in its model card alone." in model.notes
+    assert model.content_hash != plain.content_hash
+    own = EmbeddingModel.load(path, query_prompt="", document_prompt="text: ", device="cpu")
+    assert (own.query_prompt, own.document_prompt) == ("", "text: ")
+    stated(path, prompts={"query": "w1 "})
+    model = EmbeddingModel.load(path, device="cpu")
+    assert (model.query_prompt, model.document_prompt) == ("w1 ", "")
+    card(path, "e5-mistral-7b-instruct")
+    stated(path, prompts={})
+    assert EmbeddingModel.load(path, device="cpu").query_prompt == ""
+
+
+def test_prompts_that_encode_document_leaves_out_are_named(library, tmp_path):
+    path = saved(library, tmp_path, **CHAINS["passage prompt"])
+    [note] = EmbeddingModel.load(path, device="cpu").notes
+    assert note.startswith("Its prompts passage are not used, as in encode_query and")
+
+
+def test_the_hash_is_of_all_that_changes_a_vector(library, tmp_path):
+    path = saved(library, tmp_path, dense=True)
+    load = EmbeddingModel.load
+    first = load(path, device="cpu").content_hash
+    moved = shutil.copytree(path, tmp_path / "elsewhere")
+    forget()
+    assert load(str(moved), device="cpu").content_hash == first
+    hashes = {first, load(path, truncate_dim=3, device="cpu").content_hash}
+    hashes |= {load(path, document_prompt="w1 ", device="cpu").content_hash}
+    hashes |= {load(path, precision="bf16", device="cpu").content_hash}
+    pooling = Path(path, "1_Pooling", "config.json")
+    write(path, "1_Pooling/config.json", json.loads(pooling.read_text()) | {"pooling_mode": "cls"})
+    hashes |= {load(path, device="cpu").content_hash}
+    weights = Path(path, "2_Dense", "model.safetensors")
+    save_file({n: w + 1 for n, w in load_file(weights).items()}, weights)
+    hashes |= {load(path, device="cpu").content_hash}
+    stated(path, similarity_fn_name="dot")
+    hashes |= {load(path, device="cpu").content_hash}
+    assert len(hashes) == 7
+
+
+def test_other_chains_are_left_to_sentence_transformers(library, tmp_path):
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+
+    torch.manual_seed(5)
+    first = Transformer(encoder(tmp_path / "encoder"))
+    static = StaticEmbedding(first.tokenizer, embedding_dim=16)
+    for name, chain in {
+        "StaticEmbedding": [static],
+        "Router": [Router.for_query_document([static], [first, Pooling(16)])],
+    }.items():
+        path = str(tmp_path / name)
+        whole = library.SentenceTransformer(modules=chain, device="cpu", prompts=PROMPTS)
+        whole.save(path, create_model_card=False)
+        forget()
+        DIFFERENCES[name] = differences(library, path)
+        assert DIFFERENCES[name] < BAR
+        model = EmbeddingModel.load(path, device="cpu")
+        assert model.notes[-1].startswith("sentence-transformers computes its vectors: its first m")
+        assert model.length_of("w1 w2") >= 2
+
+
+def test_without_sentence_transformers_what_it_has_to_read_is_refused(
+    library, tmp_path, monkeypatch
+):
+    path = saved(library, tmp_path, **CHAINS["prompts left out"])
+    monkeypatch.setattr("rank_core.models.text_vectors.find_spec", lambda name: None)
+    message = r"sentence-transformers, which has to read .*include_prompt.*, is not installed; .*st"
+    with pytest.raises(BadInput, match=message):
+        EmbeddingModel.load(path, device="cpu")
