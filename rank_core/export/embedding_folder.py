@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import ENCODER_FOLDER, own_tokenizer
-from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, read_json
+from rank_core.encoders.checkpoint import CONFIG, MODULES, WEIGHTS_FILE, read_json, save_tokenizer
 from rank_core.encoders.e5 import PROMPTS
 from rank_core.encoders.module_chain import (
     EMBEDS,
@@ -49,7 +49,7 @@ def write_embedder(folder: Path, model: BiEncoder) -> None:
             pair=f"{first} $A {end} $B {end}",
             special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
         )
-    tokenizer.save_pretrained(folder / ENCODER_FOLDER)
+    save_tokenizer(tokenizer, folder / ENCODER_FOLDER)
     same = TYPES[backbone.kind].loader == "AutoModel" and model.position_step == 1
     if facts.is_stated or same:
         _write_modules(folder, model)

@@ -179,7 +179,7 @@ def test_names_of_settings_and_statuses_are_known():
     text = "\n".join(CURRENT.values())
     sections = "model|chunking|training|evaluation|chat"
     settings = {*re.findall(rf"`((?:{sections})\.\w+)[=`]", text)}
-    assert settings - {*setting_types()} <= {"model.safetensors"}  # a file
+    assert settings - {*setting_types()} <= {"chunking.json", "model.safetensors"}  # files
     statuses = TEXTS[ROOT / "docs" / "results.md"].partition("| status |")[2].partition("\n\n")[0]
     rows = {name for row in re.findall(r"^\| (`.*?) \|", statuses, re.M) for name in words(row)}
     assert rows == {str(status) for status in TrialStatus}

@@ -60,7 +60,7 @@ OTHER_SWEEPS = (
     "DIR",
     *(f"results/window_stride/{name}" for name in ("mine", "msmarco-doc", "medquad")),
 )
-PUBLISHED = "BAAI/bge-reranker-v2-m3"
+PUBLISHED, EMBEDS = "BAAI/bge-reranker-v2-m3", "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def small_run(words: list[str]) -> list[str]:
@@ -194,6 +194,7 @@ def test_every_snippet_runs(tmp_path, monkeypatch, bert, reranker_folder):
     write_inputs(collection)
     given = names_of_the_pages(collection)
     names_of_page, used, wrong = {}, set(), []
+    backbones = {"bert-base-uncased": bert, EMBEDS: bert, PUBLISHED: reranker_folder}
     for page, snippet in snippets():
         text = snippet if isinstance(snippet, str) else " ".join(snippet)
         left_out = [start for start in LEFT_OUT if re.match(rf"{re.escape(start)}\b", text)]
@@ -207,7 +208,7 @@ def test_every_snippet_runs(tmp_path, monkeypatch, bert, reranker_folder):
                     names = names_of_page.setdefault(page, dict(given))
                     exec(compile(smaller(snippet), page.name, "exec"), names)
                 else:
-                    run_line(snippet, {"bert-base-uncased": bert, PUBLISHED: reranker_folder})
+                    run_line(snippet, backbones)
         except Exception:
             said = out.getvalue()[-2000:] + traceback.format_exc(limit=-2)
             wrong.append(f"{page.name}: {text}\n{said}")
