@@ -12,9 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from rank_core.encoders import embedder
 from rank_core.encoders.backbone_types import TYPES
-from rank_core.errors import BadInput
+from rank_core.encoders.embedder import read_embedder
+from rank_core.errors import BadInput, OutOfMemory
 from rank_core.files import file_sha256
 from rank_core.models.embedding_model import EmbeddingModel
+from rank_core.models.text_vectors import text_reader
 from tests.rank_core.encoders.test_published_heads import forget, publish
 from tests.rank_core.models.embedding_folders import CHAINS, PROMPTS, encoder, saved
 
@@ -312,3 +314,41 @@ def test_without_sentence_transformers_what_it_has_to_read_is_refused(
     message = r"sentence-transformers, which has to read .*include_prompt.*, is not installed; .*st"
     with pytest.raises(BadInput, match=message):
         EmbeddingModel.load(path, device="cpu")
+
+
+def reader(library, folder, **chain):
+    facts = read_embedder(saved(library, folder, **chain))
+    return text_reader(facts, torch.device("cpu"), None, trust_code=False)
+
+
+def test_flat_rows_give_the_same_vectors(library, tmp_path):
+    own = reader(library, tmp_path, dense=True, normalize=True)
+    padded = own.encode(TEXTS, queries=False)
+    own.encoder.reads_flat_rows = True  # as on a GPU with 16-bit products
+    np.testing.assert_allclose(own.encode(TEXTS, queries=False), padded, atol=BAR, rtol=0)
+
+
+def test_a_batch_that_does_not_fit_is_read_in_halves(library, tmp_path, monkeypatch):
+    own = reader(library, tmp_path)
+    whole = own.encode(TEXTS, queries=False)
+    read, sizes = own._vectors_together, []
+
+    def little_memory(rows):
+        if len(rows) > 2:
+            raise RuntimeError("CUDA out of memory")
+        sizes.append(len(rows))
+        return read(rows)
+
+    monkeypatch.setattr(own, "_vectors_together", little_memory)
+    np.testing.assert_allclose(own.encode(TEXTS, queries=False), whole, atol=BAR, rtol=0)
+    assert max(sizes) == 2
+    monkeypatch.setattr(own, "_vectors_together", lambda rows: little_memory([*rows] * 3))
+    with pytest.raises(OutOfMemory, match=r"cannot hold a row of \d+ tokens"):
+        own.encode(TEXTS, queries=False)
+
+
+def test_in_16_bits_vectors_differ_by_rounding(library, tmp_path):
+    path = saved(library, tmp_path, normalize=True)
+    own = [EmbeddingModel.load(path, device="cpu", precision=p) for p in ("fp32", "bf16")]
+    wide, narrow = (model.encode_documents(TEXTS) for model in own)
+    assert 0 < np.abs(wide - narrow).max() < 0.05
