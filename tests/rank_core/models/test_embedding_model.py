@@ -1,7 +1,6 @@
 """Embedding models as their folders say: equal to sentence-transformers, or refused by a reason."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -14,16 +13,12 @@ from rank_core.encoders import embedder
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput, OutOfMemory
-from rank_core.files import file_sha256
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.text_vectors import text_reader
 from tests.rank_core.encoders.test_published_heads import forget, publish
 from tests.rank_core.models.embedding_folders import CHAINS, PROMPTS, encoder, saved
 
 BAR = 1e-5
-MINILM = "RANKSWEEP_TEST_MINILM"
-"""The folder of sentence-transformers/all-MiniLM-L6-v2."""
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TEXTS = ["w1 w2 w3", "w9", "", "w5 w5 w6 w7 w8 " * 30, *(f"w{i} w{i + 2} w7" for i in range(30))]
 QUERIES = ["w3 w4", "w1 w1 w1 w2 w40", "w20"]
 DIFFERENCES: dict[str, float] = {}
@@ -109,27 +104,6 @@ def test_a_title_stands_between_prompt_and_text(library, tmp_path):
     model = EmbeddingModel.load(saved(library, tmp_path, prompts=PROMPTS), device="cpu")
     titled = model.encode_documents(["w2 w3", "w4"], titles=["w1", ""])
     np.testing.assert_array_equal(titled, model.encode_documents(["w1 w2 w3", "w4"]))
-
-
-def minilm():
-    """The folder of the real MiniLM."""
-    if not (folder := os.environ.get(MINILM)):
-        pytest.skip(f"needs the folder of all-MiniLM-L6-v2 ({MINILM})")
-    assert file_sha256(Path(folder, "model.safetensors")) == MINILM_SHA256
-    return folder
-
-
-def test_the_real_minilm(library):
-    words = "How do I open a file and read it line by line in Python? The with statement closes it."
-    texts = [words, "", words * 40, *(words[i : i + 40] for i in range(50))]
-    folder = minilm()
-    model = EmbeddingModel.load(folder, device="cpu")
-    theirs = library.SentenceTransformer(folder, device="cpu")
-    assert (model.max_length, model.max_window, model.dimensions) == (256, 254, 384)
-    found = model.encode_documents(texts)
-    DIFFERENCES["all-MiniLM-L6-v2"] = float(np.abs(found - theirs.encode_document(texts)).max())
-    assert DIFFERENCES["all-MiniLM-L6-v2"] < BAR
-    assert model.length_of(words * 40) > 256  # more than the 128 of its tokenizer.json
 
 
 def write(path, name, content):
