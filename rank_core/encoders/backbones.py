@@ -249,13 +249,10 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def own_tokenizer(folder: Path, **more: Any) -> Any:
-    """A tokenizer in a backbone's folder of the caller's own. It neither truncates nor pads by
-    itself, and lowers texts where the settings of sentence-transformers beside it say so
-    (do_lower_case)."""
+    """A tokenizer in a backbone's folder of the caller's own, which lowers texts where the settings
+    of sentence-transformers beside it say so (do_lower_case)."""
     tokenizer = open_tokenizer(folder, **more)
     own = tokenizer.backend_tokenizer
-    own.no_truncation()
-    own.no_padding()
     if stated_modules(modules_folder(folder, EXPORT_FILE)):
         if transformer_settings(folder).get("do_lower_case"):
             parts = [Lowercase(), *([own.normalizer] if own.normalizer else [])]

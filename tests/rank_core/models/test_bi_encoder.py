@@ -180,6 +180,23 @@ def test_the_space_that_ends_a_prompt_is_of_the_first_word(library, tmp_path):
     np.testing.assert_allclose(chunk_scores(path), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("chain", "scale"),
+    [
+        ({}, 100),
+        ({"similarity_fn_name": "dot", "normalize": True}, 100),
+        ({"similarity_fn_name": "dot", "normalize": True, "truncate_dim": 5}, 1),
+        ({"similarity_fn_name": "dot"}, 1),
+        ({"similarity_fn_name": "euclidean"}, 1),
+    ],
+)
+def test_the_scale_is_the_temperature_s_where_vectors_have_length_1(
+    chain, scale, library, tmp_path
+):
+    path = saved(library, tmp_path, **chain)
+    assert built(resolve_backbone(path)).head.weight.item() == pytest.approx(scale)
+
+
 REFUSED = {
     "more dimensions than there are": (
         {},

@@ -135,6 +135,13 @@ def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     assert "model.dropout" not in line
 
 
+def test_the_plan_says_how_a_bi_encoder_makes_vectors(plan_of):
+    plan = plan_of(*SMALL, "--model", "bi-encoder", "model.query_prompt=find: ")
+    said = "pooling mean, cosine, prompts 'find: ' and ''; the folder says nothing of pooling"
+    assert line_of(plan, "vectors") == f"vectors     {said} (no modules.json)"
+    assert "vectors " not in plan_text(plan_of(*SMALL), finished=0)
+
+
 def test_the_forecast_adds_up_cells_slots_and_start(plan_of):
     plan = plan_of(*SMALL)
     one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20, trained=5e5)
