@@ -6,8 +6,9 @@ is below alpha. The set then contains the truly best system with probability 1 -
 system has to be covered, so nothing is corrected over i. The one-sided p is half of the two-sided
 one of scope `both` (`WelchDf`), or of the moderated test. Where the seed variances agree, both have
 to be below alpha, the moderated one corrected by max-t, since the rivals of i share its queries and
-its runs (as in `Family`); elsewhere, and with fewer than four trained systems, the larger p times
-the number of systems (of two systems: p). The highest mean never leaves.
+its runs (as in `Family`). Where they disagree, or fewer than three systems are trained, the larger
+p counts: corrected by max-t with five seeds or more, times the number of systems with fewer (of two
+systems: p). The highest mean never leaves.
 """
 
 import math
@@ -20,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput
-from rank_core.stats.family import scaled
+from rank_core.stats.family import ENOUGH_SEEDS, scaled
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
-    LEAST_POOL_MAX_T,
+    LEAST_POOL,
     fitted_prior,
     moderated_p,
     seeds_agree,
@@ -166,7 +167,7 @@ class Rivalry:
     @property
     def pooled(self) -> bool:
         """Whether there are moderated tests."""
-        return not self.paired_seeds and int(np.isfinite(self.seeds).sum()) >= LEAST_POOL_MAX_T
+        return not self.paired_seeds and int(np.isfinite(self.seeds).sum()) >= LEAST_POOL
 
     def leaving(self) -> tuple[Floats, list[int]]:
         """(the p of every system, the rival that decides it)."""
@@ -175,6 +176,7 @@ class Rivalry:
         p_K, rivals = np.ones(K), [0] * K
         trained = np.flatnonzero(np.isfinite(self.seeds))
         squares = self.seeds[trained] * self.parts[trained, 0]
+        enough = bool((self.seeds >= ENOUGH_SEEDS).all())
         for i in range(K) if K > 1 else ():
             others = np.flatnonzero(np.arange(K) != i)
             # By their p, so that the order of the systems does not change what is drawn.
@@ -182,8 +184,9 @@ class Rivalry:
             own, moderated = own_KK[i, others], moderated_KK[i, others]
             baseline = [int(one) for one in np.flatnonzero(trained == i)]
             agree = self.pooled and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
-            R_JJ = self._correlation(i, others, error_KK[i, others]) if agree else None
-            found, place = leaving_p(own, moderated, R_JJ, agree=agree)
+            joint = agree or enough
+            R_JJ = self._correlation(i, others, error_KK[i, others]) if joint else None
+            found, place = leaving_p(own, moderated, R_JJ, agree=agree, enough=enough)
             p_K[i] = found
             rivals[i] = int(others[int(place)])
         mean_K = self.means.mean(axis=1)
@@ -270,22 +273,30 @@ def leaving_p(
     correlation_JJ: Floats | None,
     *,
     agree: Any,
+    enough: bool = False,
     num_draws: int = 0,
 ) -> tuple[Floats, NDArray[np.intp]]:
     """(the p of a system by the one-sided p-values of its J rivals, the rival that decides).
 
-    `agree` is whether there are moderated p-values and the seed variances agree; only then the
-    correlations of the rivals count. Leading axes are systems or tables of their own.
+    `agree` is whether there are moderated p-values and the seed variances agree; then, and with
+    `enough` seeds, the correlations of the rivals count. Leading axes are systems or tables of
+    their own.
     """
     J = own_J.shape[-1]
     larger = np.fmax(own_J, moderated_J)
     by_both = larger.argmin(axis=-1)
-    separate = np.minimum(_at(larger, by_both) * (J + 1 if J > 1 else 1), 1.0)
-    if correlation_JJ is None or not np.any(agree):
-        return separate, by_both
 
     def corrected(p: Floats) -> Floats:
+        assert correlation_JJ is not None
         return p * _rivals(p, correlation_JJ, num_draws)
+
+    least_larger = _at(larger, by_both)
+    if enough and correlation_JJ is not None:
+        separate = np.minimum(corrected(np.fmin(least_larger, 1.0)), 1.0)
+    else:
+        separate = np.minimum(least_larger * (J + 1 if J > 1 else 1), 1.0)
+    if correlation_JJ is None or not np.any(agree):
+        return separate, by_both
 
     least = np.fmin(moderated_J.min(axis=-1), 1.0)
     # One effective number, at the smallest p, serves to find the deciding rival; the p of that one

@@ -21,7 +21,6 @@ from rank_core.stats.family import Family, correlations
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
     LEAST_POOL,
-    LEAST_POOL_MAX_T,
     Side,
     fitted_prior,
     moderated_error,
@@ -185,7 +184,6 @@ def compare_pairs(
         matrix,
         pairs,
         tests,
-        least_pool=LEAST_POOL_MAX_T if correction == MAX_T else LEAST_POOL,
         paired_seeds=paired_seeds,
         deterministic=deterministic,
     )
@@ -196,7 +194,14 @@ def compare_pairs(
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
         queries_KK = correlations(matrix, pairs, tests, scope="queries")
     own_K = np.array([test.p_both for test in tests])
-    family = Family(own_K, moderated.p_K, both_KK, moderated.agree, num_families)
+    family = Family(
+        own_K,
+        moderated.p_K,
+        both_KK,
+        moderated.agree,
+        num_families,
+        fewest_seeds=_fewest_seeds(matrix, pairs, deterministic),
+    )
     both_K = family.adjusted(correction)
     levels = family.levels(alpha, correction)
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
@@ -218,6 +223,14 @@ def compare_pairs(
         )
         for i, pair in enumerate(pairs)
     ]
+
+
+def _fewest_seeds(
+    matrix: ScoreMatrix, pairs: Sequence[tuple[str, str]], deterministic: Collection[str]
+) -> float:
+    """The fewest runs of a trained system of a family with more than one; infinite for none."""
+    trained = {cell for pair in pairs for cell in pair} - {*deterministic}
+    return min((n for cell in trained if (n := matrix.fewest_runs(cell)) > 1), default=math.inf)
 
 
 def _comparison(
@@ -288,7 +301,6 @@ def _moderated(
     pairs: Sequence[tuple[str, str]],
     tests: Sequence[ScopeTest],
     *,
-    least_pool: int,
     paired_seeds: bool,
     deterministic: Collection[str],
 ) -> _Moderated:
@@ -308,7 +320,7 @@ def _moderated(
             runs = strata_df(score_SQ.mean(axis=1), matrix.run_strata.get(table[0], ()))
             variances[table] = *seed_variances(score_SQ), float(1 + runs)
     unknown_K = np.full(len(pairs), math.nan)
-    if len(variances) < least_pool:
+    if len(variances) < LEAST_POOL:
         return _Moderated(unknown_K, unknown_K, unknown_K, agree=False)
     # S V_s is the variance between single runs, which is what systems with different numbers of
     # seeds have in common.

@@ -1,16 +1,17 @@
 """A family of comparisons: one rule for letters, p-values and intervals.
 
-Every comparison has the p of its own test (`WelchDf`) and, in a table of several trained systems,
-that of the moderated test. Their correction by max-t:
+Every comparison has the p of its own test (`WelchDf`) and, in a table of three trained systems or
+more, that of the moderated test. Their correction by max-t:
 
 * without moderated tests: max-t of the own ones;
 * where the seed variances agree (`seeds_agree`): the larger one of the moderated p corrected by
-  max-t and of the own p. The moderated test is then the right one, and carries the correction;
-  the own one has to hold for the comparison alone;
-* elsewhere: Holm of the larger p, as one test or the other errs too often.
+  max-t and of the own p. The moderated test is then the right one, and decides over all
+  comparisons; the own one has to hold for the comparison alone;
+* where they disagree, from five seeds on: max-t of the larger p of both tests;
+* where they disagree, with fewer seeds: Holm of the larger p, as max-t then errs in up to .08.
 
-A simultaneous interval is the wider one of both tests at the levels that this rule gives all
-comparisons at once (Bonferroni where it says Holm).
+`Applied` says which of them a table got. A simultaneous interval is the wider one of both tests at
+the levels that this rule gives all comparisons at once (Bonferroni where it says Holm).
 """
 
 import math
@@ -20,11 +21,42 @@ from dataclasses import dataclass
 import numpy as np
 
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.multiplicity import MAX_T, adjusted, family_level, holm, max_t
+from rank_core.stats.multiplicity import (
+    CORRECTION_NAMES,
+    HOLM,
+    MAX_T,
+    NONE,
+    adjusted,
+    family_level,
+)
 from rank_core.stats.scopes import Floats, ScopeTest
 
 Pair = tuple[str, str]
 """A system and its baseline."""
+
+
+ENOUGH_SEEDS = 5
+"""With so many seeds max-t of the larger p keeps its level where seed variances disagree."""
+OWN, MODERATED, LARGER = "own", "moderated", "larger"
+"""The p that is corrected: of the own test, of the moderated one, or the larger of both."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The correction that a family got."""
+
+    correction: str  # a key of `CORRECTION_NAMES`
+    p: str  # `OWN`, `MODERATED` or `LARGER`
+    size: int  # comparisons that share alpha
+    why: str = ""  # what decided between two corrections; "" where nothing had to
+
+    @property
+    def text(self) -> str:
+        """For a caption: `Holm over 7 comparisons: seed variances disagree`."""
+        if self.correction == NONE:
+            return f"not corrected for {self.size} comparisons"
+        why = f": {self.why}" if self.why else ""
+        return f"{CORRECTION_NAMES[self.correction]} over {self.size} comparisons{why}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +68,7 @@ class Family:
     correlation_KK: Floats | None  # for max-t
     agree: bool  # whether their seed variances do
     num_families: int = 1  # that share alpha, such as one for each collection
+    fewest_seeds: float = math.inf  # of its trained systems
 
     @property
     def larger_p(self) -> Floats:
@@ -43,36 +76,46 @@ class Family:
         # `fmax` ignores NaN: a comparison without a moderated test has its own p.
         return np.fmax(self.own_K, self.moderated_K)
 
+    def applied(self, correction: str) -> Applied:
+        """What a family gets where `correction` is asked for."""
+        size = max(int((~np.isnan(self.own_K)).sum()), 1) * self.num_families
+        if np.isnan(self.moderated_K).all():
+            return Applied(correction, OWN, size)
+        if correction != MAX_T or self.correlation_KK is None:
+            return Applied(correction, LARGER, size)
+        if self.agree:
+            return Applied(MAX_T, MODERATED, size, "seed variances agree")
+        if self.fewest_seeds >= ENOUGH_SEEDS:
+            return Applied(MAX_T, LARGER, size, "seed variances disagree")
+        return Applied(HOLM, LARGER, size, "seed variances disagree")
+
     def adjusted(self, correction: str) -> Floats:
         """The corrected p-values."""
-        if correction != MAX_T or self.correlation_KK is None:
-            return self.shared(adjusted(self.larger_p, correction), correction)
-        if np.isnan(self.moderated_K).all():
-            return self.shared(max_t(self.own_K, self.correlation_KK))
-        if self.agree:
-            return np.fmax(self.shared(max_t(self.moderated_K, self.correlation_KK)), self.own_K)
-        return self.shared(holm(self.larger_p))
+        applied = self.applied(correction)
+        p_K = {OWN: self.own_K, MODERATED: self.moderated_K, LARGER: self.larger_p}[applied.p]
+        found_K = self.shared(
+            adjusted(p_K, applied.correction, self.correlation_KK), applied.correction
+        )
+        return np.fmax(found_K, self.own_K) if applied.p == MODERATED else found_K
 
     def shared(self, p_K: Floats, correction: str = MAX_T) -> Floats:
         """The corrected p-values with alpha shared by the families (Bonferroni)."""
-        families = 1 if correction == "none" else self.num_families
+        families = 1 if correction == NONE else self.num_families
         return np.minimum(families * p_K, 1) if families > 1 else p_K
 
     def levels(self, alpha: float, correction: str) -> tuple[float, float]:
         """The levels of the own and of the moderated test whose wider intervals cover all true
         differences at once."""
+        applied = self.applied(correction)
         # Bonferroni's levels: Holm's steps depend on the data and give no simultaneous interval of
         # fixed width.
-        num = max(int((~np.isnan(self.own_K)).sum()), 1) * self.num_families
-        moderated = not np.isnan(self.moderated_K).all()
-        R_KK = self.correlation_KK
-        if correction != MAX_T or R_KK is None or (moderated and not self.agree):
-            return alpha / num, alpha / num
+        if applied.correction != MAX_T or self.correlation_KK is None:
+            return alpha / applied.size, alpha / applied.size
         tested = np.flatnonzero(~np.isnan(self.own_K))
-        level = family_level(alpha / self.num_families, R_KK[np.ix_(tested, tested)])
-        # With moderated tests these carry the correction; the own test has to hold alone, as in
-        # `adjusted`.
-        return (alpha if moderated else level), level
+        R_KK = self.correlation_KK[np.ix_(tested, tested)]
+        level = family_level(alpha / self.num_families, R_KK)
+        # Where the moderated tests decide, the own test has to hold alone, as in `adjusted`.
+        return (alpha if applied.p == MODERATED else level), level
 
 
 def correlations(

@@ -16,8 +16,7 @@ from scipy import special
 
 from rank_core.stats.scopes import two_sided_p
 
-LEAST_POOL = 8  # trained tables of scores, enough to estimate the spread of variances
-LEAST_POOL_MAX_T = 4  # in a family corrected by max-t: fewer than four cannot be told apart
+LEAST_POOL = 3  # trained tables of scores: two variances have no spread
 _FLOOR = 1e-5  # of the median variance, as the logarithm of 0 would dominate; and of its variance
 
 

@@ -75,8 +75,9 @@ def test_two_systems_are_decided_by_half_the_p_of_their_comparison():
     assert best_set(pair).p["low"] == pytest.approx(comparison.p_both / 2, rel=1e-9)
 
 
-def test_three_systems_by_hand():
-    """Fewer than four trained systems: the smallest one-sided p, times three systems."""
+def test_three_systems_by_hand(monkeypatch):
+    """Without moderated tests, three seeds: the smallest one-sided p, times three systems."""
+    monkeypatch.setattr("rank_core.stats.best.LEAST_POOL", 4)
     names = ("middle", "high", "best")
     found = best_set(rebuilt(cells=names))
     for cell in names:
@@ -87,6 +88,20 @@ def test_three_systems_by_hand():
             one_sided.append(half if test.delta > 0 else 1 - half)
         expected = 1.0 if cell == found.best else min(1, 3 * min(one_sided))
         assert found.p[cell] == pytest.approx(expected, rel=1e-9)
+
+
+def test_from_five_seeds_on_rivals_are_corrected_by_max_t_where_variances_disagree(monkeypatch):
+    monkeypatch.setattr("rank_core.stats.best.seeds_agree", lambda *_: False)
+    rng = np.random.default_rng(5)
+    base_Q = rng.uniform(0.2, 0.8, 60)
+    gains = {"a": 0.0, "b": 0.004, "c": 0.012, "d": 0.03}
+    five = {n: base_Q + g + rng.normal(0, 0.02, (5, 60)) for n, g in gains.items()}
+    by_max_t = best_set(matrix_of(five))
+    monkeypatch.setattr("rank_core.stats.best.ENOUGH_SEEDS", 6)
+    bonferroni = best_set(matrix_of(five))
+    assert by_max_t.best == bonferroni.best == "d"
+    assert all(by_max_t.p[cell] <= bonferroni.p[cell] for cell in "abc")
+    assert any(by_max_t.p[cell] < bonferroni.p[cell] for cell in "abc")
 
 
 def test_max_t_leaves_no_more_than_bonferroni_where_variances_agree(monkeypatch):

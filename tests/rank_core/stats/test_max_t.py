@@ -113,13 +113,24 @@ def test_an_interval_is_the_wider_one_of_both_tests_and_agrees_with_the_larger_p
 
 def test_variances_that_disagree_are_corrected_by_holm_and_agreeing_ones_by_the_moderated_test():
     own, moderated, R = np.array([0.02, 0.03]), np.array([0.001, 0.04]), alike(2)
-    apart, together = (Family(own, moderated, R, agree) for agree in (False, True))
+    apart, together = (Family(own, moderated, R, agree, fewest_seeds=4) for agree in (False, True))
+    assert apart.applied("max-t").text == "Holm over 2 comparisons: seed variances disagree"
+    assert together.applied("max-t").text == "max-t over 2 comparisons: seed variances agree"
     assert apart.adjusted("max-t").tolist() == holm(np.maximum(own, moderated)).tolist()
     assert together.adjusted("max-t")[0] == 0.02
     assert together.adjusted("max-t")[1] == pytest.approx(0.04)
     assert apart.levels(0.05, "max-t") == (0.025, 0.025)
     level_own, level_moderated = together.levels(0.05, "max-t")
     assert level_own == 0.05 and 0.025 < level_moderated < 0.05
+
+
+def test_from_five_seeds_on_variances_that_disagree_are_corrected_by_max_t_of_the_larger_p():
+    own, moderated, R = np.array([0.02, 0.03]), np.array([0.001, 0.04]), alike(2)
+    family = Family(own, moderated, R, agree=False, fewest_seeds=5)
+    assert family.adjusted("max-t").tolist() == max_t(np.maximum(own, moderated), R).tolist()
+    assert family.applied("max-t").text == "max-t over 2 comparisons: seed variances disagree"
+    level = family.levels(0.05, "max-t")
+    assert level[0] == level[1] == family_level(0.05, R)
 
 
 def test_seed_variances_agree_by_bartlett_s_test_and_that_of_the_baseline():

@@ -1,0 +1,222 @@
+"""The rule of the final stage against the one before it: errors, coverage and power.
+
+    python -m tests.benchmarks.final_stage [--simulations 2000] [--only SECTION] [--json FILE]
+
+All systems are equal, or one is better by what a z test at its Bonferroni level finds in 80%. The
+rule before: moderated tests from four trained systems on, and Holm of the larger p wherever seed
+variances disagree. The rule now (`rank_core.stats.family`): from three on, and with five seeds or
+more max-t of the larger p there. `confirmation` draws cells that played no part in the choice, by a
+seed that is the hash of the commit that made it.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+from scipy import stats
+
+from rank_core.seeding import generator
+from rank_core.stats import scopes
+from rank_core.stats.best import leaving_p
+from rank_core.stats.family import ENOUGH_SEEDS
+from rank_core.stats.moderation import LEAST_POOL
+from rank_core.stats.multiplicity import effective_number
+from rank_core.stats.scopes import Floats
+from tests.benchmarks.bars import Bar, Section, simulate
+from tests.benchmarks.error_rates import ALPHA, BATCH, DRAWS, Pairs, _pair_tests
+from tests.benchmarks.simulated_sweeps import SHAPES, Kind, Tables, drawn_tables
+
+COMMIT = "@COMMIT@"
+"""The commit that made the rule."""
+POOL_BEFORE = 4
+TABLE, FEW = Kind("table", 0.06, 0.06, 100), Kind("few", 0.06, 0.06, 30)
+Deviations = Callable[[int], list[float]]
+
+
+def _alike(sd: float) -> Deviations:
+    return lambda K: [sd] * (K + 1)
+
+
+def _baseline(sd: float, others: float) -> Deviations:
+    return lambda K: [sd] + [others] * K
+
+
+CELLS: dict[str, tuple[Deviations, str, Kind]] = {
+    "alike, .01": (_alike(0.01), "normal", TABLE),
+    "alike, .03": (_alike(0.03), "normal", TABLE),
+    "alike, .01, 30 queries": (_alike(0.01), "normal", FEW),
+    "alike, .02, skewed": (_alike(0.02), "exponential", TABLE),
+    "alike, .02, t(3)": (_alike(0.02), "t, 3 df", TABLE),
+    "alike, .02, bimodal": (_alike(0.02), "bimodal", TABLE),
+    "one system x 10": (lambda K: [0.01] * K + [0.01 * math.sqrt(10)], "normal", TABLE),
+    "baseline x 10": (_baseline(0.01 * math.sqrt(10), 0.01), "normal", TABLE),
+    "baseline x 4": (_baseline(0.02, 0.01), "normal", TABLE),
+    "half .003, half .02": (
+        lambda K: [0.003] + [0.02 if k % 2 else 0.003 for k in range(K)],
+        "normal",
+        TABLE,
+    ),
+    "steady baseline": (_baseline(0.003, 0.01), "normal", TABLE),
+    "deterministic baseline, .02": (_baseline(math.nan, 0.02), "normal", TABLE),
+    "deterministic baseline, .002-.03": (
+        lambda K: [math.nan, *np.geomspace(0.002, 0.03, K).tolist()],
+        "normal",
+        TABLE,
+    ),
+}
+SIZES, SEEDS = (3, 4, 8, 17, 40), (3, 5)
+
+
+def _corrected(found: Pairs, *, pooled: bool, joint: bool) -> Floats:
+    """The first step of the correction, (N, J): with moderated tests if `pooled`, and max-t where
+    seed variances disagree if `joint`."""
+    J = found.own.shape[1]
+
+    def number(p_NJ: Floats) -> Floats:
+        return effective_number(p_NJ.min(axis=1), found.correlation, num_draws=DRAWS)[:, None]
+
+    if not pooled:
+        return number(found.own) * found.own
+    agreeing = np.maximum(number(found.moderated) * found.moderated, found.own)
+    apart = (number(found.larger) if joint else J) * found.larger
+    return np.where(found.agree[:, None], agreeing, apart)
+
+
+def _both_rules(found: Pairs, *, trained: int, S: int) -> tuple[Floats, Floats]:
+    """The corrected p-values of the rule before and of the rule now."""
+    return (
+        _corrected(found, pooled=trained >= POOL_BEFORE, joint=False),
+        _corrected(found, pooled=trained >= LEAST_POOL, joint=S >= ENOUGH_SEEDS),
+    )
+
+
+def _rates(
+    rng: np.random.Generator, num: int, kind: Kind, S: int, sd_K: list[float], shape: str
+) -> list[float]:
+    """(FWER before, now, power before, now, coverage of the set of the best now)."""
+    K, trained = len(sd_K) - 1, sum(not math.isnan(sd) for sd in sd_K)
+    drawn = []
+    for start in range(0, num, BATCH):
+        tables = drawn_tables(rng, min(BATCH, num - start), kind, S, sd_K, shape)
+        middle = 1 + K // 2
+        truth = tables.error_KK[0, 0] + tables.error_KK[middle, middle]
+        z = float(stats.norm.isf(ALPHA / K / 2) + stats.norm.ppf(0.8))
+        better_NK = tables.mean_NK + z * math.sqrt(truth) * (np.arange(K + 1) == middle)
+        errs = [
+            (p < ALPHA).any(axis=1)
+            for p in _both_rules(_pair_tests(tables, 0), trained=trained, S=S)
+        ]
+        finds = [
+            p[:, middle - 1] < ALPHA
+            for p in _both_rules(
+                _pair_tests(replace(tables, mean_NK=better_NK), 0), trained=trained, S=S
+            )
+        ]
+        drawn.append(np.array([*errs, *finds, _stays(tables, trained=trained, S=S)]).T)
+    return [float(one) for one in np.concatenate(drawn).mean(axis=0)]
+
+
+def _stays(tables: Tables, *, trained: int, S: int) -> np.ndarray:
+    """Whether the first of equal systems is in the set of the best, (N,)."""
+    found = _pair_tests(tables, 0)
+    own, moderated = (
+        np.where(found.better, p / 2, 1 - p / 2) for p in (found.own, found.moderated)
+    )
+    pooled = trained >= LEAST_POOL
+    p_N, _ = leaving_p(
+        own,
+        moderated if pooled else np.full_like(own, math.nan),
+        found.correlation,
+        agree=found.agree & pooled,
+        enough=S >= ENOUGH_SEEDS,
+        num_draws=DRAWS,
+    )
+    return p_N >= ALPHA
+
+
+COLUMNS = ("cell", "K", "S", "FWER before", "now", "power before", "now", "best inside")
+
+
+def _section(
+    title: str, cells: Sequence[tuple[str, int, int, list[float], str, Kind]]
+) -> Callable[[np.random.Generator, int], Section]:
+    def draw(rng: np.random.Generator, num: int) -> Section:
+        rows = [
+            (name, len(sd_K) - 1, S, *_rates(rng, num, kind, S, sd_K, shape))
+            for name, _, S, sd_K, shape, kind in cells
+        ]
+        noise = 3 * math.sqrt(0.05 * 0.95 / num)
+        bars = []
+        for law, limit, few in (("five seeds or more", 0.06, False), ("three or four", 0.07, True)):
+            own = [
+                row for row in rows if (row[2] < ENOUGH_SEEDS) == few and "bimodal" not in row[0]
+            ]
+            if own:
+                worst = max(row[4] for row in own)
+                text = f"{law}: FWER at most {limit} but for bimodal runs (known to {noise:.4f})"
+                bars.append(Bar(text, f"{worst:.4f}", worst <= limit + noise))
+        lost = max((row[5] - row[6] for row in rows if row[3] <= 0.055), default=0.0)
+        text = f"power is nowhere lower where the rule before kept its level (known to {noise:.4f})"
+        bars.append(Bar(text, f"{lost:.4f}", lost <= 2 * noise))
+        return Section(title, COLUMNS, rows, bars)
+
+    return draw
+
+
+def _confirmation() -> list[tuple[str, int, int, list[float], str, Kind]]:
+    """24 cells drawn by the commit's hash."""
+    rng, cells = generator(int(COMMIT[:12], 16), "final stage"), []
+    for number in range(24):
+        K, S = int(rng.integers(2, 41)), int(rng.choice([3, 4, 5, 6, 8]))
+        sd = float(rng.choice([0.005, 0.01, 0.02, 0.03]))
+        sd_K = [sd] * (K + 1)
+        what = str(rng.choice(["alike", "baseline", "one", "half", "deterministic"]))
+        factor = float(rng.choice([1 / 3, 2, 3]))
+        if what == "baseline":
+            sd_K[0] *= factor
+        elif what == "one":
+            sd_K[-1] *= factor
+        elif what == "half":
+            sd_K = [one * (factor if k % 2 else 1) for k, one in enumerate(sd_K)]
+        elif what == "deterministic":
+            sd_K[0] = math.nan
+        shape = str(rng.choice([shape for shape in SHAPES if "1 in 20" not in shape]))
+        kind = Kind("drawn", 0.06, 0.06, int(rng.integers(50, 400)))
+        text = f"{number + 1}: {what} x {factor:.2g}, SD {sd:g}, {shape}, Q {kind.num_queries}"
+        cells.append((text, K, S, sd_K, shape, kind))
+    return cells
+
+
+SECTIONS = {
+    "cells": _section(
+        "The rule before and now",
+        [
+            (name, K, S, deviations(K), shape, kind)
+            for name, (deviations, shape, kind) in CELLS.items()
+            for K in SIZES
+            for S in SEEDS
+        ],
+    ),
+    "confirmation": _section("Cells drawn by the commit of the rule", _confirmation()),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the sections and print them; 1 if a bar fails."""
+    with patch.object(scopes, "HALVINGS", 25):  # p to 1e-6 is enough for a rate
+        return simulate(
+            argv,
+            SECTIONS,
+            title="The final stage, before and now",
+            option="simulations",
+            default=2000,
+            unit="simulated tables per cell",
+            rate=ALPHA,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
