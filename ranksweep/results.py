@@ -23,7 +23,9 @@ from sweeps.report.table import latex, markdown
 from sweeps.report.terminal import table_text
 from sweeps.store.scores import TEXTS
 
-_TESTED = tuple(f.name for f in fields(CellComparison) if f.name not in ("measure", "system"))
+_TESTED = tuple(
+    f.name for f in fields(CellComparison) if f.name not in ("measure", "system", "family", "test")
+)
 
 
 class TestedTable:

@@ -8,7 +8,7 @@ a slot share a letter and are one family of the correction.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import Any
 
@@ -17,10 +17,11 @@ from scipy import stats
 
 from rank_core.arguments import flag, instance, names, one_text, probability, takes, text
 from rank_core.errors import BadInput, unknown
-from rank_core.stats.family import Family, correlations
+from rank_core.stats.family import OWN, Applied, Family, FamilyRecord, correlations
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
     LEAST_POOL,
+    Prior,
     Side,
     fitted_prior,
     moderated_error,
@@ -73,7 +74,7 @@ class CellComparison:
     num_seeds_baseline: int
     num_queries: int
     family_size: int  # comparisons with this baseline that have `p_both`; if none has it, all
-    correction: str
+    correction: str  # what was applied, in words: `Applied.text`
     mean_system: float
     mean_baseline: float
     wins: int  # queries, on means over seeds
@@ -85,8 +86,17 @@ class CellComparison:
     se_queries: float
     ci_queries_low: float  # of delta, scope `queries`, level 1 - alpha
     ci_queries_high: float
+    se_moderated: float = math.nan
+    df_moderated: float = math.nan
     family_low: float = math.nan  # the intervals of all comparisons of the family at once
     family_high: float = math.nan
+    family: FamilyRecord | None = field(default=None, compare=False, repr=False)
+    test: ScopeTest | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its numbers and names, without the family and the test behind them."""
+        return {name: own for name, own in vars(self).items() if name not in ("family", "test")}
 
     @property
     def fewest_seeds(self) -> float:
@@ -144,7 +154,7 @@ def compare_cells(
         >>> matrix = score_matrix(values, measure="RR", cells=["A", "B"])
         >>> [found] = ranksweep.compare_cells(matrix, baseline="A")
         >>> found.system, round(found.delta, 2), found.correction
-        ('B', 0.4, 'max-t')
+        ('B', 0.4, 'a single comparison')
     """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
@@ -207,6 +217,17 @@ def compare_pairs(
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
     queries_K = family.shared(queries_K, correction)
     tested = sum(not math.isnan(test.p_both) for test in tests)
+    applied = family.applied(correction)
+    if not tested:  # the queries alone are tested, and corrected as was asked
+        applied = Applied(correction, OWN, len(pairs) * num_families)
+    record = FamilyRecord(
+        tuple(pairs),
+        applied,
+        both_KK,
+        queries_KK,
+        bool(moderated.agree),
+        **moderated.prior_facts,
+    )
     return [
         _comparison(
             matrix,
@@ -218,8 +239,11 @@ def compare_pairs(
             p_moderated=math.nan if math.isnan(moderated.p_K[i]) else float(moderated.p_K[i]),
             p_both_adjusted=float(both_K[i]),
             p_queries_adjusted=float(queries_K[i]),
+            se_moderated=float(moderated.error_K[i]),
+            df_moderated=float(moderated.df_K[i]),
             family_size=(tested or len(pairs)) * num_families,
-            correction=correction,
+            correction=applied.text,
+            family=record,
         )
         for i, pair in enumerate(pairs)
     ]
@@ -272,6 +296,7 @@ def _comparison(
         ci_queries_low=ci_queries_low,
         ci_queries_high=ci_queries_high,
         **{name: getattr(test, name) for name in own},
+        test=test,
         **of_family,
     )
 
@@ -284,6 +309,19 @@ class _Moderated:
     df_K: Floats
     p_K: Floats
     agree: bool
+    prior: Prior | None = None
+
+    @property
+    def prior_facts(self) -> dict[str, float]:
+        """s_0^2, d_0 and the degrees of freedom of the pool; NaN without moderated tests."""
+        if self.prior is None:
+            return dict.fromkeys(("prior_variance", "prior_df", "pool_df"), math.nan)
+        own = self.prior
+        return {
+            "prior_variance": float(own.variance),
+            "prior_df": float(own.df),
+            "pool_df": own.pool_df,
+        }
 
     def interval(
         self, test: ScopeTest, pair: int, level_own: float, level_moderated: float
@@ -349,7 +387,7 @@ def _moderated(
     baselines = {(base,) for _, base in pairs}
     # A baseline whose seeds vary unlike the others' distorts every comparison at once.
     own = [order[base] for base in baselines if base in order]
-    return _Moderated(error_K, df_K, p_K, seeds_agree(squares, df, sorted(own)))
+    return _Moderated(error_K, df_K, p_K, seeds_agree(squares, df, sorted(own)), prior)
 
 
 def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:

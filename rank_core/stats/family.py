@@ -53,10 +53,31 @@ class Applied:
     @property
     def text(self) -> str:
         """For a caption: `Holm over 7 comparisons: seed variances disagree`."""
-        if self.correction == NONE:
-            return f"not corrected for {self.size} comparisons"
-        why = f": {self.why}" if self.why else ""
-        return f"{CORRECTION_NAMES[self.correction]} over {self.size} comparisons{why}"
+        if self.size == 1:
+            return "a single comparison"
+        return correction_text(self.correction, str(self.size), self.why)
+
+
+def correction_text(correction: str, sizes: str, why: str = "") -> str:
+    """`Holm over 7 comparisons: seed variances disagree`; `sizes` may be a range."""
+    if correction == NONE:
+        return f"not corrected for {sizes} comparisons"
+    reason = f": {why}" if why else ""
+    return f"{CORRECTION_NAMES[correction]} over {sizes} comparisons{reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyRecord:
+    """What decided the corrected p-values of a family, from which they can be computed again."""
+
+    pairs: tuple[Pair, ...]
+    applied: Applied
+    correlation_both: Floats | None  # (K, K), of the differences in scope `both`, for max-t
+    correlation_queries: Floats | None  # likewise in scope `queries`
+    seeds_agree: bool
+    prior_variance: float  # s_0^2 of the moderated tests; NaN without them
+    prior_df: float  # d_0; infinite where the variances scatter no more than equal ones
+    pool_df: float  # the degrees of freedom of all seed variances
 
 
 @dataclass(frozen=True)

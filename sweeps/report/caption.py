@@ -7,7 +7,7 @@ from string import ascii_lowercase
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import worst_familywise_error
-from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
+from rank_core.stats.family import ENOUGH_SEEDS, LARGER, MODERATED, OWN, Applied, correction_text
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.store.trial_status import LOST
@@ -24,6 +24,8 @@ from sweeps.terminal.notation import (
 )
 from sweeps.terminal.text import numbered
 
+LARGEST_ERROR, BIMODAL_ERROR = "0.07", "0.16"
+"""The largest familywise errors of three seeds (`python -m tests.benchmarks.final_stage`)."""
 PAIRED = (
     "paired across systems: run i of each shares its initialisation, order of the data and "
     "negatives with run i of the others, and the test is over their differences"
@@ -162,7 +164,7 @@ def not_distinguishable(analysis: Analysis) -> str:
     matrix = analysis.matrix(found.measure)
     where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
     count = len(found.members) + len(found.left)
-    text = f"Best on {where}: {sweep.label(found.best)}"
+    text = f"Highest mean on {where}: {sweep.label(found.best)}"
     if not found.others:
         text += f"; it is distinguishable from all {count - 1} others" * (count > 2)
     elif not found.left:
@@ -211,14 +213,15 @@ def _few_seeds(analysis: Analysis) -> str:
             "variance p < .05 happens by chance in up to 10% of cases."
         )
     if any(not math.isnan(pair.p_moderated) for pair in decided):
-        rule = "the larger p of both tests counts"
-        if decided[0].correction == MAX_T:
-            rule = "max-t if both tests agree, otherwise Holm on the larger p"
-        return (
-            "With so many trained systems, p also uses the test with seed variances moderated over "
-            f"all of them (Smyth 2004): {rule}. Bimodal seeds in one system (for example, some "
-            "that collapse) inflate the familywise error."
+        second = (
+            "With three or more trained systems there is a second test, with seed variances "
+            f"moderated over all of them (Smyth 2004); {_WHICH_P[_applied(decided[0]).p]}."
         )
+        few = (
+            f" Over {least:.0f} seeds the familywise error is up to {LARGEST_ERROR} where seed "
+            f"variances differ, and up to {BIMODAL_ERROR} where seeds are bimodal (some collapse)."
+        )
+        return second + few * (least < ENOUGH_SEEDS)
     size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)
     if math.isinf(least) or rate < 1.3 * alpha:
@@ -227,6 +230,19 @@ def _few_seeds(analysis: Analysis) -> str:
         f"Under very unequal variance of normal seeds the familywise error of {size} comparisons "
         f"over {least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
     )
+
+
+_WHICH_P = {
+    MODERATED: "its p is corrected, and that of the first test must hold for the comparison alone",
+    LARGER: "the larger p of both tests is corrected",
+    OWN: "it decides nothing here",
+}
+"""What a correction is of, in words."""
+
+
+def _applied(comparison: CellComparison) -> Applied:
+    assert comparison.family is not None
+    return comparison.family.applied
 
 
 def interpolated_sentence(analysis: Analysis) -> str:
@@ -256,19 +272,22 @@ def _comparisons(rows: Sequence[System]) -> list[CellComparison]:
 
 
 def _family(analysis: Analysis) -> list[str]:
-    """`Holm over 2 comparisons`; empty where nothing needs a correction. The family of the test
-    over queries alone has all systems, those of one run too."""
-    own, first = [row for row in analysis.rows if row.is_cell], analysis.sweep.measures[0]
-    comparisons = _comparisons(own)
-    tested = sum(row.test(first) is not None for row in own)
-    one_run = {math.isnan(c.p_both) for c in comparisons}
-    sizes = [*(c.family_size for c in comparisons), *[tested] * (len(one_run) > 1)]
-    if not sizes or max(sizes) == 1:
-        return []
-    correction, size = comparisons[0].correction, _span(sizes)
-    if correction == "none":
-        return [f"not corrected for {size} comparisons"]
-    return [f"{CORRECTION_NAMES[correction]} over {size} comparisons"]
+    """`Holm over 2 comparisons: seed variances disagree`, what the table got; where its measures or
+    letters got different ones, the measures of each. Empty where nothing needs a correction."""
+    own = [row for row in analysis.rows if row.is_cell]
+    sizes: dict[tuple[str, str], set[int]] = {}
+    measures: dict[tuple[str, str], dict[str, None]] = {}
+    for pair in _comparisons(own):
+        applied = _applied(pair)
+        if applied.size > 1:
+            key = applied.correction, applied.why
+            sizes.setdefault(key, set()).add(applied.size)
+            measures.setdefault(key, {})[pair.measure] = None
+    texts = []
+    for (correction, why), counts in sizes.items():
+        of = f" ({', '.join(measures[correction, why])})" if len(sizes) > 1 else ""
+        texts.append(f"{correction_text(correction, _span([*counts]), why)}{of}")
+    return texts
 
 
 def _legend(analysis: Analysis, *, decided: bool) -> str:

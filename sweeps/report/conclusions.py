@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from rank_core.stats.compare import CellComparison, false_positive_interval
-from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import not_distinguishable, without_variance
 from sweeps.report.next_step import declaration
@@ -115,18 +114,18 @@ def certainty(analysis: Analysis) -> str:
     if not compared:
         return ""
     family = compared[0].family_size
-    how = CORRECTION_NAMES[sweep.correction]
+    how = compared[0].correction
     if sweep.correction == "bh":
-        how += f": about {100 * sweep.about.alpha:g}% of the significant differences may be false"
-    adjusted = f"p is corrected for {family} comparisons ({how}), intervals are not"
+        how += f"; about {100 * sweep.about.alpha:g}% of the significant differences may be false"
+    adjusted = f"p is corrected by {how}; intervals are not"
     if family == 1:
         adjusted = "A single comparison needs no correction"
     elif sweep.correction == "none":
         adjusted = f"p is not corrected for {family} comparisons"
     scope = (
-        "The test treats queries and seeds (training runs) as random effects: it holds for new "
-        f"queries of {'these collections' if sweep.means else 'this collection'} and for the same "
-        "methods trained again."
+        "The test treats queries and seeds (training runs) as random effects: its conclusion is "
+        f"about new queries of {'these collections' if sweep.means else 'this collection'} and "
+        "the same methods trained again."
     )
     if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."
@@ -251,7 +250,7 @@ def against_first_stage(analysis: Analysis) -> str:
     highest = f" No system has a higher mean than {first}." * (mean >= max(others) - ROUNDING)
     return (
         f"Against {first} ({sweep.primary} {mean:.3f}), the best on dev: {tested} "
-        f"({CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size}).{highest}"
+        f"({compared[0].correction}).{highest}"
     )
 
 

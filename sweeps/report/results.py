@@ -265,9 +265,12 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "comparisons": listed(analysis.comparisons),
         "further_comparisons": listed(analysis.further),
         "scope_tests": [
-            {"measure": measure, "system": system, **dataclasses.asdict(test)}
-            for (measure, system), test in analysis.tests.items()
+            {"measure": c.measure, "system": c.system, "baseline": c.baseline}
+            | dataclasses.asdict(c.test)
+            for c in analysis.compared.values()
+            if c.test
         ],
+        "families": _families(analysis),
         "interpolated": [
             _cell(row)
             | {"of": row.of, "normalise": DEFAULT, "alphas": row.alphas}
@@ -283,9 +286,36 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     }
 
 
+def _families(analysis: Analysis) -> list[dict[str, Any]]:
+    """What decided the corrected p-values of each family: docs/statistics.md has the formulas."""
+    measures = {id(c.family): c.measure for c in analysis.compared.values()}
+    families = {id(c.family): c.family for c in analysis.compared.values() if c.family}
+    return [
+        {
+            "measure": measures[key],
+            "systems": [system for system, _ in family.pairs],
+            "baselines": [base for _, base in family.pairs],
+            **dataclasses.asdict(family.applied),
+            "text": family.applied.text,
+            "seeds_agree": family.seeds_agree,
+            "prior_variance": family.prior_variance,
+            "prior_df": family.prior_df,
+            "pool_df": family.pool_df,
+            "correlation_both": _rows(family.correlation_both),
+            "correlation_queries": _rows(family.correlation_queries),
+        }
+        for key, family in families.items()
+    ]
+
+
+def _rows(matrix: Any) -> list[list[float]] | None:
+    """The rows of a matrix; None without one."""
+    return None if matrix is None else matrix.tolist()
+
+
 def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any]:
     """All of its fields, and what unjudged documents change, where this is known."""
-    line = dataclasses.asdict(comparison)
+    line = comparison.facts
     line["significant"] = comparison.significant(analysis.sweep.about.alpha)
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)

@@ -6,7 +6,6 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from rank_core.stats.compare import CellComparison, letter
-from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import interpolated_sentence
 from sweeps.report.conclusions import conclusions
@@ -162,8 +161,8 @@ def p_columns(analysis: Analysis) -> str:
     """The meaning of the columns of p in a table that has both; "" where the runs have one only."""
     if all(math.isnan(c.p_both) for c in analysis.comparisons):
         return ""
-    name = CORRECTION_NAMES[analysis.sweep.correction]
-    both = f"Both are corrected ({name})." if analysis.sweep.correction != "none" else ""
+    both = f"Both are corrected; p both by {analysis.primary[0].correction}."
+    both *= analysis.sweep.correction != "none"
     several = len(analysis.primary) > 1
     return (
         "p queries: paired t-test over queries; p both: queries and seeds random, the p to report, "

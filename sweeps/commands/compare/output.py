@@ -1,6 +1,5 @@
 """A comparison of runs in a terminal and as files."""
 
-import dataclasses
 import io
 import math
 from collections.abc import Sequence
@@ -157,7 +156,9 @@ def write_files(
             },
             "tied_scores": comparison.tied,
             "notes": [*notes(comparison.analysis), *remarks],
-            "pairs": [dataclasses.asdict(pair) for pair in pairs],
+            "pairs": [
+                {"comparison": pair.comparison.facts, "p_tukey": pair.p_tukey} for pair in pairs
+            ],
         },
         label="tab:comparison",
         remarks=remarks,
@@ -167,7 +168,7 @@ def write_files(
     _values(comparison).to_parquet(values, index=False)
     files[SCORES] = values.getvalue()
     if pairs:
-        rows = [vars(pair.comparison) | {"p_queries_tukey": pair.p_tukey} for pair in pairs]
+        rows = [pair.comparison.facts | {"p_queries_tukey": pair.p_tukey} for pair in pairs]
         lines = ([row[name] for name in PAIR_COLUMNS] for row in rows)
         files["pairs.csv"] = csv_text(PAIR_COLUMNS, lines).encode()
     write_all(folder, files)

@@ -13,7 +13,8 @@ MATRIX = drawn(EFFECTS, own_sd=0.03, Q=100, seed=5)
 
 
 def test_three_systems_by_hand(monkeypatch):
-    """Without moderated tests. Six ordered pairs; Holm's steps multiply the smallest p by 6, the next by 5, ..."""
+    """Without moderated tests. Six ordered pairs; Holm's steps multiply the smallest p by 6, the
+    next by 5, ..."""
     monkeypatch.setattr("rank_core.stats.best.LEAST_POOL", 4)
     names = ("low", "middle", "high")
     p = {}

@@ -1,6 +1,6 @@
 """Several collections: the mean over them as fixed strata, and one family of all letters."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def matrix(seed: int, Q: int, *, systems: int = 2, S: int = 3) -> ScoreMatrix:
 
 
 def numbers(pair: CellComparison) -> dict[str, float]:
-    return {name: value for name, value in asdict(pair).items() if not isinstance(value, str)}
+    return {name: value for name, value in pair.facts.items() if not isinstance(value, str)}
 
 
 def compared(ones: list[ScoreMatrix], separate: str = "", **options):

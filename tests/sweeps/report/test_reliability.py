@@ -118,7 +118,7 @@ def test_the_report_begins_with_the_systems_not_distinguishable_from_the_best(
     left = {one["cell"] for one in found.results["cells"]} - {*best["members"]}
     assert best["members"] and left, "large differences and small ones"
     first = found.results["conclusions"][0]
-    assert first.startswith("Best on nDCG@10 (")
+    assert first.startswith("Highest mean on nDCG@10 (")
     assert all(found.label(system) in first for system in best["members"])
     assert not any(found.label(system) in first for system in left)
 
@@ -191,7 +191,9 @@ def test_the_best_of_many_equals_is_corrected_for_the_choice_and_screening_for_i
     assert f"the gain is {gain['corrected']:+.3f}".replace("-", "−") in many.said
     few = told(write_sweep(tmp_path / "few", num_queries=30, correction=None))
     for found, correction in ((many, "bh"), (few, "max-t")):
-        assert {one["correction"] for one in found.results["comparisons"]} == {correction}
+        assert {one["correction"] for one in found.results["families"]} == {correction}
+        texts = {one["text"] for one in found.results["families"]}
+        assert {one["correction"] for one in found.results["comparisons"]} == texts
         assert ("may be false" in found.said) == (correction == "bh")
 
 

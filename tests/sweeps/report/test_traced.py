@@ -1,0 +1,104 @@
+"""Every p of comparisons.csv is computed again from results.json alone, by docs/statistics.md."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from tests.sweeps.report.test_reliability import told
+from tests.sweeps.systems.test_load import write_sweep
+
+DRAWS = 400_000
+
+
+def two_sided(delta, se, df):
+    return 2 * stats.t.sf(abs(delta) / se, df)
+
+
+def welch_p(delta, se, parts):
+    """Welch's second order, at most Satterthwaite's."""
+    u, a, b, fewest = (parts[name] for name in ("first", "square", "cubic", "fewest"))
+
+    def df(z):
+        bend = max(b - u**2, 0)
+        second = u - 2 * a + 16 / 3 * b - 10 / 3 * u**2 + 4 / 3 * (z**2 - 1 / (1 + z**2)) * bend
+        return 1 / min(max(second, u), max(u, 1 / fewest))
+
+    z = optimize.brentq(
+        lambda z: stats.norm.sf(z) - stats.t.sf(abs(delta) / se, df(z)), 0, 38, xtol=1e-12
+    )
+    return 2 * stats.norm.sf(z)
+
+
+def max_t(p_K, R_KK):
+    """Step-down, the probability of the smallest p by plain simulation of correlated normals."""
+    p_K, R_KK = np.asarray(p_K), np.asarray(R_KK)
+    z_NK = np.random.default_rng(8).multivariate_normal(
+        np.zeros(len(p_K)), R_KK, DRAWS, method="eigh"
+    )
+    adjusted, largest = np.empty(len(p_K)), 0.0
+    order = np.argsort(p_K)
+    for step, k in enumerate(order):
+        critical = stats.norm.isf(p_K[k] / 2)
+        share = (np.abs(z_NK[:, order[step:]]).max(axis=1) >= critical).mean()
+        largest = adjusted[k] = max(largest, share, p_K[k])
+    return adjusted
+
+
+def holm(p_K):
+    adjusted, largest = np.empty(len(p_K)), 0.0
+    for step, k in enumerate(np.argsort(p_K)):
+        largest = adjusted[k] = max(largest, min(1.0, (len(p_K) - step) * p_K[k]))
+    return adjusted
+
+
+CASES = {
+    "variances agree": dict(seeds=(1, 2, 3)),
+    "five seeds": dict(seeds=(1, 2, 3, 4, 5)),
+    "by Holm": dict(seeds=(1, 2, 3), correction="holm"),
+    "not corrected": dict(seeds=(1, 2, 3), correction="none"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_every_p_is_computed_again(case, tmp_path):
+    options = {"correction": "max-t"} | CASES[case]
+    results = told(write_sweep(tmp_path, num_queries=60, effect=0.01, **options)).results
+    tests = {(t["measure"], t["system"], t["baseline"]): t for t in results["scope_tests"]}
+    compared = {
+        (c["measure"], c["system"], c["baseline"]): c
+        for name in ("comparisons", "further_comparisons", "first_stage_comparisons")
+        for c in results[name]
+    }
+    assert compared
+    for key, one in compared.items():
+        test = tests[key]
+        again = two_sided(one["delta"], one["se_queries"], one["num_queries"] - 1)
+        assert one["p_queries"] == pytest.approx(again, rel=1e-9)
+        assert one["p_both"] == pytest.approx(
+            welch_p(one["delta"], one["se_both"], test["welch"]), rel=1e-6
+        )
+        if one["p_moderated"] is not None:
+            moderated = two_sided(one["delta"], one["se_moderated"], one["df_moderated"])
+            assert one["p_moderated"] == pytest.approx(moderated, rel=1e-9)
+    for family in results["families"]:
+        keys = [
+            (family["measure"], *pair)
+            for pair in zip(family["systems"], family["baselines"], strict=True)
+        ]
+        rows = [compared[key] for key in keys]
+        own = np.array([row["p_both"] for row in rows])
+        second = np.array([row["p_moderated"] or math.nan for row in rows])
+        p_K = {"own": own, "moderated": second, "larger": np.fmax(own, second)}[family["p"]]
+        R_KK = family["correlation_both"]
+        if family["correction"] == "max-t":
+            corrected = max_t(p_K, R_KK)
+        else:
+            corrected = holm(p_K) if family["correction"] == "holm" else p_K
+        if family["p"] == "moderated":
+            corrected = np.fmax(corrected, own)
+        found = [row["p_both_adjusted"] for row in rows]
+        assert found == pytest.approx(corrected, rel=0.02, abs=0.002)
+        assert {row["correction"] for row in rows} == {family["text"]}
