@@ -1,0 +1,105 @@
+"""Dense retrieval: an embedding model as it is ranks the whole collection by exact search."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.errors import BadInput
+from rank_core.models.list_rankers import ListRanker, Ranking
+from rank_core.records import Run
+from rank_core.retrieval.collection import asked_evidence, dense_index
+from rank_core.retrieval.cuts import Cutting, WholeDocument
+from rank_core.retrieval.evidence import BUDGETS, evidence_recall
+from rank_core.retrieval.index import DenseIndex, embedding_model, largest_window
+from rank_core.settings.config import TrialConfig
+
+INDEX, EVIDENCE = "index.json", "evidence.json"
+"""The files of a trial with the cost of its index, and with the evidence recall of each query."""
+
+
+class DenseChunks(ListRanker):
+    """A document has the score of its best chunk. The whole collection is ranked, whatever the
+    first stage ranks."""
+
+    label = "Dense"
+    paper = "Karpukhin et al. 2020"
+    family = "dense retrieval"
+    retrieves = True
+    reads = (
+        "model.backbone",
+        "chunking.window",
+        "chunking.overlap",
+        "chunking.snap",
+        "chunking.title",
+        "training.precision",
+        "evaluation.evidence",
+    )
+
+    def __init__(self, config: TrialConfig, workdir: Path) -> None:
+        super().__init__(config, workdir)
+        self._indexes: dict[int, DenseIndex] = {}  # by their documents
+
+    @classmethod
+    def cutting(cls, config: TrialConfig, limit: int) -> Cutting:
+        """How it cuts documents for a model that reads at most `limit` of their tokens."""
+        return config.chunking
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Raises `BadInput` for a window that the model does not read whole."""
+        model = embedding_model(str(backbone.folder), config.training.precision)
+        limit = largest_window(model)
+        if "chunking.window" not in cls.reads or config.chunking.window <= limit:
+            return
+        raise BadInput(
+            f"chunking.window <= {limit} must hold for embedding model {backbone.name}, which "
+            f"reads {model.max_length} tokens with {model.max_length - limit} of special tokens "
+            f"and prompt, got chunking.window={config.chunking.window}"
+        )
+
+    def rank(
+        self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
+    ) -> Iterator[Ranking]:
+        """The best documents of the collection."""
+        index, depth = self._index(), self.config.evaluation.depth
+        known = asked_evidence(self.config, self.inputs.collection)
+        vectors = index.model.encode_queries([*queries.values()])
+        num_chunks = max(BUDGETS) if known else 0  # a chunk has a token or more
+        found = index.search(vectors, depth=depth, num_chunks=num_chunks)
+        if known:
+            recall = evidence_recall(index.chunks(found.chunks, [*queries]), known)
+            for budget, values in recall.items():
+                self.notes.setdefault(EVIDENCE, {}).setdefault(str(budget), {}).update(values)
+        seconds = index.query_seconds([*queries.values()], depth)
+        self.encoder_tokens = index.cost.tokens
+        self.notes[INDEX] = index.cost.record() | {
+            "ms_per_query": 1000 * float(np.median(seconds)),
+            "ms_per_query_p95": 1000 * float(np.percentile(seconds, 95)),
+        }
+        yield from index.run(found.documents, [*queries]).items()
+
+    def _index(self) -> DenseIndex:
+        """The index of the collection, which all splits and folds share."""
+        documents = self.inputs.collection.documents
+        if id(documents) not in self._indexes:
+            model = embedding_model(
+                str(self.inputs.backbone.folder), self.config.training.precision
+            )
+            cutting = self.cutting(self.config, largest_window(model))
+            self._indexes = {id(documents): dense_index(self.config, self.inputs, cutting)}
+        return self._indexes[id(documents)]
+
+
+class DenseDocument(DenseChunks):
+    """A document is one chunk, cut where the model cuts it."""
+
+    label = "Dense, cut"
+    paper = "Karpukhin et al. 2020"
+    reads = ("model.backbone", "training.precision", "evaluation.evidence")
+
+    @classmethod
+    def cutting(cls, config: TrialConfig, limit: int) -> Cutting:
+        """The start of a document, as long as the model reads."""
+        return WholeDocument(limit)
