@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.list_rankers import ListRanker, Ranking
@@ -59,6 +60,12 @@ class DenseChunks(ListRanker):
             f"and prompt, got chunking.window={config.chunking.window}"
         )
 
+    @classmethod
+    def index(cls, config: TrialConfig, inputs: Inputs) -> DenseIndex:
+        """The index of a collection, not embedded yet."""
+        model = embedding_model(str(inputs.backbone.folder), config.training.precision)
+        return dense_index(config, inputs, cls.cutting(config, largest_window(model)))
+
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
@@ -84,11 +91,7 @@ class DenseChunks(ListRanker):
         """The index of the collection, which all splits and folds share."""
         documents = self.inputs.collection.documents
         if id(documents) not in self._indexes:
-            model = embedding_model(
-                str(self.inputs.backbone.folder), self.config.training.precision
-            )
-            cutting = self.cutting(self.config, largest_window(model))
-            self._indexes = {id(documents): dense_index(self.config, self.inputs, cutting)}
+            self._indexes = {id(documents): self.index(self.config, self.inputs)}
         return self._indexes[id(documents)]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from rank_core.chunking.inputs import Inputs
+from rank_core.data.load import load_collection
 from rank_core.data.spans import relevant_spans, spans_file
 from rank_core.data.titles import title_lengths
 from rank_core.errors import BadInput
@@ -20,9 +21,7 @@ def dense_index(config: TrialConfig, inputs: Inputs, cutting: Cutting) -> DenseI
     precision = config.training.precision
     model = embedding_model(str(inputs.backbone.folder), precision)
     cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting)
-    whole = isinstance(cutting, WholeDocument)
-    documents = inputs.collection.documents
-    return DenseIndex(model, documents, cuts, precision=precision, whole=whole)
+    return DenseIndex(model, inputs.collection.documents, cuts, precision=precision)
 
 
 def cuts_of(name: str, collection: Collection, tokenizer: object, cutting: Cutting) -> CutTable:
@@ -40,6 +39,13 @@ def cuts_of(name: str, collection: Collection, tokenizer: object, cutting: Cutti
         joined = " ".join(f"{doc_id} {length}" for doc_id, length in titles.items())
         digest += hashlib.sha256(joined.encode()).hexdigest()[:16]
     return cut_documents(documents, titles, tokenizer, cutting, digest)
+
+
+def has_titles(name: str) -> bool:
+    """Whether documents of a collection have titles apart from their texts."""
+    collection = load_collection(name)
+    digest = getattr(collection.documents, "content_hash", collection.content_hash)
+    return bool(titles_of(name, digest))
 
 
 @lru_cache(maxsize=4)

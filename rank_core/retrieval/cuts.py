@@ -22,10 +22,11 @@ from rank_core.chunking.token_store import tokenizer_hash
 from rank_core.data.store import MappedTable, TableWriter, batches
 from rank_core.errors import not_installed
 from rank_core.progress import reported
+from rank_core.retrieval.vectors import KEY, Text
 from rank_core.settings.config import Chunking
 
 VERSION = 1
-STARTS, ENDS, TOKENS, TITLES = "starts", "ends", "tokens", "titles"
+STARTS, ENDS, TOKENS, TITLES, KEYS = "starts", "ends", "tokens", "titles", "keys"
 
 
 class Cut(NamedTuple):
@@ -63,6 +64,13 @@ def step_of(window: int, overlap: float) -> int:
         (128, 224, 57)
     """
     return max(1, window - int(overlap * window))
+
+
+def chunk_text(text: str, title: int, start: int, end: int, cutting: Cutting) -> Text:
+    """What a model embeds of a document's text for a chunk of it."""
+    if isinstance(cutting, WholeDocument):  # the model cuts it
+        return Text("", text)
+    return Text(text[:title], text[start:end])
 
 
 def cut_texts(
@@ -151,16 +159,24 @@ class CutTable:
     """The chunks of all documents of a collection, in its order: memory-mapped columns with an
     entry per chunk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cutting: Cutting) -> None:
+        self.cutting = cutting
         table = MappedTable(folder)
         columns = {name: table.column(name) for name in (STARTS, ENDS, TOKENS, TITLES)}
         self.starts, self.ends, self.tokens, self.titles = (
             columns[name].values for name in (STARTS, ENDS, TOKENS, TITLES)
         )
+        self.keys = table.column(KEYS).values.view(KEY)
         self.offsets: NDArray[np.int64] = columns[STARTS].offsets
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def text(self, number: int, document: str) -> Text:
+        """The text of a chunk of `document`."""
+        row = int(np.searchsorted(self.offsets, number, side="right")) - 1
+        places = self.titles[row], self.starts[number], self.ends[number]
+        return chunk_text(document, *map(int, places), self.cutting)
 
     @property
     def num_documents(self) -> int:
@@ -180,7 +196,8 @@ def cut_documents(
     how = [*cutting] if isinstance(cutting, WholeDocument) else _shaping(cutting)
     recipe = [VERSION, content_hash, tokenizer_hash(tokenizer), *how]
     key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
-    return CutTable(cached_directory("chunks", key, _writer(documents, titles, tokenizer, cutting)))
+    build = _writer(documents, titles, tokenizer, cutting)
+    return CutTable(cached_directory("chunks", key, build), cutting)
 
 
 def _shaping(chunking: Chunking) -> list[Any]:
@@ -192,21 +209,30 @@ def _writer(
 ) -> Callable[[Path], None]:
     with_titles = isinstance(cutting, Chunking) and cutting.title
 
+    def rows(batch: list[tuple[str, str]]) -> dict[str, list[NDArray[Any]]]:
+        lengths = [titles.get(doc_id, 0) if with_titles else 0 for doc_id, _ in batch]
+        texts = [text for _, text in batch]
+        found = [*cut_texts(texts, lengths, tokenizer, cutting)]
+        chunks = [np.array(own.chunks, np.int32) for own in found]
+        columns = {
+            name: [np.ascontiguousarray(row[:, place]) for row in chunks]
+            for place, name in enumerate((STARTS, ENDS, TOKENS))
+        }
+        columns[TITLES] = [np.array([own.title], np.int32) for own in found]
+        keys = [
+            [
+                chunk_text(text, own.title, chunk.start, chunk.end, cutting).key
+                for chunk in own.chunks
+            ]
+            for text, own in zip(texts, found, strict=True)
+        ]
+        return columns | {KEYS: [np.frombuffer(b"".join(own), np.uint8) for own in keys]}
+
     def build(folder: Path) -> None:
         pairs: Iterable[tuple[str, str]] = documents.items()
-        columns = dict.fromkeys((STARTS, ENDS, TOKENS, TITLES), np.dtype(np.int32))
-        with TableWriter(folder, **columns) as table:
+        columns: dict[str, Any] = dict.fromkeys((STARTS, ENDS, TOKENS, TITLES), np.int32)
+        with TableWriter(folder, **columns, **{KEYS: np.uint8}) as table:
             for batch in batches(reported(pairs, "chunks: documents", total=len(documents))):
-                lengths = [titles.get(doc_id, 0) if with_titles else 0 for doc_id, _ in batch]
-                found = [*cut_texts([text for _, text in batch], lengths, tokenizer, cutting)]
-                rows = [np.array(own.chunks, np.int32) for own in found]
-                table.append(
-                    [doc_id for doc_id, _ in batch],
-                    **{
-                        name: [np.ascontiguousarray(row[:, place]) for row in rows]
-                        for place, name in enumerate((STARTS, ENDS, TOKENS))
-                    },
-                    **{TITLES: [np.array([own.title], np.int32) for own in found]},
-                )
+                table.append([doc_id for doc_id, _ in batch], **rows(batch))
 
     return build

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from rank_core.machine import trial_device
 from rank_core.retrieval.cuts import CutTable
 from rank_core.retrieval.evidence import Place, Read
 from rank_core.retrieval.search import Block, Found, Scoring, Top, better, empty, search
-from rank_core.retrieval.vectors import KEY, Floats, Text, Vectors, VectorStore
+from rank_core.retrieval.vectors import Floats, Text, Vectors, VectorStore
 
 SCORES = 1 << 24
 """Scores of a block: queries times chunks."""
@@ -82,16 +81,21 @@ class DenseIndex:
         cuts: CutTable,
         *,
         precision: str,
-        whole: bool = False,
     ) -> None:
-        self.model, self.cuts, self._documents, self._whole = model, cuts, documents, whole
-        self._store = VectorStore(f"{model.content_hash}-{precision}")
+        self.model, self.cuts, self._documents = model, cuts, documents
+        self.store_name = f"{model.content_hash}-{precision}"  # of the vectors' model
+        self._store = VectorStore(self.store_name)
         rank, workers = distributed.world()
         bounds = np.arange(workers + 1) * len(cuts) // workers
         ends = np.searchsorted(cuts.offsets, bounds)  # a document belongs to one worker
         self._first, self._last = int(ends[rank]), int(ends[rank + 1])
         self._start, self._end = cuts.offsets[[self._first, self._last]].tolist()
         self.embedded_tokens = 0
+
+    @property
+    def encoder_tokens(self) -> int:
+        """The encoder tokens of all chunks, with special tokens and prompt."""
+        return int(self._read(np.asarray(self.cuts.tokens)).sum())
 
     @property
     def num_bytes(self) -> int:
@@ -102,15 +106,36 @@ class DenseIndex:
     def cost(self) -> IndexCost:
         """What the index costs, over all workers."""
         [embedded] = distributed.sum_numbers([float(self.embedded_tokens)])
-        cuts = self.cuts
-        tokens = int(self._read(np.asarray(cuts.tokens)).sum())
-        size = self.model.dimensions
-        return IndexCost(cuts.num_documents, len(cuts), size, tokens, int(embedded))
+        return IndexCost(
+            documents=self.cuts.num_documents,
+            vectors=len(self.cuts),
+            dimensions=self.model.dimensions,
+            tokens=self.encoder_tokens,
+            embedded_tokens=int(embedded),
+        )
 
     def _read(self, tokens: NDArray[np.int32]) -> NDArray[np.int64]:
         """The encoder tokens of chunks."""
         whole = tokens.astype(np.int64) + _around(self.model)
         return np.minimum(whole, self.model.max_length)
+
+    def unread(self, known: NDArray[np.bytes_]) -> tuple[int, NDArray[np.bytes_]]:
+        """The encoder tokens of the chunks that are neither stored nor `known`, and their keys."""
+        keys = self._keys()
+        missing = self._store.missing(keys)
+        new = missing[~np.isin(keys[missing], known)]
+        tokens = self.cuts.tokens[self._start : self._end]
+        return int(self._read(tokens[new]).sum()), keys[new]
+
+    def seconds_per_token(self, tokens: int) -> float:
+        """The time of embedding a sample of chunks with so many tokens or more."""
+        order = np.linspace(0, len(self.cuts) - 1, min(len(self.cuts), 512)).astype(np.int64)
+        lengths = self._read(self.cuts.tokens[order])
+        sample = order[: int(np.searchsorted(np.cumsum(lengths), tokens)) + 1]
+        self._encode(self._texts(order[:1]))  # the first call prepares the device
+        start = time.perf_counter()
+        self._encode(self._texts(sample))
+        return (time.perf_counter() - start) / float(lengths[: len(sample)].sum())
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -143,28 +168,13 @@ class DenseIndex:
         return own <= memory_bytes() / 2
 
     def _keys(self) -> NDArray[np.bytes_]:
-        texts = islice(self._documents.items(), self._first, self._last)
-        keys = (
-            self._text(text, number).key
-            for row, (_, text) in enumerate(texts, start=self._first)
-            for number in range(self.cuts.offsets[row], self.cuts.offsets[row + 1])
-        )
-        return np.fromiter(keys, KEY, count=self._end - self._start)
-
-    def _text(self, text: str, number: int) -> Text:
-        """The text of a chunk of a document's text."""
-        cuts = self.cuts
-        if self._whole:  # the model cuts it
-            return Text("", text)
-        row = int(np.searchsorted(cuts.offsets, number, side="right")) - 1
-        title = text[: cuts.titles[row]]
-        return Text(title, text[cuts.starts[number] : cuts.ends[number]])
+        return self.cuts.keys[self._start : self._end]
 
     def _texts(self, places: NDArray[np.int64]) -> list[Text]:
         numbers = places + self._start
         rows = np.searchsorted(self.cuts.offsets, numbers, side="right") - 1
         return [
-            self._text(self._document(row), number)
+            self.cuts.text(number, self._document(row))
             for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)
         ]
 

@@ -7,9 +7,8 @@ may be larger than memory.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,9 +82,8 @@ class VectorStore:
         row_K = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes] or [shard_K])
         order = np.argsort(keys, kind="stable")  # of two shards with one text the first
         found = np.searchsorted(keys[order], key_N)
-        if len(found) and (
-            found.max(initial=0) >= len(keys) or (keys[order[found]] != key_N).any()
-        ):
+        beyond = found.max(initial=-1) >= len(keys)
+        if beyond or (keys[order[found]] != key_N).any():
             raise KeyError(f"{self.model} has no vector of a text")
         return Vectors(shards, shard_K[order[found]], row_K[order[found]])
 
@@ -128,9 +126,3 @@ class Vectors:
             own = shard_N == number
             vector_ND[own] = _mapped(self._shards[number])[row_N[own]]
         return vector_ND
-
-
-def batched(items: Iterator[bytes], size: int) -> Iterator[Keys]:
-    """Keys in arrays of `size`."""
-    while some := list(islice(items, size)):
-        yield np.array(some, KEY)

@@ -28,7 +28,7 @@ def index_of(model, *, whole=False, **settings):
     settings = {"window": 5, **settings}
     cutting = WholeDocument(32) if whole else Chunking(stride=settings["window"], **settings)
     cuts = cut_documents(DOCUMENTS, {}, model.tokenizer, cutting, "documents")
-    return DenseIndex(model, DOCUMENTS, cuts, precision="fp32", whole=whole)
+    return DenseIndex(model, DOCUMENTS, cuts, precision="fp32")
 
 
 def texts_of(index):

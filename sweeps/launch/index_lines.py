@@ -1,0 +1,39 @@
+"""What a plan says of the indexes of an embedding model: sizes, shared chunks, what is left out."""
+
+from collections.abc import Iterator
+
+from rank_core.models import model_class
+from rank_core.retrieval.index import largest_window, memory_bytes
+from sweeps.plan.plan import Plan
+from sweeps.plan.trial_cost import index_of, unread_tokens
+from sweeps.systems.chunk_sizes import USUAL, usual_label
+from sweeps.terminal.text import count, numbered
+
+
+def index_lines(plan: Plan) -> Iterator[str]:
+    """The vectors and bytes of the smallest and the largest index, the tokens to embed, and the
+    common chunk sizes that the model does not read; nothing for other sweeps."""
+    cells = [c for c in plan.cells if model_class(c.config.model.name).retrieves]
+    if not cells:
+        return
+    indexes = {cell.label: index_of(cell.config, cell.inputs) for cell in cells}
+    ordered = sorted(indexes, key=lambda label: indexes[label].num_bytes)
+    for label in dict.fromkeys((ordered[0], ordered[-1])):
+        index = indexes[label]
+        own = f"{len(index.cuts):,} vectors, {index.num_bytes:,} bytes in fp32 ({label})"
+        larger = f"; larger than half of this machine's memory of {memory_bytes():,} bytes: it is "
+        larger += "searched from the disk"
+        yield f"index       {own}" + ("" if index.fits_memory else larger)
+    alone = sum(index.encoder_tokens for index in indexes.values())
+    unread = sum(unread_tokens(cells).values())
+    yield (
+        f"embedding   {count(unread)} encoder tokens to read: {numbered(len(indexes), 'index')} "
+        f"of {count(alone)}, less chunks that several share or that are stored"
+    )
+    model = next(iter(indexes.values())).model
+    longest = largest_window(model)
+    if out := [usual_label(*usual) for usual in USUAL if usual[0] > longest]:
+        yield (
+            f"left out    {', '.join(out)}, in common use: the model reads windows of up to "
+            f"{longest} tokens"
+        )
