@@ -19,8 +19,8 @@ from itertools import product
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import model_class
+from rank_core.models.dense import embedding_model
 from rank_core.retrieval.collection import has_titles
-from rank_core.retrieval.index import embedding_model, largest_window
 from rank_core.settings.config import TrialConfig
 from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid
@@ -42,7 +42,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
                 f"chunk_size indexes a collection by an embedding model as it is: {name}={value} "
                 f"must hold, got {settings[name]}"
             )
-    longest = largest_window(embedding_model(str(backbone.folder), base.training.precision))
+    longest = embedding_model(base).max_window
     sizes = [size for size in (SIZES if longest > SIZES[0] else SMALL_SIZES) if size < longest]
     titles = (False, True) if has_titles(base.collection) else (False,)
     points = [
@@ -62,8 +62,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
 def label(config: TrialConfig) -> str:
     """`254/50%, sentences, title`, `cut at 254`."""
     if "chunking.window" not in model_class(config.model.name).reads:
-        model = embedding_model(config.model.backbone, config.training.precision)
-        return f"cut at {largest_window(model)}"
+        return f"cut at {embedding_model(config).max_window}"
     chunking = config.chunking
     ends = ", sentences" * chunking.snap + ", title" * chunking.title
     return usual_label(chunking.window, chunking.overlap) + ends

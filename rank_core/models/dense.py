@@ -1,23 +1,35 @@
 """Dense retrieval: an embedding model as it is ranks the whole collection by exact search."""
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.errors import BadInput
+from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.list_rankers import ListRanker, Ranking
 from rank_core.records import Run
-from rank_core.retrieval.collection import asked_evidence, dense_index
+from rank_core.retrieval.collection import asked_evidence, cuts_of
 from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
-from rank_core.retrieval.index import DenseIndex, embedding_model, largest_window
+from rank_core.retrieval.index import DenseIndex
 from rank_core.settings.config import TrialConfig
 
 INDEX, EVIDENCE = "index.json", "evidence.json"
 """The files of a trial with the cost of its index, and with the evidence recall of each query."""
+
+
+def embedding_model(config: TrialConfig) -> EmbeddingModel:
+    """The embedding model that the backbone of the settings is, on the device of trials, loaded
+    once per process."""
+    return _loaded(config.model.backbone, config.training.precision)
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, precision: str) -> EmbeddingModel:
+    return EmbeddingModel.load(name, precision=precision)
 
 
 class DenseChunks(ListRanker):
@@ -50,21 +62,16 @@ class DenseChunks(ListRanker):
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Raises `BadInput` for a window that the model does not read whole."""
-        model = embedding_model(str(backbone.folder), config.training.precision)
-        limit = largest_window(model)
-        if "chunking.window" not in cls.reads or config.chunking.window <= limit:
-            return
-        raise BadInput(
-            f"chunking.window <= {limit} must hold for embedding model {backbone.name}, which "
-            f"reads {model.max_length} tokens with {model.max_length - limit} of special tokens "
-            f"and prompt, got chunking.window={config.chunking.window}"
-        )
+        if "chunking.window" in cls.reads:
+            embedding_model(config).check_window(config.chunking.window)
 
     @classmethod
     def index(cls, config: TrialConfig, inputs: Inputs) -> DenseIndex:
         """The index of a collection, not embedded yet."""
-        model = embedding_model(str(inputs.backbone.folder), config.training.precision)
-        return dense_index(config, inputs, cls.cutting(config, largest_window(model)))
+        model = embedding_model(config)
+        cutting = cls.cutting(config, model.max_window)
+        cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting)
+        return DenseIndex(model, inputs.collection.documents, cuts)
 
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run

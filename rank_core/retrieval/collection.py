@@ -1,10 +1,9 @@
-"""The index of a trial's collection, and the relevant text of its queries."""
+"""The chunks of a collection by its name, and the relevant text of its queries."""
 
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 
-from rank_core.chunking.inputs import Inputs
 from rank_core.data.load import load_collection
 from rank_core.data.spans import relevant_spans, spans_file
 from rank_core.data.titles import title_lengths
@@ -12,16 +11,7 @@ from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.retrieval.cuts import CutTable, Cutting, WholeDocument, cut_documents
 from rank_core.retrieval.evidence import Place
-from rank_core.retrieval.index import DenseIndex, embedding_model
 from rank_core.settings.config import TrialConfig
-
-
-def dense_index(config: TrialConfig, inputs: Inputs, cutting: Cutting) -> DenseIndex:
-    """The index of the collection's documents, not embedded yet."""
-    precision = config.training.precision
-    model = embedding_model(str(inputs.backbone.folder), precision)
-    cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting)
-    return DenseIndex(model, inputs.collection.documents, cuts, precision=precision)
 
 
 def cuts_of(name: str, collection: Collection, tokenizer: object, cutting: Cutting) -> CutTable:

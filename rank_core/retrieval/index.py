@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from rank_core import distributed
 from rank_core.cache import cache_root
 from rank_core.data.store import Stored
-from rank_core.encoders.embedding_model import EmbeddingModel
 from rank_core.errors import BadInput
 from rank_core.machine import trial_device
 from rank_core.retrieval.cuts import CutTable
 from rank_core.retrieval.evidence import Place, Read
-from rank_core.retrieval.search import Block, Found, Scoring, Top, better, empty, search
+from rank_core.retrieval.search import Found, IndexBlock, Scoring, Top, better, empty, search
 from rank_core.retrieval.vectors import Floats, Text, Vectors, VectorStore
 
 SCORES = 1 << 24
@@ -29,22 +28,37 @@ FEWEST = 1024  # chunks of a block
 TIMED = 50  # queries whose time is measured
 
 
-@lru_cache(maxsize=2)
-def embedding_model(path: str, precision: str) -> EmbeddingModel:
-    """The embedding model of a folder or a Hugging Face id, on the device of trials, once per
-    process."""
-    return EmbeddingModel.load(path, device=trial_device(), precision=precision)
+class TextModel(Protocol):
+    """What an index needs of an embedding model; `EmbeddingModel` is one."""
 
+    @property
+    def content_hash(self) -> str:
+        """What names its vectors."""
 
-def largest_window(model: EmbeddingModel) -> int:
-    """The tokens of the longest chunk that the model reads whole: its limit less the prompt and the
-    special tokens."""
-    return model.max_length - _around(model)
+    @property
+    def dimensions(self) -> int:
+        """The size of a vector."""
 
+    @property
+    def max_length(self) -> int:
+        """The tokens of a row with prompt and special tokens."""
 
-def _around(model: EmbeddingModel) -> int:
-    """The tokens that the model reads beside a document's own."""
-    return len(model.tokenizer(model.document_prompt, verbose=False)["input_ids"])
+    @property
+    def max_window(self) -> int:
+        """The tokens of a document that fit behind prompt and special tokens."""
+
+    @property
+    def similarity(self) -> str:
+        """cosine, dot, euclidean or manhattan."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """vector_QD of queries."""
+
+    def encode_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Floats:
+        """vector_ND of texts, each behind its title."""
+
+    def scores(self, query_QD: Floats, document_ND: Floats) -> Floats:
+        """score_QN."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +90,12 @@ class DenseIndex:
 
     def __init__(
         self,
-        model: EmbeddingModel,
+        model: TextModel,
         documents: Mapping[str, str],
         cuts: CutTable,
-        *,
-        precision: str,
     ) -> None:
         self.model, self.cuts, self._documents = model, cuts, documents
-        self.store_name = f"{model.content_hash}-{precision}"  # of the vectors' model
-        self._store = VectorStore(self.store_name)
+        self._store = VectorStore(model.content_hash)
         rank, workers = distributed.world()
         bounds = np.arange(workers + 1) * len(cuts) // workers
         ends = np.searchsorted(cuts.offsets, bounds)  # a document belongs to one worker
@@ -116,8 +127,8 @@ class DenseIndex:
 
     def _read(self, tokens: NDArray[np.int32]) -> NDArray[np.int64]:
         """The encoder tokens of chunks."""
-        whole = tokens.astype(np.int64) + _around(self.model)
-        return np.minimum(whole, self.model.max_length)
+        around = self.model.max_length - self.model.max_window
+        return np.minimum(tokens.astype(np.int64) + around, self.model.max_length)
 
     def unread(self, known: NDArray[np.bytes_]) -> tuple[int, NDArray[np.bytes_]]:
         """The encoder tokens of the chunks that are neither stored nor `known`, and their keys."""
@@ -206,7 +217,7 @@ class DenseIndex:
 
     def search(self, queries: Floats, *, depth: int, num_chunks: int = 0) -> Found:
         """The best documents and chunks of all workers, by their places in the collection."""
-        score: Scoring = lambda block: self.model.scores(queries, block)  # noqa: E731
+        score = self._scoring(queries)
         blocks = self._blocks(max(1, len(queries)))
         own = search(blocks, score, len(queries), depth=depth, num_chunks=num_chunks)
         found = Found(empty(len(queries)), empty(len(queries)))
@@ -215,7 +226,13 @@ class DenseIndex:
             found = Found(documents, better(found.chunks, other.chunks, num_chunks))
         return found
 
-    def _blocks(self, num_queries: int) -> Iterator[Block]:
+    def _scoring(self, query_QD: Floats) -> Scoring:
+        if self.model.similarity != "cosine":
+            return lambda block: self.model.scores(query_QD, block)
+        unit_QD = unit(query_QD)
+        return lambda block: unit_QD @ block.T  # of unit vectors, once and not for every query
+
+    def _blocks(self, num_queries: int) -> Iterator[IndexBlock]:
         size = max(FEWEST, SCORES // num_queries)
         row, offsets = self._first, self.cuts.offsets
         while row < self._last:
@@ -223,17 +240,21 @@ class DenseIndex:
             end = int(np.searchsorted(offsets, start + size, side="right")) - 1
             end = min(max(end, row + 1), self._last)
             own = offsets[row:end] - start
-            yield Block(row, start, own, self._vectors(start, int(offsets[end])))
+            yield IndexBlock(row, start, own, self._vectors(start, int(offsets[end])))
             row = end
 
     def _vectors(self, start: int, end: int) -> Floats:
         if self.fits_memory:
             return self._in_memory[start - self._start : end - self._start]
-        return self.vectors.block(start - self._start, end - self._start)
+        return self._block(start - self._start, end - self._start)
 
     @cached_property
     def _in_memory(self) -> Floats:
-        return self.vectors.block(0, self._end - self._start)
+        return self._block(0, self._end - self._start)
+
+    def _block(self, start: int, end: int) -> Floats:
+        vector_ND = self.vectors.block(start, end)
+        return unit(vector_ND) if self.model.similarity == "cosine" else vector_ND
 
     def run(self, found: Top, query_ids: Sequence[str]) -> dict[str, dict[str, float]]:
         """{query_id: {doc_id: score}} of the best documents."""
@@ -270,6 +291,12 @@ class DenseIndex:
             self.search(self.model.encode_queries([query]), depth=depth)
             seconds.append(time.perf_counter() - start)
         return seconds
+
+
+def unit(vector_ND: Floats) -> Floats:
+    """The vectors at length 1; those of length 0 stay."""
+    length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
+    return vector_ND / np.maximum(length_N1, np.float32(1e-12))
 
 
 def memory_bytes() -> int:

@@ -13,7 +13,7 @@ Scoring = Callable[[Floats], Floats]
 """From vectors (N, D) to the scores of the queries (Q, N)."""
 
 
-class Block(NamedTuple):
+class IndexBlock(NamedTuple):
     """Consecutive whole documents: their first document and chunk, where the chunks of each begin,
     and the vectors."""
 
@@ -38,7 +38,12 @@ class Found(NamedTuple):
 
 
 def search(
-    blocks: Iterable[Block], score: Scoring, num_queries: int, *, depth: int, num_chunks: int = 0
+    blocks: Iterable[IndexBlock],
+    score: Scoring,
+    num_queries: int,
+    *,
+    depth: int,
+    num_chunks: int = 0,
 ) -> Found:
     """The best `depth` documents and `num_chunks` chunks of each query."""
     documents = chunks = empty(num_queries)

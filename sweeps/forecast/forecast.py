@@ -145,7 +145,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
     (slots, gpus), measured = _measure(largest, options)
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
-    trials, unread = {}, unread_tokens(plan.cells)
+    trials, unread = {}, unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
     for cells in groups:
         speed = _nearest(cells[0], largest, speeds)
         for cell in cells:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from rank_core.models import model_class
-from rank_core.retrieval.index import largest_window, memory_bytes
+from rank_core.retrieval.index import memory_bytes
 from sweeps.plan.plan import Plan
 from sweeps.plan.trial_cost import index_of, unread_tokens
 from sweeps.systems.chunk_sizes import USUAL, usual_label
-from sweeps.terminal.text import count, numbered
+from sweeps.terminal.text import count
 
 
 def index_lines(plan: Plan) -> Iterator[str]:
@@ -25,13 +25,12 @@ def index_lines(plan: Plan) -> Iterator[str]:
         larger += "searched from the disk"
         yield f"index       {own}" + ("" if index.fits_memory else larger)
     alone = sum(index.encoder_tokens for index in indexes.values())
-    unread = sum(unread_tokens(cells).values())
+    unread = sum(unread_tokens((c.cell, c.config, c.inputs) for c in cells).values())
     yield (
-        f"embedding   {count(unread)} encoder tokens to read: {numbered(len(indexes), 'index')} "
-        f"of {count(alone)}, less chunks that several share or that are stored"
+        f"embedding   {count(unread)} encoder tokens to read; each index alone: {count(alone)}. "
+        "The difference are chunks that several indexes share or that are stored"
     )
-    model = next(iter(indexes.values())).model
-    longest = largest_window(model)
+    longest = next(iter(indexes.values())).model.max_window
     if out := [usual_label(*usual) for usual in USUAL if usual[0] > longest]:
         yield (
             f"left out    {', '.join(out)}, in common use: the model reads windows of up to "

@@ -24,7 +24,6 @@ from rank_core.settings.config import Evaluation, TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
-from sweeps.plan.plan import PlannedCell
 from sweeps.terminal.text import numbered
 
 SAMPLE = 2000  # documents read to measure a model's own chunks
@@ -75,17 +74,18 @@ def index_of(config: TrialConfig, inputs: Inputs) -> DenseIndex:
     return kind.index(config, inputs)
 
 
-def unread_tokens(cells: Iterable[PlannedCell]) -> dict[str, int]:
+def unread_tokens(cells: Iterable[tuple[str, TrialConfig, Inputs]]) -> dict[str, int]:
     """{cell: encoder tokens of its index} of the chunks that are not stored yet and that no earlier
-    cell has; dense retrievers alone."""
+    cell has; dense retrievers alone. `cells` are names, settings and inputs."""
     known: dict[str, NDArray[np.bytes_]] = {}  # by model
     found = {}
-    for cell in cells:
-        if model_class(cell.config.model.name).retrieves:
-            index = index_of(cell.config, cell.inputs)
-            earlier = known.get(index.store_name, np.zeros(0, KEY))
-            found[cell.cell], keys = index.unread(earlier)
-            known[index.store_name] = np.concatenate([earlier, keys])
+    for cell, config, inputs in cells:
+        if model_class(config.model.name).retrieves:
+            index = index_of(config, inputs)
+            model = index.model.content_hash
+            earlier = known.get(model, np.zeros(0, KEY))
+            found[cell], keys = index.unread(earlier)
+            known[model] = np.concatenate([earlier, keys])
     return found
 
 

@@ -16,11 +16,13 @@ class Counting:
     max_length: int = 34
     dimensions: int = 32
     content_hash: str = "counting"
-    query_prompt: str = ""
-    document_prompt: str = ""
     similarity: str = "dot"
     read: list[str] = field(default_factory=list)
     fails_after: int = 10**9  # texts
+
+    @property
+    def max_window(self) -> int:
+        return self.max_length - 2
 
     @property
     def tokenizer(self) -> Any:
@@ -30,7 +32,7 @@ class Counting:
         return np.stack([self._vector(text) for text in texts])
 
     def encode_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Any:
-        titled = [f"{title}\n" for title in titles] if titles else [""] * len(texts)
+        titled = [f"{title} " for title in titles] if titles else [""] * len(texts)
         whole = [title + text for title, text in zip(titled, texts, strict=True)]
         if len(self.read) + len(whole) > self.fails_after:
             raise KeyboardInterrupt

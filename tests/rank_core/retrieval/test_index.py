@@ -6,7 +6,7 @@ from rank_core.errors import BadInput
 from rank_core.retrieval import index as module
 from rank_core.retrieval import vectors
 from rank_core.retrieval.cuts import WholeDocument, cut_documents
-from rank_core.retrieval.index import DenseIndex, largest_window
+from rank_core.retrieval.index import DenseIndex
 from rank_core.settings.config import Chunking
 from tests.rank_core.retrieval.stand_in import Counting
 
@@ -28,7 +28,7 @@ def index_of(model, *, whole=False, **settings):
     settings = {"window": 5, **settings}
     cutting = WholeDocument(32) if whole else Chunking(stride=settings["window"], **settings)
     cuts = cut_documents(DOCUMENTS, {}, model.tokenizer, cutting, "documents")
-    return DenseIndex(model, DOCUMENTS, cuts, precision="fp32")
+    return DenseIndex(model, DOCUMENTS, cuts)
 
 
 def texts_of(index):
@@ -128,11 +128,6 @@ def test_workers_share_the_documents_and_find_the_same(monkeypatch):
     found = index_of(model).search(query_QD, depth=3, num_chunks=6)
     for own, other in zip(found, alone, strict=True):
         assert [part.tolist() for part in own] == [part.tolist() for part in other]
-
-
-def test_the_largest_window_leaves_room_for_prompt_and_special_tokens():
-    assert largest_window(Counting(max_length=34)) == 32
-    assert largest_window(Counting(max_length=34, document_prompt="read a line ")) == 29
 
 
 def test_the_best_chunks_have_their_places():

@@ -5,14 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rank_core.retrieval.search import Block, search
+from rank_core.retrieval.search import IndexBlock, search
 
 
 def blocks_of(vector_ND, offsets, size):
     """Blocks of `size` documents."""
     for row in range(0, len(offsets) - 1, size):
         own = offsets[row : row + size + 1]
-        yield Block(row, own[0], own[:-1] - own[0], vector_ND[own[0] : own[-1]])
+        yield IndexBlock(row, own[0], own[:-1] - own[0], vector_ND[own[0] : own[-1]])
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])
