@@ -88,7 +88,12 @@ class DenseChunks(ListRanker):
                 self.notes.setdefault(EVIDENCE, {}).setdefault(str(budget), {}).update(values)
         seconds = index.query_seconds([*queries.values()], depth)
         self.encoder_tokens = index.cost.tokens
+        model = embedding_model(self.config)
         self.notes[INDEX] = index.cost.record() | {
+            "similarity": model.similarity,
+            "query_prompt": model.query_prompt,
+            "document_prompt": model.document_prompt,
+            "largest_window": model.max_window,
             "ms_per_query": 1000 * float(np.median(seconds)),
             "ms_per_query_p95": 1000 * float(np.percentile(seconds, 95)),
         }

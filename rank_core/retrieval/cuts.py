@@ -178,6 +178,14 @@ class CutTable:
         places = self.titles[row], self.starts[number], self.ends[number]
         return chunk_text(document, *map(int, places), self.cutting)
 
+    def median_characters(self) -> int:
+        """The median length of a chunk; the last ones of documents, which may be short, count only
+        where there are no others."""
+        lengths = np.asarray(self.ends) - np.asarray(self.starts)
+        inner = np.ones(len(lengths), bool)
+        inner[self.offsets[1:] - 1] = False
+        return int(np.median(lengths[inner] if inner.any() else lengths))
+
     @property
     def num_documents(self) -> int:
         """The number of documents, each of which has a chunk."""

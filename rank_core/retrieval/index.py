@@ -68,6 +68,7 @@ class IndexCost:
     documents: int
     vectors: int
     dimensions: int
+    characters: int  # of a chunk, the median without each document's last
     tokens: int  # that the encoder reads to build it, with special tokens and prompt
     embedded_tokens: int  # of these, read by this trial: the rest was known
 
@@ -121,6 +122,7 @@ class DenseIndex:
             documents=self.cuts.num_documents,
             vectors=len(self.cuts),
             dimensions=self.model.dimensions,
+            characters=self.cuts.median_characters(),
             tokens=self.encoder_tokens,
             embedded_tokens=int(embedded),
         )
