@@ -9,6 +9,7 @@ import numpy as np
 from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.embedding_model import EmbeddingModel
+from rank_core.models.index_files import EVIDENCE, INDEX
 from rank_core.models.list_rankers import ListRanker, Ranking
 from rank_core.records import Run
 from rank_core.retrieval.collection import asked_evidence, cuts_of
@@ -16,9 +17,6 @@ from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
 from rank_core.retrieval.index import DenseIndex
 from rank_core.settings.config import TrialConfig
-
-INDEX, EVIDENCE = "index.json", "evidence.json"
-"""The files of a trial with the cost of its index, and with the evidence recall of each query."""
 
 
 def embedding_model(config: TrialConfig) -> EmbeddingModel:
