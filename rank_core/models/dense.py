@@ -65,7 +65,9 @@ class DenseChunks(ListRanker):
 
     @classmethod
     def index(cls, config: TrialConfig, inputs: Inputs) -> DenseIndex:
-        """The index of a collection, not embedded yet."""
+        """The index of a collection, not embedded yet. Raises `BadInput` for titles and evidence
+        that the collection has not."""
+        asked_evidence(config, inputs.collection)  # refused before anything is embedded
         model = embedding_model(config)
         cutting = cls.cutting(config, model.max_window)
         cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting)

@@ -47,6 +47,7 @@ NO_PART_OF_A_CELL = (
     "training.keep_run",
     "evaluation.batch_tokens",
     "evaluation.keep_chunk_scores",
+    "evaluation.evidence",
     "chat.key_variable",
     "chat.requests_per_minute",
     "chat.input_price",
