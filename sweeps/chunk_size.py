@@ -30,7 +30,11 @@ SIZES = (128, 256, 512, 1024)
 SMALL_SIZES = (32, 64)  # for a model of about 100 tokens
 OVERLAPS = (0.0, 0.125, 0.25, 0.5)
 FIXED = {"model.name": "dense", "training.num_epochs": 0, "evaluation.folds": 0}
-DEFAULTS = {"training.precision": "fp32", "evaluation.measures": ("nDCG@10", "R@100")}
+DEFAULTS = {
+    "training.precision": "fp32",
+    "evaluation.measures": ("nDCG@10", "R@100"),
+    "chunking.stride": 1,  # which overlaps replace: it must not exceed a window
+}
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
