@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class DenseChunks(ListRanker):
     paper = "Karpukhin et al. 2020"
     family = "dense retrieval"
     retrieves = True
-    reads = (
+    reads: ClassVar[tuple[str, ...]] = (
         "model.backbone",
         "chunking.window",
         "chunking.overlap",
@@ -112,7 +113,11 @@ class DenseDocument(DenseChunks):
 
     label = "Dense, cut"
     paper = "Karpukhin et al. 2020"
-    reads = ("model.backbone", "training.precision", "evaluation.evidence")
+    reads: ClassVar[tuple[str, ...]] = (
+        "model.backbone",
+        "training.precision",
+        "evaluation.evidence",
+    )
 
     @classmethod
     def cutting(cls, config: TrialConfig, limit: int) -> Cutting:

@@ -161,8 +161,10 @@ def mixture(
                 dict(zip(side, norm(np.array([*side.values()])), strict=True)) if side else {}
                 for side in (scores, first)
             ]
-            both = (np.array([side.get(doc_id, 0.0) for doc_id in doc_ids]) for side in own)
-            sides[query_id] = doc_ids, *both
+            model_K, first_K = (
+                np.array([side.get(doc_id, 0.0) for doc_id in doc_ids]) for side in own
+            )
+            sides[query_id] = doc_ids, model_K, first_K
         else:
             sides[query_id] = doc_ids, np.zeros(0), np.zeros(0)
     return Mixture(run, of_run, sides)

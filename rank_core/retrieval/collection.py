@@ -17,7 +17,8 @@ from rank_core.settings.config import TrialConfig
 def cuts_of(name: str, collection: Collection, tokenizer: object, cutting: Cutting) -> CutTable:
     """The chunks of a collection's documents. Raises `BadInput` where each shall have a title and
     no document has one."""
-    documents, titles = collection.documents, dict[str, int]()
+    documents = collection.documents
+    titles: Mapping[str, int] = {}
     digest = getattr(documents, "content_hash", collection.content_hash)
     if not isinstance(cutting, WholeDocument) and cutting.title:
         titles = titles_of(name, digest)

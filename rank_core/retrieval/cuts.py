@@ -175,8 +175,10 @@ class CutTable:
     def text(self, number: int, document: str) -> Text:
         """The text of a chunk of `document`."""
         row = int(np.searchsorted(self.offsets, number, side="right")) - 1
-        places = self.titles[row], self.starts[number], self.ends[number]
-        return chunk_text(document, *map(int, places), self.cutting)
+        title, start, end = (
+            int(value) for value in (self.titles[row], self.starts[number], self.ends[number])
+        )
+        return chunk_text(document, title, start, end, self.cutting)
 
     def median_characters(self) -> int:
         """The median length of a chunk; the last ones of documents, which may be short, count only

@@ -127,7 +127,7 @@ class DenseIndex:
             embedded_tokens=int(embedded),
         )
 
-    def _read(self, tokens: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _read(self, tokens: NDArray[Any]) -> NDArray[np.int64]:
         """The encoder tokens of chunks."""
         around = self.model.max_length - self.model.max_window
         return np.minimum(tokens.astype(np.int64) + around, self.model.max_length)

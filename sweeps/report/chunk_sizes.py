@@ -1,7 +1,7 @@
 """The answer of a sweep over chunk sizes: its sentence, its costs and evidence, and
 `chunking.json`, which states it for an index."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ import pandas as pd
 
 from rank_core.stats.best import best_set
 from rank_core.stats.compare import CellComparison, compare_pairs
-from rank_core.stats.matrix import score_matrix
+from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import Section
-from sweeps.report.table import Table, TableCell, table
+from sweeps.report.table import Table, TableCell, table, table_row
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import best_on_dev
 from sweeps.systems.chunk_sizes import USUAL, IndexFacts, usual_label
@@ -235,17 +235,7 @@ def evidence_table(analysis: Analysis) -> Table | None:
         columns.append((matrix, set(best.members)))
         count = len(matrix.query_ids)
     rows = [
-        [
-            analysis.sweep.label(cell),
-            *(
-                TableCell(
-                    f"{matrix.scores[cell].mean():.3f}",
-                    letters=("=",) if cell in best else (),
-                    face="best" if cell in best else "",
-                )
-                for matrix, best in columns
-            ),
-        ]
+        table_row(analysis.sweep.label(cell), *(_share(cell, *column) for column in columns))
         for cell in cells
     ]
     words = (
@@ -254,6 +244,12 @@ def evidence_table(analysis: Analysis) -> Table | None:
         "into so many tokens. In bold with =: not distinguishable from the best of its column."
     )
     return table(("chunks", *(f"{budget:,}" for budget in scores)), rows, caption=words)
+
+
+def _share(cell: str, matrix: ScoreMatrix, best: Collection[str]) -> TableCell:
+    is_best = cell in best
+    mark, face = (("=",), "best") if is_best else ((), "")
+    return TableCell(f"{matrix.scores[cell].mean():.3f}", letters=mark, face=face)
 
 
 def results(analysis: Analysis) -> dict[str, Any]:
