@@ -3,6 +3,7 @@ follow; killed, resumed and repeated."""
 
 import gzip
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -78,6 +79,21 @@ def test_a_sweep_states_the_chunk_size_its_gains_and_costs(run_local, with_spans
     assert "What an index costs" in page and "within a reader" in page
     assert "vectors, " in ran.text and "bytes in fp32" in ran.text
     assert "left out    512/0%, 256/50%, in common use" in ran.text
+
+
+@pytest.mark.slow
+def test_a_dry_run_forecasts_what_is_not_stored_yet(run_local, tmp_path):
+    words = (*WORDS, "--dry-run")
+    before = run_local(tmp_path / "results", *words, experiment=EXPERIMENT).text
+    assert re.search(r"embedding   [\d.]+ [KM] encoder tokens to read; each index alone: ", before)
+    assert re.search(r"24/50%  +1  +\d+ K  +\d:\d\d \(\d:\d\d-\d:\d\d\)", before)
+    assert "measured    3 of 3 kinds of trial" in before
+    assert not list(tmp_path.glob("cache/vectors/*"))  # nothing is kept of measuring
+    run_local(tmp_path / "results", *WORDS, experiment=EXPERIMENT)
+    after = run_local(tmp_path / "other", *words, experiment=EXPERIMENT).text
+    assert "embedding   0 K encoder tokens to read" in after
+    confirmed = run_local(tmp_path / "results", "--confirm", experiment=EXPERIMENT, code=2).text
+    assert "every system of chunk_size is deterministic" in " ".join(confirmed.split())
 
 
 @pytest.mark.slow
