@@ -46,7 +46,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
                 f"chunk_size indexes a collection by an embedding model as it is: {name}={value} "
                 f"must hold, got {settings[name]}"
             )
-    longest = embedding_model(base).max_window
+    longest = embedding_model(base, "cpu").max_window
     sizes = [size for size in (SIZES if longest > SIZES[0] else SMALL_SIZES) if size < longest]
     titles = (False, True) if has_titles(base.collection) else (False,)
     points = [
@@ -66,7 +66,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
 def label(config: TrialConfig) -> str:
     """`254/50%, sentences, title`, `cut at 254`."""
     if "chunking.window" not in model_class(config.model.name).reads:
-        return f"cut at {embedding_model(config).max_window}"
+        return f"cut at {embedding_model(config, 'cpu').max_window}"
     chunking = config.chunking
     ends = ", sentences" * chunking.snap + ", title" * chunking.title
     return usual_label(chunking.window, chunking.overlap) + ends

@@ -9,6 +9,7 @@ import numpy as np
 
 from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.machine import trial_device
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.index_files import EVIDENCE, INDEX
 from rank_core.models.list_rankers import ListRanker, Ranking
@@ -20,15 +21,15 @@ from rank_core.retrieval.index import DenseIndex
 from rank_core.settings.config import TrialConfig
 
 
-def embedding_model(config: TrialConfig) -> EmbeddingModel:
-    """The embedding model that the backbone of the settings is, on the device of trials, loaded
-    once per process."""
-    return _loaded(config.model.backbone, config.training.precision)
+def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
+    """The embedding model that the backbone of the settings is, on a device, by default that of
+    trials; loaded once per process."""
+    return _loaded(config.model.backbone, config.training.precision, device or str(trial_device()))
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, precision: str) -> EmbeddingModel:
-    return EmbeddingModel.load(name, precision=precision)
+def _loaded(name: str, precision: str, device: str) -> EmbeddingModel:
+    return EmbeddingModel.load(name, precision=precision, device=device)
 
 
 class DenseChunks(ListRanker):
@@ -62,14 +63,15 @@ class DenseChunks(ListRanker):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Raises `BadInput` for a window that the model does not read whole."""
         if "chunking.window" in cls.reads:
-            embedding_model(config).check_window(config.chunking.window)
+            # Not on the GPU, of which a driver holds no part.
+            embedding_model(config, "cpu").check_window(config.chunking.window)
 
     @classmethod
-    def index(cls, config: TrialConfig, inputs: Inputs) -> DenseIndex:
+    def index(cls, config: TrialConfig, inputs: Inputs, device: str = "") -> DenseIndex:
         """The index of a collection, not embedded yet. Raises `BadInput` for titles and evidence
         that the collection has not."""
         asked_evidence(config, inputs.collection)  # refused before anything is embedded
-        model = embedding_model(config)
+        model = embedding_model(config, device)
         cutting = cls.cutting(config, model.max_window)
         cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting)
         return DenseIndex(model, inputs.collection.documents, cuts)

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rank_core import distributed
 from rank_core.cache import cache_root
 from rank_core.data.store import Stored
 from rank_core.errors import BadInput
-from rank_core.machine import trial_device
 from rank_core.retrieval.cuts import CutTable
 from rank_core.retrieval.evidence import Place, Read
 from rank_core.retrieval.search import Found, IndexBlock, Scoring, Top, better, empty, search
@@ -34,6 +34,10 @@ class TextModel(Protocol):
     @property
     def content_hash(self) -> str:
         """What names its vectors."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
 
     @property
     def dimensions(self) -> int:
@@ -209,7 +213,7 @@ class DenseIndex:
     def _encode(self, texts: Sequence[Text]) -> Floats:
         # On a CPU one text at a time: its vector then depends on nothing else, and a sweep that was
         # killed or shares vectors has the same bits.
-        size = 1 if trial_device().type == "cpu" else len(texts)
+        size = 1 if self.model.device.type == "cpu" else len(texts)
         parts = []
         for start in range(0, len(texts), size):
             some = texts[start : start + size]

@@ -36,6 +36,7 @@ from rank_core.machine import (
 )
 from rank_core.models import model_class
 from rank_core.models.build import build_model
+from rank_core.models.dense import DenseChunks
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer, evaluated_queries
@@ -53,7 +54,7 @@ from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell
-from sweeps.plan.trial_cost import Tokens, index_of, planned_tokens, unread_tokens
+from sweeps.plan.trial_cost import Tokens, planned_tokens, unread_tokens
 from sweeps.store.records import State
 
 CALIBRATING = 50  # finished trials that are read
@@ -315,7 +316,9 @@ def _embedding_speed(config: TrialConfig) -> Speed:
     """The speed of embedding a collection, per document of it."""
     before = time.perf_counter()
     inputs = load_inputs(config.collection, config.model.backbone)
-    index = index_of(config, inputs)
+    kind = model_class(config.model.name)
+    assert issubclass(kind, DenseChunks)
+    index = kind.index(config, inputs)
     started, each = time.perf_counter() - before, index.seconds_per_token(EMBEDDED_TOKENS)
     tokens = index.encoder_tokens / max(1, len(inputs.tokens))
     peak = peak_memory(trial_device())

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rank_core.models import model_class
+from rank_core.models.dense import embedding_model
 from rank_core.retrieval.index import memory_bytes
 from sweeps.plan.plan import Plan
 from sweeps.plan.trial_cost import index_of, unread_tokens
@@ -30,7 +31,9 @@ def index_lines(plan: Plan) -> Iterator[str]:
         f"embedding   {count(unread)} encoder tokens to read; each index alone: {count(alone)}. "
         "The difference are chunks that several indexes share or that are stored"
     )
-    longest = next(iter(indexes.values())).model.max_window
+    model = embedding_model(cells[0].config, "cpu")
+    yield from (f"model       {note}" for note in model.notes)
+    longest = model.max_window
     if out := [usual_label(*usual) for usual in USUAL if usual[0] > longest]:
         yield (
             f"left out    {', '.join(out)}, in common use: the model reads windows of up to "

@@ -68,10 +68,10 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
 
 
 def index_of(config: TrialConfig, inputs: Inputs) -> DenseIndex:
-    """The index of a dense retriever, not embedded yet."""
+    """The index of a dense retriever, not embedded yet, for a plan: its model is on the CPU."""
     kind = model_class(config.model.name)
     assert issubclass(kind, DenseChunks)
-    return kind.index(config, inputs)
+    return kind.index(config, inputs, "cpu")
 
 
 def unread_tokens(cells: Iterable[tuple[str, TrialConfig, Inputs]]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 
@@ -17,6 +18,7 @@ class Counting:
     dimensions: int = 32
     content_hash: str = "counting"
     similarity: str = "dot"
+    device: torch.device = torch.device("cpu")
     read: list[str] = field(default_factory=list)
     fails_after: int = 10**9  # texts
 
