@@ -18,7 +18,7 @@ class Counting:
     dimensions: int = 32
     content_hash: str = "counting"
     similarity: str = "dot"
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     read: list[str] = field(default_factory=list)
     fails_after: int = 10**9  # texts
 
