@@ -44,12 +44,13 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
     if not chosen or not found or sweep.baseline not in sweep.indexes:
         return None
     rivals = [sweep.baseline, *_usual_cells(sweep.indexes)]
+    matrix = analysis.matrices[sweep.primary]
     gains = compare_pairs(
-        analysis.matrices[sweep.primary],
+        matrix,
         [(chosen, rival) for rival in dict.fromkeys(rivals) if rival != chosen],
         correction=sweep.correction,
         alpha=sweep.about.alpha,
-        deterministic=list(sweep.deterministic),
+        deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
     )
     dense = [row for row in found.members if _index_of(analysis, row)]
     return Recommendation(

@@ -66,7 +66,7 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         baseline="cut",
         primary="nDCG@10",
         correction="max-t",
-        deterministic=tuple(test),
+        deterministic=(*test, "unfinished"),
         interpolated=tuple(SimpleNamespace(name=name, of=of) for name, of in mixed),
         about=SimpleNamespace(
             alpha=0.05,
