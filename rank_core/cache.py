@@ -18,6 +18,7 @@ from rank_core.home import NO_HOME, has_home
 
 SECONDS_BEFORE_WORD = 5.0
 MESSAGES = {
+    "chunks": "cutting documents into chunks",
     "collections": "preparing the collection",
     "document-frequencies": "counting document frequencies",
     "document-sources": "reading the documents",

@@ -130,6 +130,14 @@ def check_folder(folder: Path, fields: Fields | None, *, documents: Path) -> Non
     _judged(files, _stored(files, files.states()))
 
 
+def titles_in(folder: Path, fields: Fields | None) -> dict[str, int]:
+    """{doc_id: characters of the title with which its text begins} of the documents of a folder
+    that have one; a line break follows it."""
+    read = read_documents(_files_of(folder, fields).documents, fields or {})
+    lengths = ((own.doc_id, len(own.text) - len(own.untitled) - 1) for own in read)
+    return {doc_id: length for doc_id, length in lengths if length > 0}
+
+
 def _files_of(folder: Path, fields: Fields | None) -> _Files:
     files = _find_files(Path(folder).expanduser().resolve())
     language = declared_language(files.folder)

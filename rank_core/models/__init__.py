@@ -54,6 +54,8 @@ MODELS: dict[str, str] = {
     "keyb-parade": "rank_core.models.keyb:KeyBParade",
     "idcm": "rank_core.models.idcm:Idcm",
     "qds": "rank_core.models.qds:QdsTransformer",
+    "dense": "rank_core.models.dense:DenseChunks",
+    "dense-cut": "rank_core.models.dense:DenseDocument",
 }
 """{name: module and class}, imported on first use: commands that train nothing load no torch.
 
@@ -62,6 +64,9 @@ Examples:
     >>> ranksweep.MODELS["maxp"]
     'rank_core.models.passage_scores:MaxP'
 """
+
+OF_RETRIEVAL = ("chunking.overlap", "chunking.snap", "chunking.title", "evaluation.evidence")
+"""Settings that dense retrieval alone reads."""
 
 WITHOUT_TRAINING = ("num_epochs", "init_from", "precision")
 """Settings of training that have an effect where training.num_epochs=0."""
@@ -119,6 +124,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
                 f"got {own[setting]!r} (optional settings of {name}: {known})"
             )
     if not trains(model):
+        model.check(config, backbone)
         return
     if config.evaluation.keep_chunk_scores and (
         not model.keeps_chunk_scores or config.model.quirks
@@ -233,6 +239,7 @@ def unread_settings(config: TrialConfig) -> set[str]:
         unread |= {f"chat.{field.name}" for field in dataclasses.fields(Chat)}
     if "interaction" not in kind.options:
         unread.add("training.interaction_learning_rate")
+    unread |= set(OF_RETRIEVAL) - {*kind.reads}
     if not trains(kind):
         return unread
     if kind.first_chunk_only and config.training.unit != "passage":

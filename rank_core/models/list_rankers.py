@@ -4,9 +4,11 @@ They are not trained, and their documents are not chunked."""
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rank_core.cache import cache_root
+from rank_core.chunking.inputs import Inputs
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis
 from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
 from rank_core.llm.rankgpt import rerank_with_llm
@@ -20,15 +22,24 @@ Ranking = tuple[str, dict[str, float]]
 
 
 class ListRanker(RankingSystem, ABC):
-    """Base class: ranks a query's candidates. `language` is that of the collection."""
+    """Base class: ranks a query's candidates. `inputs` are the collection and the backbone,
+    `language` is the collection's. `notes` has {file name: its content as JSON} of what else a
+    trial keeps, `encoder_tokens` what an encoder has read."""
 
     language: str = ""
+    inputs: Inputs
+    encoder_tokens: int = 0
     family: ClassVar[str] = "baselines"
     trains: ClassVar[bool] = False
     deterministic: ClassVar[bool] = True
 
     def __init__(self, config: TrialConfig, workdir: Path) -> None:
         self.config, self.workdir = config, workdir
+        self.notes: dict[str, Any] = {}
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Raises `BadInput` for settings that it cannot run with."""
 
     @abstractmethod
     def rank(

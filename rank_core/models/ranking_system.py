@@ -15,6 +15,8 @@ class RankingSystem:
     family: ClassVar[str]  # group in lists
     trains: ClassVar[bool]  # it has an encoder, weights and chunks
     deterministic: ClassVar[bool] = False  # every seed gives the same run, whatever the settings
+    reads: ClassVar[tuple[str, ...]] = ()  # settings that it reads and other systems do not
+    retrieves: ClassVar[bool] = False  # it ranks the whole collection and not the candidates
     options: ClassVar[tuple[str, ...]] = ()  # optional settings of `Model` that it uses
     first_chunk_only: ClassVar[bool] = False
     one_chunk_is_firstp: ClassVar[bool] = False  # equal to FirstP on documents of one chunk

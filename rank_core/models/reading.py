@@ -26,7 +26,7 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
             return True
         return name in unread or (lists and section in ("chunking", "training"))
 
-    return tuple(name for name in setting_types() if is_ignored(name))
+    return tuple(name for name in setting_types() if is_ignored(name) and name not in kind.reads)
 
 
 def _ignored(config: TrialConfig) -> set[str]:

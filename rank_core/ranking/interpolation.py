@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.arguments import instance, number, one_text, takes, text
+from rank_core.arguments import flag, instance, number, one_text, takes, text
 from rank_core.data import given
 from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput
@@ -119,13 +119,17 @@ class FirstStageMix:
     run=given.run,
     first_stage=given.run,
     normalise=one_text("the name of a normalisation", NORMALISATIONS, noun="normalisation"),
+    union=flag,
 )
-def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
+def mixture(
+    run: Run, first_stage: Run, normalise: str = DEFAULT, *, union: bool = False
+) -> Mixture:
     """The normalised scores of every query of `run`, for alpha x model + (1 - alpha) x first stage
     (Wang, Zhuang & Zuccon 2021). `normalise` is min-max, z-score or reciprocal-rank. Ranks are by
-    score, and among equal scores as given. Raises
-    `BadInput` for a document that the first stage lacks, and if all scores of the first stage are
-    equal but needed.
+    score, and among equal scores as given. With `union` the documents of both are mixed, as of two
+    retrievers: one that a run lacks has 0 there, the least of min-max and of reciprocal-rank
+    (Cormack et al. 2009, at alpha .5). Raises `BadInput` for a document that the first stage lacks
+    without `union`, for z-score with it, and if all scores of the first stage are equal but needed.
 
     Examples:
         >>> import ranksweep
@@ -133,8 +137,12 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
         >>> ranksweep.mixture(model, bm25).at(0.75)
         {'q1': {'d1': 0.75, 'd2': 0.25}}
     """
+    if union and normalise == "z-score":
+        raise BadInput("normalisation z-score has no least value for a document that a run lacks")
     of_run = {
-        query_id: _of_run(query_id, scores, first_stage.get(query_id, {}))
+        query_id: in_rank_order(first_stage.get(query_id, {}))
+        if union
+        else _of_run(query_id, scores, first_stage.get(query_id, {}))
         for query_id, scores in run.items()
     }
     several = [set(scores.values()) for scores in of_run.values() if len(scores) > 1]
@@ -146,11 +154,17 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
         )
     norm, sides = NORMALISATIONS[normalise], {}
     for query_id, scores in run.items():
-        doc_ids, first = list(scores), of_run[query_id]
+        first = of_run[query_id]
+        doc_ids = [*{**scores, **first}] if union else list(scores)
         if doc_ids:
-            by_rank = dict(zip(first, norm(np.array([*first.values()])), strict=True))
-            first_K = np.array([by_rank[doc_id] for doc_id in doc_ids])
-            sides[query_id] = doc_ids, norm(np.array([*scores.values()])), first_K
+            own = [
+                dict(zip(side, norm(np.array([*side.values()])), strict=True)) if side else {}
+                for side in (scores, first)
+            ]
+            model_K, first_K = (
+                np.array([side.get(doc_id, 0.0) for doc_id in doc_ids]) for side in own
+            )
+            sides[query_id] = doc_ids, model_K, first_K
         else:
             sides[query_id] = doc_ids, np.zeros(0), np.zeros(0)
     return Mixture(run, of_run, sides)

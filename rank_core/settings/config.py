@@ -47,6 +47,7 @@ NO_PART_OF_A_CELL = (
     "training.keep_run",
     "evaluation.batch_tokens",
     "evaluation.keep_chunk_scores",
+    "evaluation.evidence",
     "chat.key_variable",
     "chat.requests_per_minute",
     "chat.input_price",
@@ -144,6 +145,18 @@ class Chunking:
         "which chunks are kept of a document with more than max_chunks: " + ", ".join(OVERFLOWS),
         rule=OVERFLOWS,
     )
+    # Read by dense retrieval alone, in place of the stride.
+    overlap: float = added(
+        0.0,
+        "share of a window's tokens that the next one repeats: 0.25 of 256 is 64",
+        rule="[0, 1)",
+    )
+    snap: bool = added(
+        False, "windows end where a sentence or a paragraph ends, and may be shorter"
+    )
+    title: bool = added(
+        False, "each chunk begins with its document's title, which counts as part of the window"
+    )
 
     def __post_init__(self) -> None:
         check_types("chunking", self)
@@ -185,6 +198,13 @@ class Evaluation:
         0,
         "number of cross-validation folds over the judged queries of all splits, one model per "
         "fold; the query limits above apply to all folds together. 0: the collection's own splits",
+    )
+    evidence: str = added(
+        "auto",
+        "share of the relevant text that the best chunks within 1,024, 2,048 and 4,096 tokens hold "
+        "(dense retrieval): `auto`, where the places of relevant text are known; `yes`: refused "
+        "where they are not; `no`",
+        rule=("auto", "yes", "no"),
     )
     keep_chunk_scores: bool = added(
         False, "keeps chunk scores, so that `ranksweep derive` can aggregate them without the model"

@@ -114,7 +114,7 @@ def _rank_lists(
     ranker = kind(config, workdir)
     for number, part in enumerate(parts):
         start, runs, tables = time.perf_counter(), {}, {}
-        ranker.language = part.collection.language
+        ranker.inputs, ranker.language = part, part.collection.language
         for step, name in enumerate(EVALUATED, start=2 * number + 1):
             split, queries = part.collection.splits[name], {}
             for query_id in evaluated_queries(part.collection, name, config.evaluation):
@@ -125,7 +125,17 @@ def _rank_lists(
             dev = mean_values(tables["dev"]) if name == "dev" else None
             yield Progress(step, 2 * len(parts), (), dev)
         seconds = time.perf_counter() - start
-        state.models.append(ModelResult(runs, tables, eval_seconds=seconds))
+        # The same on every worker: counted once.
+        read = ranker.encoder_tokens if not number and distributed.world()[0] == 0 else 0
+        state.models.append(
+            ModelResult(
+                runs,
+                tables,
+                eval_seconds=seconds,
+                evaluation=Work(tokens=read, padded_tokens=read),
+                notes=ranker.notes,
+            )
+        )
 
 
 def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> Streams:

@@ -36,6 +36,7 @@ from rank_core.machine import (
 )
 from rank_core.models import model_class
 from rank_core.models.build import build_model
+from rank_core.models.dense import DenseChunks
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer, evaluated_queries
@@ -53,7 +54,7 @@ from rank_core.trial import fold_model
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell
-from sweeps.plan.trial_cost import Tokens, planned_tokens
+from sweeps.plan.trial_cost import Tokens, planned_tokens, unread_tokens
 from sweeps.store.records import State
 
 CALIBRATING = 50  # finished trials that are read
@@ -62,13 +63,15 @@ Z = 1.96  # 95%
 ONLY_HOW_MUCH = frozenset(
     "seed chunking.stride chunking.max_chunks chunking.overflow training.max_steps training.margin "
     "training.validate_every training.backbone_learning_rate training.head_learning_rate "
-    "training.aggregator_learning_rate training.weight_decay training.warmup".split()
+    "training.aggregator_learning_rate training.weight_decay training.warmup "
+    "chunking.overlap chunking.snap chunking.title".split()
 )
 """Settings without effect on the time of a token."""
 SAMPLE = 240  # documents, and half as many training groups
 SAMPLED_QUERIES = 512
 MOST_SECONDS = 60.0
 ENOUGH_SECONDS = 0.2  # of a batch; a shorter one is repeated
+EMBEDDED_TOKENS = 4096  # of a sample of chunks
 STEP_TOKENS = 8192  # of a measured training step on a CPU; a GPU takes the whole batch
 ENDLESS = 10**6  # epochs of a step each
 STREAMS = Streams(init=0, order=0, negatives=0, dropout=0)
@@ -135,18 +138,21 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     age, start = time.process_time(), time.perf_counter()
     by_speed: dict[tuple[object, ...], list[PlannedCell]] = {}
     for cell in plan.cells:
-        if model_class(cell.config.model.name).trains:
+        kind = model_class(cell.config.model.name)
+        if kind.trains or kind.retrieves:
             by_speed.setdefault(same_speed(cell.config.settings()), []).append(cell)
     groups = by_speed.values()
     # The largest of a kind: if it fits into memory, all of the kind do.
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
     (slots, gpus), measured = _measure(largest, options)
     speeds = [_per_token(cell, speed) for cell, speed in zip(largest, measured, strict=False)]
-    trials = {}
+    trials, unread = {}, unread_tokens((c.cell, c.config, c.inputs) for c in plan.cells)
     for cells in groups:
         speed = _nearest(cells[0], largest, speeds)
         for cell in cells:
             tokens = planned_tokens(cell.config, cell.inputs, cell.chunks)
+            if cell.cell in unread:
+                tokens = Tokens(0.0, float(unread[cell.cell]))
             trials[cell.cell] = trial_estimate(tokens, speed, num_workers=options.num_workers)
     example = speeds[0] if speeds else None
     return Forecast(
@@ -306,8 +312,23 @@ def probe(
     return speeds
 
 
+def _embedding_speed(config: TrialConfig) -> Speed:
+    """The speed of embedding a collection, per document of it."""
+    before = time.perf_counter()
+    inputs = load_inputs(config.collection, config.model.backbone)
+    kind = model_class(config.model.name)
+    assert issubclass(kind, DenseChunks)
+    index = kind.index(config, inputs)
+    started, each = time.perf_counter() - before, index.seconds_per_token(EMBEDDED_TOKENS)
+    tokens = index.encoder_tokens / max(1, len(inputs.tokens))
+    peak = peak_memory(trial_device())
+    return Speed(each * tokens, 0.0, started, peak, versions()["device"])
+
+
 def _speed(config: TrialConfig) -> Speed:
     reset_peak_memory()
+    if model_class(config.model.name).retrieves:
+        return _embedding_speed(config)
     loaded = load_inputs(config.collection, config.model.backbone)
     inputs, device = parts_of(config, loaded)[0], trial_device()
     before = time.perf_counter()

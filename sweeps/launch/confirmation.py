@@ -174,6 +174,11 @@ def choose(records: Records) -> Shortlist:
 
 def _check_finished(sweep: Sweep) -> None:
     """Every seed of the baseline must have ended, at least one with scores."""
+    if {cell.cell for cell in sweep.cells} <= {*sweep.deterministic}:
+        raise BadInput(
+            f"--confirm runs the winner with fresh seeds, and every system of {sweep.about.sweep} "
+            "is deterministic: it would give the same runs. Confirm it on new queries"
+        )
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]
     status = dict(zip(trials["seed"], map(TrialStatus, trials["status"]), strict=True))
     open_seeds = [s for s in sweep.about.seeds if status.get(s, TrialStatus.PLANNED).waits]

@@ -15,6 +15,7 @@ from rank_core.records import EVALUATED
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
 from sweeps.forecast.forecast import Calibration, Forecast, wall_seconds
+from sweeps.launch.index_lines import index_lines
 from sweeps.plan.description import evaluated_qrels
 from sweeps.plan.effects import beyond_data
 from sweeps.plan.experiment import value_text
@@ -72,6 +73,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         *_seen_lines(plan),
         *_training_lines(plan),
         *_token_lines(plan),
+        *index_lines(plan),
         *_setting_lines(plan),
         *_baseline_lines(plan),
         *_without_effect(plan),
@@ -198,7 +200,8 @@ def _vector_lines(plan: Plan) -> list[str]:
 
 def _cut_lines(plan: Plan) -> list[str]:
     """The number of queries that are cut."""
-    limits = dict.fromkeys(cell.config.chunking.max_query_tokens for cell in plan.cells)
+    cutting = (c.config for c in plan.cells if not model_class(c.config.model.name).retrieves)
+    limits = dict.fromkeys(config.chunking.max_query_tokens for config in cutting)
     found = ((limit, *cut_queries(plan.inputs, limit)) for limit in limits)
     return [
         f"queries     {cut:,} of {number:,} are cut at chunking.max_query_tokens={limit}"

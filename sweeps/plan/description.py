@@ -96,6 +96,7 @@ def described_cells(plan: Plan) -> dict[str, Any]:
                 settings={name: settings[name] for name in swept},
                 ignored=tuple(name for name in swept if name in ignored),
                 not_interpolated=model_class(cell.config.model.name).not_interpolated,
+                retrieves=model_class(cell.config.model.name).retrieves,
                 coverage=cell.chunks.coverage,
                 encoder_tokens_per_document=cell.chunks.tokens_per_document,
                 config=effective,

@@ -1,6 +1,7 @@
 """The documents and tokens that a configuration reads, from the lengths of the collection."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,9 +14,12 @@ from rank_core.chunking.chunks import span_counts
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.store import num_ranked
 from rank_core.models import model_class, trains
+from rank_core.models.dense import DenseChunks, DenseDocument
 from rank_core.models.ranker import Ranker
 from rank_core.models.readers import pads_in_place
 from rank_core.ranking.scorer import evaluated_queries
+from rank_core.retrieval.index import DenseIndex
+from rank_core.retrieval.vectors import KEY
 from rank_core.settings.config import Evaluation, TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
@@ -41,6 +45,8 @@ class ChunkStatistics:
 def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
     """The statistics over all documents, or over a sample for a model with its own chunks."""
     kind = model_class(config.model.name)
+    if kind.retrieves:
+        return _of_index(config, inputs)
     if not trains(kind):
         return ChunkStatistics(0.0, 0, 0.0, 1.0, config.model.name)
     in_place = pads_in_place(config.model)
@@ -58,6 +64,45 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
         signature=hashlib.sha256(cuts.signature).hexdigest()
         if windows
         else f"{config.model.name} {replace(config.chunking, max_query_tokens=1)}",
+    )
+
+
+def index_of(config: TrialConfig, inputs: Inputs) -> DenseIndex:
+    """The index of a dense retriever, not embedded yet, for a plan: its model is on the CPU."""
+    kind = model_class(config.model.name)
+    assert issubclass(kind, DenseChunks)
+    return kind.index(config, inputs, "cpu")
+
+
+def unread_tokens(cells: Iterable[tuple[str, TrialConfig, Inputs]]) -> dict[str, int]:
+    """{cell: encoder tokens of its index} of the chunks that are not stored yet and that no earlier
+    cell has; dense retrievers alone. `cells` are names, settings and inputs."""
+    known: dict[str, NDArray[np.bytes_]] = {}  # by model
+    found = {}
+    for cell, config, inputs in cells:
+        if model_class(config.model.name).retrieves:
+            index = index_of(config, inputs)
+            model = index.model.content_hash
+            earlier = known.get(model, np.zeros(0, KEY))
+            found[cell], keys = index.unread(earlier)
+            known[model] = np.concatenate([earlier, keys])
+    return found
+
+
+def _of_index(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
+    """The statistics of the chunks of an index."""
+    index = index_of(config, inputs)
+    cuts, lengths = index.cuts, inputs.tokens.lengths()
+    chunks = np.diff(cuts.offsets)
+    whole = model_class(config.model.name) is DenseDocument
+    read = np.asarray(cuts.tokens).sum() if whole else lengths.sum()
+    digest = hashlib.sha256(b"".join(map(bytes, (cuts.starts, cuts.ends, cuts.titles))))
+    return ChunkStatistics(
+        chunks_per_document=len(cuts) / cuts.num_documents,
+        max_chunks=int(chunks.max(initial=0)),
+        tokens_per_document=index.encoder_tokens / cuts.num_documents,
+        coverage=float(read / max(1, lengths.sum())),
+        signature=digest.hexdigest(),
     )
 
 
@@ -133,6 +178,8 @@ class Tokens(NamedTuple):
 
 def planned_tokens(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> Tokens:
     """The tokens, from the settings, the candidate lists and the mean document."""
+    if model_class(config.model.name).retrieves:
+        return Tokens(0.0, chunks.tokens_per_document * len(inputs.tokens))
     groups = documents = tested = 0
     for part in parts_of(config, inputs):
         dev, test = (_num_candidates(part, name, config.evaluation) for name in ("dev", "test"))

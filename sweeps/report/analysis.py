@@ -374,9 +374,11 @@ def _rows(
 ) -> list[System]:
     """The first stage, then every cell followed by the system derived from it; cells of one group
     stand together, groups in order of appearance."""
-    after = {row.of: row for row in sweep.interpolated}
-    pairs = [(system, after.get(system.name)) for system in cells]
-    systems = [row for row in (sweep.first_stage, *chain.from_iterable(pairs)) if row is not None]
+    after: dict[str, list[System]] = {}
+    for row in sweep.interpolated:
+        after.setdefault(row.of, []).append(row)
+    follow = chain.from_iterable([system, *after.get(system.name, [])] for system in cells)
+    systems = [*([sweep.first_stage] if sweep.first_stage else []), *follow]
     groups = list(dict.fromkeys(system.cell.group for system in systems))
     tests: dict[str, dict[str, dict[str, CellComparison]]] = {}  # by system, measure and letter
     for mark, measure, name in sorted(compared, key=lambda key: key[0]):

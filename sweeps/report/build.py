@@ -12,6 +12,8 @@ from rank_core.records import Collection
 from rank_core.stats.compare import CellComparison
 from sweeps.report.agreement import agreements
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.chunk_sizes import FILE as CHUNKING
+from sweeps.report.chunk_sizes import chunking
 from sweeps.report.figures import figures
 from sweeps.report.page import Findings, page, results_json
 from sweeps.report.published import published, published_lines, with_reference
@@ -93,6 +95,8 @@ def _write_report(
     )
     if sweep.serving:
         files[sweep.serving.file] = json_text(sweep.serving.setting).encode()
+    if stated := chunking(analysis):
+        files[CHUNKING] = json_text(stated).encode()
     write_files(folder, files)
     if not queries:
         (folder / QUERY_PAGE).unlink(missing_ok=True)  # of a report of other runs

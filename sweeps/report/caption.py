@@ -251,11 +251,14 @@ def interpolated_sentence(analysis: Analysis) -> str:
     if not sweep.interpolated:
         return sweep.not_interpolated and f"No row with the first stage: {sweep.not_interpolated}."
     first = sweep.first_stage_name
-    chosen = "; ".join(f"{sweep.label(row.of)} {row.alphas_text}" for row in sweep.interpolated)
+    tuned = [row for row in sweep.interpolated if row.alphas]
+    chosen = "; ".join(f"{sweep.label(row.of)} {row.alphas_text}" for row in tuned)
     text = (
         f"+{first} is alpha x model + (1 - alpha) x {first}, both {DEFAULT} normalised "
         f"within a query; the alpha of each trial is chosen on dev ({chosen})"
     )
+    if len(tuned) < len(sweep.interpolated):
+        text += f"; +RRF {first} is the sum of the reciprocal ranks, 1 / (60 + rank)"
     for system in sweep.interpolated:
         if same := system.identical_to:
             alpha = int(same == system.of)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rank_core.stats.compare import CellComparison, false_positive_interval
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import not_distinguishable, without_variance
+from sweeps.report.chunk_sizes import answer as chunk_size
 from sweeps.report.next_step import declaration
 from sweeps.report.unjudged import unjudged_sentence
 from sweeps.systems.best import best_on_dev, dev_means, left_after
@@ -31,6 +32,8 @@ def conclusions(analysis: Analysis) -> list[str]:
     what was lost: at most seven."""
     if analysis.sweep.serving:
         return [analysis.sweep.serving.answer, certainty(analysis), analysis.sweep.serving.cost]
+    if analysis.sweep.indexes:
+        return _of_indexes(analysis)
     chosen = [confirmation(analysis) or winner(analysis), below_first_stage(analysis)]
     sentences = [
         " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
@@ -39,6 +42,19 @@ def conclusions(analysis: Analysis) -> list[str]:
         " ".join(filter(None, [certainty(analysis), without_variance(analysis)])),
         unjudged_sentence(analysis),
         WORDS.get(str(analysis.sweep.about.search.get("name")), lambda sweep: "")(analysis.sweep),
+        _fates(analysis),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _of_indexes(analysis: Analysis) -> list[str]:
+    """The chunk size to use, its place beside all others and the first stage, and how sure it
+    is."""
+    sentences = [
+        chunk_size(analysis) or answer(analysis),
+        " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
+        certainty(analysis),
+        unjudged_sentence(analysis),
         _fates(analysis),
     ]
     return [sentence for sentence in sentences if sentence]

@@ -73,6 +73,11 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
         return None
     if sweep.serving:
         return NextStep("The model with its serving.json:", own("export", "--to", "model"))
+    if sweep.indexes:
+        return NextStep(
+            "report/chunking.json has the chunk size for an index; docs/tutorial-embeddings.md "
+            "has the lines that use it."
+        )
     if _is_below_first_stage(analysis):
         return NextStep(_raise_first(sweep))
     if all(math.isnan(c.p_both) for c in analysis.primary):

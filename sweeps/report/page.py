@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sweeps.report import chunk_sizes
 from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
@@ -62,6 +63,7 @@ def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> s
     if serving := sweep.serving:
         tokens = {n: getattr(serving, n) for n in ("read_tokens", "separate_tokens")}
         results["serving"] = {**serving.setting, "systems": serving.rows, **tokens}
+    results |= chunk_sizes.results(findings.analysis)
     return json_text(results | dict(more or {}))
 
 
@@ -94,6 +96,7 @@ def sections(findings: Findings) -> list[Section]:
         shown = _linked(shown, sweep.label(analysis.best.system))
     parts = [
         Section(tables=[shown], link=(QUERY_PAGE, moved) if moved else None),
+        *chunk_sizes.sections(analysis),
         Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
         Section(figures=opened),
         Section("Agreement of runs", note=" ".join(filter(None, shared))) if any(shared) else None,

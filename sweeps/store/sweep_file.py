@@ -39,6 +39,7 @@ class Cell:
     coverage: float | None = None  # share of the document tokens in some chunk
     encoder_tokens_per_document: float | None = None
     not_interpolated: str = ""  # why it has no row with the first stage
+    retrieves: bool = False  # it ranks the whole collection and not the first stage's candidates
     config: Mapping[str, Any] = field(default_factory=dict)
     """Its settings with an effect on its trials, without the seed."""
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -25,7 +26,7 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import per_query
 from rank_core.files import atomic_write, file_sha256
 from rank_core.progress import reported
-from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
+from rank_core.ranking.interpolation import ALPHAS, DEFAULT, Mixture, choose_alpha, mixture
 from rank_core.records import EVALUATED, Qrels, Run
 from sweeps.store.records import RESULT, Records, trial_name
 from sweeps.store.scores import SCORE_COLUMNS
@@ -36,6 +37,25 @@ from sweeps.systems.system import Kind, System, seed_means
 VERSION = 1  # of what the stored tables hold
 _KEY = b"ranksweep"
 FOLDS = "folds.parquet"
+
+
+class Fusion(NamedTuple):
+    """How a system is mixed with the first stage."""
+
+    name: str = FIRST_STAGE  # behind the cell's, in the name of the row
+    word: str = ""  # before the first stage's name in its label
+    normalise: str = DEFAULT
+    alpha: float | None = None  # None: dev chooses
+    union: bool = False  # of the documents of both
+
+
+RERANKED = (Fusion(),)
+"""A reranker's candidates have both scores."""
+RETRIEVED = (
+    Fusion(union=True),
+    Fusion("rrf", "RRF ", "reciprocal-rank", alpha=0.5, union=True),
+)
+"""A retriever has documents of its own; reciprocal ranks (Cormack et al. 2009) need no dev."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +135,8 @@ def interpolate_cells(sweep: Sweep, cells: Iterable[str]) -> tuple[System, ...]:
     for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
         seeds = sorted(map(int, used.loc[used["cell"] == cell.cell, "seed"]))
         if seeds and why_not(cell) == "":
-            systems.append(_interpolated(sweep, cell, seeds, inputs))
+            for fusion in RETRIEVED if cell.retrieves else RERANKED:
+                systems.append(_interpolated(sweep, cell, seeds, inputs, fusion))
     return tuple(systems)
 
 
@@ -124,13 +145,15 @@ def why_not(cell: Cell) -> str:
     return cell.not_interpolated
 
 
-def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: MixtureInputs) -> System:
+def _interpolated(
+    sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: MixtureInputs, fusion: Fusion
+) -> System:
     description = f"{sweep.label(cell.cell)} interpolated with the first stage"
     tables = {
-        seed: trial_table(trial_name(cell.cell, seed), inputs)
+        seed: trial_table(trial_name(cell.cell, seed), inputs, fusion)
         for seed in reported(seeds, description, total=len(seeds))
     }
-    name, table = f"{cell.cell}+{FIRST_STAGE}", pd.concat(tables.values())
+    name, table = f"{cell.cell}+{fusion.name}", pd.concat(tables.values())
     # At alpha 0 all seeds are the first stage: one run, whose seeds would seem to agree by a
     # miracle.
     same = cell.cell in sweep.deterministic or bool((table["alpha"] == 0).all())
@@ -138,20 +161,30 @@ def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Mixtur
     scores = table.assign(cell=name).loc[shown, list(SCORE_COLUMNS)]
     used = sweep.used[sweep.used["cell"] == cell.cell]
     return System(
-        cell=Cell(name, f"{sweep.label(cell.cell)} +{sweep.first_stage_name}", cell.group),
+        cell=Cell(
+            name, f"{sweep.label(cell.cell)} +{fusion.word}{sweep.first_stage_name}", cell.group
+        ),
         seed_means=seed_means(scores, sweep.measures),
         statuses=dict(zip(map(int, used["seed"]), map(str, used["status"]), strict=True)),
         kind=Kind.INTERPOLATED,
         of=cell.cell,
         scores=scores,
         deterministic=same,
-        alphas={seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
-        lists={seed: partial(_lists, inputs, own, sweep.split) for seed, own in tables.items()},
+        alphas={}
+        if fusion.alpha is not None
+        else {seed: tuple(dict.fromkeys(own["alpha"])) for seed, own in tables.items()},
+        lists={
+            seed: partial(_lists, inputs, own, sweep.split, fusion) for seed, own in tables.items()
+        },
     )
 
 
 def _lists(
-    inputs: MixtureInputs, table: pd.DataFrame, split: str, queries: Collection[str]
+    inputs: MixtureInputs,
+    table: pd.DataFrame,
+    split: str,
+    fusion: Fusion,
+    queries: Collection[str],
 ) -> dict[str, list[str]]:
     """The documents of some queries in the order of an interpolated trial, whose `table` has the
     alpha of each."""
@@ -161,21 +194,27 @@ def _lists(
     lists: dict[str, list[str]] = {}
     for alpha, some in own.groupby("alpha", observed=True)["query_id"]:
         part = {query_id: run[query_id] for query_id in some.unique() if query_id in run}
-        mixed = mixture(part, inputs.read[split][0]).at(float(str(alpha)))
+        mixed = _mixed(part, inputs.read[split][0], fusion).at(float(str(alpha)))
         lists |= {query_id: list(ranked) for query_id, ranked in mixed.items()}
     return lists
 
 
-def trial_table(name: str, inputs: MixtureInputs) -> pd.DataFrame:
+def _mixed(run: Run, first_stage: Run, fusion: Fusion) -> Mixture:
+    return mixture(run, first_stage, fusion.normalise, union=fusion.union)
+
+
+def trial_table(name: str, inputs: MixtureInputs, fusion: Fusion = RERANKED[0]) -> pd.DataFrame:
     """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
     test; every fold has its own alpha. Read from disk where its inputs are the same."""
-    path = inputs.records.folder / INTERPOLATED / f"{name}.{DEFAULT}.parquet"
+    path = inputs.records.folder / INTERPOLATED / f"{name}.{fusion.normalise}.parquet"
     records = inputs.records
     trial = hashlib.sha256(records.read(name, RESULT)).hexdigest()
 
     def values() -> pd.DataFrame:
         facts = records.result(name).facts
-        scores = _interpolate(records, name, inputs).assign(cell=facts["cell"], seed=facts["seed"])
+        scores = _interpolate(records, name, inputs, fusion).assign(
+            cell=facts["cell"], seed=facts["seed"]
+        )
         return scores[[*SCORE_COLUMNS, "alpha"]]
 
     return _cached(path, {"inputs": inputs.key, "trial": trial}, values)
@@ -208,8 +247,10 @@ def _values_digest(table: pd.DataFrame) -> str:
     return hashlib.sha256(f"{list(table)}".encode() + rows).hexdigest()
 
 
-def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataFrame:
-    """The values of a trial whose alpha is chosen on dev, in each of its folds."""
+def _interpolate(
+    records: Records, name: str, inputs: MixtureInputs, fusion: Fusion
+) -> pd.DataFrame:
+    """The values of a trial whose alpha is chosen on dev, in each of its folds, or given."""
     runs = {}
     for split in EVALUATED:
         records.read(name, f"{split}.run.gz")  # checks it
@@ -220,11 +261,13 @@ def _interpolate(records: Records, name: str, inputs: MixtureInputs) -> pd.DataF
         for split in EVALUATED:
             own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
             try:
-                sides[split] = mixture(own, inputs.read[split][0])
+                sides[split] = _mixed(own, inputs.read[split][0], fusion)
             except BadInput as error:
                 raise BadInput(f"{name}, {split}: {error}") from None
         # On dev alone; test is mixed with what dev has chosen.
-        alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
+        alpha = fusion.alpha
+        if alpha is None:
+            alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
         for split in EVALUATED:
             qrels = {query: inputs.read[split][1][query] for query in queries[split]}
             values = per_query(qrels, sides[split].at(alpha), inputs.measures)

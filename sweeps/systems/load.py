@@ -30,6 +30,7 @@ from sweeps.store.sweep_file import (
     written_again,
 )
 from sweeps.store.trial_status import USED
+from sweeps.systems.chunk_sizes import IndexFacts, index_facts
 from sweeps.systems.system import ListReader, System
 from sweeps.terminal.notation import TIE_POLICY, names_text
 
@@ -95,6 +96,8 @@ class Sweep:
     """{(cell, seed): its ranked lists} of a third party or an aggregation; other sweeps have them
     in their folder."""
     serving: Serving | None = None
+    indexes: Mapping[str, IndexFacts] = field(default_factory=dict)
+    """{cell: its index} where every cell ranks the whole collection by one."""
     notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
     qrels: Qrels | None = None  # of a third party, likewise
 
@@ -214,6 +217,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         scores=_scores(records.folder, values, trials, split=file.split, measures=file.measures),
         dev_scores=of_split(values, "dev", file.primary),
         collections={"": file.measures},
+        indexes=index_facts(records, file.cells, states),
     )
 
 

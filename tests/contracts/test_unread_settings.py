@@ -95,6 +95,8 @@ CASES = [
         overflow=("first", "first-last-sampled"),
         max_document_tokens=(120, 30),
         max_query_tokens=(32, 2),
+        overlap=(0.0, 0.5),
+        snap=(False, True),
     ),
     *cases("evaluation", depth=(6, 3), max_dev_queries=(2, 4), max_test_queries=(3, 4)),
     *cases(
@@ -201,6 +203,7 @@ OTHERS = {
     "model.aggregator",
     "model.interaction",
     "model.selector_backbone",
+    "chunking.title",  # of collections that have titles
     "evaluation.measures",
     "evaluation.folds",
     "training.validate_every",
@@ -256,7 +259,9 @@ class Reading:
             wanted = evaluated_queries(self.inputs.collection, name, config.evaluation)
             queries = {query: split.queries[query] for query in wanted}
             documents = self.inputs.collection.documents
-            runs[name] = dict(kind(config, self.workdir).rank(queries, documents, split.candidates))
+            ranker = kind(config, self.workdir)
+            ranker.inputs = self.inputs
+            runs[name] = dict(ranker.rank(queries, documents, split.candidates))
         return runs
 
     def problem(self, case: Case) -> str:

@@ -42,6 +42,7 @@ LEFT_OUT = {
     "ranksweep compare BM25=ir:": "downloads",
     "ranksweep compare results/aggregation": "two sweeps of the reader",
     "ranksweep doctor --gpu": "a GPU",
+    "ranksweep run chunk_size --collection medquad": "downloads",
     "ranksweep run reference": "data with a licence; tests/sweeps/plan/test_reference.py has twins",
     "ranksweep run window_stride --collection ir:": "downloads",
     "ranksweep run window_stride --collection mine --backbone BAAI/": "an extra, peft",
@@ -53,6 +54,9 @@ LEFT_OUT = {
     "sbatch": "Slurm",
 }
 """{beginning of a shell line, without variables and quotes, or of a Python block: why not}."""
+
+TESTED_APART = {"tutorial-embeddings.md": "tests/sweeps/report/test_chunking_snippets.py"}
+"""{page: the test of its Python blocks, of libraries that tests do not have}."""
 
 SMALL = ["training.max_steps=2", "evaluation.max_test_queries=8", "evaluation.max_dev_queries=8"]
 GRID = ["chunking.window=32", "chunking.stride=24", "evaluation.keep_chunk_scores=true"]
@@ -80,6 +84,8 @@ def snippets() -> Iterator[tuple[Path, str | list[str]]]:
     for page in PAGES:
         blocks = re.findall(r"^ *```(bash|python)\n(.*?)^ *```", page.read_text(), re.M | re.S)
         for language, text in blocks:
+            if language == "python" and page.name in TESTED_APART:
+                continue
             text = re.sub(r"python sweeps/(\w+)\.py", r"ranksweep run \1", text)
             parts = [text] if language == "python" else commands(text)
             yield from ((page, part) for part in parts)

@@ -84,3 +84,25 @@ def test_a_first_stage_of_ranks_alone_is_read_by_its_ranks():
     assert list(both.at(0.01)["q"]) == list("bdac")
     with pytest.raises(BadInput, match=r"0 <= alpha <= 1 must hold, got 1\.5"):
         both.at(1.5)
+
+
+def test_a_union_mixes_the_documents_of_both_runs():
+    run, first = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"d": 9.0, "b": 7.0, "e": 5.0}}
+    both = mixture(run, first, union=True)
+    # Min-max: a 1, b .5, c 0 and d 1, b .5, e 0; what a run lacks has 0 there.
+    assert both.at(0.25)["q"] == pytest.approx({"d": 0.75, "b": 0.5, "a": 0.25, "c": 0, "e": 0})
+    assert both.at(1.0) == run and list(both.at(0.0)["q"]) == ["d", "b", "e"]
+    by_rank = mixture(run, first, "reciprocal-rank", union=True).at(0.5)["q"]
+    halves = {"b": 2 / 62, "a": 1 / 61, "d": 1 / 61, "c": 1 / 63, "e": 1 / 63}
+    assert by_rank == pytest.approx({doc_id: value / 2 for doc_id, value in halves.items()})
+    assert list(by_rank) == ["b", "a", "d", "c", "e"]
+
+
+def test_a_union_takes_queries_without_documents_on_a_side():
+    both = mixture({"q": {"a": 1.0, "b": 0.5}, "r": {}}, {"r": {"c": 2.0, "d": 1.0}}, union=True)
+    assert list(both.at(0.5)["q"]) == ["a", "b"] and list(both.at(0.5)["r"]) == ["c", "d"]
+
+
+def test_a_union_needs_a_normalisation_with_a_least_value():
+    with pytest.raises(BadInput, match="z-score has no least value"):
+        mixture(RUN, FIRST, "z-score", union=True)

@@ -1,0 +1,127 @@
+"""Dense retrieval: an embedding model as it is ranks the whole collection by exact search."""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from rank_core.chunking.inputs import Inputs
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.machine import trial_device
+from rank_core.models.embedding_model import EmbeddingModel
+from rank_core.models.index_files import EVIDENCE, INDEX
+from rank_core.models.list_rankers import ListRanker, Ranking
+from rank_core.records import Run
+from rank_core.retrieval.collection import asked_evidence, cuts_of
+from rank_core.retrieval.cuts import Cutting, WholeDocument
+from rank_core.retrieval.evidence import BUDGETS, evidence_recall
+from rank_core.retrieval.index import DenseIndex
+from rank_core.settings.config import TrialConfig
+
+
+def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
+    """The embedding model that the backbone of the settings is, on a device, by default that of
+    trials; loaded once per process."""
+    return _loaded(config.model.backbone, config.training.precision, device or str(trial_device()))
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, precision: str, device: str) -> EmbeddingModel:
+    return EmbeddingModel.load(name, precision=precision, device=device)
+
+
+class DenseChunks(ListRanker):
+    """A document has the score of its best chunk. The whole collection is ranked, whatever the
+    first stage ranks."""
+
+    label = "Dense"
+    paper = "Karpukhin et al. 2020"
+    family = "dense retrieval"
+    retrieves = True
+    reads: ClassVar[tuple[str, ...]] = (
+        "model.backbone",
+        "chunking.window",
+        "chunking.overlap",
+        "chunking.snap",
+        "chunking.title",
+        "training.precision",
+        "evaluation.evidence",
+    )
+
+    def __init__(self, config: TrialConfig, workdir: Path) -> None:
+        super().__init__(config, workdir)
+        self._indexes: dict[int, DenseIndex] = {}  # by their documents
+
+    @classmethod
+    def cutting(cls, config: TrialConfig, limit: int) -> Cutting:
+        """How it cuts documents for a model that reads at most `limit` of their tokens."""
+        return config.chunking
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Raises `BadInput` for a window that the model does not read whole."""
+        if "chunking.window" in cls.reads:
+            # Not on the GPU, of which a driver holds no part.
+            embedding_model(config, "cpu").check_window(config.chunking.window)
+
+    @classmethod
+    def index(cls, config: TrialConfig, inputs: Inputs, device: str = "") -> DenseIndex:
+        """The index of a collection, not embedded yet. Raises `BadInput` for titles and evidence
+        that the collection has not."""
+        asked_evidence(config, inputs.collection)  # refused before anything is embedded
+        model = embedding_model(config, device)
+        cutting = cls.cutting(config, model.max_window)
+        cuts = cuts_of(config.collection, inputs.collection, model.tokenizer, cutting)
+        return DenseIndex(model, inputs.collection.documents, cuts)
+
+    def rank(
+        self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
+    ) -> Iterator[Ranking]:
+        """The best documents of the collection."""
+        index, depth = self._index(), self.config.evaluation.depth
+        known = asked_evidence(self.config, self.inputs.collection)
+        vectors = index.model.encode_queries([*queries.values()])
+        num_chunks = max(BUDGETS) if known else 0  # a chunk has a token or more
+        found = index.search(vectors, depth=depth, num_chunks=num_chunks)
+        if known:
+            recall = evidence_recall(index.chunks(found.chunks, [*queries]), known)
+            for budget, values in recall.items():
+                self.notes.setdefault(EVIDENCE, {}).setdefault(str(budget), {}).update(values)
+        seconds = index.query_seconds([*queries.values()], depth)
+        self.encoder_tokens = index.cost.tokens
+        model = embedding_model(self.config)
+        self.notes[INDEX] = index.cost.record() | {
+            "similarity": model.similarity,
+            "query_prompt": model.query_prompt,
+            "document_prompt": model.document_prompt,
+            "largest_window": model.max_window,
+            "ms_per_query": 1000 * float(np.median(seconds)),
+            "ms_per_query_p95": 1000 * float(np.percentile(seconds, 95)),
+        }
+        yield from index.run(found.documents, [*queries]).items()
+
+    def _index(self) -> DenseIndex:
+        """The index of the collection, which all splits and folds share."""
+        documents = self.inputs.collection.documents
+        if id(documents) not in self._indexes:
+            self._indexes = {id(documents): self.index(self.config, self.inputs)}
+        return self._indexes[id(documents)]
+
+
+class DenseDocument(DenseChunks):
+    """A document is one chunk, cut where the model cuts it."""
+
+    label = "Dense, cut"
+    paper = "Karpukhin et al. 2020"
+    reads: ClassVar[tuple[str, ...]] = (
+        "model.backbone",
+        "training.precision",
+        "evaluation.evidence",
+    )
+
+    @classmethod
+    def cutting(cls, config: TrialConfig, limit: int) -> Cutting:
+        """The start of a document, as long as the model reads."""
+        return WholeDocument(limit)

@@ -1,0 +1,316 @@
+"""The chunks of a collection and their vectors as an index that is searched exactly."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rank_core import distributed
+from rank_core.cache import cache_root
+from rank_core.data.store import Stored
+from rank_core.errors import BadInput
+from rank_core.retrieval.cuts import CutTable
+from rank_core.retrieval.evidence import Place, Read
+from rank_core.retrieval.search import Found, IndexBlock, Scoring, Top, better, empty, search
+from rank_core.retrieval.vectors import Floats, Text, Vectors, VectorStore
+
+SCORES = 1 << 24
+"""Scores of a block: queries times chunks."""
+FEWEST = 1024  # chunks of a block
+TIMED = 50  # queries whose time is measured
+
+
+class TextModel(Protocol):
+    """What an index needs of an embedding model; `EmbeddingModel` is one."""
+
+    @property
+    def content_hash(self) -> str:
+        """What names its vectors."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    @property
+    def dimensions(self) -> int:
+        """The size of a vector."""
+
+    @property
+    def max_length(self) -> int:
+        """The tokens of a row with prompt and special tokens."""
+
+    @property
+    def max_window(self) -> int:
+        """The tokens of a document that fit behind prompt and special tokens."""
+
+    @property
+    def similarity(self) -> str:
+        """cosine, dot, euclidean or manhattan."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """vector_QD of queries."""
+
+    def encode_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> Floats:
+        """vector_ND of texts, each behind its title."""
+
+    def scores(self, query_QD: Floats, document_ND: Floats) -> Floats:
+        """score_QN."""
+
+
+@dataclass(frozen=True)
+class IndexCost:
+    """What an index costs."""
+
+    documents: int
+    vectors: int
+    dimensions: int
+    characters: int  # of a chunk, the median without each document's last
+    tokens: int  # that the encoder reads to build it, with special tokens and prompt
+    embedded_tokens: int  # of these, read by this trial: the rest was known
+
+    @property
+    def bytes(self) -> int:
+        """The size of its vectors in fp32."""
+        return 4 * self.vectors * self.dimensions
+
+    def record(self) -> dict[str, Any]:
+        """All figures for JSON."""
+        return asdict(self) | {
+            "bytes": self.bytes,
+            "vectors_per_document": self.vectors / max(1, self.documents),
+        }
+
+
+class DenseIndex:
+    """The chunks of `documents` and their vectors. In a process group every worker embeds and
+    searches its share of the documents, and all of them get the results."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        documents: Mapping[str, str],
+        cuts: CutTable,
+    ) -> None:
+        self.model, self.cuts, self._documents = model, cuts, documents
+        self._store = VectorStore(model.content_hash)
+        rank, workers = distributed.world()
+        bounds = np.arange(workers + 1) * len(cuts) // workers
+        ends = np.searchsorted(cuts.offsets, bounds)  # a document belongs to one worker
+        self._first, self._last = int(ends[rank]), int(ends[rank + 1])
+        self._start, self._end = cuts.offsets[[self._first, self._last]].tolist()
+        self.embedded_tokens = 0
+
+    @property
+    def encoder_tokens(self) -> int:
+        """The encoder tokens of all chunks, with special tokens and prompt."""
+        return int(self._read(np.asarray(self.cuts.tokens)).sum())
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all vectors in fp32."""
+        return 4 * len(self.cuts) * self.model.dimensions
+
+    @property
+    def cost(self) -> IndexCost:
+        """What the index costs, over all workers."""
+        [embedded] = distributed.sum_numbers([float(self.embedded_tokens)])
+        return IndexCost(
+            documents=self.cuts.num_documents,
+            vectors=len(self.cuts),
+            dimensions=self.model.dimensions,
+            characters=self.cuts.median_characters(),
+            tokens=self.encoder_tokens,
+            embedded_tokens=int(embedded),
+        )
+
+    def _read(self, tokens: NDArray[Any]) -> NDArray[np.int64]:
+        """The encoder tokens of chunks."""
+        around = self.model.max_length - self.model.max_window
+        return np.minimum(tokens.astype(np.int64) + around, self.model.max_length)
+
+    def unread(self, known: NDArray[np.bytes_]) -> tuple[int, NDArray[np.bytes_]]:
+        """The encoder tokens of the chunks that are neither stored nor `known`, and their keys."""
+        keys = self._keys()
+        missing = self._store.missing(keys)
+        new = missing[~np.isin(keys[missing], known)]
+        tokens = self.cuts.tokens[self._start : self._end]
+        return int(self._read(tokens[new]).sum()), keys[new]
+
+    def seconds_per_token(self, tokens: int) -> float:
+        """The time of embedding a sample of chunks with so many tokens or more."""
+        order = np.linspace(0, len(self.cuts) - 1, min(len(self.cuts), 512)).astype(np.int64)
+        lengths = self._read(self.cuts.tokens[order])
+        sample = order[: int(np.searchsorted(np.cumsum(lengths), tokens)) + 1]
+        self._encode(self._texts(order[:1]))  # the first call prepares the device
+        start = time.perf_counter()
+        self._encode(self._texts(sample))
+        return (time.perf_counter() - start) / float(lengths[: len(sample)].sum())
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """The vectors of this worker's chunks, embedded where they are not stored yet. Raises
+        `BadInput` where the disk has no room for them."""
+        keys = self._keys()
+        missing = self._store.missing(keys)
+        need, free = 4 * len(missing) * self.model.dimensions, _free_bytes()
+        if need > free:
+            raise BadInput(
+                f"{len(missing):,} vectors need {need / 1e9:,.1f} GB, and {cache_root()} has "
+                f"{free / 1e9:,.1f} GB free; set RANKSWEEP_CACHE to a larger disk, or choose "
+                "larger windows or a smaller overlap"
+            )
+        if len(missing):
+            print(self._size_line(len(missing)), file=sys.stderr, flush=True)
+        self._store.embed(keys, missing, self._texts, self._encode)
+        tokens = self.cuts.tokens[self._start : self._end]
+        self.embedded_tokens += int(self._read(tokens[missing]).sum())
+        return self._store.open(keys)
+
+    def _size_line(self, missing: int) -> str:
+        text = f"index: {len(self.cuts):,} vectors, {self.num_bytes:,} bytes; {missing:,} to embed"
+        return text + ("" if self.fits_memory else "; larger than memory, searched from the disk")
+
+    @property
+    def fits_memory(self) -> bool:
+        """Whether this worker's vectors fit in half of the machine's memory."""
+        own = 4 * (self._end - self._start) * self.model.dimensions
+        return own <= memory_bytes() / 2
+
+    def _keys(self) -> NDArray[np.bytes_]:
+        return self.cuts.keys[self._start : self._end]
+
+    def _texts(self, places: NDArray[np.int64]) -> list[Text]:
+        numbers = places + self._start
+        rows = np.searchsorted(self.cuts.offsets, numbers, side="right") - 1
+        return [
+            self.cuts.text(number, self._document(row))
+            for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)
+        ]
+
+    def _document(self, row: int) -> str:
+        documents = self._documents
+        if isinstance(documents, Stored):
+            return documents.value(row)
+        return documents[self._ids[row]]
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        return [*self._documents]
+
+    def doc_id(self, row: int) -> str:
+        """The id of a document by its place."""
+        documents = self._documents
+        return documents.table.id_of(row) if isinstance(documents, Stored) else self._ids[row]
+
+    def _encode(self, texts: Sequence[Text]) -> Floats:
+        # On a CPU one text at a time: its vector then depends on nothing else, and a sweep that was
+        # killed or shares vectors has the same bits.
+        size = 1 if self.model.device.type == "cpu" else len(texts)
+        parts = []
+        for start in range(0, len(texts), size):
+            some = texts[start : start + size]
+            titles = [text.title for text in some] if any(text.title for text in some) else None
+            parts.append(self.model.encode_documents([text.text for text in some], titles))
+        return np.concatenate(parts)
+
+    def search(self, queries: Floats, *, depth: int, num_chunks: int = 0) -> Found:
+        """The best documents and chunks of all workers, by their places in the collection."""
+        score = self._scoring(queries)
+        blocks = self._blocks(max(1, len(queries)))
+        own = search(blocks, score, len(queries), depth=depth, num_chunks=num_chunks)
+        found = Found(empty(len(queries)), empty(len(queries)))
+        for other in distributed.gather(own):
+            documents = better(found.documents, other.documents, depth)
+            found = Found(documents, better(found.chunks, other.chunks, num_chunks))
+        return found
+
+    def _scoring(self, query_QD: Floats) -> Scoring:
+        if self.model.similarity != "cosine":
+            return lambda block: self.model.scores(query_QD, block)
+        unit_QD = unit(query_QD)
+        return lambda block: unit_QD @ block.T  # of unit vectors, once and not for every query
+
+    def _blocks(self, num_queries: int) -> Iterator[IndexBlock]:
+        size = max(FEWEST, SCORES // num_queries)
+        row, offsets = self._first, self.cuts.offsets
+        while row < self._last:
+            start = int(offsets[row])
+            end = int(np.searchsorted(offsets, start + size, side="right")) - 1
+            end = min(max(end, row + 1), self._last)
+            own = offsets[row:end] - start
+            yield IndexBlock(row, start, own, self._vectors(start, int(offsets[end])))
+            row = end
+
+    def _vectors(self, start: int, end: int) -> Floats:
+        if self.fits_memory:
+            return self._in_memory[start - self._start : end - self._start]
+        return self._block(start - self._start, end - self._start)
+
+    @cached_property
+    def _in_memory(self) -> Floats:
+        return self._block(0, self._end - self._start)
+
+    def _block(self, start: int, end: int) -> Floats:
+        vector_ND = self.vectors.block(start, end)
+        return unit(vector_ND) if self.model.similarity == "cosine" else vector_ND
+
+    def run(self, found: Top, query_ids: Sequence[str]) -> dict[str, dict[str, float]]:
+        """{query_id: {doc_id: score}} of the best documents."""
+        return {
+            query_id: {
+                self.doc_id(row): score
+                for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+            }
+            for query_id, rows, scores in zip(query_ids, *found, strict=True)
+        }
+
+    def chunks(self, found: Top, query_ids: Sequence[str]) -> dict[str, list[Read]]:
+        """{query_id: its best chunks}, best first."""
+        rows_QK = np.searchsorted(self.cuts.offsets, found.items, side="right") - 1
+        return {
+            query_id: [
+                self._read_chunk(row, number)
+                for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)
+            ]
+            for query_id, rows, numbers in zip(query_ids, rows_QK, found.items, strict=True)
+        }
+
+    def _read_chunk(self, row: int, number: int) -> Read:
+        cuts = self.cuts
+        place = Place(self.doc_id(row), int(cuts.starts[number]), int(cuts.ends[number]))
+        return Read(place, int(cuts.tokens[number]))
+
+    def query_seconds(self, queries: Sequence[str], depth: int) -> list[float]:
+        """The seconds that each of some queries takes alone: its vector and the search."""
+        self.search(self.model.encode_queries(list(queries[:1])), depth=depth)  # opens the files
+        seconds = []
+        for query in queries[:TIMED]:
+            start = time.perf_counter()
+            self.search(self.model.encode_queries([query]), depth=depth)
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+
+def unit(vector_ND: Floats) -> Floats:
+    """The vectors at length 1; those of length 0 stay."""
+    length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
+    return vector_ND / np.maximum(length_N1, np.float32(1e-12))
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _free_bytes() -> int:
+    root = cache_root()
+    root.mkdir(parents=True, exist_ok=True)
+    return shutil.disk_usage(root).free

@@ -1,0 +1,82 @@
+"""What the trials of a sweep over chunk sizes kept of their indexes: costs, and how much of the
+relevant text a reader gets."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rank_core.models.index_files import EVIDENCE, INDEX
+from sweeps.store.records import Records, State
+from sweeps.store.sweep_file import Cell
+
+USUAL = ((512, 0.0), (256, 0.5))
+"""Windows and overlaps in common use."""
+
+
+def usual_label(window: int, overlap: float) -> str:
+    """`256/50%`: the label of windows that end anywhere, without titles."""
+    return f"{window}/{100 * overlap:g}%"
+
+
+@dataclass(frozen=True)
+class IndexFacts:
+    """The index of a cell: its settings, its figures (of `index.json`), and the share of the
+    relevant text that a reader gets, {budget in tokens: {query_id: share}}."""
+
+    settings: Mapping[str, Any]
+    figures: Mapping[str, Any]
+    evidence: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def window(self) -> int | None:
+        """The tokens of a chunk; None where documents are cut at the model's limit."""
+        whole = "chunking.window" in self.settings["ignored"]
+        return None if whole else int(self.settings["chunking.window"])
+
+    @property
+    def overlap(self) -> float:
+        """The share of a chunk that the next one repeats."""
+        return float(self.settings["chunking.overlap"])
+
+    @property
+    def overlap_tokens(self) -> int:
+        """The same in tokens."""
+        return int(self.overlap * (self.window or 0))
+
+    @property
+    def is_plain(self) -> bool:
+        """Windows end anywhere and have no title."""
+        return not (self.settings["chunking.snap"] or self.settings["chunking.title"])
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """The bytes of the index, then the tokens to build it: what a cheaper one has less of."""
+        return int(self.figures["bytes"]), int(self.figures["tokens"])
+
+
+def index_facts(
+    records: Records, cells: Iterable[Cell], states: Iterable[State]
+) -> dict[str, IndexFacts]:
+    """{cell: its index} of the finished trials; empty where some cell is no index of a whole
+    collection."""
+    known = {cell.cell: cell for cell in cells}
+    if not all(cell.retrieves for cell in known.values()):
+        return {}
+    found = {}
+    for state in states:
+        if state.status.used:
+            cell = known[state.cell]
+            kept = records.result(state.name).files
+            shares = _read(records, state.name, EVIDENCE) if EVIDENCE in kept else {}
+            found[state.cell] = IndexFacts(
+                settings={**cell.settings, "ignored": tuple(cell.ignored)},
+                figures=_read(records, state.name, INDEX),
+                evidence={int(budget): values for budget, values in shares.items()},
+            )
+    return found
+
+
+def _read(records: Records, name: str, file: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(records.read(name, file))
+    return content
