@@ -20,6 +20,7 @@ import pytest
 from sweeps.__main__ import main as sweeps_main
 from sweeps.commands.compare.output import PAIR_COLUMNS
 from sweeps.plan.options import parse
+from sweeps.report.gate import GateDecision
 from sweeps.report.results import COMPARISON_COLUMNS
 from sweeps.terminal.command_line import BAD_INPUT, INTERRUPTED, UNREAD
 
@@ -239,4 +240,5 @@ def test_every_column_of_the_comparisons_is_explained():
 
 def test_every_exit_code_is_explained():
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", MESSAGES, re.M)}
-    assert codes == {0, 1, BAD_INPUT, 3, 4, INTERRUPTED, UNREAD}
+    gate = {decision.value for decision in GateDecision}
+    assert codes == {0, 1, BAD_INPUT, 3, 4, INTERRUPTED, UNREAD} | gate
