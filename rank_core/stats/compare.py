@@ -225,6 +225,8 @@ def compare_pairs(
         applied,
         both_KK,
         queries_KK,
+        levels[1],
+        alpha,
         bool(moderated.agree),
         **moderated.prior_facts,
     )

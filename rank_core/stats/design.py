@@ -17,6 +17,7 @@ from scipy import optimize, stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.multiplicity import family_level
 from rank_core.stats.scopes import LEAST_SEEDS, Floats, check_probability, infer
 from rank_core.stats.variance import sweep_components
 
@@ -54,7 +55,10 @@ class Goal:
     delta: float
     alpha: float = 0.05
     power: float = 0.8
-    family_size: int = 1  # as in Bonferroni, Holm's condition for the smallest p
+    family_size: int = 1
+    correlation: float = 0.0
+    """Of two comparisons of the family, for max-t; 0: Bonferroni's level, which is Holm's condition
+    for the smallest p."""
 
     def __post_init__(self) -> None:
         check_probability("alpha", self.alpha)
@@ -69,6 +73,22 @@ class Goal:
                 "alpha / family_size > 1e-12 must hold, "
                 f"got alpha={self.alpha}, family_size={self.family_size}"
             )
+
+    @property
+    def shares(self) -> float:
+        """The number by which alpha is divided."""
+        return effective_size(self.alpha, self.family_size, self.correlation)
+
+
+@lru_cache(maxsize=512)
+def effective_size(alpha: float, family_size: int, correlation: float) -> float:
+    """alpha over the level at which so many comparisons with one correlation err together with
+    probability alpha: the number of comparisons that max-t counts, at most `family_size`."""
+    if family_size == 1 or correlation <= 0:
+        return float(family_size)
+    R_KK = np.full((family_size, family_size), min(correlation, 1.0))
+    np.fill_diagonal(R_KK, 1.0)
+    return alpha / family_level(alpha, R_KK)
 
 
 @dataclass(frozen=True)
@@ -86,22 +106,23 @@ class Design:
 def planned_variances(
     matrix: ScoreMatrix, *, baseline: str, assurance: float = ASSURANCE, paired_seeds: bool = False
 ) -> Variances:
-    """The components of a pilot at their one-sided upper limits. Half of all pilots underestimate
-    each of them; at the upper 80% limits the plan is sufficient for about four of five. With
+    """The components of a pilot at their one-sided upper limits; with an assurance of .5 its own.
+
+    Half of all pilots underestimate each of them; at the upper 80% limits the plan is sufficient for about four of five. With
     sigma_S alone at its limit it was for .58 to .89 of them: on few queries sigma_D is uncertain,
     too."""
-    if not 0.5 < assurance < 1:
-        raise BadInput(f"0.5 < assurance < 1 must hold, got assurance={assurance}")
-    pilot = sweep_components(
-        matrix, baseline=baseline, level=2 * assurance - 1, paired_seeds=paired_seeds
-    )
+    if not 0.5 <= assurance < 1:
+        raise BadInput(f"0.5 <= assurance < 1 must hold, got assurance={assurance}")
+    level = 2 * assurance - 1 if assurance > 0.5 else 0.5  # whose limits are not used
+    pilot = sweep_components(matrix, baseline=baseline, level=level, paired_seeds=paired_seeds)
     if math.isnan(pilot.difference.sd):
         same = "the same " if paired_seeds else ""
         raise BadInput(
             f"a plan needs a pilot with {same}two seeds or more (training runs) of the baseline "
             "and of another system"
         )
-    limits = (pilot.difference.high, pilot.seed.high, pilot.residual.high)
+    parts = (pilot.difference, pilot.seed, pilot.residual)
+    limits = [part.high if assurance > 0.5 else part.sd for part in parts]
     return Variances(*limits, paired=paired_seeds)
 
 
@@ -185,7 +206,7 @@ def worst_familywise_error(num_seeds: float, family_size: int, alpha: float = 0.
 
 def planned_power(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int) -> float:
     """The probability that the test finds `goal.delta`."""
-    alpha = goal.alpha / goal.family_size
+    alpha = goal.alpha / goal.shares
     plan = _plan(variances, num_seeds=num_seeds, num_queries=num_queries, alpha=alpha)
     return plan.power(goal.delta)
 
@@ -197,7 +218,7 @@ def planned_detectable(
     num_queries: int,
     alpha: float = 0.05,
     power: float = 0.8,
-    family_size: int = 1,
+    family_size: float = 1,
 ) -> float:
     """The smallest difference (MDE) that S seeds on Q queries find with the goal's power."""
     plan = _plan(variances, num_seeds=num_seeds, num_queries=num_queries, alpha=alpha / family_size)
@@ -215,7 +236,7 @@ def floor(
     num_queries: int,
     alpha: float = 0.05,
     power: float = 0.8,
-    family_size: int = 1,
+    family_size: float = 1,
 ) -> float:
     """The limit of the detectable difference on Q queries as the seeds increase."""
     z = float(stats.norm.isf(alpha / family_size / 2) + stats.norm.ppf(power))

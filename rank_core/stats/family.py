@@ -74,10 +74,25 @@ class FamilyRecord:
     applied: Applied
     correlation_both: Floats | None  # (K, K), of the differences in scope `both`, for max-t
     correlation_queries: Floats | None  # likewise in scope `queries`
+    level: float  # of each comparison, at which all together err with probability alpha
+    alpha: float
     seeds_agree: bool
     prior_variance: float  # s_0^2 of the moderated tests; NaN without them
     prior_df: float  # d_0; infinite where the variances scatter no more than equal ones
     pool_df: float  # the degrees of freedom of all seed variances
+
+    @property
+    def effective_size(self) -> float:
+        """The number of comparisons that the correction counts, at most all."""
+        return self.alpha / self.level
+
+    @property
+    def correlation(self) -> float:
+        """The mean correlation of two comparisons; 0 where the correction uses none."""
+        R_KK, K = self.correlation_both, len(self.pairs)
+        if R_KK is None or K < 2 or self.applied.correction != MAX_T:
+            return 0.0
+        return float(R_KK[~np.eye(K, dtype=bool)].mean())
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rank_core.stats.design import (
     Goal,
     Variances,
     best_design,
+    effective_size,
     floor,
     planned_detectable,
     planned_power,
@@ -27,6 +28,7 @@ from rank_core.stats.design import (
     seeds_needed,
 )
 from rank_core.stats.matrix import score_matrix
+from rank_core.stats.multiplicity import NONE
 from rank_core.stats.variance import SweepComponents, sweep_components
 from sweeps.commands.compare.command import (
     NO_MLFLOW,
@@ -57,6 +59,10 @@ _SAMPLE = "evaluation.max_test_queries"
 _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
 
 
+PLANNED_SEEDS = (3, 5, 10, 20)
+"""For which the queries are told."""
+
+
 @dataclass(frozen=True)
 class Costs:
     """Device-seconds of one seed of one configuration."""
@@ -76,7 +82,9 @@ class DesignPlan:
     num_queries: int  # of the comparison
     available: int  # judged queries
     seeds: float  # needed per system on these queries
+    seeds_by_own: float  # likewise if the pilot's own deviations are the true ones
     queries: dict[int, float]  # {seeds per system: queries needed}
+    queries_by_own: dict[int, float]
     floor: float
     power: dict[tuple[int, int], float]  # {(seeds per system, queries): power}
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
@@ -99,11 +107,13 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
     sweep = _pilot(given)
     baseline = _baseline(sweep, given.baseline)
+    size, correlation = _family(sweep, baseline)
     goal = Goal(
         given.delta,
         alpha=sweep.about.alpha if given.alpha is None else given.alpha,
         power=given.power,
-        family_size=_family(sweep, baseline) if given.family is None else given.family,
+        family_size=size if given.family is None else given.family,
+        correlation=correlation,
     )
     planned = plan(
         sweep,
@@ -200,17 +210,20 @@ def _is_sweep(source: str) -> bool:
     return "://" in source and ":" not in source.partition("://")[2]
 
 
-def _family(sweep: Sweep, baseline: str) -> int:
-    """The number of comparisons with the baseline over which the pilot's table corrects p."""
+def _family(sweep: Sweep, baseline: str) -> tuple[int, float]:
+    """The number of comparisons with the baseline over which the pilot's table corrects p, and
+    their mean correlation where the correction uses it."""
     left = left_after(sweep)
     cells = [c for c in sweep.scores["cell"].unique() if c == baseline or c not in left]
     compared = compare_cells(
         score_matrix(sweep.scores, measure=sweep.primary, cells=cells),
         baseline=baseline,
-        correction="none",  # the size of the family is the same under every correction
+        correction=sweep.correction,
         deterministic=[cell for cell in sweep.deterministic if cell in cells],
     )
-    return compared[0].family_size if compared and sweep.correction != "none" else 1
+    if not compared or sweep.correction == NONE or compared[0].family is None:
+        return 1, 0.0
+    return compared[0].family_size, compared[0].family.correlation
 
 
 def plan(
@@ -243,7 +256,8 @@ def plan(
     variances = planned_variances(matrix, assurance=ASSURANCE, **pairing)
     Q, K = num_queries or len(matrix.query_ids), num_configurations or len(cells)
     most = num_queries or max(Q, judged)
-    limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size}
+    own = planned_variances(matrix, assurance=0.5, **pairing)
+    limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.shares}
     designs = _designs(variances, goal, Q, most, K, costs, budget) if costs else []
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
@@ -253,7 +267,9 @@ def plan(
         num_queries=Q,
         available=most,
         seeds=seeds_needed(variances, goal, num_queries=Q),
-        queries={S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10, 20)},
+        seeds_by_own=seeds_needed(own, goal, num_queries=Q),
+        queries={S: queries_needed(variances, goal, num_seeds=S) for S in PLANNED_SEEDS},
+        queries_by_own={S: queries_needed(own, goal, num_seeds=S) for S in PLANNED_SEEDS},
         floor=floor(variances, num_queries=Q, **limits),
         power={
             (S, size): planned_power(variances, goal, num_seeds=S, num_queries=size)
@@ -387,11 +403,16 @@ def _origin(planned: DesignPlan) -> list[str]:
 def _goal_lines(planned: DesignPlan) -> list[str]:
     goal, Q = planned.goal, planned.num_queries
     family = "1 comparison" if goal.family_size == 1 else f"{goal.family_size} comparisons"
+    if goal.correlation > 0 and goal.family_size > 1:
+        family += f", which max-t counts as {goal.shares:.1f}"
     lines = [
         f"To find a difference of {goal.delta:g} with {100 * goal.power:g}% power at alpha "
         f"{goal.alpha:g}, {family}:",
-        f"  seeds per system on {Q} queries: {_count(planned.seeds)}",
-        *(f"  queries with {S} seeds per system: {_count(n)}" for S, n in planned.queries.items()),
+        f"  seeds per system on {Q} queries: {_both(planned.seeds, planned.seeds_by_own)}",
+        *(
+            f"  queries with {S} seeds per system: {_both(n, planned.queries_by_own[S])}"
+            for S, n in planned.queries.items()
+        ),
         f"  smallest difference on {Q} queries with any number of seeds: {planned.floor:.4f}",
     ]
     if any(planned.available < number < math.inf for number in planned.queries.values()):
@@ -432,7 +453,7 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
             num_queries=design.num_queries,
             alpha=goal.alpha,
             power=goal.power,
-            family_size=design.num_configurations - 1,
+            family_size=effective_size(goal.alpha, design.num_configurations - 1, goal.correlation),
         )
         for design in planned.designs
     ]
@@ -505,6 +526,15 @@ def _measured_costs(sweep: Sweep) -> Costs | None:
     unit = "GPU" if gpus else "core"
     training_cost, query_cost = (float(mean) * devices for mean in means)
     return Costs(training_cost, query_cost, "measured on the pilot", unit)
+
+
+def _both(number: float, by_own: float) -> str:
+    """A count at the upper limits, and in parentheses the one at the pilot's own deviations; one
+    text where no number is enough at either."""
+    if math.isinf(number) and math.isinf(by_own):
+        return _count(number)
+    shown = "none is sure to be enough" if math.isinf(number) else _count(number)
+    return f"{shown} ({_count(by_own)} at the pilot's own deviations)"
 
 
 def _count(number: float) -> str:

@@ -156,7 +156,13 @@ def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
     delta, Q = max(sweep.about.rope, abs(largest.delta)), largest.num_queries
     which = "the largest here" if delta > sweep.about.rope else "the margin"
     found = f"a difference of {delta:.3f}, {which},"
-    goal = Goal(delta, alpha=sweep.about.alpha, power=POWER, family_size=largest.family_size)
+    goal = Goal(
+        delta,
+        alpha=sweep.about.alpha,
+        power=POWER,
+        family_size=largest.family_size,
+        correlation=largest.family.correlation if largest.family else 0.0,
+    )
     needed = seeds_needed(variances, goal, num_queries=Q)
     have = min(c.fewest_seeds for c in analysis.primary)
     if have < LEAST_SEEDS and needed <= FEW_SEEDS:

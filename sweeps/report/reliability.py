@@ -125,7 +125,7 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     sweep = analysis.sweep
     limits = []
     for pair in (pair for pair in analysis.primary if not math.isnan(pair.se_both)):
-        test, size = analysis.tests[pair.measure, pair.system], pair.family_size
+        test, size = analysis.tests[pair.measure, pair.system], _shares(pair)
         detectable = detectable_difference(
             test, alpha=sweep.about.alpha, power=POWER, family_size=size
         )
@@ -137,6 +137,11 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     return limits
 
 
+def _shares(pair: CellComparison) -> float:
+    """The number of comparisons that share alpha as the correction of this table counts them."""
+    return pair.family.effective_size if pair.family else float(pair.family_size)
+
+
 def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> float:
     """The smallest true difference of two systems that their seeds find with `POWER`, with all
     deviations at their upper limits, as `ranksweep design` plans; where one side has no seeds with
@@ -144,7 +149,7 @@ def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> 
     sweep, level = analysis.sweep, 2 * ASSURANCE - 1
     if pair.fewest_seeds < LEAST_SEEDS or not test.se_both:
         return math.nan
-    sizes: Any = {"alpha": sweep.about.alpha, "power": POWER, "family_size": pair.family_size}
+    sizes: Any = {"alpha": sweep.about.alpha, "power": POWER, "family_size": _shares(pair)}
     matrix = analysis.matrix(pair.measure)
     own = _only(matrix, (pair.baseline, pair.system))
     with suppress(BadInput):
@@ -172,7 +177,7 @@ def _between_best(analysis: Analysis) -> BetweenBest | None:
     pair = best.system, second.system
     matrix = analysis.matrix(best.measure)
     test = scope_test_of(matrix, pair, paired_seeds=analysis.paired, deterministic=())
-    size = best.family_size
+    size = _shares(best)
     found = detectable_difference(test, alpha=sweep.about.alpha, power=POWER, family_size=size)
     compared = dataclasses.replace(
         best, baseline=second.system, num_seeds_baseline=second.num_seeds_system
