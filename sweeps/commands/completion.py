@@ -65,9 +65,14 @@ def _whole() -> argparse.ArgumentParser:
     commands = whole.add_subparsers()
     for name, (_, _, does) in COMMANDS.items():
         parents = [*([_sweep()] if name == "run" else []), *_parser(name)]
-        # Each parent has its own --help.
-        unique = {"add_help": False, "conflict_handler": "resolve"}
-        commands.add_parser(name, parents=parents, help=does, description=does, **unique)
+        commands.add_parser(
+            name,
+            parents=parents,
+            help=does,
+            description=does,
+            add_help=False,  # that of the parents
+            conflict_handler="resolve",
+        )
     return whole
 
 

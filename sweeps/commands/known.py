@@ -61,9 +61,8 @@ def parser_of(name: str) -> Parser:
     def end(parser: Parser, *_: Any, **__: Any) -> NoReturn:
         raise _HasParser(parser)
 
-    reading = dict.fromkeys(("parse_args", "parse_intermixed_args"), end)
     try:
-        with patch.multiple(Parser, **reading):
+        with patch.multiple(Parser, parse_args=end, parse_intermixed_args=end):
             function_of(name)(["window_stride"] if name == "run" else [])
     except _HasParser as found:
         parser: Parser = found.args[0]

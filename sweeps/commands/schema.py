@@ -15,6 +15,7 @@ from rank_core.data.load import COLLECTIONS
 from rank_core.files import SCHEMA
 from rank_core.models import MODELS
 from rank_core.own_code import announced
+from rank_core.ranking.interpolation import NORMALISATIONS
 from rank_core.settings.checks import RULES, Interval
 from rank_core.settings.config import Setting, declared_settings
 from sweeps.plan.flags import MOST_SEEDS, SEARCH_FLAGS, Flag
@@ -78,11 +79,12 @@ def _sweep() -> Schema:
 def _serving() -> Schema:
     """The schema of `serving.json`."""
     from rank_core.export import served
+    from rank_core.export.serving import FORMAT
 
     sizes = {f"chunking.{name}": name for name in served.SIZES}
     places = sizes | {"evaluation.depth": "depth"}
     declared = {places[s.name]: _value(s) for s in declared_settings() if s.name in places}
-    choices = {"of": served.SCORES, "normalise": [*served.NORMALISATIONS]}
+    choices = {"of": served.SCORES, "normalise": [*NORMALISATIONS]}
 
     def shape(keys: Mapping[str, Any]) -> Schema:
         own = {
@@ -95,7 +97,7 @@ def _serving() -> Schema:
         return _closed(own) | {"required": needed}
 
     whole = shape(served.KEYS)
-    whole["properties"]["format"] = {"const": served.FORMAT}
+    whole["properties"]["format"] = {"const": FORMAT}
     mixture = whole["properties"][served.EMPTY]
     mixture["properties"]["alpha"] = _between(Interval(0, 1), float)
     whole["properties"][served.EMPTY] = {"anyOf": [{"type": "null"}, mixture]}

@@ -151,10 +151,16 @@ def many_queries(rng: np.random.Generator, num: int) -> Section:
     return Section("Type-I error at a nominal .05, equal means", columns, rows, bars)
 
 
+def _max_t(p: Floats, R: Floats) -> Floats:
+    """The shipped max-t. It lies between p and Holm's, and takes a thousand times as long: where
+    both decide alike, Holm's stands for it."""
+    return holm(p) if ((holm(p) < ALPHA) == (p < ALPHA)).all() else max_t(p, R)
+
+
 CORRECTED: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "t alone": lambda t, w, R: t,
     "t, Holm": lambda t, w, R: holm(t),
-    "t, max-t": lambda t, w, R: max_t(t, R),
+    "t, max-t": lambda t, w, R: _max_t(t, R),
     "t, BH": lambda t, w, R: benjamini_hochberg(t),
     "Wilcoxon, Holm": lambda t, w, R: holm(w),
     "Wilcoxon, BH": lambda t, w, R: benjamini_hochberg(w),
@@ -166,8 +172,8 @@ NUM_SYSTEMS = 10
 
 def families(rng: np.random.Generator, num: int) -> Section:
     """Boytsov et al. and Otero et al.: ten systems against a baseline, none or five of them better
-    by what a single t-test finds in 80%."""
-    rows, bars = [], []
+    by what a single t-test finds in 80%. A quarter of the simulations: max-t takes its time."""
+    rows, bars, num = [], [], max(1, num // 4)
     for name in ("one shape", "another shape"):
         for Q in (50, 1000):
             better = np.arange(NUM_SYSTEMS) < NUM_SYSTEMS // 2
