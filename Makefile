@@ -82,12 +82,15 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# docs/commands.md, docs/settings.md and docs/models.md from the code.
+# docs/commands.md, docs/settings.md, docs/models.md and docs/schemas from the code.
 docs: $(VENV)/.installed
 	$(BIN)/python -m docs.tools.commands_page > docs/.commands.md && mv docs/.commands.md docs/commands.md
 	for page in settings models; do \
 		$(BIN)/python -m sweeps $$page --markdown > docs/.$$page.md && \
 		mv docs/.$$page.md docs/$$page.md || exit 1; done
+	for file in sweep serving; do \
+		$(BIN)/python -m sweeps settings --json-schema $$file > docs/schemas/.$$file.json && \
+		mv docs/schemas/.$$file.json docs/schemas/$$file.json || exit 1; done
 
 # The site of docs/ in build/site: open build/site/index.html. A warning is an error.
 export NO_MKDOCS_2_WARNING := 1

@@ -23,6 +23,7 @@ MESSAGES = {
     "document-frequencies": "counting document frequencies",
     "document-sources": "reading the documents",
     "first-stage": "ranking candidates with BM25",
+    "hub": "laying out the files of the Hugging Face Hub",
     "lucene-index": "indexing the documents",
     "tokens": "tokenising documents and queries",
     "training": "preparing the training pairs",

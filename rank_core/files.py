@@ -17,6 +17,8 @@ NO_FILE = (ENOENT, EISDIR, ELOOP, ENOTDIR)
 """Errors of a path that is no file, whatever the state of the storage."""
 FULL = (ENOSPC, EDQUOT, EFBIG)
 """Errors of a disk or a quota without room."""
+SCHEMA = "$schema"
+"""The key by which a JSON file names its schema for editors; readers allow it and ignore it."""
 
 
 @contextmanager

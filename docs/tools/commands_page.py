@@ -2,9 +2,8 @@
 
 import argparse
 from collections.abc import Iterator
-from unittest.mock import patch
 
-from sweeps.__main__ import COMMANDS, main
+from sweeps.commands.known import COMMANDS, parser_of
 
 HEAD = """# Commands
 
@@ -12,26 +11,6 @@ Every command and flag, made by `make docs` from the parsers; `ranksweep COMMAND
 same. DIR is a folder or URI such as `results/window_stride/python-docs`.
 [Exit codes](troubleshooting.md#exit-codes).
 """
-
-
-class _Parsed(BaseException):
-    """Ends a command as soon as it has its parser."""
-
-
-def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser with which a command reads its words."""
-
-    def stop(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        raise _Parsed(parser)
-
-    words = [command, "window_stride"] if command == "run" else [command]
-    names = ("parse_args", "parse_known_args", "parse_intermixed_args")
-    with patch.multiple(argparse.ArgumentParser, **dict.fromkeys(names, stop)):
-        try:
-            main(words)
-        except _Parsed as parsed:
-            return parsed.args[0]
-    raise AssertionError(f"{command} has no parser")
 
 
 def commands_page() -> str:

@@ -50,6 +50,7 @@ from rank_core.data.trec import (
 )
 from rank_core.data.vocabulary import Fields, say
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.files import SCHEMA
 from rank_core.first_stage.languages import language_code, other_than_english
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
@@ -157,7 +158,7 @@ def declared_language(folder: Path) -> str:
     if not isinstance(declared, dict):
         raise BadInput(f'{path} must be an object such as {{"language": "de"}}')
     for name in declared:
-        if name != "language":
+        if name not in ("language", SCHEMA):
             raise BadInput(f"{path}: {unknown('field', str(name), ['language'])}")
     language = declared.get("language", "")
     if not isinstance(language, str):

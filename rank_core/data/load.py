@@ -17,6 +17,7 @@ from typing import Any
 
 from rank_core.arguments import path_text, takes
 from rank_core.cache import cache_root
+from rank_core.data import hub
 from rank_core.data.folder import LAYOUT, SPLITS, bm25_runs, load_folder
 from rank_core.data.ir_collections import (
     PREFIX,
@@ -71,8 +72,10 @@ def load_collection(name: str | Path) -> Collection:
     (`module:function`, or an entry point) or an ir_datasets id. Raises `BadInput` for others.
 
     A name may include a fold (`robust04-title/fold2`). `ir:ID` is always an ir_datasets id; a plain
-    ID is one if no folder has that name. Transforms follow a bar, `python-docs|debias(seed=2)`, as
-    do a folder's own names of fields, `DIR|fields(uri=doc_id,body=text)`.
+    ID is one if no folder has that name. `hf://datasets/ORG/NAME[@REVISION]` is a dataset of the
+    Hugging Face Hub in BEIR's layout (`rank_core.data.hub`). Transforms follow a bar,
+    `python-docs|debias(seed=2)`, as do a folder's own names of fields,
+    `DIR|fields(uri=doc_id,body=text)`.
 
     Examples:
         >>> import ranksweep
@@ -85,6 +88,8 @@ def load_collection(name: str | Path) -> Collection:
     if steps:
         return apply_transforms(load_collection(base), steps)
     folder, fields = folder_and_fields(base)
+    if folder.startswith(hub.PREFIX):
+        return hub.load_hub(folder, parse_fields(fields) if fields else None)
     if fields:
         if not os.path.isdir(os.path.expanduser(folder)):
             raise BadInput(f"--fields is for the files of a folder; {shown(folder)} is no folder")
@@ -108,7 +113,8 @@ def load_collection(name: str | Path) -> Collection:
         raise BadInput(f"--collection {shown(name)} {what}; {LAYOUT}")
     raise BadInput(
         f"{unknown('collection', name, [*COLLECTIONS, *announced('collection')])}; others: "
-        f"{PREFIX}ID for an ir_datasets id, your own module:function, or a folder ({LAYOUT})"
+        f"{PREFIX}ID for an ir_datasets id, {hub.FORM}, your own module:function, or "
+        f"a folder ({LAYOUT})"
     )
 
 
@@ -121,9 +127,11 @@ def is_prepared(name: str) -> bool:
 
 def portable_collection(name: str) -> str:
     """The name or expression under which every process finds the same collection: entry points
-    become `module:function` and `module:Class`."""
+    become `module:function` and `module:Class`, a dataset of the Hub has its revision."""
     parse_collection_expression(name)
     base = name.partition("|")[0].strip()
+    if base.startswith(hub.PREFIX):
+        return portable_steps(with_folder(name, hub.pinned(base)))
     own = {} if base in COLLECTIONS or os.path.isdir(base) else announced("collection")
     return portable_steps(with_folder(name, own.get(base, base)))
 

@@ -138,17 +138,17 @@ def write_model(
         files = sorted(path for path in unfinished.rglob("*") if path.is_file())
         content = {
             "format": FORMAT,
-            "settings": _portable(settings)
+            "settings": portable(settings)
             | {"collection": _collection_name(config.collection), "model.backbone": ENCODER_FOLDER}
             | MERGED,
             "interpolation": dict(interpolation) if interpolation else None,
             **({"first_stage": asdict(first_stage)} if first_stage else {}),
-            "about": _portable(dict(about or {})),
+            "about": portable(dict(about or {})),
             **({"code": source_hash(own)} if own else {}),
             "files": {str(path.relative_to(unfinished)): file_sha256(path) for path in files},
         }
         write_json(unfinished / FILE, content | {"sha256": _digest(content)})
-        (unfinished / CARD).write_text(_portable(card), encoding="utf-8")
+        (unfinished / CARD).write_text(portable(card), encoding="utf-8")
         for path in unfinished.rglob("*.safetensors"):  # the library hides them from other users
             path.chmod((unfinished / CARD).stat().st_mode)
 
@@ -252,13 +252,13 @@ def _changed(path: Path, found: str) -> BadInput:
     )
 
 
-def _portable(value: Any) -> Any:
+def portable(value: Any) -> Any:
     """A value for other machines: in its texts an absolute path is its last part."""
     if isinstance(value, str):
         return _PLACE.sub(lambda path: Path(path[0]).name, value)
     if isinstance(value, Mapping):
-        return {name: _portable(item) for name, item in value.items()}
-    return [_portable(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: portable(item) for name, item in value.items()}
+    return [portable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _collection_name(collection: str) -> str:

@@ -11,6 +11,7 @@ from rank_core.encoders.backbones import EXPORT_FILE, resolve_backbone, tokenize
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import ExportedModel, read_settings
 from rank_core.export.serving import FILE, FORMAT, serving_setting
+from rank_core.files import SCHEMA
 from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix
@@ -19,6 +20,7 @@ from rank_core.settings.config import TrialConfig
 SIZES = ("window", "stride", "max_query_tokens", "max_document_tokens", "max_chunks")
 HASHES = {"name": str, "content_hash": str, "tokenizer_hash": str}
 KEYS: dict[str, Any] = {
+    SCHEMA: str,
     "format": int,
     "model": HASHES,
     **dict.fromkeys(SIZES, int),
@@ -28,8 +30,10 @@ KEYS: dict[str, Any] = {
     "measured": dict,
 }
 """{key: the type of its value, or the keys below it}."""
-EMPTY, OPTIONAL = "interpolation", "measured"
-"""What is null without a first stage; what a file may lack."""
+EMPTY, MEASURED = "interpolation", "measured"
+"""What is null without a first stage; what the test of the model said."""
+OPTIONAL = (SCHEMA, MEASURED)
+"""What a file may lack, and no other key decides."""
 NAMES = {int: "a whole number", float: "a finite number", str: "a text", dict: "an object"}
 SCORES = ("logit", "probability")
 """What is put together: scores of chunks, or their sigmoids."""
@@ -54,8 +58,9 @@ def served_model(model: str, path: Path | str) -> ExportedModel:
         raise _refused(path, "max_query_tokens", rule, given)
     check_model(config, backbone)
     stated = serving_setting(config, setting["model"], mix)
-    _require_equal(path, setting, stated | {OPTIONAL: setting.get(OPTIONAL)})
-    about = {name: setting[name] for name in ("model", OPTIONAL) if name in setting}
+    free = {name: setting[name] for name in OPTIONAL if name in setting}
+    _require_equal(path, setting, stated | free)
+    about = {name: setting[name] for name in ("model", MEASURED) if name in setting}
     ranker = build_model(config, backbone, init_seed=0).eval()
     return ExportedModel(ranker, config, backbone, first_stage=mix, about=about)
 
@@ -96,9 +101,10 @@ def _require_keys(path: Path, above: str, found: Any, keys: Mapping[str, Any]) -
     for key, kind in keys.items():
         name = f"{above}{key}"
         if key not in found:
-            if key == OPTIONAL:
+            if key in OPTIONAL:
                 continue
-            raise BadInput(f"{path}: {name} is missing; each of {', '.join(keys)} must be there")
+            needed = ", ".join(own for own in keys if own not in OPTIONAL)
+            raise BadInput(f"{path}: {name} is missing; each of {needed} must be there")
         value = found[key]
         if isinstance(kind, dict):
             if not (key == EMPTY and value is None):
@@ -178,7 +184,7 @@ def _config(
 def _require_equal(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raises `BadInput` for a value that the others contradict."""
     for key, value in found.items():
-        if isinstance(value, dict) and key != OPTIONAL:
+        if isinstance(value, dict) and key not in OPTIONAL:
             _require_equal(
                 path,
                 {f"{key}.{k}": v for k, v in value.items()},

@@ -1,8 +1,8 @@
 """Declarations of settings and the checks of their values."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from os import PathLike
 from typing import Any, get_type_hints
@@ -21,19 +21,42 @@ TYPE_NAMES: dict[Any, str] = {
 }
 
 
-RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    ">0": ("{} > 0 must hold and be finite", lambda x: 0 < x < math.inf),
-    ">=0": ("{} >= 0 must hold and be finite", lambda x: 0 <= x < math.inf),
-    "[0, 1)": ("0 <= {} < 1 must hold", lambda x: 0 <= x < 1),
-    "[0, 1]": ("0 <= {} <= 1 must hold", lambda x: 0 <= x <= 1),
-    "(0, 1]": ("0 < {} <= 1 must hold", lambda x: 0 < x <= 1),
+@dataclass(frozen=True)
+class Interval:
+    """The numbers that a setting may have: from `low` to `high`, an end excluded where it is
+    open."""
+
+    low: float
+    high: float
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, number: float) -> bool:
+        above = self.low < number if self.open_low else self.low <= number
+        return above and (number < self.high if self.open_high else number <= self.high)
+
+    def law(self, name: str) -> str:
+        """`0 <= name < 1 must hold`."""
+        if self.high == math.inf:
+            sign = ">" if self.open_low else ">="
+            return f"{name} {sign} {self.low:,} must hold and be finite"
+        low, high = "<" if self.open_low else "<=", "<" if self.open_high else "<="
+        return f"{self.low:,} {low} {name} {high} {self.high:,} must hold"
+
+
+RULES: dict[str, Interval] = {
+    ">0": Interval(0, math.inf, open_low=True, open_high=True),
+    ">=0": Interval(0, math.inf, open_high=True),
+    "[0, 1)": Interval(0, 1, open_high=True),
+    "[0, 1]": Interval(0, 1),
+    "(0, 1]": Interval(0, 1, open_low=True),
     # Counts that decide memory or time, far above any use.
-    "[0, 10,000]": ("0 <= {} <= 10,000 must hold", lambda x: 0 <= x <= 10_000),
-    "[1, 1,000]": ("1 <= {} <= 1,000 must hold", lambda x: 1 <= x <= 1_000),
-    "[1, 100,000]": ("1 <= {} <= 100,000 must hold", lambda x: 1 <= x <= 100_000),
-    "[0, 1,000,000]": ("0 <= {} <= 1,000,000 must hold", lambda x: 0 <= x <= 1_000_000),
+    "[0, 10,000]": Interval(0, 10_000),
+    "[1, 1,000]": Interval(1, 1_000),
+    "[1, 100,000]": Interval(1, 100_000),
+    "[0, 1,000,000]": Interval(0, 1_000_000),
 }
-"""{rule of a number: its text, its check}."""
+"""{rule of a number: the numbers that keep it}."""
 
 
 def setting(
@@ -128,5 +151,4 @@ def check_rule(name: str, value: Any, rule: str | tuple[str, ...]) -> None:
         if value not in rule:
             raise unknown(name, value, rule)
         return
-    text, holds = RULES[rule]
-    require(holds(value), f"{text.format(name)}, got {name}={value}")
+    require(value in RULES[rule], f"{RULES[rule].law(name)}, got {name}={value}")

@@ -401,6 +401,8 @@ class Setting:
     text: str  # description for docs/settings.md
     aliases: tuple[str, ...]  # names in Hugging Face trainers
     added: bool  # see `checks.added`
+    rule: str | tuple[str, ...]  # its choices or an entry of `checks.RULES`; empty: any value
+    accepts_code: bool  # it may name a user's code, `module:name`
 
 
 @cache
@@ -422,6 +424,8 @@ def declared_settings() -> tuple[Setting, ...]:
                         about.get("text", ""),
                         tuple(about.get("hf", "").split()),
                         about.get("added", False),
+                        about.get("rule", ""),
+                        about.get("accepts_code", False),
                     )
                 )
     return tuple(settings)

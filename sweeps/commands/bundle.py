@@ -29,6 +29,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 import pandas as pd
 
+from rank_core.data import hub
 from rank_core.data.ir_collections import PREFIX, is_dataset, is_fold
 from rank_core.data.load import COLLECTIONS
 from rank_core.data.named_files import named_qrels
@@ -169,7 +170,7 @@ def qrels_mode(collection: str, requested: str) -> str:
     base = folder_and_fields(base_of(collection))[0]
     if base in EMBEDDED:
         return requested or "include"
-    theirs = base in COLLECTIONS or is_fold(base) or base.startswith(PREFIX)
+    theirs = base in COLLECTIONS or is_fold(base) or base.startswith((PREFIX, hub.PREFIX))
     theirs = (theirs or is_dataset(base)) and not os.path.isdir(os.path.expanduser(base))
     if theirs and requested == "include":
         raise BadInput(f"--qrels include: {collection} has judgments with their own licence")

@@ -15,19 +15,21 @@ from safetensors import SafetensorError
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.encoders.backbones import described, license_of, resolve_backbone
 from rank_core.errors import BadInput, unknown
-from rank_core.export.folder import require_new, write_model
+from rank_core.export.folder import portable, require_new, write_model
 from rank_core.export.serving import is_cross_encoder
 from rank_core.files import file_sha256
 from rank_core.models import model_class
 from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.secrets import redact_text
 from rank_core.settings.config import TrialConfig
+from sweeps.commands.hub import FORM, PREFIX, listing, repository_of, require_login, send
 from sweeps.engine.kept_weights import is_trained
 from sweeps.plan.next_command import asked_of
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.build import report_files, write_files
 from sweeps.report.conclusions import beside_first_stage, no_champion
 from sweeps.report.model_card import SMOKE_TEST, CardFacts, model_card
-from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, trial_name
+from sweeps.store.records import CHANGED, TRIALS, DamagedTrial, Records, Result, trial_name
 from sweeps.store.sweep_file import opened
 from sweeps.systems.best import best_on_dev, dev_means, ranked
 from sweeps.systems.derived import with_interpolated
@@ -40,6 +42,8 @@ from sweeps.tracking.registered_model import Registered, register_model
 
 WINNER = "winner"
 ANY_FIRST_STAGE = " +BM25"
+REPORT, SENT = "report", ("index.html", "results.json", "table.md")
+"""The folder and the files of the report that go to the Hub beside the model."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +82,15 @@ def main(argv: Sequence[str]) -> int:
     that has kept its weights. --cell "LABEL +BM25" adds the weight of the first stage; the seed is
     then the best on dev when interpolated, and an alpha of 0 is refused without --force.
 
+    --to hf://ORG/NAME sends the folder and the report's page to a private repository of the Hugging
+    Face Hub, as the user of `hf auth login`; with --dry-run it lists what would be sent.
+
     --register logs the model in MLflow and registers it; a confirmed winner that is significantly
     better than the baseline and above the first stage becomes the champion.
     `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the folder."""
     given = _parser().parse_args(argv)
-    if not given.register and given.to is None:
-        raise BadInput("an export needs --to FOLDER or --register NAME")
-    if given.to is not None:
-        require_new(given.to)
-        check_writable("--to", given.to)
+    repository = _checked(given)
+    to = Path(given.to) if given.to and not repository else None
     command = shlex.join(["ranksweep", "export", *argv])
     with opened(given.sweep) as records:
         uri = given.tracking_uri or default_tracking_uri(records)
@@ -104,32 +108,83 @@ def main(argv: Sequence[str]) -> int:
         _check_alpha(analysis.sweep, chosen, force=given.force)
         if given.force and not (given.register or chosen.adds_nothing):
             raise BadInput("--force needs --register NAME, or a model whose alpha is 0")
-        kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
+        kept = tempfile.TemporaryDirectory() if to is None else nullcontext(to.parent)
         with kept as parent:
-            folder = Path(parent) / (given.to.name if given.to else "model")
+            folder = Path(parent) / (to.name if to else "model")
             try:
-                about = _write(records, analysis, chosen, folder, redact_text(command))
+                about = _write(records, analysis, chosen, folder, redact_text(command), repository)
             except SafetensorError as error:  # a full disk
                 raise BadInput(f"{folder} cannot be written: {error}") from None
-            if given.to is not None:
-                seed = "" if analysis.sweep.serving else f"seed {chosen.seed}, "
-                say(f"exported    {about['label']}, {seed}{chosen.why}: {folder}")
-            if beside := beside_first_stage(analysis, about["label"]):
-                say(f"measured    {beside} ({_means(analysis, about['label'])})")
-            if chosen.adds_nothing:
-                say(f"warning     alpha is 0: these are the scores of {chosen.first_stage} alone")
-            if analysis.sweep.about.smoke_test:
-                say(f"warning     not for use: {SMOKE_TEST}")
+            _say_exported(analysis, chosen, about, given)
+            if repository:
+                _to_hub(analysis, folder, repository, given)
             if given.register:
                 say(_register(records, analysis, chosen, folder, about, given, uri))
     return 0
+
+
+def _checked(given: argparse.Namespace) -> str:
+    """The repository of the Hub that is named, or ""; raises `BadInput` for a place that cannot be
+    written, before any work."""
+    if not given.register and given.to is None:
+        raise BadInput(f"an export needs --to FOLDER, --to {FORM} or --register NAME")
+    repository = repository_of(given.to)
+    for name in ("dry_run", "public"):
+        if vars(given)[name] and not repository:
+            raise BadInput(f"--{name.replace('_', '-')} needs --to {FORM}")
+    if repository and not given.dry_run:
+        require_login()
+    if given.to and not repository:
+        require_new(Path(given.to))
+        check_writable("--to", Path(given.to))
+    return repository
+
+
+def _say_exported(
+    analysis: Analysis, chosen: Chosen, about: Mapping[str, Any], given: argparse.Namespace
+) -> None:
+    """Print which model was exported, what it measured, and warnings."""
+    if given.to is not None:
+        seed = "" if analysis.sweep.serving else f"seed {chosen.seed}, "
+        say(f"exported    {about['label']}, {seed}{chosen.why}: {given.to}")
+    if beside := beside_first_stage(analysis, about["label"]):
+        say(f"measured    {beside} ({_means(analysis, about['label'])})")
+    if chosen.adds_nothing:
+        say(f"warning     alpha is 0: these are the scores of {chosen.first_stage} alone")
+    if analysis.sweep.about.smoke_test:
+        say(f"warning     not for use: {SMOKE_TEST}")
+
+
+def _to_hub(analysis: Analysis, folder: Path, repository: str, given: argparse.Namespace) -> None:
+    """Send the folder with the report's page, or list what would be sent."""
+    files = report_files(_elsewhere(analysis), label=f"tab:{analysis.sweep.about.sweep}")
+    write_files(folder / REPORT, {name: files[name] for name in SENT})
+    if given.dry_run:
+        access = "public if it is new" if given.public else "private"
+        say(f"would send  to {PREFIX}{repository}, {access}:")
+        for line in listing(folder):
+            say(line)
+        return
+    say(f"sent        {send(folder, repository, public=given.public)}")
+
+
+def _elsewhere(analysis: Analysis) -> Analysis:
+    """The analysis for readers elsewhere: its command names no folder of this machine."""
+    about = analysis.sweep.about
+    typed = {name: portable(vars(about)[name]) for name in ("command", "flags", "settings")}
+    about = replace(about, **typed, directory="", tracking_uri="")
+    return replace(analysis, sweep=replace(analysis.sweep, about=about))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("ranksweep export", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
-    add("--to", type=Path, metavar="FOLDER", help="a new folder")
+    add("--to", metavar=f"FOLDER|{FORM}", help="a new folder, or a model of the Hub")
+    public = "the repository is public, or is made public (default: private)"
+    needing(add("--public", action="store_true", help=public), Need("to"))
+    listed = "list what would be sent to the Hub, and send nothing"
+    needing(add("--dry-run", action="store_true", help=listed), Need("to"))
     add(
         "--cell",
         default=WINNER,
@@ -304,9 +359,15 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
 
 
 def _write(
-    records: Records, analysis: Analysis, chosen: Chosen, folder: Path, command: str
+    records: Records,
+    analysis: Analysis,
+    chosen: Chosen,
+    folder: Path,
+    command: str,
+    repository: str,
 ) -> dict[str, Any]:
-    """Write the folder and return the origin of the model as stated in it."""
+    """Write the folder and return the origin of the model as stated in it. The card names the
+    `repository` of the Hub that it is for."""
     sweep, config = analysis.sweep, trial_config(records, chosen.name)
     run, weights = records.trial_folder(chosen.name), None
     result = records.result(chosen.name)
@@ -319,10 +380,40 @@ def _write(
             raise DamagedTrial(chosen.name, WEIGHTS, CHANGED)
     label = sweep.label(chosen.cell)
     label = f"{label} +{chosen.mix.first_stage}" if chosen.mix else label
+    about = _origin(analysis, chosen, label, result)
+    backbone = resolve_backbone(config.model.backbone)
+    plain = is_cross_encoder(config, backbone) and chosen.mix is None
+    card = CardFacts(
+        config,
+        about,
+        plain,
+        command,
+        chosen.mix,
+        license_of(backbone),
+        described(backbone),
+        repository,
+    )
+    noted = run / "interpolation.json"  # the weights that Birch chose on dev
+    write_model(
+        folder,
+        config,
+        weights,
+        interpolation=json.loads(noted.read_text()) if noted.exists() else None,
+        first_stage=chosen.mix,
+        about=about,
+        measured=_measured(analysis, label),
+        card=model_card(analysis, card),
+    )
+    return about
+
+
+def _origin(analysis: Analysis, chosen: Chosen, label: str, result: Result) -> dict[str, Any]:
+    """The origin of a model, as its folder states it."""
+    sweep = analysis.sweep
     beside = beside_first_stage(analysis, label)
     seed = "" if sweep.serving else f", seed {chosen.seed}"
     description = f"{label}{seed}, from {sweep.about.sweep} over {sweep.about.collection['name']}"
-    about = {
+    return {
         "label": label,
         "description": ", ".join(filter(None, [description, _means(analysis, label), beside])),
         "sweep": sweep.about.sweep,
@@ -343,23 +434,6 @@ def _write(
         "versions": result.facts["versions"],
         "command": sweep.about.command,
     }
-    backbone = resolve_backbone(config.model.backbone)
-    plain = is_cross_encoder(config, backbone) and chosen.mix is None
-    card = CardFacts(
-        config, about, plain, command, chosen.mix, license_of(backbone), described(backbone)
-    )
-    noted = run / "interpolation.json"  # the weights that Birch chose on dev
-    write_model(
-        folder,
-        config,
-        weights,
-        interpolation=json.loads(noted.read_text()) if noted.exists() else None,
-        first_stage=chosen.mix,
-        about=about,
-        measured=_measured(analysis, label),
-        card=model_card(analysis, card),
-    )
-    return about
 
 
 def _measured(analysis: Analysis, label: str) -> Mapping[str, Any]:

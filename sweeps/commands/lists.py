@@ -14,6 +14,7 @@ from rank_core.data.transforms.expression import TRANSFORMS
 from rank_core.errors import BadInput
 from rank_core.own_code import announced
 from rank_core.settings.config import Setting, declared_settings
+from sweeps.commands.schema import SCHEMAS, schema_text
 from sweeps.terminal.command_line import Need, Parser, needing
 from sweeps.terminal.text import wrapped
 
@@ -35,7 +36,18 @@ def settings(argv: Sequence[str]) -> int:
     parser = _parser("settings", settings.__doc__)
     page = parser.add_argument("--markdown", action="store_true", help="print docs/settings.md")
     needing(page, Need("word", without=True))
+    schema = parser.add_argument(
+        "--json-schema",
+        nargs="?",
+        const="sweep",
+        choices=[*SCHEMAS],
+        help="print the JSON schema of a TOML sweep (the default), or of another file",
+    )
+    needing(schema, Need("word", without=True), Need("markdown", without=True))
     arguments = parser.parse_args(argv)
+    if arguments.json_schema:
+        print(schema_text(arguments.json_schema))
+        return 0
     if arguments.markdown:
         print(settings_page(), end="")
         return 0

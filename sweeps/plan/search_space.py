@@ -15,7 +15,7 @@ from rank_core.settings.config import parse_setting, setting_type
 from sweeps.plan.experiment import Settings
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
+RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
 DIGITS = 3
 """Significant digits of a number drawn from a range, which keep labels readable."""
 
@@ -57,7 +57,7 @@ class Range:
 def parse_range(name: str, text: str) -> Range | None:
     """The range written `lo..hi` or `lo..hi:log`; None for other texts. Raises `BadInput` for a
     setting that is not a number."""
-    match = _RANGE.fullmatch(text)
+    match = RANGE.fullmatch(text)
     if match is None:
         return None
     kind = setting_type(name)

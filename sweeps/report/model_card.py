@@ -28,6 +28,7 @@ class CardFacts:
     first_stage: FirstStageMix | None = None  # of a system "+BM25"
     license: str = ""  # of the backbone, by its own card
     encoder: str = ""  # what the backbone is, in words
+    repository: str = ""  # ORG/NAME on the Hugging Face Hub, if the card is for it
 
 
 def model_card(analysis: Analysis, facts: CardFacts) -> str:
@@ -116,6 +117,9 @@ def _usage(facts: CardFacts) -> str:
         call = "reranker.rerank(run, queries, documents)   # run has the first stage's scores"
     lines = ["```python", "import ranksweep", "", 'reranker = ranksweep.Reranker.load("FOLDER")']
     text = "\n".join([*lines, call, "```"])
+    if facts.repository:
+        fetch = markdown_code(f"hf download {facts.repository} --local-dir FOLDER", "bash")
+        text = f"{fetch}\n\n{text}\n\nThe sweep's report is `report/index.html`."
     cut = facts.config.chunking
     if not facts.is_cross_encoder:
         return text

@@ -33,6 +33,8 @@ _FORMS = (
     rf"postgresql(\+\w+)?://{_HOST}/+[^\s/]\S*",
 )
 _CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE, none"
+OTHER_TRACKERS = {"wandb": "Weights & Biases", "trackio": "trackio"}
+"""{scheme: its tracker} of those that a finished sweep is copied to, by hand."""
 EXPERIMENT = "rank.sweep"
 """The tag of an experiment that identifies its sweep."""
 CLIENT_ENVIRONMENT = {
@@ -72,6 +74,11 @@ def check_tracking_uri(uri: str) -> None:
     """Raise `BadInput` if `uri` cannot be a tracking URI. The network is not touched."""
     if uri == NONE:
         return
+    if (other := uri.partition("://")[0]) in OTHER_TRACKERS:
+        raise BadInput(
+            f"--tracking-uri {other}:// is not read: the one tracker is MLflow ({_CHOICES}), and "
+            f"docs/tracking.md copies a finished sweep to {OTHER_TRACKERS[other]}"
+        )
     if not any(re.fullmatch(form, uri) for form in _FORMS):
         raise BadInput(f"the tracking URI must be one of {_CHOICES}; got {uri!r}")
     scheme, _, driver = uri.partition("://")[0].partition("+")

@@ -70,6 +70,8 @@ LATE = {
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
+    ("sweeps.commands.schema", "rank_core.export.served"): "brings in torch",
+    ("sweeps.commands.schema", "rank_core.export.serving"): "brings in torch",
     ("sweeps.launch.command", "sweeps.launch.sweep"): "brings in torch",
     ("sweeps.launch.sweep", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.launch.sweep", "sweeps.ray_engine.runner"): "brings in Ray",

@@ -68,5 +68,6 @@ def test_a_benchmark_runs(name, backbone_folder, collection_folder, tmp_path, mo
 def test_no_benchmark_is_forgotten():
     files = Path(__file__).parent.glob("*.py")
     commands = {path.stem for path in files if "\ndef main(" in path.read_text()}
-    elsewhere = {"error_rates", "racing", "tiny_docs"}  # test_benchmarks.py, test_tiny_docs.py
+    # test_benchmarks.py, test_tiny_docs.py, test_published_studies.py
+    elsewhere = {"error_rates", "racing", "tiny_docs", "published_studies"}
     assert commands == {*SMALLEST, *elsewhere}

@@ -32,6 +32,7 @@ VALUE = "\0"
 NOT_OURS = {
     "aws": "Amazon's tool, which no test has",
     "cd": "a word of the shell",
+    "hf": "huggingface_hub's tool, which signs in a person",
     "export": "a variable of the shell",
     "gcloud": "Google's tool, which no test has",
     "git": "fetches the project",

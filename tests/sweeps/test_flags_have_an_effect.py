@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.__main__ import COMMANDS
+from sweeps.commands import known
+from sweeps.commands.known import COMMANDS
 from sweeps.plan.flags import FLAGS
 from sweeps.plan.options import parse
 from sweeps.terminal.command_line import Need, Parser
-
-
-class Captured(Exception):
-    """Ends a command at its parser."""
 
 
 def parser_of(name: str) -> Parser:
@@ -25,22 +22,7 @@ def parser_of(name: str) -> Parser:
     if name.startswith("run "):
         own: Parser = import_module(f"sweeps.{name.removeprefix('run ')}")._parser()
         return own
-    if name == "run":
-        own = import_module("sweeps.plan.options")._parser("ranksweep run", "")
-        return own
-    module, _, function = COMMANDS[name][0].partition(":")
-    found: list[Parser] = []
-
-    def captured(parser: Parser, *words: Any, **more: Any) -> None:
-        found.append(parser)
-        raise Captured
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Parser, "parse_args", captured)
-        patch.setattr(Parser, "parse_intermixed_args", captured)
-        with pytest.raises(Captured):
-            getattr(import_module(f"sweeps.commands.{module}"), function)([])
-    return found[0]
+    return known.parser_of(name)
 
 
 NAMES = [*COMMANDS, "run scaling", "run positional_bias"]

@@ -35,6 +35,7 @@ NEEDED = {
     "models": TRAINING,
     "export": TABLES | TRAINING,
     "rerank": TRAINING,
+    "teach": TRAINING,
 }
 """What a sweep or a command imports before it knows its flags; the others import none of these."""
 

@@ -1,0 +1,116 @@
+"""`ranksweep completion SHELL`: the completion of commands, flags and names, by shtab."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from rank_core.data.load import COLLECTIONS
+from rank_core.models import MODELS
+from rank_core.own_code import announced
+from rank_core.settings.config import setting_types
+from sweeps.commands.known import COMMANDS, parser_of
+from sweeps.commands.run import sweep_names
+from sweeps.plan.profiles import PROFILES
+from sweeps.plan.reference import PREFIX, references
+from sweeps.plan.search_options import SEARCHES
+from sweeps.terminal.command_line import SCRIPT, Parser
+
+SHELLS = ("bash", "zsh")
+NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "question": lambda: [*sweep_names(), *(f"{PREFIX}{name}" for name in references())],
+    "collection": lambda: [*COLLECTIONS, *announced("collection")],
+    "model": lambda: [*MODELS, *announced("model")],
+    "profile": lambda: PROFILES,
+    "search": lambda: SEARCHES,
+    "settings": lambda: [f"{name}=" for name in setting_types() if name != "seed"],
+}
+"""{argument of a command: the names that are offered for it}; files are offered beside them."""
+BASH_FUNCTION = """
+{function}() {{
+  compgen -W "{words}" -- "$1"
+  compgen -f -- "$1"
+}}"""
+BASH_END = """
+# A setting is followed by its value, without a space; other words may be files.
+_ranksweep_complete() {
+  _shtab_ranksweep
+  [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace +o filenames
+}
+complete -o filenames -o default -F _ranksweep_complete ranksweep
+"""
+ZSH_FUNCTION = """
+{function}() {{
+  compadd{unspaced} -- {words}
+  _files
+}}"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print a script by which bash or zsh completes commands, their flags, and the names of sweeps,
+    collections, models and settings. It is for a file: one that ~/.bashrc sources, or _ranksweep in
+    a folder of zsh's fpath. For the open shell: eval "$(ranksweep completion bash)"."""
+    parser = Parser("ranksweep completion", main.__doc__)
+    parser.add_argument("shell", choices=SHELLS, help="the shell: %(choices)s")
+    shell = parser.parse_args(argv).shell
+    import shtab
+
+    text = shtab.complete(_whole(), shell, preamble=_functions(shell))
+    # For an argument that may be repeated shtab writes what zsh reads as one optional argument.
+    print(text + BASH_END if shell == "bash" else text.replace('"(*)::', '"*:'), end="")
+    return 0
+
+
+def _whole() -> argparse.ArgumentParser:
+    """One parser with a subparser for each command, as shtab reads it."""
+    whole = argparse.ArgumentParser(SCRIPT)
+    commands = whole.add_subparsers()
+    for name, (_, _, does) in COMMANDS.items():
+        parents = [*([_sweep()] if name == "run" else []), *_parser(name)]
+        commands.add_parser(
+            name,
+            parents=parents,
+            help=does,
+            description=does,
+            add_help=False,  # that of the parents
+            conflict_handler="resolve",
+        )
+    return whole
+
+
+def _parser(name: str) -> list[argparse.ArgumentParser]:
+    """The parser of a command with what is offered for its arguments; none where the libraries of
+    the command are not installed."""
+    try:
+        parser = parser_of(name)
+    except ImportError:
+        return []
+    for action in parser._actions:
+        if action.choices is None and action.nargs != 0 and action.type in (None, str):
+            _offer(action)
+    return [parser]
+
+
+def _sweep() -> argparse.ArgumentParser:
+    """The first word of `run`, which is no argument of the sweeps' parser."""
+    parser = argparse.ArgumentParser(add_help=False)
+    _offer(parser.add_argument("question", help="a sweep's name or file"))
+    return parser
+
+
+def _offer(action: argparse.Action) -> None:
+    """Declare for shtab what is offered: the names of an argument and files, or files alone."""
+    import shtab
+
+    function = f"_{SCRIPT}_{action.dest}"
+    known = action.dest in NAMES
+    vars(action)["complete"] = dict.fromkeys(SHELLS, function) if known else shtab.FILE
+
+
+def _functions(shell: str) -> str:
+    """The shell's functions that offer names."""
+    form = BASH_FUNCTION if shell == "bash" else ZSH_FUNCTION
+    parts = []
+    for name, names in NAMES.items():
+        words = " ".join(names())
+        unspaced = " -S ''" if words.endswith("=") else ""
+        parts.append(form.format(function=f"_{SCRIPT}_{name}", words=words, unspaced=unspaced))
+    return "\n".join(parts)

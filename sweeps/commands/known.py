@@ -1,0 +1,71 @@
+"""The commands by name, each with its function and its line in the help."""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+from sweeps.terminal.command_line import Parser
+
+COMMANDS = {
+    "run": ("run:main", "SWEEP ...", "run a sweep by name, or from a .toml or .py file"),
+    "report": ("report:main", "DIR", "write a sweep's report again and print its table"),
+    "status": ("status:main", "DIR", "show the progress of a sweep (--watch)"),
+    "design": ("design:main", "PILOT", "plan the seeds and queries of the next comparison"),
+    "derive": ("derive:main", "DIR", "re-aggregate saved chunk scores, without a GPU"),
+    "export": ("export:main", "DIR", "write the winner's model as a folder (--to FOLDER)"),
+    "bundle": ("bundle:main", "DIR", "write a sweep and all its values as one file (--to)"),
+    "verify": ("bundle:verify", "FILE.zip", "recompute every number of a bundle from its runs"),
+    "board": ("board.command:main", "FOLDER", "write a leaderboard page from verified bundles"),
+    "rerank": ("rerank:main", "FOLDER", "rerank a run with an exported model"),
+    "teach": ("teach:main", "FOLDER", "score training candidates with an exported model"),
+    "ui": ("mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
+    "sync": ("mlflow_commands:sync", "DIR", "upload missing trials to MLflow"),
+    "storage": ("storage:main", "DIR", "list the contents of a storage, remove unused ones"),
+    "compare": (
+        "compare.command:main",
+        "SYSTEM ..",
+        "significance tests for any runs or per-query scores",
+    ),
+    "measure": ("measure:main", "RUN", "print the measures of one run (--qrels)"),
+    "check": ("check:main", "MODULE:CLASS", "run the contract tests on your own model"),
+    "settings": ("lists:settings", "", "list settings with type, default and Hugging Face name"),
+    "collections": ("lists:collections", "", "list collections"),
+    "sweeps": ("lists:sweep_files", "", "list sweeps with their questions"),
+    "measures": ("lists:measures", "", "list measures and their syntax"),
+    "models": ("models:main", "", "list ranking models, or a paper's settings (--profile)"),
+    "completion": ("completion:main", "SHELL", "print the completion of commands for bash or zsh"),
+    "split": ("split:main", "", "divide judged queries into train, dev and test, or folds"),
+    "cluster-files": ("cluster_files:main", "DIR", "write files for Ray, Slurm and Kubernetes"),
+    "doctor": ("doctor.command:main", "", "check the environment and a collection before a sweep"),
+}
+"""{command: (its function in `sweeps.commands`, its argument, its description)}. A module is
+imported when its command is called, so that no command waits for the libraries of another."""
+
+
+def function_of(name: str) -> Callable[[Sequence[str]], int]:
+    """The function of a command, which takes the words after its name; it is imported here."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    command: Callable[[Sequence[str]], int] = getattr(
+        import_module(f"sweeps.commands.{module}"), function
+    )
+    return command
+
+
+class _HasParser(BaseException):
+    """Ends a command as soon as it has its parser."""
+
+
+def parser_of(name: str) -> Parser:
+    """The parser with which a command reads its words; of `run` that of the sweeps' flags."""
+
+    def end(parser: Parser, *_: Any, **__: Any) -> NoReturn:
+        raise _HasParser(parser)
+
+    try:
+        with patch.multiple(Parser, parse_args=end, parse_intermixed_args=end):
+            function_of(name)(["window_stride"] if name == "run" else [])
+    except _HasParser as found:
+        parser: Parser = found.args[0]
+        return parser
+    raise AssertionError(f"{name} has no parser")
