@@ -108,9 +108,9 @@ def planned_variances(
 ) -> Variances:
     """The components of a pilot at their one-sided upper limits; with an assurance of .5 its own.
 
-    Half of all pilots underestimate each of them; at the upper 80% limits the plan is sufficient for about four of five. With
-    sigma_S alone at its limit it was for .58 to .89 of them: on few queries sigma_D is uncertain,
-    too."""
+    Half of all pilots underestimate each of them; at the upper 80% limits the plan is sufficient
+    for about four of five. With sigma_S alone at its limit it was for .58 to .89 of them: on few
+    queries sigma_D is uncertain, too."""
     if not 0.5 <= assurance < 1:
         raise BadInput(f"0.5 <= assurance < 1 must hold, got assurance={assurance}")
     level = 2 * assurance - 1 if assurance > 0.5 else 0.5  # whose limits are not used
