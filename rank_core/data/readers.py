@@ -28,6 +28,7 @@ from rank_core.data.vocabulary import (
     FIELD_NAMES,
     JUDGMENT,
     PAIRS,
+    CLUSTER,
     QUERY,
     RANKED,
     UNUSED,
@@ -267,6 +268,7 @@ def has_names(path: Path, schema: Schema, fields: Fields | None) -> bool:
 _HEADER: dict[Schema, set[str]] = {
     DOCUMENT: {"doc_id", "text"},
     QUERY: {"query_id", "text"},
+    CLUSTER: {"query_id", "group"},
     JUDGMENT: {"query_id", "doc_id"},
     RANKED: {"query_id", "doc_id"},
     PAIRS: {"query"},
