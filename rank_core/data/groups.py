@@ -4,6 +4,7 @@ of the tests."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rank_core.data.named_files import source_of
 from rank_core.data.readers import (
@@ -11,11 +12,16 @@ from rank_core.data.readers import (
     gathered_groups,
     has_names,
     labels,
+    labels_of,
 )
+from rank_core.data.tables import frame_records
 from rank_core.data.trec import query_lines
 from rank_core.data.vocabulary import CLUSTER, DOCUMENT, QUERY, Fields, Schema
 from rank_core.errors import BadInput, shown
 from rank_core.records import Qrels
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OF_DOCUMENT = "doc_id"
 """The field of documents that is different in each: its groups share relevant documents."""
@@ -66,9 +72,17 @@ def read_clusters(path: Path) -> dict[str, str]:
     return clusters
 
 
+def frame_clusters(frame: "pd.DataFrame", where: str) -> dict[str, str]:
+    """The same of a data frame."""
+    rows = labels_of(frame_records(frame, where), where, "group", CLUSTER, {})
+    if not (clusters := gathered_groups(rows)):
+        raise BadInput(f"{where} must have the columns query_id and cluster (or group)")
+    return clusters
+
+
 def document_clusters(qrels: Qrels) -> dict[str, str]:
-    """{query_id: cluster} where queries with a common relevant document are in one cluster, directly
-    or through others; a query without a relevant document is alone.
+    """{query_id: cluster} where queries with a common relevant document are in one cluster, be it
+    through others; a query without a relevant document is alone.
 
     Examples:
         >>> from rank_core.data.groups import document_clusters

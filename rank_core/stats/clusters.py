@@ -48,7 +48,8 @@ def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix
         return matrix
     if G < 2:
         raise BadInput(
-            f"a test needs two clusters of queries or more; all {Q} queries are in {shown(names[0])}"
+            f"a test needs two clusters of queries or more; all {Q} queries are in "
+            f"{shown(names[0])}"
         )
     return replace(
         matrix,
