@@ -97,9 +97,9 @@ def _places(names: Iterable[str]) -> tuple[tuple[str, ...], list[int]]:
 def _summed(score_SQ: Floats, place_Q: Sequence[int], G: int, scale: float) -> Floats:
     """(S, G): the means of the runs plus the scaled sums of deviations."""
     mean_S1 = score_SQ.mean(axis=1, keepdims=True)
-    sum_SG = np.zeros((len(score_SQ), G))
-    np.add.at(sum_SG, (slice(None), np.asarray(place_Q)), score_SQ - mean_S1)
-    return np.asarray(mean_S1 + scale * sum_SG)
+    sum_GS = np.zeros((G, len(score_SQ)))
+    np.add.at(sum_GS, np.asarray(place_Q), (score_SQ - mean_S1).T)
+    return np.asarray(mean_S1 + scale * sum_GS.T)
 
 
 def _strata(
