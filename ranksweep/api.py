@@ -62,13 +62,13 @@ def _clusters(name: str, value: Any) -> str | dict[str, str]:
         return path_text(name, value)
     if isinstance(value, pd.DataFrame):
         return frame_clusters(value, name)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not value:
         what = "{query_id: cluster}, a data frame of query_id and cluster, a file, auto or group"
         raise refused(name, what, value)
-    rows = [
-        (f"{name}, entry {number}", *(id_or_number(f"an id in {name}", one) for one in pair))
-        for number, pair in enumerate(value.items())
-    ]
+    rows: list[tuple[str, str, str | None]] = []
+    for query, cluster in value.items():
+        query_id, own = (id_or_number(f"an id in {name}", one) for one in (query, cluster))
+        rows.append((name, query_id, own))
     return gathered_groups(rows)
 
 

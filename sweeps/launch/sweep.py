@@ -265,7 +265,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     # Trials of earlier commands stay known, also where this one asks for fewer.
     trials = (*(before.trials if before else ()), *described_now.trials)
-    facts, clusters = reported_queries(search.plan, options.clusters)
+    queries, clusters = reported_queries(search.plan, options.clusters)
     description = replace(
         described_now,
         trials=tuple(dict.fromkeys(trials)),
@@ -275,7 +275,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         tracking_uri=options.tracking_uri or "",  # "": that of the reader
         **facts,
     )
-    write_description(records, search.plan, description, facts)
+    write_description(records, search.plan, description, queries)
     search.describe()
 
 

@@ -236,7 +236,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
     return with_clusters(sweep)
 
 
-def with_clusters(sweep: Sweep, given: str = "") -> Sweep:
+def with_clusters(sweep: Sweep, given: str | ClusterOf = "") -> Sweep:
     """A stored sweep with the clusters that `given` names; with "" those of its command, with none
     no clusters. Without clusters it knows which queries share relevant documents."""
     own = queries_of_sweep(sweep.folder, sweep.split)
