@@ -2,6 +2,7 @@
 the queries or the documents. All queries of a group belong in the same split, and may be a cluster
 of the tests."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 OF_DOCUMENT = "doc_id"
 """The field of documents that is different in each: its groups share relevant documents."""
+SHARED = 0.1
+"""The share of queries that share a relevant document with another above which commands warn."""
+LARGEST = 0.5
+"""A cluster with a larger share of the queries says nothing: where each query has many relevant
+documents, nearly all are connected through others."""
 
 
 def read_groups(
@@ -91,6 +97,15 @@ def document_clusters(qrels: Qrels) -> dict[str, str]:
         {'q1': 'd1', 'q2': 'd1', 'q3': 'query q3'}
     """
     return joined({query_id: _relevant(judged) for query_id, judged in qrels.items()})
+
+
+def share_documents(clusters: Mapping[str, str]) -> int:
+    """The number of queries that share a relevant document with another one, of
+    `document_clusters`; 0 where these are few, or where nearly all queries are in one cluster."""
+    sizes = Counter(clusters.values())
+    together = sum(size for size in sizes.values() if size > 1)
+    few = together < SHARED * len(clusters)
+    return 0 if few or max(sizes.values(), default=0) > LARGEST * len(clusters) else together
 
 
 def _groups_of(

@@ -2,16 +2,16 @@
 share, and a warning where queries share relevant documents and the tests do not know it."""
 
 import math
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+from rank_core.data.groups import share_documents
 from rank_core.stats.clusters import design_effect
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.analysis import Analysis
 from sweeps.terminal.notation import percent
 
-SHARED = 0.1
-"""The share of queries that share a relevant document with another above which a report warns."""
+_VISIBLE = 0.005  # the smallest change that is not printed as 0%
 
 
 def num_clusters(matrix: ScoreMatrix) -> int:
@@ -41,74 +41,74 @@ def clusters_sentence(analysis: Analysis) -> str:
     )
 
 
-def shared_sentence(analysis: Analysis) -> str:
-    """The queries that the collections of a mean share; "" where they share none."""
+def _shared(analysis: Analysis) -> tuple[int, int, str] | None:
+    """(the queries of all collections, the different ones, what tells them apart) of a mean over
+    collections that share some."""
     matrix = next(iter(analysis.means.values()), None)
     if matrix is None:
-        return ""
+        return None
     own = [analysis.matrices[name] for name in next(iter(analysis.sweep.means.values()))]
     total = sum(len(one.query_ids) for one in own)
-    if matrix.num_queries == total:
-        return ""
     known = "texts" if analysis.sweep.query_keys else "ids"
+    return (total, matrix.num_queries, known) if matrix.num_queries < total else None
+
+
+def shared_sentence(analysis: Analysis) -> str:
+    """The queries that the collections of a mean share; "" where they share none."""
+    if (shared := _shared(analysis)) is None:
+        return ""
+    total, different, known = shared
     return (
-        f"The collections share queries by their {known} ({total} in all, {matrix.num_queries} "
-        "different ones): the test of the mean pairs them."
+        f"The collections share queries by their {known} ({total} in all, {different} different "
+        "ones): the test of the mean pairs them."
     )
 
 
 def sharing_warning(analysis: Analysis) -> str:
     """The design effect of the primary comparisons where many queries share relevant documents and
-    the tests take them for independent; "" elsewhere."""
+    the tests take them for independent: that of the worst collection; "" elsewhere."""
     sweep = analysis.sweep
     if sweep.clusters is not None or not analysis.primary:
         return ""
-    worst: tuple[float, str] = (0.0, "")
+    found = [(0.0, "")]
     for collection, measures in sweep.collections.items():
         of, matrix = sweep.sharing.get(collection), analysis.matrices.get(measures[0])
-        if not of or matrix is None:
-            continue
-        names = [of[query_id] for query_id in matrix.query_ids]
-        sizes = Counter(names)
-        together = sum(size for size in sizes.values() if size > 1)
-        if together < SHARED * len(names):
-            continue
-        mean = {cell: own.mean(axis=0) for cell, own in matrix.scores.items()}
-        effects = [
-            design_effect(mean[c.system] - mean[c.baseline], names)
-            for c in analysis.primary
-            if {c.system, c.baseline} <= mean.keys()
-        ]
-        effect = max(effects, default=1.0)
-        change = math.sqrt(effect) - 1
-        how = (
-            f"standard errors over queries are up to {percent(change)} larger"
-            if change >= 0.005
-            else "standard errors over queries are no larger"
-        )
-        where = f" of {collection}" if collection else ""
-        text = (
-            f"{together} of {len(names)} queries{where} share a relevant document with another one "
-            f"({len(sizes)} clusters), and the tests take them for independent; with clusters "
-            f"{how} (design effect {effect:.2f}): --clusters auto, or --clusters FILE."
-        )
-        worst = max(worst, (effect, text))
-    return worst[1]
+        if of and matrix:
+            own = {query_id: of[query_id] for query_id in matrix.query_ids}
+            if together := share_documents(own):
+                effect = _largest_effect(analysis, matrix, [*own.values()])
+                where = f" of {collection}" if collection else ""
+                share = f"{together} of {len(own)} queries{where} share a relevant document with "
+                share += f"another one ({len({*own.values()})} clusters)"
+                found.append((effect, share))
+    effect, share = max(found)
+    if not share:
+        return ""
+    change = math.sqrt(effect) - 1
+    larger = f"up to {percent(change)} larger" if change >= _VISIBLE else "no larger"
+    return (
+        f"{share}, and the tests take them for independent; with clusters standard errors over "
+        f"queries are {larger} (design effect {effect:.2f}): --clusters auto, or --clusters FILE."
+    )
+
+
+def _largest_effect(analysis: Analysis, matrix: ScoreMatrix, names: Sequence[str]) -> float:
+    """The largest design effect of the primary comparisons on one collection."""
+    mean = {cell: own.mean(axis=0) for cell, own in matrix.scores.items()}
+    pairs = [(c.system, c.baseline) for c in analysis.primary if {c.system, c.baseline} <= {*mean}]
+    return max((design_effect(mean[one] - mean[base], names) for one, base in pairs), default=1.0)
 
 
 def cluster_results(analysis: Analysis) -> dict[str, Any]:
-    """The clusters and shared queries of the measures that have some, for results.json."""
-    clusters = analysis.sweep.clusters
-    counts = {
-        measure: {
-            "num_queries": matrix.num_queries,
-            "num_clusters": len(matrix.query_ids),
-        }
-        for measure, matrix in {**analysis.tested, **analysis.means}.items()
-    }
+    """The clusters of each measure, and the queries that collections share, for results.json;
+    nothing where there are none."""
     found: dict[str, Any] = {}
-    if clusters:
+    if clusters := analysis.sweep.clusters:
+        counts = {
+            measure: {"num_queries": one.num_queries, "num_clusters": len(one.query_ids)}
+            for measure, one in {**analysis.tested, **analysis.means}.items()
+        }
         found["clusters"] = {"source": clusters.source, "measures": counts}
-    if shared := shared_sentence(analysis):
-        found["shared_queries"] = shared
+    if shared := _shared(analysis):
+        found["shared_queries"] = dict(zip(("in_all", "different", "by"), shared, strict=True))
     return found
