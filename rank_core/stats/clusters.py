@@ -1,13 +1,17 @@
 """Queries that are not alone: clusters of queries, such as those that ask for one document.
 
 Queries of a cluster may have correlated scores; clusters are independent. The variance over queries
-of a mean difference is that of the totals of the clusters (Liang and Zeger 1986, with the factor
-G / (G - 1) for G clusters), on G - 1 degrees of freedom:
+of a mean difference is the jackknife's that leaves out one cluster at a time, on G - 1 degrees of
+freedom for G clusters (MacKinnon, Nielsen and Webb 2023):
 
-    V_q = G / (G - 1) * sum over clusters of (sum over its queries of (d - mean d))^2 / Q^2
+    V_q = (G - 1) / G * sum over clusters of (d without g - mean of these)^2
 
-`clustered` gives a matrix with a column per cluster whose plain formulas are these, so that every
-test, correlation and set of the best of a matrix is that of the clusters.
+For clusters of one size it is the cluster-robust variance of Liang and Zeger (1986) with the factor
+G / (G - 1), and of one query each the plain variance of a mean. Where a cluster has many of the
+queries, their variance is far too small, as the mean follows that cluster.
+
+`clustered` gives a matrix with a column per cluster, its pseudo-value, whose plain formulas are
+these, so that every test, correlation and set of the best of a matrix is that of the clusters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +26,8 @@ from rank_core.stats.scopes import Floats
 
 def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix:
     """The matrix of the clusters of its queries, `cluster_of[query_id]`: column g of a run is its
-    mean plus G / Q times the deviations of the queries of cluster g from it. Where every query is a
-    cluster of its own, the matrix itself.
+    mean plus G - 1 times what cluster g adds to it, without the mean of these. Where every query is
+    a cluster of its own, the matrix itself.
 
     Raises `BadInput` for a query without a cluster, and for a single cluster.
 
@@ -34,7 +38,7 @@ def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix
         >>> scores = {"A": np.array([[0.1, 0.3, 0.5]])}
         >>> matrix = ScoreMatrix("RR", ("A",), ("q1", "q2", "q3"), {"A": (1,)}, scores)
         >>> clustered(matrix, {"q1": "x", "q2": "x", "q3": "y"}).scores["A"].round(3)
-        array([[0.167, 0.433]])
+        array([[0.15, 0.45]])
     """
     if lacking := [query_id for query_id in matrix.query_ids if query_id not in cluster_of]:
         raise BadInput(
@@ -54,7 +58,7 @@ def clustered(matrix: ScoreMatrix, cluster_of: Mapping[str, str]) -> ScoreMatrix
     return replace(
         matrix,
         query_ids=columns,
-        scores={cell: _summed(own, place_Q, G, G / Q) for cell, own in matrix.scores.items()},
+        scores={cell: _pseudo_values(own, place_Q, G) for cell, own in matrix.scores.items()},
         by_query=matrix,
         cluster_of=tuple(place_Q),
     )
@@ -81,7 +85,10 @@ def joined(matrix: ScoreMatrix, keys: Sequence[str], num_queries: int) -> ScoreM
     return replace(
         matrix,
         query_ids=tuple(columns[at] for at in order_G),
-        scores={cell: _summed(own, place_N, G, scale) for cell, own in matrix.scores.items()},
+        scores={
+            cell: own.mean(axis=1, keepdims=True) + scale * _sums(own, place_N, G)
+            for cell, own in matrix.scores.items()
+        },
         query_strata=strata,
         counted=num_queries,
     )
@@ -94,12 +101,21 @@ def _places(names: Iterable[str]) -> tuple[tuple[str, ...], list[int]]:
     return tuple(place), places
 
 
-def _summed(score_SQ: Floats, place_Q: Sequence[int], G: int, scale: float) -> Floats:
-    """(S, G): the means of the runs plus the scaled sums of deviations."""
-    mean_S1 = score_SQ.mean(axis=1, keepdims=True)
+def _sums(score_SQ: Floats, place_Q: Sequence[int], G: int) -> Floats:
+    """(S, G): the sums of the deviations from the means of the runs."""
     sum_GS = np.zeros((G, len(score_SQ)))
-    np.add.at(sum_GS, np.asarray(place_Q), (score_SQ - mean_S1).T)
-    return np.asarray(mean_S1 + scale * sum_GS.T)
+    np.add.at(sum_GS, np.asarray(place_Q), (score_SQ - score_SQ.mean(axis=1, keepdims=True)).T)
+    return sum_GS.T
+
+
+def _pseudo_values(score_SQ: Floats, place_Q: Sequence[int], G: int) -> Floats:
+    """(S, G): those of the jackknife over clusters, on the means of the runs."""
+    sizes_G = np.bincount(place_Q, minlength=G)
+    # The mean without cluster g differs by its sum of deviations over the queries that are left.
+    added_SG = (G - 1) * _sums(score_SQ, place_Q, G) / (len(place_Q) - sizes_G)
+    # Of unequal clusters their mean is the jackknife's estimate of a bias, which a mean has not.
+    added_SG -= added_SG.mean(axis=1, keepdims=True)
+    return np.asarray(score_SQ.mean(axis=1, keepdims=True) + added_SG)
 
 
 def _strata(
@@ -129,8 +145,8 @@ def design_effect(delta_Q: Floats, cluster_of: Sequence[object]) -> float:
     plain = float(np.var(delta_Q, ddof=1)) / Q
     if plain == 0 or G < 2:
         return 1.0
-    total_1G = _summed(np.asarray(delta_Q, dtype=np.float64)[None], place_Q, G, G / Q)
-    return float(np.var(total_1G, ddof=1)) / G / plain
+    value_1G = _pseudo_values(np.asarray(delta_Q, dtype=np.float64)[None], place_Q, G)
+    return float(np.var(value_1G, ddof=1)) / G / plain
 
 
 __all__ = ["clustered", "design_effect", "joined"]

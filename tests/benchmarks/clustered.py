@@ -38,11 +38,12 @@ SIZES: dict[str, Sizes] = {
     "5": lambda rng, G: np.full(G, 5),
     "20": lambda rng, G: np.full(G, 20),
     "2 to 20": lambda rng, G: rng.integers(2, 21, G),
-    "one of 20, others 2": lambda rng, G: np.array([20] + [2] * (G - 1)),
+    "one 20, others 2": lambda rng, G: np.array([20] + [2] * (G - 1)),
+    "two 20, others 2": lambda rng, G: np.array([20, 20] + [2] * (G - 2)),
 }
 """{name: the sizes of G clusters}."""
-ICCS, NUMBERS = (0.0, 0.3, 0.6, 0.9), (10, 25, 60)
-DESIGNS = ((4, 3), (4, 5), (17, 3))
+ICCS, NUMBERS = (0.0, 0.5, 0.9), (10, 25, 60)
+DESIGNS = ((4, 5), (4, 3), (17, 3))
 """Comparisons and seeds."""
 
 
@@ -53,7 +54,7 @@ def clusters(rng: np.random.Generator, num: int) -> Section:
     cells = [
         (K, S, size, G, icc)
         for (K, S), size, G, icc in product(DESIGNS, SIZES, NUMBERS, ICCS)
-        if (K, S) == DESIGNS[0] or (G in (10, 60) and icc in (0.0, 0.9))
+        if (K, S) == DESIGNS[0] or (G != NUMBERS[1] and icc in (ICCS[0], ICCS[-1]))
     ]
     for K, S, size, G, icc in cells:
         decided = [
@@ -97,10 +98,10 @@ def _decisions(
 
 def _in_clusters(score_NKSQ: Floats, sizes: NDArray[np.int64]) -> Floats:
     """The columns of `rank_core.stats.clusters.clustered`, of many tables."""
-    mean = score_NKSQ.mean(axis=-1, keepdims=True)
+    mean, G = score_NKSQ.mean(axis=-1, keepdims=True), len(sizes)
     starts = np.cumsum([0, *sizes[:-1]])
-    sums = np.add.reduceat(score_NKSQ - mean, starts, axis=-1)
-    return np.asarray(mean + len(sizes) / sizes.sum() * sums)
+    own = np.add.reduceat(score_NKSQ - mean, starts, axis=-1) * ((G - 1) / (sizes.sum() - sizes))
+    return np.asarray(mean + own - own.mean(axis=-1, keepdims=True))
 
 
 def _tables(score_NKSQ: Floats) -> Tables:

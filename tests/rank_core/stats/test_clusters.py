@@ -24,24 +24,35 @@ def named(matrix: ScoreMatrix, clusters: str) -> dict[str, str]:
 
 
 def test_the_standard_error_by_hand() -> None:
-    """d = 3, 1, 0, 0 in the clusters x, x, y, z: totals of deviations from 1 are 2, -1, -1, so that
-    V_q = 3 / 2 * (4 + 1 + 1) / 4^2 = 9 / 16, on two degrees of freedom."""
+    """d = 3, 1, 0, 0 in the clusters x, x, y, z: the means without x, y and z are 0, 4/3 and 4/3,
+    their mean is 8/9, so that V_q = 2 / 3 * (64 + 16 + 16) / 81 = 64 / 81, on two degrees of
+    freedom."""
     matrix = matrix_of({"A": [3.0, 1.0, 0.0, 0.0], "B": [0.0, 0.0, 0.0, 0.0]})
     test = scope_test_of(clustered(matrix, named(matrix, "xxyz")), ("A", "B"), **PLAIN)
-    assert test.delta == 1.0
-    assert test.se_queries == pytest.approx(0.75, rel=1e-15)
+    assert test.delta == pytest.approx(1.0, rel=1e-15)
+    assert test.se_queries == pytest.approx(8 / 9, rel=1e-12)
     assert test.df_queries == 2
     # Student's t with two degrees of freedom: P(|T| > t) = 1 - t / sqrt(2 + t^2).
-    assert test.p_queries == pytest.approx(1 - 4 / 3 / np.sqrt(2 + 16 / 9), rel=1e-12)
+    assert test.p_queries == pytest.approx(1 - 9 / 8 / np.sqrt(2 + 81 / 64), rel=1e-12)
+
+
+def test_the_liang_zeger_variance_by_hand() -> None:
+    """Of two clusters of two: the totals of deviations from 1 are 2 and -2, V_q = 2 * 8 / 16."""
+    matrix = matrix_of({"A": [3.0, 1.0, 0.0, 0.0], "B": [0.0, 0.0, 0.0, 0.0]})
+    test = scope_test_of(clustered(matrix, named(matrix, "xxyy")), ("A", "B"), **PLAIN)
+    assert test.variance_queries == pytest.approx(1.0, rel=1e-15)
+
+
+def of_groups(matrix: ScoreMatrix, groups: np.ndarray) -> ScoreMatrix:
+    return clustered(matrix, dict(zip(matrix.query_ids, map(str, groups), strict=True)))
 
 
 def test_parity_with_statsmodels() -> None:
-    """The cluster-robust covariance of a mean, with its small-sample factor."""
+    """Its cluster-robust covariance of a mean, with the small-sample factor, for equal clusters."""
     rng = np.random.default_rng(3)
-    groups = rng.integers(0, 12, 60)
+    groups = rng.permutation(np.repeat(np.arange(12), 5))
     delta_Q = rng.normal(0, 1, 12)[groups] + rng.normal(0, 1, 60)
-    matrix = matrix_of({"A": delta_Q, "B": np.zeros(60)})
-    own = clustered(matrix, dict(zip(matrix.query_ids, map(str, groups), strict=True)))
+    own = of_groups(matrix_of({"A": delta_Q, "B": np.zeros(60)}), groups)
     test = scope_test_of(own, ("A", "B"), **PLAIN)
     fit = sm.OLS(delta_Q, np.ones(60)).fit(
         cov_type="cluster", cov_kwds={"groups": groups}, use_t=True
@@ -51,15 +62,32 @@ def test_parity_with_statsmodels() -> None:
     assert test.df_queries == 11
 
 
+def test_unequal_clusters_are_left_out_one_at_a_time() -> None:
+    """Against statsmodels' fits without each cluster; with nearly equal clusters its own robust
+    variance is close, and with one of half the queries far below."""
+    rng = np.random.default_rng(3)
+    for sizes, least, most in (([5, 6] * 10, 0.97, 1.03), ([30] + [2] * 15, 1.5, 3.0)):
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        Q, G = len(groups), len(sizes)
+        delta_Q = rng.normal(0, 1, G)[groups] + rng.normal(0, 0.3, Q)
+        own = of_groups(matrix_of({"A": delta_Q, "B": np.zeros(Q)}), groups)
+        se = scope_test_of(own, ("A", "B"), **PLAIN).se_queries
+        without = [
+            sm.OLS(delta_Q[groups != g], np.ones(Q - sizes[g])).fit().params[0] for g in range(G)
+        ]
+        assert se == pytest.approx(np.sqrt((G - 1) ** 2 / G * np.var(without, ddof=1)), rel=1e-9)
+        fit = sm.OLS(delta_Q, np.ones(Q)).fit(cov_type="cluster", cov_kwds={"groups": groups})
+        assert least < se / float(fit.bse[0]) < most
+
+
 def test_correlations_are_those_of_the_clusters() -> None:
     """Against statsmodels' covariance of two means over the same clusters."""
     rng = np.random.default_rng(4)
-    groups = np.repeat(np.arange(10), rng.integers(1, 9, 10))
+    groups = rng.permutation(np.repeat(np.arange(10), 6))
     Q = len(groups)
     common = rng.normal(0, 1, 10)[groups]
     delta = [common + rng.normal(0, 1, Q) for _ in range(2)]
-    matrix = matrix_of({"base": np.zeros(Q), "A": delta[0], "B": delta[1]})
-    own = clustered(matrix, dict(zip(matrix.query_ids, map(str, groups), strict=True)))
+    own = of_groups(matrix_of({"base": np.zeros(Q), "A": delta[0], "B": delta[1]}), groups)
     pairs = [("A", "base"), ("B", "base")]
     tests = [scope_test_of(own, pair, **PLAIN) for pair in pairs]
     found = correlations(own, pairs, tests, scope="queries")[0, 1]
