@@ -43,19 +43,27 @@ SIZES: dict[str, Sizes] = {
 }
 """{name: the sizes of G clusters}."""
 ICCS, NUMBERS = (0.0, 0.5, 0.9), (10, 25, 60)
-DESIGNS = ((4, 5), (4, 3), (17, 3))
+DESIGN, OTHERS = (4, 5), ((4, 3), (17, 3))
 """Comparisons and seeds."""
 
 
 def clusters(rng: np.random.Generator, num: int) -> Section:
+    """Four comparisons of five seeds, in all clusters."""
+    return _clusters(rng, num, [(*DESIGN, *one) for one in product(SIZES, NUMBERS, ICCS)])
+
+
+def designs(rng: np.random.Generator, num: int) -> Section:
+    """Fewer seeds and more comparisons, with few clusters and many, at both ends of the ICC."""
+    ends = product(SIZES, (NUMBERS[0], NUMBERS[-1]), (ICCS[0], ICCS[-1]))
+    return _clusters(rng, num, [(*design, *one) for one in ends for design in OTHERS])
+
+
+def _clusters(
+    rng: np.random.Generator, num: int, cells: Sequence[tuple[int, int, str, int, float]]
+) -> Section:
     """The familywise error, the coverage of single intervals and of the set of the best, with the
     queries taken for independent and in their clusters."""
     rows, bars = [], []
-    cells = [
-        (K, S, size, G, icc)
-        for (K, S), size, G, icc in product(DESIGNS, SIZES, NUMBERS, ICCS)
-        if (K, S) == DESIGNS[0] or (G != NUMBERS[1] and icc in (ICCS[0], ICCS[-1]))
-    ]
     for K, S, size, G, icc in cells:
         decided = [
             _decisions(rng, min(BATCH, num - at), SIZES[size](rng, G), icc, K, S)
@@ -181,7 +189,7 @@ def _mean_of_two(
     return plain.p_both, paired.p_both
 
 
-SECTIONS: dict[str, Draw] = {"clusters": clusters, "shared": shared_queries}
+SECTIONS: dict[str, Draw] = {"clusters": clusters, "designs": designs, "shared": shared_queries}
 
 
 def main(argv: Sequence[str]) -> int:
