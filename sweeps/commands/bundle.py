@@ -491,7 +491,8 @@ def _may_hold(name: str, sweep: SweepFile) -> bool:
             return kind.endswith("parquet") and trial in {*planned, FIRST_STAGE}
     judged = [f"qrels/{split}.qrels{end}" for split in EVALUATED for end in ("", ".sha256")]
     runs = [f"{FIRST_STAGE}/{run}" for run in RUNS]
-    return inside in {FILE, ACCESS_FILE, str(TEXTS), *judged, *runs}
+    facts = f"{QUERIES}/{sweep.split}.jsonl"
+    return inside in {FILE, ACCESS_FILE, str(TEXTS), facts, *judged, *runs}
 
 
 def _compared(folder: Path, report: Mapping[str, bytes], about: Manifest) -> Iterator[Verdict]:

@@ -5,12 +5,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rank_core.data.groups import share_documents
 from rank_core.stats.clusters import design_effect
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.analysis import Analysis
 from sweeps.terminal.notation import percent
 
+_UNEQUAL = 0.4
+"""Where the two largest clusters have a larger share of the queries, the familywise error is up to
+.10 (tests/benchmarks/clustered.py)."""
 _VISIBLE = 0.005  # the smallest change that is not printed as 0%
 
 
@@ -35,10 +40,17 @@ def clusters_sentence(analysis: Analysis) -> str:
     G, Q = len(matrices[0].query_ids), matrices[0].num_queries
     if G == Q:
         return f"By {clusters.source} each of the {Q} queries is a cluster of its own."
-    return (
+    text = (
         f"Tests and intervals are over {G} clusters of {Q} queries ({clusters.source}), whose "
         "scores may be correlated within a cluster."
     )
+    sizes = np.sort(np.bincount(matrices[0].cluster_of or [0]))
+    if (two := int(sizes[-2:].sum())) > _UNEQUAL * Q:
+        text += (
+            f" Two of them have {two} of the queries: with so unequal clusters the familywise "
+            "error may be twice as large."
+        )
+    return text
 
 
 def _shared(analysis: Analysis) -> tuple[int, int, str] | None:

@@ -9,6 +9,8 @@ import pytest
 from rank_core.data.groups import document_clusters
 from rank_core.data.trec import read_qrels
 from ranksweep import load
+from sweeps.commands.bundle import main as bundle
+from sweeps.commands.bundle import verify
 from sweeps.store.queries import read_query_facts, text_key
 from sweeps.store.sweep_file import read_sweep_file
 
@@ -70,6 +72,11 @@ def test_a_sweep_in_the_groups_of_its_collection(folder, tmp_path, capsys):
     }
     shared = document_clusters(read_qrels(own / "qrels" / "test.qrels"))
     assert counts == {"": 4, "none": 8, "auto": len({*shared.values()})}
+    # A bundle has the clusters, too: its report is made again from its files alone.
+    file = tmp_path / "chance.zip"
+    assert bundle([str(own), "--to", str(file), "--qrels", "include"]) == 0
+    assert verify([str(file)]) == 0
+    assert "queries/test.jsonl" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

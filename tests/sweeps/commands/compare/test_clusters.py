@@ -140,6 +140,19 @@ def test_bad_clusters(runs: Path, given: object, message: str) -> None:
         compared(runs, given)
 
 
+def test_a_report_says_that_two_clusters_have_most_queries(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for large, said in ((8, False), (10, True)):  # of 40
+        names = ["x"] * large + ["y"] * large + [f"c{q}" for q in range(2 * large, Q)]
+        lines = (f"q{at}\t{name}\n" for at, name in enumerate(names))
+        (tmp_path / "unequal.tsv").write_text("".join(lines))
+        given = [f"a={runs}/a.*.run", f"b={runs}/b.*.run", "--qrels", f"{runs}/q.qrels"]
+        assert main([*given, "--clusters", f"{tmp_path}/unequal.tsv"]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert (f"Two of them have {2 * large} of the queries" in text) == said
+
+
 def test_a_bad_file_ends_the_command_with_code_2(runs: Path) -> None:
     given = [f"a={runs}/a.*.run", f"b={runs}/b.*.run", "--qrels", f"{runs}/q.qrels"]
     assert run_command(lambda: main([*given, "--clusters", f"{runs}/none.tsv"])) == 2
