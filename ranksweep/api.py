@@ -29,7 +29,9 @@ from rank_core.arguments import (
     whole,
 )
 from rank_core.data import given
+from rank_core.data.groups import frame_clusters
 from rank_core.data.named_files import named_qrels
+from rank_core.data.readers import gathered_groups
 from rank_core.data.trec import RankedFile
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.home import lend_home
@@ -37,7 +39,7 @@ from rank_core.records import Qrels
 from rank_core.settings.config import setting_type
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T
 from ranksweep.results import Comparison, Sweep
-from sweeps.commands.compare.command import sources_of, systems_of
+from sweeps.commands.compare.command import SET, sources_of, systems_of
 from sweeps.commands.run import sweep_of
 from sweeps.launch.command import launch
 from sweeps.plan.flags import FLAGS, written
@@ -47,17 +49,40 @@ from sweeps.report.measured import MeasuredRun, measured_run
 from sweeps.store.sweep_file import ROPE, opened
 from sweeps.systems.access import record_access
 from sweeps.systems.derived import with_interpolated
-from sweeps.systems.load import load_sweep
-from sweeps.systems.runs import MEASURES, TIES
+from sweeps.systems.load import load_sweep, with_clusters
+from sweeps.systems.runs import MEASURES, TIES, query_set_names
 from sweeps.systems.sources import ranking_of, training_runs
 from sweeps.terminal.command_line import INTERPOLATE
 
 
-@takes(where=path, interpolate=one_text("which systems to interpolate", ("", *INTERPOLATE)))
-def load(where: str | Path, *, interpolate: str = "") -> Sweep:
+def _clusters(name: str, value: Any) -> str | dict[str, str]:
+    """Clusters of queries: a file, `auto`, `group`, {query_id: cluster}, or a table of both."""
+    value = unwrapped(value)
+    if isinstance(value, str | PathLike):
+        return path_text(name, value)
+    if isinstance(value, pd.DataFrame):
+        return frame_clusters(value, name)
+    if not isinstance(value, Mapping) or not value:
+        what = "{query_id: cluster}, a data frame of query_id and cluster, a file, auto or group"
+        raise refused(name, what, value)
+    rows: list[tuple[str, str, str | None]] = []
+    for query, cluster in value.items():
+        query_id, own = (id_or_number(f"an id in {name}", one) for one in (query, cluster))
+        rows.append((name, query_id, own))
+    return gathered_groups(rows)
+
+
+@takes(
+    where=path,
+    interpolate=one_text("which systems to interpolate", ("", *INTERPOLATE)),
+    clusters=_clusters,
+)
+def load(
+    where: str | Path, *, interpolate: str = "", clusters: str | Mapping[str, str] = ""
+) -> Sweep:
     """The sweep in a folder or under a URI. `interpolate` names the systems with a row "+BM25":
-    best, all or none; empty: as in the sweep's command. Raises `BadInput` without a sweep or a
-    finished trial.
+    best, all or none, `clusters` the clusters of queries as in `compare`, or none; empty: as in the
+    sweep's command. Raises `BadInput` without a sweep or a finished trial.
 
     Examples:
         >>> import ranksweep
@@ -67,7 +92,9 @@ def load(where: str | Path, *, interpolate: str = "") -> Sweep:
     """
     where = str(where)
     with opened(where) as records:
-        sweep = with_interpolated(load_sweep(records), interpolate)
+        sweep = load_sweep(records)
+        sweep = with_clusters(sweep, clusters) if clusters else sweep
+        sweep = with_interpolated(sweep, interpolate)
         record_access(sweep, f"ranksweep.load({where!r})")
     return Sweep(analyse(sweep))
 
@@ -243,7 +270,9 @@ def _sources(system: str, source: Any) -> tuple[Any, ...]:
     source = unwrapped(source)
     name = f"systems, a run of {shown(system)}"
     if isinstance(source, str):
-        return tuple(sources_of(str(path(name, source))))
+        text = str(path(name, source))
+        # With a file per query set: `compare` knows the names of these.
+        return (text,) if SET in text else tuple(sources_of(text))
     if isinstance(source, PathLike):
         return (path(name, source),)
     if isinstance(source, Mapping):
@@ -301,6 +330,7 @@ def _judgments(name: str, value: Any) -> Any:
     ties=optional(one_text("a rule for ties", TIES)),
     digits=whole(1, 6),
     tracking_uri=optional(path_text),
+    clusters=_clusters,
 )
 def compare(
     systems: Mapping[str, Any] | pd.DataFrame | Sequence[str | Path],
@@ -317,13 +347,15 @@ def compare(
     ties: str | None = None,
     digits: int = 3,
     tracking_uri: str | None = None,
+    clusters: str | Mapping[str, str] = "",
 ) -> Comparison:
     """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
     Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
     score, or qid, docno, score; values: query_id, measure, value), or a run as {query: {document:
     score}}. One frame of values with a column `name` or `system` holds all systems, and a list of
     sweeps their cells, on several collections too. `qrels` are the judgments that runs need: a
-    file, a data frame or a dictionary, or {query set: judgments}. Raises `BadInput`.
+    file, a data frame or a dictionary, or {query set: judgments}; `{set}` in the path of a run
+    stands for the name of each set. Raises `BadInput`.
 
     Args:
         baseline: system to compare with, or several; default: the first.
@@ -338,6 +370,8 @@ def compare(
         ties: rank of equal scores of runs, doc_id (the default) or as trec_eval.
         digits: decimals of means and differences in tables.
         tracking_uri: MLflow's, for mlflow: and runs:/ sources.
+        clusters: of queries whose scores may be correlated: {query_id: cluster}, a data frame or a
+            file of both, auto (queries that share relevant documents), or group (a sweep's own).
 
     Examples:
         >>> import ranksweep
@@ -348,8 +382,13 @@ def compare(
         0      A      3
         1      B      3
     """
+    sets = query_set_names(qrels)
+    given = {
+        name: tuple(run for source in own for run in _on_sets(source, sets))
+        for name, own in cast(dict[str, tuple[Any, ...]], systems).items()
+    }
     found = compare_runs(
-        cast(dict[str, Any], systems),
+        given,
         qrels,
         baselines=tuple(baseline),
         measures=tuple(measures),
@@ -362,5 +401,11 @@ def compare(
         ties=ties,
         digits=digits,
         tracking_uri=tracking_uri,
+        clusters=clusters,
     )
     return Comparison(found)
+
+
+def _on_sets(source: Any, sets: Sequence[str]) -> Sequence[Any]:
+    """The runs of a source; of a path with `{set}` the k-th file of every query set."""
+    return sources_of(source, sets) if isinstance(source, str) and SET in source else [source]

@@ -1,8 +1,11 @@
 """Groups of queries, such as the meeting that they are about: read from a file or from a field of
-the queries or the documents. All queries of a group belong in the same split."""
+the queries or the documents. All queries of a group belong in the same split, and may be a cluster
+of the tests."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rank_core.data.named_files import source_of
 from rank_core.data.readers import (
@@ -10,14 +13,24 @@ from rank_core.data.readers import (
     gathered_groups,
     has_names,
     labels,
+    labels_of,
 )
+from rank_core.data.tables import frame_records
 from rank_core.data.trec import query_lines
-from rank_core.data.vocabulary import DOCUMENT, QUERY, Fields, Schema
+from rank_core.data.vocabulary import CLUSTER, DOCUMENT, QUERY, Fields, Schema
 from rank_core.errors import BadInput, shown
 from rank_core.records import Qrels
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 OF_DOCUMENT = "doc_id"
 """The field of documents that is different in each: its groups share relevant documents."""
+SHARED = 0.1
+"""The share of queries that share a relevant document with another above which commands warn."""
+LARGEST = 0.5
+"""A cluster with a larger share of the queries says nothing: where each query has many relevant
+documents, nearly all are connected through others."""
 
 
 def read_groups(
@@ -38,7 +51,7 @@ def read_groups(
         judged = (row for row in given if row[1] in qrels)
         return _of_every(f"field {name} of the queries", gathered_groups(judged), qrels)
     if name == OF_DOCUMENT or fields.get(name) == OF_DOCUMENT:
-        return _joined({query_id: _relevant(judged) for query_id, judged in qrels.items()})
+        return document_clusters(qrels)
     rows = _rows(docs, "docs", name, DOCUMENT, fields)
     of_document = {doc_id: group for _, doc_id, group in rows if group is not None}
     if not of_document:
@@ -47,10 +60,52 @@ def read_groups(
             f"{shown(name)} is none. `--group {OF_DOCUMENT}` keeps queries together that have a "
             "relevant document in common"
         )
-    return _joined(
+    return joined(
         {query_id: _groups_of(query_id, judged, of_document, name)
          for query_id, judged in qrels.items()}
     )  # fmt: skip
+
+
+def read_clusters(path: Path) -> dict[str, str]:
+    """{query_id: cluster} of a file: lines `query_id TAB cluster`, or records (TSV, CSV, JSON,
+    Parquet) with the fields query_id and cluster, or group as `ranksweep split --group` writes it.
+    Raises `BadInput` for a query with two clusters."""
+    if not path.is_file():
+        raise BadInput(f"clusters of queries must be a file, {path} is none")
+    rows = labels(path, "group", CLUSTER, {}) if has_names(path, CLUSTER, {}) else query_lines(path)
+    if not (clusters := gathered_groups(rows)):
+        raise BadInput(f"{path} must have the fields query_id and cluster (or group)")
+    return clusters
+
+
+def frame_clusters(frame: "pd.DataFrame", where: str) -> dict[str, str]:
+    """The same of a data frame."""
+    rows = labels_of(frame_records(frame, where), where, "group", CLUSTER, {})
+    if not (clusters := gathered_groups(rows)):
+        raise BadInput(f"{where} must have the columns query_id and cluster (or group)")
+    return clusters
+
+
+def document_clusters(qrels: Qrels) -> dict[str, str]:
+    """{query_id: cluster} where queries with a common relevant document are in one cluster, be it
+    through others; a query without a relevant document is alone.
+
+    Examples:
+        >>> from rank_core.data.groups import document_clusters
+        >>> qrels = {"q1": {"d1": 1}, "q2": {"d1": 2, "d2": 1}, "q3": {"d2": 0}}
+        >>> document_clusters(qrels)
+        {'q1': 'd1', 'q2': 'd1', 'q3': 'query q3'}
+    """
+    return joined({query_id: _relevant(judged) for query_id, judged in qrels.items()})
+
+
+def share_documents(clusters: Mapping[str, str]) -> int:
+    """The number of queries that share a relevant document with another one, of
+    `document_clusters`; 0 where these are few, or where nearly all queries are in one cluster."""
+    sizes = Counter(clusters.values())
+    together = sum(size for size in sizes.values() if size > 1)
+    few = together < SHARED * len(clusters)
+    return 0 if few or max(sizes.values(), default=0) > LARGEST * len(clusters) else together
 
 
 def _groups_of(
@@ -89,7 +144,7 @@ def _relevant(judged: Mapping[str, int]) -> list[str]:
     return [doc_id for doc_id, grade in judged.items() if grade > 0]
 
 
-def _joined(labels_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def joined(labels_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The group of each query where queries with a common label are in one group, directly or
     through others: its first label in alphabetic order. A query without labels is alone."""
     parent: dict[str, str] = {}

@@ -24,6 +24,7 @@ from rank_core.data.trec import (
     score_of,
 )
 from rank_core.data.vocabulary import (
+    CLUSTER,
     DOCUMENT,
     FIELD_NAMES,
     JUDGMENT,
@@ -117,9 +118,16 @@ def group_rows(path: Path, fields: Fields) -> Iterator[GroupRow]:
 def labels(path: Path, field: str, schema: Schema, fields: Fields) -> Iterator[GroupRow]:
     """A field of each record, in any name it has, as the group of the record's id: the first field
     of the schema. A missing field and null are None."""
+    return labels_of(records(path), str(path), field, schema, fields)
+
+
+def labels_of(
+    placed: "_Placed", source: str, field: str, schema: Schema, fields: Fields
+) -> Iterator[GroupRow]:
+    """The same of records."""
     key = next(iter(schema.names))
-    reading = Reading(str(path), with_field(schema, field), fields)
-    for place, record in records(path):
+    reading = Reading(source, with_field(schema, field), fields)
+    for place, record in placed:
         found = reading.found(place, record)
         name = identifier(place, key, record[reading.required(place, found, key, record)])
         yield place, name, _label(place, record, found, field)
@@ -267,6 +275,7 @@ def has_names(path: Path, schema: Schema, fields: Fields | None) -> bool:
 _HEADER: dict[Schema, set[str]] = {
     DOCUMENT: {"doc_id", "text"},
     QUERY: {"query_id", "text"},
+    CLUSTER: {"query_id", "group"},
     JUDGMENT: {"query_id", "doc_id"},
     RANKED: {"query_id", "doc_id"},
     PAIRS: {"query"},

@@ -60,6 +60,13 @@ QUERY = Schema(
         "group": ("group",),
     }
 )
+CLUSTER = Schema(
+    {
+        "query_id": (*QUERY_IDS, "_id", "id", "topic", "query"),
+        "group": ("cluster", "cluster_id", "group"),
+        "text": ("text",),
+    }
+)
 JUDGMENT = Schema(
     {"query_id": (*QUERY_IDS, "topic"), "doc_id": DOC_IDS, "relevance": LABELS},
     last={"query_id": ("query",)},

@@ -272,7 +272,8 @@ def _comparison(
     score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
     mean_B = float(score_B_SQ.mean())
     # Wins and losses are of queries: the mean over seeds is what a system does on one.
-    delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
+    query_A_SQ, query_B_SQ = (matrix.of_queries.scores[cell] for cell in pair)
+    delta_Q = query_A_SQ.mean(axis=0) - query_B_SQ.mean(axis=0)
     wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
     ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
     own = ("delta", "p_queries", "p_seeds", "p_both", "se_both", "se_queries")
@@ -288,7 +289,7 @@ def _comparison(
         family_high=family_interval[1],
         num_seeds_system=matrix.fewest_runs(pair[0]),
         num_seeds_baseline=matrix.fewest_runs(pair[1]),
-        num_queries=len(matrix.query_ids),
+        num_queries=matrix.num_queries,
         mean_system=float(score_A_SQ.mean()),
         mean_baseline=mean_B,
         wins=wins,

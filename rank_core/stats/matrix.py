@@ -25,7 +25,8 @@ QUERIES_THAT_PROVE = 30
 class ScoreMatrix:
     """One measure of several cells on the same queries; `scores[cell]` is float64, (S, Q). Rows
     follow `seeds[cell]`, columns follow `query_ids`. Cells may differ in their seeds. Strata are of
-    a mean over collections (`over_collections`)."""
+    a mean over collections (`over_collections`); columns may be clusters of queries
+    (`rank_core.stats.clusters`)."""
 
     measure: str
     cells: tuple[str, ...]
@@ -34,6 +35,19 @@ class ScoreMatrix:
     scores: dict[str, NDArray[np.float64]]
     query_strata: Strata = ()
     run_strata: Mapping[str, Strata] = field(default_factory=dict)
+    by_query: "ScoreMatrix | None" = None  # of single queries, where the columns are clusters
+    cluster_of: tuple[int, ...] = ()  # the column of each query of `by_query`
+    counted: int = 0  # the queries behind the columns of a mean over collections that share some
+
+    @property
+    def of_queries(self) -> "ScoreMatrix":
+        """The matrix with a column per query: plain scores, which wins are counted on."""
+        return self.by_query or self
+
+    @property
+    def num_queries(self) -> int:
+        """The number of queries, in whatever clusters they are."""
+        return self.counted or len(self.of_queries.query_ids)
 
     def num_runs(self, cell: str) -> float:
         """The runs of a cell by the degrees of freedom of their means."""

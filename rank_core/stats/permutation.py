@@ -46,10 +46,12 @@ def randomised_tukey(
     num_permutations: int = NUM_PERMUTATIONS,
 ) -> list[Permuted]:
     """All pairs of cells, adjusted by the largest range of permuted means (Carterette 2012). Unlike
-    `scipy.stats.tukey_hsd`, which takes the queries of two systems for unrelated samples."""
+    `scipy.stats.tukey_hsd`, which takes the queries of two systems for unrelated samples. Clusters
+    of queries are blocks as single queries are."""
     if len(matrix.cells) < 2:
         raise BadInput(f"a permutation test needs two cells, got {', '.join(matrix.cells)}")
-    score_QK = np.stack([matrix.scores[cell].mean(axis=0) for cell in matrix.cells], axis=1)
+    plain = matrix.of_queries.scores
+    score_QK = np.stack([plain[cell].mean(axis=0) for cell in matrix.cells], axis=1)
     pairs = list(combinations(range(len(matrix.cells)), 2))
     first, second = np.array(pairs).T
     mean_K = score_QK.mean(axis=0)
@@ -58,9 +60,14 @@ def randomised_tukey(
     # Sums in another order differ in the last bits; an equal arrangement must count as reaching the
     # bar.
     bar_P = observed_P * (1 - _CLOSE)
+    Q = len(score_QK)
+    if matrix.cluster_of:  # the queries of a cluster exchange their systems together
+        sum_GK = np.zeros((len(matrix.query_ids), len(matrix.cells)))
+        np.add.at(sum_GK, np.array(matrix.cluster_of), score_QK)
+        score_QK = sum_GK
     alone_P, beaten_P = np.zeros(len(pairs)), np.zeros(len(pairs))
     for sum_BK in permuted_sums(score_QK, rng=rng, total=num_permutations):
-        mean_BK = sum_BK / len(score_QK)
+        mean_BK = sum_BK / Q
         alone_P += (np.abs(mean_BK[:, first] - mean_BK[:, second]) >= bar_P).sum(axis=0)
         # The range over all systems bounds every pair's difference: one distribution for all pairs
         # controls the familywise error, as the studentised range does in Tukey's test.

@@ -76,6 +76,7 @@ def over_collections(
         scores=scores,
         query_strata=sizes,
         run_strata=runs,
+        counted=sum(one.num_queries for one in matrices),
     )
 
 

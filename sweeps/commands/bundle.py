@@ -46,6 +46,7 @@ from sweeps.report.analysis import analyse
 from sweeps.report.build import report_files
 from sweeps.report.query_page import TEXTS, moved_queries
 from sweeps.report.unjudged import with_unjudged
+from sweeps.store.queries import QUERIES
 from sweeps.store.records import HISTORY, RESULT, SCORES, TRIALS, Records, cell_and_seed, trial_name
 from sweeps.store.scores import SCORE_COLUMNS, as_categories, read_scores
 from sweeps.store.scores import TEXTS as IDS
@@ -206,6 +207,7 @@ def stage(sweep: Sweep, folder: Path, about: Manifest, accesses: Sequence[Access
     if accesses:  # of a folder that is read only, too
         write_accesses(target / ACCESS_FILE, accesses)
     named = [f"{FIRST_STAGE}/{run}" for run in RUNS]
+    named += [f"{QUERIES}/{sweep.split}.jsonl"]
     if about.qrels == "include":
         named += [str(TEXTS), *(f"qrels/{split}.qrels" for split in EVALUATED)]
     else:
@@ -490,7 +492,8 @@ def _may_hold(name: str, sweep: SweepFile) -> bool:
             return kind.endswith("parquet") and trial in {*planned, FIRST_STAGE}
     judged = [f"qrels/{split}.qrels{end}" for split in EVALUATED for end in ("", ".sha256")]
     runs = [f"{FIRST_STAGE}/{run}" for run in RUNS]
-    return inside in {FILE, ACCESS_FILE, str(TEXTS), *judged, *runs}
+    facts = f"{QUERIES}/{sweep.split}.jsonl"
+    return inside in {FILE, ACCESS_FILE, str(TEXTS), facts, *judged, *runs}
 
 
 def _compared(folder: Path, report: Mapping[str, bytes], about: Manifest) -> Iterator[Verdict]:

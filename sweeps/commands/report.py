@@ -7,7 +7,13 @@ from sweeps.plan.next_command import our_command
 from sweeps.report.build import write_report
 from sweeps.store.sweep_file import INTERPOLATED, opened, send
 from sweeps.systems.access import ACCESS_FILE
-from sweeps.terminal.command_line import INTERPOLATE, Parser, check_writable
+from sweeps.terminal.command_line import (
+    CLUSTERS_HELP,
+    CLUSTERS_OF,
+    INTERPOLATE,
+    Parser,
+    check_writable,
+)
 from sweeps.terminal.text import say
 
 
@@ -23,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
     rows = "the systems with a row interpolated with the first stage: the baseline and the best "
     rows += "on dev, all, or none (default: those of the sweep's command)"
     add("--interpolate", choices=INTERPOLATE, default="", help=rows)
+    clusters = f"{CLUSTERS_HELP}, or none (default: those of the sweep's command)"
+    add("--clusters", default="", metavar=f"{CLUSTERS_OF}|none", help=clusters)
     command = our_command("report", *argv)
     arguments = parser.parse_args(argv)
     with opened(arguments.sweep) as records:
@@ -35,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
             out=out,
             with_published=arguments.published,
             interpolate=arguments.interpolate,
+            clusters=arguments.clusters,
         )
         changed = (*(() if arguments.out else ("report",)), INTERPOLATED, ACCESS_FILE)
         send(records, *changed)

@@ -83,7 +83,8 @@ def _run_on_each(experiment: Experiment, argv: Sequence[str], words: dict[str, A
         return 0
     name = experiment.called(options[0].name).name
     sweeps = Records(Storage(options[0].storage), name)
-    return compare([sweep_on(sweeps, collection).uri for collection in loaded])
+    clusters = ["--clusters", options[0].clusters] if options[0].clusters else []
+    return compare([*(sweep_on(sweeps, collection).uri for collection in loaded), *clusters])
 
 
 def sweep_of(name: str) -> tuple[Experiment, str | None, Preset | None] | ModuleType:

@@ -25,7 +25,13 @@ from sweeps.launch.plan_text import forecast_text, plan_text
 from sweeps.launch.progress_file import ProgressFile
 from sweeps.launch.published_plan import published_plan
 from sweeps.launch.same_sweep import check_same_sweep
-from sweeps.plan.description import description_of, write_description
+from sweeps.plan.description import (
+    SPLIT,
+    description_of,
+    evaluated_qrels,
+    query_facts,
+    write_description,
+)
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.next_command import our_command
@@ -35,6 +41,7 @@ from sweeps.plan.resources import MACHINE, resources_of
 from sweeps.report.build import Report, write_report
 from sweeps.search.search import Search, make_search
 from sweeps.store.lock import only_driver
+from sweeps.store.queries import QueryFacts
 from sweeps.store.records import Records, State
 from sweeps.store.storage import Storage, StorageAway
 from sweeps.store.sweep_file import (
@@ -49,6 +56,7 @@ from sweeps.store.sweep_file import (
 )
 from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.access import ACCESS_FILE
+from sweeps.systems.clusters import Queries, check_clusters, clusters_from
 from sweeps.terminal.command_line import check_writable
 from sweeps.terminal.live_text import LiveText, is_live_terminal
 from sweeps.terminal.text import numbered, say, warn
@@ -121,6 +129,7 @@ def _sweep(
     else:
         records = sweep_on(records, plan.inputs.collection)
         check_same_sweep(plan, options, records)
+    reported_queries(plan, options.clusters)  # refuses unknown clusters before anything runs
     if check:
         return Outcome(DONE, records.uri)
     if options.dry_run:
@@ -256,16 +265,30 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         warn(f"{records.uri}/{FILE} was changed since it was written: it is written again")
     # Trials of earlier commands stay known, also where this one asks for fewer.
     trials = (*(before.trials if before else ()), *described_now.trials)
+    queries, clusters = reported_queries(search.plan, options.clusters)
     description = replace(
         described_now,
         trials=tuple(dict.fromkeys(trials)),
         alpha=options.alpha,
         interpolate=options.interpolate,
+        clusters=clusters,
         tracking_uri=options.tracking_uri or "",  # "": that of the reader
         **facts,
     )
-    write_description(records, search.plan, description)
+    write_description(records, search.plan, description, queries)
     search.describe()
+
+
+def reported_queries(plan: Plan, given: str | None) -> tuple[QueryFacts, str]:
+    """The facts of the reported queries with their clusters, and what these are made of. Raises
+    `BadInput` where `given`, of --clusters, does not know them."""
+    facts = query_facts(plan, SPLIT)
+    if not given:
+        return facts, ""
+    found = clusters_from(given, {"": Queries(facts, evaluated_qrels(plan, SPLIT))})
+    check_clusters(found, {"": [*facts.text]})
+    of = {query_id: found.of[""][query_id] for query_id in facts.text}
+    return replace(facts, cluster=of), found.source
 
 
 def _ending(search: Search, states: Mapping[str, State], held_back: str) -> int:

@@ -23,9 +23,13 @@ from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.head_line import unused_head
 from sweeps.plan.next_command import Asked
 from sweeps.plan.plan import Plan
+from sweeps.store.queries import QUERIES, QueryFacts, text_key
 from sweeps.store.records import Records
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
 from sweeps.terminal.command_line import typed_command
+
+SPLIT = "test"
+"""The split that sweeps report."""
 
 
 def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> SweepFile:
@@ -40,7 +44,7 @@ def description_of(plan: Plan, argv: list[str], asked: Asked | None = None) -> S
     return SweepFile(
         sweep=plan.experiment.name,
         question=plan.experiment.question,
-        split="test",
+        split=SPLIT,
         measures=tuple(base.evaluation.measures),
         primary=base.evaluation.measures[0],
         baseline=plan.cells[0].cell,
@@ -134,11 +138,17 @@ def own_baselines(plan: Plan) -> dict[str, str]:
     return own if len(first) > 1 else {}
 
 
-def write_description(records: Records, plan: Plan, description: SweepFile) -> None:
+def write_description(
+    records: Records, plan: Plan, description: SweepFile, facts: QueryFacts
+) -> None:
     """For the evaluated queries `qrels/<split>.qrels` and `first_stage/<split>.run.gz` with the
-    reranked candidates, then `sweep.json` with their hashes."""
+    reranked candidates, the `facts` of the reported ones, then `sweep.json` with their hashes."""
     hashes = {}
     with TemporaryDirectory() as folder:
+        known, name = Path(folder, "queries"), f"{QUERIES}/{description.split}.jsonl"
+        known.write_text(facts.lines(), encoding="utf-8")
+        hashes[name] = file_sha256(known)
+        records.storage.write(records.path(name), known)
         for split in EVALUATED:
             qrels, run = Path(folder, f"{split}.qrels"), Path(folder, f"{split}.run.gz")
             write_qrels(qrels, evaluated_qrels(plan, split))
@@ -156,6 +166,18 @@ def evaluated_qrels(plan: Plan, split: str) -> Qrels:
         for part in _parts(plan)
         for query_id in evaluated_queries(part, split, plan.base.evaluation)
     }
+
+
+def query_facts(plan: Plan, split: str) -> QueryFacts:
+    """The hashes of the texts of a split's evaluated queries, and their groups."""
+    texts, groups = dict[str, str](), dict[str, str]()
+    for part in _parts(plan):
+        own = part.splits[split]
+        for query_id in evaluated_queries(part, split, plan.base.evaluation):
+            texts[query_id] = text_key(own.queries[query_id])
+            if query_id in own.groups:
+                groups[query_id] = own.groups[query_id]
+    return QueryFacts(texts, groups)
 
 
 def _candidates(plan: Plan, split: str) -> Run:

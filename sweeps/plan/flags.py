@@ -12,7 +12,13 @@ from rank_core.checkpoints import Cadence
 from rank_core.errors import BadInput, unknown
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
-from sweeps.terminal.command_line import INTERPOLATE, Need, needing
+from sweeps.terminal.command_line import (
+    CLUSTERS_HELP,
+    CLUSTERS_OF,
+    INTERPOLATE,
+    Need,
+    needing,
+)
 
 ENGINES = ("ray", "local")
 MOST_SEEDS, MOST_WORKERS, MOST_CONFIGS = 1_000, 10_000, 100_000
@@ -163,6 +169,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             needs=(Need("tracking_uri", ("none",), without=True),),
             may_be_empty=True,
         ),
+        Flag("--clusters", CLUSTERS_OF, CLUSTERS_HELP),
         Flag("--interpolate", "", INTERPOLATE_HELP, default="best", choices=INTERPOLATE),
         Flag(
             "--weights-gib",

@@ -66,6 +66,7 @@ class Options:
     experiment_prefix: str  # of MLflow's experiments
     alpha: float
     interpolate: str
+    clusters: str | None  # of the reported queries
     engine: str
     num_workers: int
     cpus_per_worker: int

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
+from rank_core.stats.clusters import clustered, joined
 from rank_core.stats.compare import ByLetter, CellComparison, Slot, compare_with, scope_test_of
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
@@ -18,6 +19,7 @@ from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import left_after
+from sweeps.systems.clusters import shared_columns
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import cells_of
 from sweeps.systems.system import Kind, System
@@ -67,8 +69,9 @@ class Analysis:
     compared: Mapping[Key, CellComparison]  # letter by letter, measure by measure, row by row
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
     paired: bool  # whether the tests used the declared pairing of seeds
-    matrices: Matrices
-    whole: Matrices  # the same with the rows that are no cells
+    matrices: Matrices  # plain scores
+    tested: Matrices  # the same in clusters of queries, where there are some
+    whole: Matrices  # plain scores with the rows that are no cells
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
     means: Matrices = field(default_factory=dict)  # of `sweep.means`, scaled: no plain values
     published: Mapping[str, Mapping[str, list[str]]] | None = None
@@ -129,8 +132,8 @@ class Analysis:
         return self._listed(letters)
 
     def matrix(self, measure: str) -> ScoreMatrix:
-        """The scores of the cells, or their means over collections."""
-        return self.means[measure] if measure in self.means else self.matrices[measure]
+        """What the tests read: the scores of the cells, or their means over collections."""
+        return self.means[measure] if measure in self.means else self.tested[measure]
 
     @property
     def primary(self) -> list[CellComparison]:
@@ -170,10 +173,11 @@ def analyse(sweep: Sweep) -> Analysis:
     cells = cells_of(sweep)
     scored = _scored(sweep, cells)
     matrices = _matrices(sweep, scored)
+    tested = _tested(sweep, matrices)
     slots = _slots(sweep, scored)
-    means = _means(sweep, matrices)
+    means = _means(sweep, matrices, tested)
     paired = _is_paired(sweep, [*matrices.values(), *means.values()])
-    by_measure = _compare_all(sweep, matrices, means, slots, paired=paired) if slots else {}
+    by_measure = _compare_all(sweep, tested, means, slots, paired=paired) if slots else {}
     compared: dict[Key, CellComparison] = {
         (mark, measure, pair.system): pair
         for mark in ascii_lowercase[: len(slots)]
@@ -183,9 +187,12 @@ def analyse(sweep: Sweep) -> Analysis:
     first = [pair for (mark, _, _), pair in compared.items() if mark == "a"]
     whole, added_rows = _with_derived(sweep, scored)
     every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
+    every_tested = _tested(whole, every) if added_rows else tested
     # Derived rows are a family of their own: the p of trained cells must not depend on which rows
     # are shown beside them.
-    with_rows = _compare_derived(whole, every, slots, added_rows) if first and added_rows else {}
+    with_rows = (
+        _compare_derived(whole, every_tested, slots, added_rows) if first and added_rows else {}
+    )
     for measure, (added, _) in with_rows.items():
         compared |= {("a", measure, pair.system): pair for pair in added}
     last = ascii_lowercase[len(slots)]
@@ -198,7 +205,7 @@ def analyse(sweep: Sweep) -> Analysis:
         compared=compared,
         tests={
             (pair.measure, pair.system): scope_test_of(
-                (means if pair.measure in means else matrices)[pair.measure],
+                (means if pair.measure in means else tested)[pair.measure],
                 (pair.system, pair.baseline),
                 paired_seeds=paired,
                 deterministic=sweep.deterministic,
@@ -207,8 +214,9 @@ def analyse(sweep: Sweep) -> Analysis:
         },
         paired=paired,
         matrices=matrices,
+        tested=tested,
         whole=every,
-        best_sets=_best_sets(whole, {**every, **means}),
+        best_sets=_best_sets(whole, {**every_tested, **means}),
         means=means,
     )
 
@@ -268,17 +276,33 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     return matrices
 
 
-def _means(sweep: Sweep, matrices: Matrices) -> Matrices:
-    """The matrices of the means over collections."""
+def in_clusters(sweep: Sweep, collection: str, matrix: ScoreMatrix) -> ScoreMatrix:
+    """The matrix in the clusters of the collection's queries; without clusters itself."""
+    return clustered(matrix, sweep.clusters.of[collection]) if sweep.clusters else matrix
+
+
+def _tested(sweep: Sweep, matrices: Matrices) -> Matrices:
+    """The matrices of all collections in their clusters."""
     return {
-        mean: over_collections(
-            [matrices[column] for column in columns],
-            measure=mean,
-            separate_runs=sweep.separate_runs,
-        )
-        for mean, columns in sweep.means.items()
-        if matrices
+        measure: in_clusters(sweep, collection, matrices[measure])
+        for collection, measures in sweep.collections.items()
+        for measure in measures
+        if measure in matrices
     }
+
+
+def _means(sweep: Sweep, matrices: Matrices, tested: Matrices) -> Matrices:
+    """The matrices of the means over collections; what these share is one column."""
+    means = {}
+    for mean, columns in sweep.means.items() if matrices else ():
+        over = over_collections(
+            [tested[column] for column in columns], measure=mean, separate_runs=sweep.separate_runs
+        )
+        ids = (matrices[column].query_ids for column in columns)
+        queries = dict(zip(sweep.collections, ids, strict=True))
+        keys, number = shared_columns(queries, sweep.clusters, sweep.query_keys)
+        means[mean] = joined(over, keys, number)
+    return means
 
 
 def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:

@@ -25,7 +25,7 @@ from sweeps.report.terminal import terminal_text
 from sweeps.report.unjudged import with_unjudged
 from sweeps.systems.access import Access, record_access
 from sweeps.systems.derived import with_interpolated
-from sweeps.systems.load import load_sweep
+from sweeps.systems.load import load_sweep, with_clusters
 
 PLOTS = "plots"
 
@@ -60,29 +60,33 @@ def write_report(
     collection: Collection | None = None,
     with_published: bool = False,
     interpolate: str = "",
+    clusters: str = "",
 ) -> Report:
     """Compare the systems of the sweep in `sweep_dir` and write `report/`, or `out`. The same input
     makes the same bytes. Files are replaced whole. `command` is logged as opening the test values;
     by default the sweep's own. `uri` is the address of the sweep where `sweep_dir` is a copy. With
     a `collection` the texts that the page shows are stored for later reports. `interpolate` names
-    the cells that have a row with the first stage; by default those of the sweep's command. Raises
-    `BadInput` where there is no room for it.
+    the cells that have a row with the first stage, `clusters` the clusters of queries; by default
+    those of the sweep's command. Raises `BadInput` where there is no room for it.
     """
     with _room_in(out or sweep_dir / "report"):
-        return _write_report(sweep_dir, command, uri, out, collection, with_published, interpolate)
+        sweep = load_sweep(sweep_dir)
+        sweep = with_clusters(sweep, clusters) if clusters else sweep
+        analysis = with_unjudged(analyse(with_interpolated(sweep, interpolate)))
+        return _write_report(analysis, command, uri, out, collection, with_published)
 
 
 def _write_report(
-    sweep_dir: Path,
+    analysis: Analysis,
     command: str | None,
     uri: str,
     out: Path | None,
     collection: Collection | None,
     with_published: bool,
-    interpolate: str,
 ) -> Report:
-    analysis = with_unjudged(analyse(with_interpolated(load_sweep(sweep_dir), interpolate)))
-    sweep, folder = analysis.sweep, out or sweep_dir / "report"
+    sweep = analysis.sweep
+    sweep_dir = sweep.folder
+    folder = out or sweep_dir / "report"
     if with_published or sweep.about.published:
         values = published(sweep) if with_published else {}
         analysis = replace(analysis, published=with_reference(values, analysis))

@@ -10,6 +10,7 @@ from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.family import ENOUGH_SEEDS, LARGER, MODERATED, OWN, Applied, correction_text
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
+from sweeps.report.clusters import num_clusters, sentences_on_clusters
 from sweeps.store.trial_status import LOST
 from sweeps.systems.best import left_after
 from sweeps.systems.summary import fate_word
@@ -47,7 +48,8 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     if seeds:
         text += f" over {_span(seeds)} training run{'s' * (max(seeds) != 1)} per system"
     if comparisons:
-        text += f" on {_span([c.num_queries for c in comparisons])} queries"
+        where = _on_queries(analysis, comparisons)
+        text += f" and {where}" if seeds and where.startswith("over") else f" {where}"
     text += f" ({names_text(named)}: deterministic)" if named else ""
     text += "; best in bold."
     if not comparisons:
@@ -73,6 +75,13 @@ def caption(analysis: Analysis, *, compact: bool = False) -> str:
     sentences += [TWO_RUNS_WORDS] * any(map(has_two_runs, shown))
     sentences += filter(None, [mean_sentence(analysis)])
     return " ".join(sentences)
+
+
+def _on_queries(analysis: Analysis, comparisons: Sequence[CellComparison]) -> str:
+    """`on 400 queries`, or `over 247 clusters of 400 queries`."""
+    queries = f"{_span([c.num_queries for c in comparisons])} queries"
+    clusters = [num_clusters(analysis.matrix(c.measure)) for c in comparisons]
+    return f"over {_span(clusters)} clusters of {queries}" if any(clusters) else f"on {queries}"
 
 
 def mean_sentence(analysis: Analysis) -> str:
@@ -162,7 +171,8 @@ def not_distinguishable(analysis: Analysis) -> str:
     if found is None:
         return ""
     matrix = analysis.matrix(found.measure)
-    where = f"{found.measure} ({sweep.count_text(len(matrix.query_ids))})"
+    size = sweep.count_text(matrix.num_queries, num_clusters(matrix))
+    where = f"{found.measure} ({size})"
     count = len(found.members) + len(found.left)
     text = f"Highest mean on {where}: {sweep.label(found.best)}"
     if not found.others:
@@ -183,6 +193,7 @@ def reservations(analysis: Analysis) -> list[str]:
     """The limits of this table's letters: a sentence each."""
     sweep = analysis.sweep
     sentences = [*sweep.notes]
+    sentences += sentences_on_clusters(analysis)
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"

@@ -12,6 +12,7 @@ from rank_core.stats.best import best_set
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from sweeps.report.analysis import Analysis
+from sweeps.report.clusters import num_clusters
 from sweeps.report.html import Section
 from sweeps.report.table import Table, TableCell, table, table_row
 from sweeps.store.sweep_file import FIRST_STAGE
@@ -44,7 +45,7 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
     if not chosen or not found or sweep.baseline not in sweep.indexes:
         return None
     rivals = [sweep.baseline, *_usual_cells(sweep.indexes)]
-    matrix = analysis.matrices[sweep.primary]
+    matrix = analysis.matrix(sweep.primary)
     gains = compare_pairs(
         matrix,
         [(chosen, rival) for rival in dict.fromkeys(rivals) if rival != chosen],
@@ -82,12 +83,13 @@ def answer(analysis: Analysis) -> str:
     if found is None:
         return ""
     sweep, digits = analysis.sweep, analysis.sweep.digits
-    mean = float(analysis.matrices[sweep.primary].scores[found.cell].mean())
+    matrix = analysis.matrix(sweep.primary)
+    mean = float(matrix.of_queries.scores[found.cell].mean())
     gains = ", ".join(_gain(analysis, gain) for gain in found.gains)
     corrected = f" (p corrected over these {len(found.gains)})" * (len(found.gains) > 1)
     text = (
         f"{_words(found.facts)}: {sweep.primary} {mean:.{digits}f} "
-        f"({sweep.count_text(len(analysis.matrices[sweep.primary].query_ids))}), "
+        f"({sweep.count_text(matrix.num_queries, num_clusters(matrix))}), "
         f"{gains}{corrected}."
     )
     left_out = _left_out(found.facts, sweep.indexes)

@@ -7,6 +7,7 @@ from rank_core.stats.compare import CellComparison, false_positive_interval
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import not_distinguishable, without_variance
 from sweeps.report.chunk_sizes import answer as chunk_size
+from sweeps.report.clusters import num_clusters
 from sweeps.report.next_step import declaration
 from sweeps.report.unjudged import unjudged_sentence
 from sweeps.systems.best import best_on_dev, dev_means, left_after
@@ -178,10 +179,9 @@ def _verdict(
 ) -> str:
     """The number of systems that differ from the baseline, the direction, and the gains."""
     sweep, count = analysis.sweep, len(compared)
-    where = (
-        f"{sweep.label(sweep.baseline)} on {sweep.primary} "
-        f"({sweep.count_text(compared[0].num_queries)})"
-    )
+    clusters = num_clusters(analysis.matrix(sweep.primary))
+    size = sweep.count_text(compared[0].num_queries, clusters)
+    where = f"{sweep.label(sweep.baseline)} on {sweep.primary} ({size})"
     if count == 1:
         [only] = compared
         word = "better than" if only.delta > 0 else "worse than"

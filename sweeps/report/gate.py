@@ -17,6 +17,7 @@ from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import Goal, planned_variances, queries_needed, seeds_needed
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
+from sweeps.report.clusters import num_clusters
 from sweeps.terminal.notation import signed
 from sweeps.terminal.text import numbered
 
@@ -134,20 +135,23 @@ def _needs(analysis: Analysis, pair: CellComparison, rule: Rule) -> str:
         return "the difference lies on the margin, where no number decides"
     if math.isinf(pair.fewest_seeds):  # neither is trained
         z = float(stats.norm.isf(rule.level / 2) + stats.norm.ppf(POWER))
-        needed = pair.num_queries * (z * pair.se_both / distance) ** 2
-        return f"{_more(needed, pair.num_queries, 'queries')} would probably decide"
+        matrix = analysis.matrix(pair.measure)
+        what = "clusters of queries" if num_clusters(matrix) else "queries"
+        needed = len(matrix.query_ids) * (z * pair.se_both / distance) ** 2
+        return f"{_more(needed, len(matrix.query_ids), what)} would probably decide"
     more = _more_of_trained(analysis, pair, Goal(distance, alpha=rule.level, power=POWER))
     return f"{more} would probably decide" if more else "more seeds and more queries are needed"
 
 
 def _more_of_trained(analysis: Analysis, pair: CellComparison, goal: Goal) -> str:
     """The further queries, or seeds, that reach the goal; "" where neither alone does."""
-    matrix = {**analysis.matrices, **analysis.means}[pair.measure]
-    seeds, queries = min(pair.num_seeds_system, pair.num_seeds_baseline), pair.num_queries
+    matrix = analysis.matrix(pair.measure)
+    seeds, queries = min(pair.num_seeds_system, pair.num_seeds_baseline), len(matrix.query_ids)
+    what = "clusters of queries" if num_clusters(matrix) else "queries"
     with suppress(BadInput):  # a baseline without seeds
         seen = planned_variances(matrix, baseline=pair.baseline, paired_seeds=analysis.paired)
         more = (
-            _more(queries_needed(seen, goal, num_seeds=seeds), queries, "queries"),
+            _more(queries_needed(seen, goal, num_seeds=seeds), queries, what),
             _more(seeds_needed(seen, goal, num_queries=queries), seeds, "seeds per system"),
         )
         return " or ".join(filter(None, more))

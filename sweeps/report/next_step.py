@@ -153,7 +153,10 @@ def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
     design plans, and why; 0 where more queries, or many more seeds, are needed."""
     sweep = analysis.sweep
     largest = max(analysis.primary, key=lambda c: abs(c.delta))
-    delta, Q = max(sweep.about.rope, abs(largest.delta)), largest.num_queries
+    delta, Q = (
+        max(sweep.about.rope, abs(largest.delta)),
+        len(analysis.matrix(sweep.primary).query_ids),
+    )
     which = "the largest here" if delta > sweep.about.rope else "the margin"
     found = f"a difference of {delta:.3f}, {which},"
     goal = Goal(

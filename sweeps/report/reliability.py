@@ -85,7 +85,7 @@ class Reliability:
 def assess(analysis: Analysis) -> Reliability:
     """The reliability of the comparisons on the primary measure."""
     sweep = analysis.sweep
-    matrix = analysis.matrices.get(sweep.primary)
+    matrix = analysis.tested.get(sweep.primary)
     seeded = None if matrix is None else _seeded(matrix)
     decided = any(not math.isnan(pair.se_both) for pair in analysis.primary)
     trained = seeded is not None and sweep.baseline in seeded.cells
@@ -203,7 +203,7 @@ def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None
 
 def grid_factors(analysis: Analysis) -> list[GridFactors]:
     """Every crossed grid; cells without two seeds are excluded."""
-    matrix = analysis.matrices.get(analysis.sweep.primary)
+    matrix = analysis.tested.get(analysis.sweep.primary)
     if matrix is None:
         return []
     factors = []
@@ -254,8 +254,10 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     if parts is None:
         return ""
     interval = range_text(parts.seed.low, parts.seed.high, signs=False)
+    clusters = "clusters of " * (analysis.matrix(primary).by_query is not None)
+    noise = f"{parts.num_queries} {clusters}queries"
     words = (
-        f"Beyond the noise of {parts.num_queries} queries, seeds differ in mean {primary} by an SD "
+        f"Beyond the noise of {noise}, seeds differ in mean {primary} by an SD "
         f"of {parts.seed.sd:.3f} ({interval}, pooled over systems)"
     )
     p, seeds = judged.homogeneity_p, analysis.matrices[primary].seeds.values()

@@ -21,6 +21,7 @@ from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
+from sweeps.report.clusters import cluster_results
 from sweeps.report.published import with_published
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
@@ -282,6 +283,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
         "caption": caption(analysis),
         "notes": notes(analysis),
+        **cluster_results(analysis),
         **({"unjudged": judged_documents(analysis.unjudged)} if analysis.unjudged else {}),
     }
 

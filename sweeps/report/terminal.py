@@ -8,6 +8,7 @@ from string import ascii_lowercase
 from rank_core.stats.compare import CellComparison, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import interpolated_sentence
+from sweeps.report.clusters import sentences_on_clusters
 from sweeps.report.conclusions import conclusions
 from sweeps.report.next_step import HERE, next_step
 from sweeps.report.results import Column, Scores, drawn
@@ -61,7 +62,8 @@ def table_text(analysis: Analysis) -> str:
     lines = terminal_lines(measure_table(analysis, sweep.primary, others))
     both = p_columns(analysis) if len(sweep.measures) == 1 else ""
     two = TWO_RUNS_WORDS * any(map(has_two_runs, analysis.comparisons))
-    notes = (legend(analysis), both, two, interpolated_sentence(analysis))
+    notes = [legend(analysis), both, two, interpolated_sentence(analysis)]
+    notes += sentences_on_clusters(analysis)
     return "\n".join([*lines, "", *(line for note in notes for line in wrapped(note))])
 
 

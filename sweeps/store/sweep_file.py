@@ -88,6 +88,7 @@ class SweepFile:
     stopped: str = ""  # the reason for an early end
     published: tuple[Mapping[str, Any], ...] = ()  # values of a reference: `Published`
     interpolate: str = "best"  # the cells with a row "+BM25"
+    clusters: str = ""  # what the clusters of queries are made of; "" without any
     files: Mapping[str, str] = field(default_factory=dict)
     """{path in the folder: SHA-256} of the judgments and candidates; with them the file also has
     its own `checksum`."""

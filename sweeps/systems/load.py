@@ -31,6 +31,14 @@ from sweeps.store.sweep_file import (
 )
 from sweeps.store.trial_status import USED
 from sweeps.systems.chunk_sizes import IndexFacts, index_facts
+from sweeps.systems.clusters import (
+    NONE,
+    ClusterOf,
+    Clusters,
+    check_clusters,
+    clusters_from,
+    queries_of_sweep,
+)
 from sweeps.systems.system import ListReader, System
 from sweeps.terminal.notation import TIE_POLICY, names_text
 
@@ -98,6 +106,11 @@ class Sweep:
     serving: Serving | None = None
     indexes: Mapping[str, IndexFacts] = field(default_factory=dict)
     """{cell: its index} where every cell ranks the whole collection by one."""
+    clusters: Clusters | None = None  # of the queries, where the tests have them
+    sharing: Mapping[str, ClusterOf] = field(default_factory=dict)
+    """{collection: clusters of queries with common relevant documents}, empty where none share."""
+    query_keys: Mapping[str, ClusterOf] = field(default_factory=dict)
+    """{collection: {query_id: key}}, equal for one query of several collections; empty: ids."""
     notes: tuple[str, ...] = ()  # on a third party's runs, such as queries counted as 0
     qrels: Qrels | None = None  # of a third party, likewise
 
@@ -166,13 +179,14 @@ class Sweep:
         total = self.about.collection.get("sampled_from")
         return f"{self.split}, a sample of its {total} queries" if total else self.about.split
 
-    def count_text(self, number: int) -> str:
-        """`test, 12 queries`, or `test, 12 sampled from its 59 queries`; of a mean over
-        collections `3 collections, 140 queries`."""
+    def count_text(self, number: int, clusters: int = 0) -> str:
+        """`test, 12 queries`, `test, 5 clusters of 12 queries`, or `test, 12 sampled from its 59
+        queries`; of a mean over collections `3 collections, 140 queries`."""
+        of = f"{clusters} clusters of " if clusters else ""
         if self.means:
-            return f"{len(self.collections)} collections, {number} queries"
+            return f"{len(self.collections)} collections, {of}{number} queries"
         total = self.about.collection.get("sampled_from")
-        return f"{self.split}, {number} {f'sampled from its {total} ' if total else ''}queries"
+        return f"{self.split}, {of}{number} {f'sampled from its {total} ' if total else ''}queries"
 
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
@@ -201,7 +215,7 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         values = read_scores(records, [state.name for state in states if state.status.used])
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
     labels = [cell.label or cell.cell for cell in file.cells]
-    return Sweep(
+    sweep = Sweep(
         about=file,
         records=records,
         slots=(file.baseline, own) if own else (file.baseline,),
@@ -219,6 +233,22 @@ def load_sweep(where: Records | Path, values: pd.DataFrame | None = None) -> Swe
         collections={"": file.measures},
         indexes=index_facts(records, file.cells, states),
     )
+    return with_clusters(sweep)
+
+
+def with_clusters(sweep: Sweep, given: str | ClusterOf = "") -> Sweep:
+    """A stored sweep with the clusters that `given` names; with "" those of its command, with none
+    no clusters. Without clusters it knows which queries share relevant documents."""
+    own = queries_of_sweep(sweep.folder, sweep.split)
+    name = next(iter(sweep.collections))
+    sweep = replace(sweep, sharing={name: own.sharing})
+    if given == NONE or not (given or sweep.about.clusters):
+        return replace(sweep, clusters=None)
+    if not given:  # checked by the sweep's command
+        return replace(sweep, clusters=Clusters(sweep.about.clusters, {name: own.facts.cluster}))
+    found = clusters_from(given, {name: own})
+    check_clusters(found, {name: sorted(map(str, sweep.scores["query_id"].unique()))})
+    return replace(sweep, clusters=found)
 
 
 def keeps_chunk_scores(about: SweepFile) -> bool:

@@ -23,6 +23,13 @@ from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.multiplicity import MAX_T
 from sweeps.store.sweep_file import ROPE, Cell, SweepFile
+from sweeps.systems.clusters import (
+    ClusterOf,
+    Queries,
+    check_clusters,
+    clusters_from,
+    query_keys,
+)
 from sweeps.systems.load import Sweep
 from sweeps.systems.sources import (
     Source,
@@ -122,6 +129,7 @@ def run_systems(
     digits: int = 3,
     tracking_uri: str | None = None,
     command: str = "",
+    clusters: str | ClusterOf = "",
 ) -> RunSystems:
     """The systems with their values on the judged queries, or on the queries of their values.
 
@@ -160,6 +168,7 @@ def run_systems(
         notes=tuple(notes),
         separate_runs=tuple(names) if separate_runs else _trained(runs),
         **_of_sets(runs, sets, ties),
+        **_of_queries(runs, sets, clusters),
     )
     return RunSystems(runs, sets, sweep)
 
@@ -197,6 +206,29 @@ def _of_sets(runs: Sequence[SystemRun], sets: Sequence[QuerySet], ties: str) -> 
         facts["means"] = _means(sets)
     elif sets[0].where:
         facts |= {"lists": _lists(runs, ties), "qrels": sets[0].qrels}
+    return facts
+
+
+def _of_queries(
+    runs: Sequence[SystemRun], sets: Sequence[QuerySet], given: str | ClusterOf
+) -> dict[str, Any]:
+    """The clusters of the queries, those that share relevant documents, and the keys of those that
+    several collections share."""
+    queries = {}
+    for one in sets:
+        parts = (run.on.get(one.name, run.on.get("")) for run in runs)
+        known = next((part.queries for part in parts if part and part.queries), Queries())
+        judged = one.qrels
+        if not one.where:  # values, of which a sweep has the judgments
+            judged = {query_id: known.qrels.get(query_id, {}) for query_id in one.qrels}
+        queries[one.name] = replace(known, qrels=judged if any(judged.values()) else {})
+    facts: dict[str, Any] = {
+        "sharing": {name: own.sharing for name, own in queries.items()},
+        "query_keys": query_keys(queries),
+    }
+    if given:
+        facts["clusters"] = clusters_from(given, queries)
+        check_clusters(facts["clusters"], {one.name: [*one.qrels] for one in sets})
     return facts
 
 
@@ -370,6 +402,12 @@ def _judged(qrels: Judgments | Mapping[str, Judgments] | None) -> list[QuerySet]
             raise BadInput(f"{where}: judgments need a relevant document, found none")
         query_sets.append(QuerySet(str(name), judged, where))
     return query_sets
+
+
+def query_set_names(qrels: Judgments | Mapping[str, Judgments] | None) -> list[str]:
+    """The names of several query sets; none where the judgments are of one."""
+    named = isinstance(qrels, Mapping) and not _is_qrels(qrels)
+    return [str(name) for name in cast(Mapping[str, Any], qrels)] if named else []
 
 
 def judgments_of(given: object, where: str) -> Qrels:

@@ -40,6 +40,7 @@ from rank_core.files import is_there, shown_path
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
 from sweeps.store.sweep_file import FILE, opened
+from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
 from sweeps.terminal.escape import from_csv
@@ -94,6 +95,7 @@ class TrainingRun:
     trained: bool = False  # on that collection, by a sweep
     cell: str = ""  # of a sweep; its name has the hash of all settings and contents
     paired: bool | None = None  # training.paired_seeds of its sweep
+    queries: Queries | None = None  # what its sweep knows of them
 
     @property
     def name(self) -> str:
@@ -180,6 +182,7 @@ def _of_sweep(where: str) -> Held:
         trained = {
             cell.cell for cell in sweep.about.cells if cell.config.get("training.num_epochs") != 0
         }
+    queries = queries_of_sweep(sweep.folder, sweep.split)
     order = [
         sweep.primary,
         *(measure for measure in sweep.measures if measure != sweep.primary),
@@ -199,6 +202,7 @@ def _of_sweep(where: str) -> Held:
                 trained=str(cell) in trained,
                 cell=str(cell),
                 paired=sweep.about.paired_seeds if str(cell) in trained else None,
+                queries=queries,
             )
         )
     return {label: own for label, own in runs.items() if own}

@@ -39,6 +39,11 @@ SWEEP_EXTRA = (
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
 INTERPOLATE = ("best", "all", "none")
 """Cells with a row interpolated with the first stage; best: the baseline and the best on dev."""
+CLUSTERS_HELP = (
+    "clusters of queries whose scores may be correlated: a file of query_id and cluster, auto "
+    "(queries that share relevant documents), or group (the field group of the queries)"
+)
+CLUSTERS_OF = "FILE|auto|group"
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
 _DEFAULTS = {
     signal.SIGINT: signal.default_int_handler,

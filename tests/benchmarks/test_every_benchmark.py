@@ -19,6 +19,7 @@ TRIALS = (
 )
 
 SMALLEST = {
+    "clustered": ("--simulations", "2"),
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "gate_loops": ("--loops", "2"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),

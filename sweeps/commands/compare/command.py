@@ -23,7 +23,14 @@ from sweeps.report.comparison import compare_runs
 from sweeps.report.gate import Rule
 from sweeps.systems.runs import MEASURES, TIES, RunSource
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
-from sweeps.terminal.command_line import Need, Parser, check_writable, needing
+from sweeps.terminal.command_line import (
+    CLUSTERS_HELP,
+    CLUSTERS_OF,
+    Need,
+    Parser,
+    check_writable,
+    needing,
+)
 from sweeps.terminal.text import numbered, say
 
 SET = "{set}"
@@ -91,6 +98,7 @@ def main(argv: Sequence[str]) -> int:
         deterministic=[*map(shown_path, given.deterministic)],
         **{name: vars(given)[name] for name in OPTIONS} | ({"alpha": rule.level} if rule else {}),
         ties=given.ties if "ties" in given.given else None,
+        clusters=given.clusters,
     )
     if not rule:
         say(comparison_text(comparison, compact=given.compact), end="")
@@ -134,6 +142,7 @@ def _parser() -> Parser:
     add("--correction", choices=CORRECTION_NAMES, default=MAX_T, help=corrected)
     margin = "differences up to this size count as practically equal (default: %(default)s)"
     add("--margin", type=float, default=0.01, help=margin)
+    add("--clusters", default="", metavar=CLUSTERS_OF, help=CLUSTERS_HELP)
     ties = "equal scores of a run rank by ascending document id, or as trec_eval sorts them, by "
     ties += "descending id in single precision (default: %(default)s)"
     add("--ties", choices=TIES, default="doc_id", help=ties)
@@ -298,7 +307,10 @@ def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:
     if SET not in text:
         return list(_files(text))
     if not sets:
-        raise BadInput(f"{SET} in a run needs named query sets (--qrels NAME=FILE), got {text}")
+        raise BadInput(
+            f"{SET} in a run needs named query sets (--qrels NAME=FILE; in Python systems={{name: "
+            f"path}} and qrels={{set: judgments}}), got {text}"
+        )
     by_set = {name: _files(text.replace(SET, name)) for name in sets}
     counts = {name: len(paths) for name, paths in by_set.items()}
     if len(set(counts.values())) > 1:

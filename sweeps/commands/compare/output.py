@@ -16,6 +16,7 @@ from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
+from sweeps.report.clusters import num_clusters, sentences_on_clusters
 from sweeps.report.comparison import RunComparison
 from sweeps.report.conclusions import conclusions, paired_t_test
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
@@ -49,9 +50,12 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     where = (sets[0].where if len(sets) == 1 else "") or sweep.split
     lettered = map(" ".join, zip(ascii_lowercase, map(str, sweep.slots), strict=False))
     baselines = f"baselines {', '.join(lettered)}"  # a firstp, b bm25
+    primary = analysis.matrix(sweep.primary)
+    clusters = num_clusters(primary)
     lines = wrapped(
         f"{len(comparison.seeds)} systems, {len(comparison.runs)} runs, "
-        f"{sum(len(query_set.qrels) for query_set in sets)} queries of {where}; "
+        f"{f'{clusters} clusters of ' if clusters else ''}"
+        f"{primary.num_queries} queries of {where}; "
         f"{baselines if len(sweep.slots) > 1 else f'baseline {sweep.baseline}'}."
     )
     if compact:
@@ -69,6 +73,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
         f"Deterministic, without seed variance: {', '.join(fixed)}." if fixed else "",
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
+        *sentences_on_clusters(analysis),
         ties_note(tied, sweep.tie_policy),
     ):
         lines += wrapped(sentence)
@@ -81,7 +86,7 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
 def all_pairs(analysis: Analysis) -> list[TestedPair]:
     """Every pair of systems in every column, the first of the pair as its system."""
     pairs = []
-    for column, matrix in {**analysis.matrices, **analysis.means}.items():
+    for column, matrix in {**analysis.tested, **analysis.means}.items():
         compared = compare_pairs(
             matrix,
             list(combinations(matrix.cells, 2)),

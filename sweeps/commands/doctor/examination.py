@@ -3,7 +3,9 @@ gets what every sweep needs: the collection and its tokens."""
 
 import argparse
 import logging
+import math
 import sys
+from collections import Counter
 from collections.abc import Container, Iterator
 from itertools import islice
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.data.folder import DECLARED, SPLITS
 from rank_core.data.folds import FEW_QUERIES
+from rank_core.data.groups import document_clusters, share_documents
 from rank_core.data.overlap import KEEP_APART, seen_by, shared_groups, shared_texts
 from rank_core.data.store import DocumentStore, num_ranked
 from rank_core.data.transforms.expression import base_of
@@ -105,6 +108,7 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
         yield from gaps(collection)
         yield from shared_queries(collection)
         yield from shared_subjects(collection)
+        yield from clustered_queries(collection)
         if model_class(config.model.name).trains:
             yield coverage(config, inputs)
         steps = planned_steps(config, inputs) if "train" in collection.splits else None
@@ -269,6 +273,27 @@ def shared_subjects(collection: Collection) -> Iterator[Finding]:
         yield Finding("ok", seen.text)
     elif seen:
         yield Finding("warning", seen.text, "a model may know them from training", KEEP_APART)
+
+
+def clustered_queries(collection: Collection) -> Iterator[Finding]:
+    """The finding on test queries that share relevant documents: their scores may be correlated,
+    and a test that takes them for independent is too sure."""
+    test = collection.splits.get("test")
+    clusters = document_clusters(test.qrels) if test else {}
+    if test is None or not (together := share_documents(clusters)):
+        return
+    sizes, total = Counter(clusters.values()), len(clusters)
+    # Kish's design effect of a mean over clusters, whose queries have equal scores at most.
+    most = sum(size**2 for size in sizes.values()) / total
+    yield Finding(
+        "warning",
+        f"{together:,} of {total:,} test queries share a relevant document with another one "
+        f"({len(sizes):,} clusters)",
+        "tests that take them for independent find differences too often: design effect up to "
+        f"{most:.1f}, standard errors up to {math.sqrt(most) - 1:.0%} larger",
+        "--clusters auto tests over these clusters"
+        + ", --clusters group over the groups of the queries" * bool(test.groups),
+    )
 
 
 def coverage(config: TrialConfig, inputs: Inputs) -> Finding:

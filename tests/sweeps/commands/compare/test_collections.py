@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from ranksweep import compare, load
 from sweeps.commands.compare.command import main, query_sets_of, systems_of
 from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_text, write_files
 from sweeps.report.comparison import compare_runs
+from sweeps.store.queries import QUERIES, QueryFacts, text_key
 from sweeps.store.sweep_file import read_sweep_file
 from sweeps.terminal.command_line import run_command
 from sweeps.terminal.text import shortened
 from tests.sweeps.commands.compare.test_command import NUM_DOCUMENTS, write
-from tests.sweeps.systems.test_load import FIVE, redescribe, write_sweep
+from tests.sweeps.systems.test_load import FIVE, read_values, redescribe, write_sweep
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,17 @@ def sweeps(tmp_path: Path) -> list[str]:
             fates={(1, 2): "failed"}, **common,
         ),
     ]  # fmt: skip
+    for folder in folders:
+        write_texts(folder, lambda query_id, name=folder.name: f"{query_id} of {name}")
     return [str(folder) for folder in folders]
+
+
+def write_texts(folder: Path, text_of: Callable[[str], str], **facts: Any) -> None:
+    """The hashes of the texts of a sweep's queries, as its command leaves them."""
+    (folder / QUERIES).mkdir(exist_ok=True)
+    ids = sorted(read_values(folder)["query_id"].unique())
+    known = QueryFacts({query_id: text_key(text_of(query_id)) for query_id in ids}, **facts)
+    (folder / QUERIES / "test.jsonl").write_text(known.lines())
 
 
 def test_sweeps_on_several_collections_have_separate_runs(sweeps: list[str]) -> None:

@@ -12,6 +12,7 @@ from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation
 from sweeps.__main__ import main
 from sweeps.commands.doctor.examination import (
+    clustered_queries,
     config_of,
     coverage,
     found_share,
@@ -176,6 +177,19 @@ def test_queries_of_two_splits_with_one_text_are_a_warning():
     [found] = shared_queries(both)
     assert found.level == "warning"
     assert "test: 1 of 2 queries with the text of a train query, such as e" in found.text
+
+
+def test_test_queries_that_share_a_relevant_document_are_a_warning():
+    """Sizes 2, 1, 1: the design effect is at most (4 + 1 + 1) / 4."""
+    qrels = {"a": {"x": 1}, "b": {"x": 1, "y": 0}, "c": {"y": 1}, "d": {"z": 1}}
+    [found] = clustered_queries(collection(test=split(qrels=qrels)))
+    assert found.level == "warning"
+    assert "2 of 4 test queries share a relevant document with another one (3 clusters)" in (
+        found.text
+    )
+    assert "design effect up to 1.5, standard errors up to 22% larger" in found.text
+    apart = {"a": {"x": 1}, "b": {"y": 1}}
+    assert not [*clustered_queries(collection(test=split(qrels=apart)))]
 
 
 def test_text_behind_the_limit_is_a_note_and_all_read_is_fine(small_trial, backbone):

@@ -1,0 +1,126 @@
+"""What a report says of queries that are not alone: its clusters, the queries that its collections
+share, and a warning where queries share relevant documents and the tests do not know it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rank_core.data.groups import share_documents
+from rank_core.stats.clusters import design_effect
+from rank_core.stats.matrix import ScoreMatrix
+from sweeps.report.analysis import Analysis
+from sweeps.terminal.notation import percent
+
+_UNEQUAL = 0.4
+"""Where the two largest clusters have a larger share of the queries, the familywise error is up to
+.10 (tests/benchmarks/clustered.py)."""
+_VISIBLE = 0.005  # the smallest change that is not printed as 0%
+
+
+def num_clusters(matrix: ScoreMatrix) -> int:
+    """The clusters of its queries; 0 where every query is alone."""
+    G = len(matrix.query_ids)
+    return G if G < matrix.num_queries else 0
+
+
+def sentences_on_clusters(analysis: Analysis) -> list[str]:
+    """All that a report says of them."""
+    found = (clusters_sentence(analysis), shared_sentence(analysis), sharing_warning(analysis))
+    return [sentence for sentence in found if sentence]
+
+
+def clusters_sentence(analysis: Analysis) -> str:
+    """The number of clusters and what they are made of; "" without any."""
+    clusters = analysis.sweep.clusters
+    if clusters is None or not analysis.tested:
+        return ""
+    matrices = [*analysis.means.values()][:1] or [*analysis.tested.values()][:1]
+    G, Q = len(matrices[0].query_ids), matrices[0].num_queries
+    if G == Q:
+        return f"By {clusters.source} each of the {Q} queries is a cluster of its own."
+    text = (
+        f"Tests and intervals are over {G} clusters of {Q} queries ({clusters.source}), whose "
+        "scores may be correlated within a cluster."
+    )
+    sizes = np.sort(np.bincount(matrices[0].cluster_of or [0]))
+    if (two := int(sizes[-2:].sum())) > _UNEQUAL * Q:
+        text += (
+            f" Two of them have {two} of the queries: with so unequal clusters the familywise "
+            "error may be twice as large."
+        )
+    return text
+
+
+def _shared(analysis: Analysis) -> tuple[int, int, str] | None:
+    """(the queries of all collections, the different ones, what tells them apart) of a mean over
+    collections that share some."""
+    matrix = next(iter(analysis.means.values()), None)
+    if matrix is None:
+        return None
+    own = [analysis.matrices[name] for name in next(iter(analysis.sweep.means.values()))]
+    total = sum(len(one.query_ids) for one in own)
+    known = "texts" if analysis.sweep.query_keys else "ids"
+    return (total, matrix.num_queries, known) if matrix.num_queries < total else None
+
+
+def shared_sentence(analysis: Analysis) -> str:
+    """The queries that the collections of a mean share; "" where they share none."""
+    if (shared := _shared(analysis)) is None:
+        return ""
+    total, different, known = shared
+    return (
+        f"The collections share queries by their {known} ({total} in all, {different} different "
+        "ones): the test of the mean pairs them."
+    )
+
+
+def sharing_warning(analysis: Analysis) -> str:
+    """The design effect of the primary comparisons where many queries share relevant documents and
+    the tests take them for independent: that of the worst collection; "" elsewhere."""
+    sweep = analysis.sweep
+    if sweep.clusters is not None or not analysis.primary:
+        return ""
+    found = [(0.0, "")]
+    for collection, measures in sweep.collections.items():
+        of, matrix = sweep.sharing.get(collection), analysis.matrices.get(measures[0])
+        if of and matrix:
+            own = {query_id: of[query_id] for query_id in matrix.query_ids}
+            if together := share_documents(own):
+                effect = _largest_effect(analysis, matrix, [*own.values()])
+                where = f" of {collection}" if collection else ""
+                share = f"{together} of {len(own)} queries{where} share a relevant document with "
+                share += f"another one ({len({*own.values()})} clusters)"
+                found.append((effect, share))
+    effect, share = max(found)
+    if not share:
+        return ""
+    change = math.sqrt(effect) - 1
+    larger = f"up to {percent(change)} larger" if change >= _VISIBLE else "no larger"
+    return (
+        f"{share}, and the tests take them for independent; with clusters standard errors over "
+        f"queries are {larger} (design effect {effect:.2f}): --clusters auto, or --clusters FILE."
+    )
+
+
+def _largest_effect(analysis: Analysis, matrix: ScoreMatrix, names: Sequence[str]) -> float:
+    """The largest design effect of the primary comparisons on one collection."""
+    mean = {cell: own.mean(axis=0) for cell, own in matrix.scores.items()}
+    pairs = [(c.system, c.baseline) for c in analysis.primary if {c.system, c.baseline} <= {*mean}]
+    return max((design_effect(mean[one] - mean[base], names) for one, base in pairs), default=1.0)
+
+
+def cluster_results(analysis: Analysis) -> dict[str, Any]:
+    """The clusters of each measure, and the queries that collections share, for results.json;
+    nothing where there are none."""
+    found: dict[str, Any] = {}
+    if clusters := analysis.sweep.clusters:
+        counts = {
+            measure: {"num_queries": one.num_queries, "num_clusters": len(one.query_ids)}
+            for measure, one in {**analysis.tested, **analysis.means}.items()
+        }
+        found["clusters"] = {"source": clusters.source, "measures": counts}
+    if shared := _shared(analysis):
+        found["shared_queries"] = dict(zip(("in_all", "different", "by"), shared, strict=True))
+    return found
