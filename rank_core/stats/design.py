@@ -122,8 +122,8 @@ def planned_variances(
             "and of another system"
         )
     parts = (pilot.difference, pilot.seed, pilot.residual)
-    limits = [part.high if assurance > 0.5 else part.sd for part in parts]
-    return Variances(*limits, paired=paired_seeds)
+    D, S, E = (part.high if assurance > 0.5 else part.sd for part in parts)
+    return Variances(D, S, E, paired=paired_seeds)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def homogeneity(matrix: ScoreMatrix) -> float:
 
 
 def detectable_difference(
-    test: ScopeTest, *, alpha: float = 0.05, power: float = 0.8, family_size: int = 1
+    test: ScopeTest, *, alpha: float = 0.05, power: float = 0.8, family_size: float = 1
 ) -> float:
     """The smallest true difference that this comparison detects with power `power` (scope `both`).
 
