@@ -186,17 +186,9 @@ def compare_pairs(
     _check_deterministic(matrix, deterministic)
     if not pairs:
         return []
-    tests = [
-        scope_test_of(matrix, pair, paired_seeds=paired_seeds, deterministic=deterministic)
-        for pair in pairs
-    ]
-    moderated = _moderated(
-        matrix,
-        pairs,
-        tests,
-        paired_seeds=paired_seeds,
-        deterministic=deterministic,
-    )
+    pairing: Any = {"paired_seeds": paired_seeds, "deterministic": deterministic}
+    tests = [scope_test_of(matrix, pair, **pairing) for pair in pairs]
+    moderated = _moderated(matrix, pairs, tests, **pairing)
     # Holm and Benjamini-Hochberg need no correlations, which take most of the time of a large
     # family.
     both_KK = queries_KK = None
@@ -216,19 +208,11 @@ def compare_pairs(
     levels = family.levels(alpha, correction)
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
     queries_K = family.shared(queries_K, correction)
-    tested = sum(not math.isnan(test.p_both) for test in tests)
     applied = family.applied(correction)
-    if not tested:  # the queries alone are tested, and corrected as was asked
+    if np.isnan(own_K).all():  # the queries alone are tested, and corrected as was asked
         applied = Applied(correction, OWN, len(pairs) * num_families)
     record = FamilyRecord(
-        tuple(pairs),
-        applied,
-        both_KK,
-        queries_KK,
-        levels[1],
-        alpha,
-        bool(moderated.agree),
-        **moderated.prior_facts,
+        tuple(pairs), applied, both_KK, queries_KK, levels[1], alpha, **moderated.facts
     )
     return [
         _comparison(
@@ -243,8 +227,6 @@ def compare_pairs(
             p_queries_adjusted=float(queries_K[i]),
             se_moderated=float(moderated.error_K[i]),
             df_moderated=float(moderated.df_K[i]),
-            family_size=(tested or len(pairs)) * num_families,
-            correction=applied.text,
             family=record,
         )
         for i, pair in enumerate(pairs)
@@ -267,6 +249,7 @@ def _comparison(
     *,
     interval: tuple[float, float],
     family_interval: tuple[float, float],
+    family: FamilyRecord,
     **of_family: Any,
 ) -> CellComparison:
     score_A_SQ, score_B_SQ = (matrix.scores[cell] for cell in pair)
@@ -300,6 +283,9 @@ def _comparison(
         ci_queries_high=ci_queries_high,
         **{name: getattr(test, name) for name in own},
         test=test,
+        family=family,
+        family_size=family.applied.size,
+        correction=family.applied.text,
         **of_family,
     )
 
@@ -315,12 +301,11 @@ class _Moderated:
     prior: Prior | None = None
 
     @property
-    def prior_facts(self) -> dict[str, float]:
-        """s_0^2, d_0 and the degrees of freedom of the pool; NaN without moderated tests."""
-        if self.prior is None:
-            return dict.fromkeys(("prior_variance", "prior_df", "pool_df"), math.nan)
-        own = self.prior
+    def facts(self) -> dict[str, Any]:
+        """What a `FamilyRecord` has of them."""
+        own = self.prior or Prior(math.nan, math.nan, math.nan)
         return {
+            "seeds_agree": bool(self.agree),
             "prior_variance": float(own.variance),
             "prior_df": float(own.df),
             "pool_df": own.pool_df,

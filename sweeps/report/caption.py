@@ -174,7 +174,7 @@ def not_distinguishable(analysis: Analysis) -> str:
     size = sweep.count_text(matrix.num_queries, num_clusters(matrix))
     where = f"{found.measure} ({size})"
     count = len(found.members) + len(found.left)
-    text = f"Highest mean on {where}: {sweep.label(found.best)}"
+    text = f"Highest {where}: {sweep.label(found.best)}"
     if not found.others:
         text += f"; it is distinguishable from all {count - 1} others" * (count > 2)
     elif not found.left:

@@ -163,10 +163,10 @@ def p_columns(analysis: Analysis) -> str:
     """The meaning of the columns of p in a table that has both; "" where the runs have one only."""
     if all(math.isnan(c.p_both) for c in analysis.comparisons):
         return ""
-    both = f"Both are corrected; p both by {analysis.primary[0].correction}."
-    both *= analysis.sweep.correction != "none"
-    several = len(analysis.primary) > 1
+    primary = analysis.primary
+    corrected = len(primary) > 1 and analysis.sweep.correction != "none"
+    both = f"Both are corrected; p both by {primary[0].correction}." if corrected else ""
     return (
         "p queries: paired t-test over queries; p both: queries and seeds random, the p to report, "
-        f"with its interval and the upper-case letters. {both * several}"
+        f"with its interval and the upper-case letters. {both}"
     ).strip()
