@@ -202,7 +202,8 @@ def _hash_with_modules(
     """The hash of a checkpoint's files, with those of its modules and of its rows where they lie
     elsewhere."""
     further = [top] * (top != folder)
-    further += module_folders(top) if chain or gives_vectors(top) else []
+    scores = any(module.kind == "LogitScore" for module in stated_modules(top))
+    further += module_folders(top) if chain or scores or gives_vectors(top) else []
     parts = [content_hash(place) for place in dict.fromkeys((folder, *further))]
     if layout.before_query or layout.before_text or stated_prompt(top):
         parts.append(json.dumps(layout))  # rows had other tokens once

@@ -125,7 +125,8 @@ class Reranker:
         """The reranker in an exported folder, on a GPU if there is one, in the precision of its
         training unless `precision` is fp32, bf16 or fp16. A model from outside the package is the
         class of a module that the caller has imported; `trust_code` imports it from the folder's
-        `code/`, which runs it.
+        `code/`, which runs it. It has no
+        effect on a model of the package, whose folder has no code to run.
 
         Raises `BadInput` if the folder is no exported model, or names such a class and neither
         holds.

@@ -3,8 +3,10 @@ follow; killed, resumed and repeated."""
 
 import gzip
 import json
+import os
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ from sweeps.chunk_size import EXPERIMENT
 from sweeps.systems.chunk_sizes import USUAL
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
+from tests.e2e.conftest import Ran
 
 SIZES = ("chunking.window=24,48", "chunking.overlap=0,0.5", "chunking.snap=no")
 WORDS = ("--tracking-uri", "none", "--interpolate", "all", *SIZES)
@@ -198,6 +201,24 @@ def test_killed_three_times_it_gives_the_same_runs(run_local, tmp_path, monkeypa
         run_local(tmp_path / "killed", *WORDS, experiment=EXPERIMENT, code=130)
     resumed = run_local(tmp_path / "killed", *WORDS, experiment=EXPERIMENT)
     assert len(read) > 170 and runs_of(resumed) == whole
+
+
+@pytest.mark.ray
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores")
+def test_two_workers_on_ray_share_the_documents(run_local, run_sweep, tmp_path):
+    alone = runs_of(run_local(tmp_path / "results", *WORDS, experiment=EXPERIMENT))
+    program = [str(Path(__file__).parents[2] / "sweeps" / "chunk_size.py")]
+    words = (*WORDS, "--num-workers", "2")
+    storage = tmp_path / "ray"
+    run_sweep(storage, *words, program=program)
+    together = runs_of(Ran(storage, storage / "chunk_size" / "woods", ""))
+    assert alone.keys() == together.keys()
+    for label, run in alone.items():
+        for query_id, scores in run.items():
+            # Matrix products of other sizes round in another way.
+            assert together[label][query_id] == pytest.approx(scores, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -276,3 +276,13 @@ def test_a_decoder_without_a_known_template_starts_with_a_new_head(tmp_path):
     check_model(config_of(str(folder), "maxp"), backbone)
     with pytest.raises(BadInput, match=r"model\.head"):
         check_model(config_of(str(folder), "maxp", **{"model.head": "checkpoint"}), backbone)
+
+
+def test_the_tokens_of_the_score_are_part_of_a_checkpoint_s_hash(tmp_path):
+    folder = tmp_path / "b"
+    publish("qwen3", folder)
+    before = resolve_backbone(str(folder)).content_hash
+    path = folder / "1_LogitScore" / "config.json"
+    path.write_text(json.dumps({"true_token_id": NO, "false_token_id": YES}))
+    forget()
+    assert resolve_backbone(str(folder)).content_hash != before
