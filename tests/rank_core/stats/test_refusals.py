@@ -45,7 +45,7 @@ REFUSED = [
     ("unknown cell", lambda: compare_with(PAIR, baselines=[{"parade": "base"}])),
     ("num_replicates", lambda: crossed_weights(PAIR, rng=RNG, num_replicates=0)),
     ("two seeds", lambda: planned_variances(ONE_RUN, baseline="base")),
-    ("assurance", lambda: planned_variances(PAIR, baseline="base", assurance=0.5)),
+    ("assurance", lambda: planned_variances(PAIR, baseline="base", assurance=0.4)),
     (
         "two seeds",
         lambda: planned_power(Variances(0.1, 0, 0.1), Goal(0.1), num_seeds=1, num_queries=9),
