@@ -23,13 +23,14 @@ from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
 from sweeps.report.clusters import cluster_results
 from sweeps.report.published import with_published
+from sweeps.report.recommendation import recommendation
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
 from sweeps.report.unjudged import judged_documents
 from sweeps.systems.load import Sweep
 from sweeps.systems.system import System
 from sweeps.terminal.notation import decisive_p, interval_text, level_text, number, signed
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
@@ -258,6 +259,9 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "sweep": _described(sweep),
+        "recommendation": None
+        if sweep.serving or sweep.indexes  # which have answers of their own
+        else dataclasses.asdict(recommendation(analysis)),
         "seeds_compared_as_paired": analysis.paired,
         "not_distinguishable_from_the_best": [
             dataclasses.asdict(found) for found in analysis.best_sets.values()
