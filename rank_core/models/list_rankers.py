@@ -4,11 +4,9 @@ They are not trained, and their documents are not chunked."""
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rank_core.cache import cache_root
-from rank_core.chunking.inputs import Inputs
-from rank_core.encoders.backbone_types import Backbone
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, TextAnalysis
 from rank_core.llm.chat import AnswerCache, ChatClient, Ledger
 from rank_core.llm.rankgpt import rerank_with_llm
@@ -16,6 +14,10 @@ from rank_core.models.ranking_system import RankingSystem
 from rank_core.records import Run
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
+
+if TYPE_CHECKING:  # the inputs bring transformers, which lists and help must not load
+    from rank_core.chunking.inputs import Inputs
+    from rank_core.encoders.backbone_types import Backbone
 
 Ranking = tuple[str, dict[str, float]]
 """(query_id, {doc_id: score})."""
@@ -27,7 +29,7 @@ class ListRanker(RankingSystem, ABC):
     trial keeps, `encoder_tokens` what an encoder has read."""
 
     language: str = ""
-    inputs: Inputs
+    inputs: "Inputs"
     encoder_tokens: int = 0
     family: ClassVar[str] = "baselines"
     trains: ClassVar[bool] = False
@@ -38,7 +40,7 @@ class ListRanker(RankingSystem, ABC):
         self.notes: dict[str, Any] = {}
 
     @classmethod
-    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+    def check(cls, config: TrialConfig, backbone: "Backbone") -> None:
         """Raises `BadInput` for settings that it cannot run with."""
 
     @abstractmethod

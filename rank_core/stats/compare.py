@@ -189,21 +189,13 @@ def compare_pairs(
     pairing: Any = {"paired_seeds": paired_seeds, "deterministic": deterministic}
     tests = [scope_test_of(matrix, pair, **pairing) for pair in pairs]
     moderated = _moderated(matrix, pairs, tests, **pairing)
-    # Holm and Benjamini-Hochberg need no correlations, which take most of the time of a large
-    # family.
     both_KK = queries_KK = None
-    if correction == MAX_T:
+    if correction == MAX_T:  # the others need none, which take most of a large family's time
         both_KK = correlations(matrix, pairs, tests, paired_seeds=paired_seeds)
         queries_KK = correlations(matrix, pairs, tests, scope="queries")
     own_K = np.array([test.p_both for test in tests])
-    family = Family(
-        own_K,
-        moderated.p_K,
-        both_KK,
-        moderated.agree,
-        num_families,
-        fewest_seeds=_fewest_seeds(matrix, pairs, deterministic),
-    )
+    fewest = _fewest_seeds(matrix, pairs, deterministic)
+    family = Family(own_K, moderated.p_K, both_KK, moderated.agree, num_families, fewest)
     both_K = family.adjusted(correction)
     levels = family.levels(alpha, correction)
     queries_K = adjusted([test.p_queries for test in tests], correction, queries_KK)
@@ -222,15 +214,20 @@ def compare_pairs(
             alpha,
             interval=moderated.interval(tests[i], i, alpha, alpha),
             family_interval=moderated.interval(tests[i], i, *levels),
-            p_moderated=math.nan if math.isnan(moderated.p_K[i]) else float(moderated.p_K[i]),
+            p_moderated=_one_nan(moderated.p_K[i]),
             p_both_adjusted=float(both_K[i]),
             p_queries_adjusted=float(queries_K[i]),
-            se_moderated=float(moderated.error_K[i]),
-            df_moderated=float(moderated.df_K[i]),
+            se_moderated=_one_nan(moderated.error_K[i]),
+            df_moderated=_one_nan(moderated.df_K[i]),
             family=record,
         )
         for i, pair in enumerate(pairs)
     ]
+
+
+def _one_nan(value: Any) -> float:
+    """A number, where NaN is always the same object: equal comparisons are then equal."""
+    return math.nan if math.isnan(value) else float(value)
 
 
 def _fewest_seeds(

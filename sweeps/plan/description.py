@@ -139,16 +139,17 @@ def own_baselines(plan: Plan) -> dict[str, str]:
 
 
 def write_description(
-    records: Records, plan: Plan, description: SweepFile, facts: QueryFacts
+    records: Records, plan: Plan, description: SweepFile, facts: QueryFacts | None = None
 ) -> None:
     """For the evaluated queries `qrels/<split>.qrels` and `first_stage/<split>.run.gz` with the
     reranked candidates, the `facts` of the reported ones, then `sweep.json` with their hashes."""
     hashes = {}
     with TemporaryDirectory() as folder:
-        known, name = Path(folder, "queries"), f"{QUERIES}/{description.split}.jsonl"
-        known.write_text(facts.lines(), encoding="utf-8")
-        hashes[name] = file_sha256(known)
-        records.storage.write(records.path(name), known)
+        if facts:
+            known, name = Path(folder, "queries"), f"{QUERIES}/{description.split}.jsonl"
+            known.write_text(facts.lines(), encoding="utf-8")
+            hashes[name] = file_sha256(known)
+            records.storage.write(records.path(name), known)
         for split in EVALUATED:
             qrels, run = Path(folder, f"{split}.qrels"), Path(folder, f"{split}.run.gz")
             write_qrels(qrels, evaluated_qrels(plan, split))

@@ -26,7 +26,7 @@ BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class ChosenSize:
     """The chunk size to use: the best on dev, its gains on test, and the cheapest index that cannot
     be told from the best."""
 
@@ -36,7 +36,7 @@ class Recommendation:
     cheapest: str  # a row of the table; "" where all can be told from the best
 
 
-def recommendation(analysis: Analysis) -> Recommendation | None:
+def recommendation(analysis: Analysis) -> ChosenSize | None:
     """The answer; None without a finished index beside the baseline."""
     sweep = analysis.sweep
     chunked = [cell for cell, facts in sweep.indexes.items() if facts.window]
@@ -54,7 +54,7 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
         deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
     )
     dense = [row for row in found.members if _index_of(analysis, row)]
-    return Recommendation(
+    return ChosenSize(
         cell=chosen,
         facts=sweep.indexes[chosen],
         gains=gains,
@@ -132,7 +132,7 @@ def _left_out(facts: IndexFacts, indexes: Mapping[str, IndexFacts]) -> str:
     return f"Of the sizes in common use {'; '.join(parts)}." if parts else ""
 
 
-def _cheap(analysis: Analysis, found: Recommendation) -> str:
+def _cheap(analysis: Analysis, found: ChosenSize) -> str:
     """The cheapest index that cannot be told from the best row, and its size."""
     sweep, best = analysis.sweep, analysis.best_set
     assert best is not None

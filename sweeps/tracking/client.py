@@ -154,7 +154,8 @@ def _locked(database: Path) -> Iterator[None]:
 def _begin_again(database: Path) -> None:
     """Empties a database whose first connection was interrupted: MLflow, which begins with its
     tables and ends with its first experiment, cannot go on from there."""
-    with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", timeout=60, uri=True)) as file:
+    # A database that somebody locks is in use: it was made.
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", timeout=0.1, uri=True)) as file:
         try:
             begun = file.execute("SELECT count(*) FROM experiments").fetchone() == (0,)
         except sqlite3.DatabaseError:  # it has no such table, or MLflow says what it is

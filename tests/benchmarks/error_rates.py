@@ -29,6 +29,7 @@ from scipy import stats
 from rank_core.stats import scopes
 from rank_core.stats.best import leaving_p
 from rank_core.stats.compare import scope_test_of
+from rank_core.stats.family import ENOUGH_SEEDS
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import LEAST_POOL, Prior, fitted_prior, moderated_p, seeds_agree
 from rank_core.stats.multiplicity import effective_number, family_level
@@ -267,7 +268,9 @@ def _family_decisions(tables: Tables) -> NDArray[np.bool_]:
         found = _pair_tests(replace(tables, mean_NK=mean_NK), 0)
         holm_p = found.own if K + 1 - np.isinf(tables.seeds_K).sum() < LEAST_POOL else found.larger
         by_holm = holm_p * K < ALPHA  # the first step of Holm's
-        by_max_t = _family_max_t(found, K) < ALPHA
+        by_max_t = (
+            _family_max_t(found, K, enough=bool((tables.seeds_K >= ENOUGH_SEEDS).all())) < ALPHA
+        )
         columns += [
             one[:, place].reshape(len(mean_NK), -1).any(axis=1) for one in (by_holm, by_max_t)
         ]
@@ -327,12 +330,15 @@ def _pair_tests(tables: Tables, one: int) -> Pairs:
     )
 
 
-def _family_max_t(found: Pairs, K: int) -> Floats:
-    """The first step of `Family.adjusted`: (N, J)."""
-    least_N = found.moderated.min(axis=1)
-    m_N = effective_number(least_N, found.correlation, num_draws=DRAWS)
-    agreeing = np.maximum(found.moderated * m_N[:, None], found.own)
-    return np.where(found.agree[:, None], agreeing, K * found.larger)
+def _family_max_t(found: Pairs, K: int, *, enough: bool) -> Floats:
+    """The first step of `Family.adjusted`, (N, J); `enough` is whether all have five seeds."""
+
+    def number(p_NJ: Floats) -> Floats:
+        return effective_number(p_NJ.min(axis=1), found.correlation, num_draws=DRAWS)[:, None]
+
+    agreeing = np.maximum(number(found.moderated) * found.moderated, found.own)
+    apart = (number(found.larger) if enough else K) * found.larger
+    return np.where(found.agree[:, None], agreeing, apart)
 
 
 STAIRS = 0.01
@@ -418,8 +424,10 @@ def _kept(tables: Tables, one: int) -> NDArray[np.bool_]:
     own, moderated = (
         np.where(found.better, p / 2, 1 - p / 2) for p in (found.own, found.moderated)
     )
+    enough = bool((tables.seeds_K >= ENOUGH_SEEDS).all())
     leaves = [
-        leaving_p(own, moderated, found.correlation, agree=agree, num_draws=DRAWS)[0] < ALPHA
+        leaving_p(own, moderated, found.correlation, agree=agree, enough=enough, num_draws=DRAWS)[0]
+        < ALPHA
         for agree in (found.agree, False)
     ]
     return ~np.array(leaves).T

@@ -21,6 +21,7 @@ TRIALS = (
 SMALLEST = {
     "clustered": ("--simulations", "2"),
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
+    "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "gate_loops": ("--loops", "2"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),

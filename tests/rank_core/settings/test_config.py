@@ -26,6 +26,7 @@ CHOSEN = {  # where not any value is allowed
     "training.labels": "first-stage",
     "training.keep_weights": "none",
     "training.precision": "bf16",
+    "evaluation.evidence": "no",
     "chat.protocol": "anthropic",
     "chat.base_url": "http://127.0.0.1:8000/v1",
     "chat.key_variable": "ANOTHER_KEY",

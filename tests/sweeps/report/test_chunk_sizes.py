@@ -84,7 +84,10 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         scores=values(test),
     )
     best = best_set(matrix, deterministic=list(test))
-    return SimpleNamespace(sweep=sweep, matrices={"nDCG@10": matrix}, best_set=best)
+    matrices = {"nDCG@10": matrix}
+    return SimpleNamespace(
+        sweep=sweep, matrices=matrices, matrix=matrices.__getitem__, best_set=best
+    )
 
 
 TEST = {"cut": -0.2, "usual": 0.0, "large": 0.1, "small": 0.1}
