@@ -19,8 +19,6 @@ from itertools import product
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import model_class
-from rank_core.models.dense import embedding_model
-from rank_core.retrieval.collection import has_titles
 from rank_core.settings.config import TrialConfig
 from sweeps.launch.command import main
 from sweeps.plan.experiment import Experiment, Grid
@@ -46,7 +44,9 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
                 f"chunk_size indexes a collection by an embedding model as it is: {name}={value} "
                 f"must hold, got {settings[name]}"
             )
-    longest = embedding_model(base, "cpu").max_window
+    from rank_core.retrieval.collection import has_titles  # transformers, which help must not load
+
+    longest = _max_window(base)
     sizes = [size for size in (SIZES if longest > SIZES[0] else SMALL_SIZES) if size < longest]
     titles = (False, True) if has_titles(base.collection) else (False,)
     points = [
@@ -63,10 +63,17 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     return Grid(points=tuple(points), baseline={"model.name": "dense-cut"})
 
 
+def _max_window(config: TrialConfig) -> int:
+    """The tokens of a document that the model reads at once."""
+    from rank_core.models.dense import embedding_model  # transformers, which help must not load
+
+    return embedding_model(config, "cpu").max_window
+
+
 def label(config: TrialConfig) -> str:
     """`254/50%, sentences, title`, `cut at 254`."""
     if "chunking.window" not in model_class(config.model.name).reads:
-        return f"cut at {embedding_model(config, 'cpu').max_window}"
+        return f"cut at {_max_window(config)}"
     chunking = config.chunking
     ends = ", sentences" * chunking.snap + ", title" * chunking.title
     return usual_label(chunking.window, chunking.overlap) + ends

@@ -261,7 +261,7 @@ def results(analysis: Analysis) -> dict[str, Any]:
     if not sweep.indexes:
         return {}
     means = {
-        budget: own.groupby("cell")["value"].mean().to_dict()
+        budget: own.groupby("cell", observed=True)["value"].mean().to_dict()
         for budget, own in evidence_scores(analysis).items()
     }
     rows = [

@@ -81,7 +81,9 @@ NAMES = {
 """Places that name a command of ours; `test_a_named_command_exists` looks at each."""
 
 NOT_RUN = {
-    "rank_core/encoders/backbones.py:_folder": "the Hub",
+    "rank_core/data/hub.py:_snapshot": "the Hub",
+    "rank_core/encoders/backbones.py:checkpoint_folder": "the Hub",
+    "sweeps/commands/hub.py:require_login": "the Hub",
     "rank_core/errors.py:not_installed": "installs",
     "sweeps/commands/doctor/finding.py:_requirements": "installs",
     "sweeps/commands/doctor/gpu_checks.py:_check_parts": "installs what checks a GPU",

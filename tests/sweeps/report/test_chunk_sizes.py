@@ -78,7 +78,7 @@ def analysis_of(test, dev, indexes=INDEXES, mixed=()):
         digits=3,
         split="test",
         first_stage_name="BM25",
-        count_text=lambda number: f"test, {number} queries",
+        count_text=lambda number, clusters=None: f"test, {number} queries",
         cells=[Cell(cell) for cell in indexes],
         dev_scores=values(dev, "dev"),
         scores=values(test),
