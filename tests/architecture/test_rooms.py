@@ -66,6 +66,8 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps", "ranksweep"}
 LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.sparse"): "brings in its encoder",
     ("rank_core.encoders.shipped", "rank_core.encoders.checkpoint"): "brings in torch",
+    ("sweeps.chunk_size", "rank_core.models.dense"): "brings in transformers",
+    ("sweeps.chunk_size", "rank_core.retrieval.collection"): "brings in transformers",
     ("sweeps.commands.check", "rank_core.testing.plugin"): "brings in torch and pytest",
     ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
