@@ -32,23 +32,31 @@ FOLDER = "results/window_stride/python-docs"
 
 IN_PLACE = {"medquad": "python-docs", "msmarco-doc": "python-docs"}
 """{collection that is not ours to ship: what stands for it}."""
+_TEACHER, _TRACKERS = "tests/sweeps/commands/test_teach.py", "extras that tests do not have"
 LEFT_OUT = {
     **NOT_OURS,
     "from sentence_transformers import": "an extra that tests do not have",
+    "import json\nfrom pathlib import Path\n\nimport trackio": _TRACKERS,
+    "import json\nfrom pathlib import Path\n\nimport wandb": _TRACKERS,
     "make": "installs",
     "mlflow": "a server",
     "pip": "installs",
+    "python -m tests.benchmarks": "tests/benchmarks/test_every_benchmark.py runs them",
     "python -m tests.gpu.ladder": "tests/rank_core/test_few_libraries.py runs it",
     "ranksweep compare BM25=ir:": "downloads",
+    "ranksweep compare base=": "runs of the reader; tests/sweeps/commands/compare/test_gate.py",
     "ranksweep compare results/aggregation": "two sweeps of the reader",
     "ranksweep doctor --gpu": "a GPU",
+    "ranksweep export results/window_stride/python-docs --to hf": "the Hub",
     "ranksweep run chunk_size --collection medquad": "downloads",
     "ranksweep run reference": "data with a licence; tests/sweeps/plan/test_reference.py has twins",
+    "ranksweep run seeds --collection python-docs training.teacher": _TEACHER,
     "ranksweep run window_stride --collection ir:": "downloads",
     "ranksweep run window_stride --collection mine --backbone BAAI/": "an extra, peft",
     "ranksweep split --qrels ir:": "downloads",
     "ranksweep status $SCRATCH": "a folder of the reader",
     "ranksweep status s3://": "an object store",
+    "ranksweep teach": _TEACHER,
     "ranksweep ui": "serves until it is interrupted",
     "ray": "a cluster",
     "sbatch": "Slurm",
