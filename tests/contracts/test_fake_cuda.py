@@ -11,8 +11,9 @@ from rank_core.models import model_class
 from rank_core.models.ranker import Ranker
 from tests.contracts.fake_cuda.library import compile_library, lines_of
 
-NO_WEIGHTS = {"bm25", "bm25-rm3", "random", "rankgpt"}
-"""Systems that put nothing on a device: terms, a draw, and a chat model behind a URL."""
+NO_WEIGHTS = {"bm25", "bm25-rm3", "dense", "dense-cut", "random", "rankgpt"}
+"""Systems that train nothing and are built apart: terms, vectors of an embedding model, a draw, and
+a chat model behind a URL."""
 MODELS = sorted(set(SYSTEMS) - NO_WEIGHTS)
 KINDS = [f"maxp@{kind}" for kind in sorted(TYPES)]
 COPIES = {
