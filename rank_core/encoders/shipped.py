@@ -15,11 +15,13 @@ TRAINED, UNTRAINED = "tiny-docs", "tiny-docs-untrained"
 SHIPPED = (TRAINED, UNTRAINED)
 FOLDER = Path(__file__).with_name("tiny_docs")
 
-SETTINGS = {
+SETTINGS: dict[str, str | float] = {
     "model.dropout": 0.0,
     "training.backbone_learning_rate": 3e-4,
     "training.head_learning_rate": 1e-3,
     "training.aggregator_learning_rate": 1e-3,
+    # `auto` is bf16 on a CPU with matrix units: the results of an example should not depend on it.
+    "training.precision": "fp32",
     "evaluation.depth": 20,
 }
 """The settings under which a backbone of this size learns; the defaults suit a BERT-base."""

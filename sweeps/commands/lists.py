@@ -104,6 +104,10 @@ def measures(argv: Sequence[str]) -> int:
     return 0
 
 
+def _short(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 def settings_page() -> str:
     """docs/settings.md."""
     from rank_core.encoders.shipped import SETTINGS, SHIPPED
@@ -118,7 +122,7 @@ def settings_page() -> str:
         "",
         f"The embedded backbones ({', '.join(map('`{}`'.format, SHIPPED))}) have other "
         "defaults, which the plan of a sweep prints: "
-        + ", ".join(f"`{name}={value:g}`" for name, value in SETTINGS.items())
+        + ", ".join(f"`{name}={_short(value)}`" for name, value in SETTINGS.items())
         + ".",
     ]
     for section, title in SECTIONS.items():

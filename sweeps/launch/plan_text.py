@@ -50,7 +50,9 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     settings = base.settings()  # those that an embedded backbone sets in place of the defaults
     embedded = SETTINGS if settings["model.backbone"] in SHIPPED else {}
-    own = [f"{name}={value:g}" for name, value in embedded.items() if settings[name] == value]
+    own = [
+        f"{name}={value_text(value)}" for name, value in embedded.items() if settings[name] == value
+    ]
     times = f" x {numbered(len(plan.seeds), 'seed')} = {number}"
     times += f" ({once} deterministic, run once)" if once else ""
     if once == len(plan.cells):

@@ -131,7 +131,8 @@ def test_the_plan_names_the_defaults_of_an_embedded_backbone(plan_of):
     own = {"model.backbone": "tiny-docs", **SETTINGS, "model.dropout": 0.2}
     text = plan_text(replace(plan, base=plan.base.override(own)), finished=0)
     [line] = (line for line in text.splitlines() if line.startswith("backbone"))
-    assert "its defaults: training.backbone_learning_rate=0.0003" in line
+    assert "its defaults: training.backbone_learning_rate=3e-4" in line
+    assert "training.precision=fp32" in text
     assert "model.dropout" not in line
 
 
