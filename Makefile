@@ -88,7 +88,7 @@ docs: $(VENV)/.installed
 	for page in settings models; do \
 		$(BIN)/python -m sweeps $$page --markdown > docs/.$$page.md && \
 		mv docs/.$$page.md docs/$$page.md || exit 1; done
-	for file in sweep serving; do \
+	for file in sweep serving chunking; do \
 		$(BIN)/python -m sweeps settings --json-schema $$file > docs/schemas/.$$file.json && \
 		mv docs/schemas/.$$file.json docs/schemas/$$file.json || exit 1; done
 

@@ -25,6 +25,8 @@ from sweeps.plan.reference import Reference
 from sweeps.plan.search_options import SEARCHES
 from sweeps.plan.search_space import RANGE
 from sweeps.plan.toml_sweep import KEYS, REQUIRED
+from sweeps.report.chunking_file import FORMAT as CHUNKING_FORMAT
+from sweeps.report.chunking_file import ChunkingFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -104,7 +106,19 @@ def _serving() -> Schema:
     return {"title": "How ranksweep serves a reranker", **whole}
 
 
-SCHEMAS: Mapping[str, Callable[[], Schema]] = {"sweep": _sweep, "serving": _serving}
+def _chunking() -> Schema:
+    """The schema of `chunking.json`."""
+    whole = _record(ChunkingFile)
+    whole["properties"]["format"] = {"const": CHUNKING_FORMAT}
+    whole["properties"][SCHEMA] = TYPES[str]
+    return {"title": "The chunk size that ranksweep found for an index", **whole}
+
+
+SCHEMAS: Mapping[str, Callable[[], Schema]] = {
+    "sweep": _sweep,
+    "serving": _serving,
+    "chunking": _chunking,
+}
 """{kind of file: its schema}"""
 
 

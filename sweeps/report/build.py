@@ -12,8 +12,8 @@ from rank_core.records import Collection
 from rank_core.stats.compare import CellComparison
 from sweeps.report.agreement import agreements
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.chunk_sizes import FILE as CHUNKING
 from sweeps.report.chunk_sizes import chunking
+from sweeps.report.chunking_file import FILE as CHUNKING
 from sweeps.report.figures import figures
 from sweeps.report.page import Findings, page, results_json
 from sweeps.report.published import published, published_lines, with_reference

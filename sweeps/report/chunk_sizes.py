@@ -2,7 +2,7 @@
 `chunking.json`, which states it for an index."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,14 @@ from rank_core.stats.best import best_set
 from rank_core.stats.compare import CellComparison, compare_pairs
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from sweeps.report.analysis import Analysis
+from sweeps.report.chunking_file import (
+    FORMAT,
+    ChunkingFile,
+    ChunkingModel,
+    Gain,
+    Measured,
+    MeasuredOn,
+)
 from sweeps.report.clusters import num_clusters
 from sweeps.report.html import Section
 from sweeps.report.table import Table, TableCell, table, table_row
@@ -20,8 +28,6 @@ from sweeps.systems.best import best_on_dev
 from sweeps.systems.chunk_sizes import USUAL, IndexFacts, usual_label
 from sweeps.terminal.notation import relation, short_signed
 
-FILE = "chunking.json"
-FORMAT = 1
 BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 
 
@@ -283,35 +289,45 @@ def chunking(analysis: Analysis) -> dict[str, Any]:
         return {}
     sweep, figures = analysis.sweep, found.facts.figures
     backbone, settings = sweep.about.backbone, found.facts.settings
-    matrix = analysis.matrices[sweep.primary]
-    names = {"gain": "delta", "low": "ci_low", "high": "ci_high", "p": "p_both_adjusted"}
-    return {
-        "format": FORMAT,
-        "model": {**backbone, "name": Path(backbone["name"]).name},
-        "chunk_tokens": found.facts.window,
-        "overlap_tokens": found.facts.overlap_tokens,
-        "chunk_characters": figures["characters"],
-        "overlap_characters": round(found.facts.overlap * figures["characters"]),
-        "ends_at_sentences": settings["chunking.snap"],
-        "title_before_chunk": settings["chunking.title"],
-        "largest_window": figures["largest_window"],
-        "dimensions": figures["dimensions"],
-        "similarity": figures["similarity"],
-        "query_prompt": figures["query_prompt"],
-        "document_prompt": figures["document_prompt"],
-        "measured": {
-            "collection": {name: sweep.about.collection[name] for name in ("name", "content_hash")},
-            "measure": sweep.primary,
-            "split": sweep.split,
-            "queries": len(matrix.query_ids),
-            "mean": float(matrix.scores[found.cell].mean()),
-            "level": 1 - sweep.about.alpha,
-            "over": {
-                sweep.label(gain.baseline): {k: getattr(gain, name) for k, name in names.items()}
-                for gain in found.gains
-            },
-            "cheapest": sweep.label(found.cheapest) if found.cheapest else "",
-            "vectors_per_document": figures["vectors_per_document"],
-            "bytes": figures["bytes"],
+    known = ("content_hash", "tokenizer_hash")
+    stated = ChunkingFile(
+        format=FORMAT,
+        model=ChunkingModel(Path(backbone["name"]).name, *(backbone[name] for name in known)),
+        chunk_tokens=found.facts.window or 0,
+        overlap_tokens=found.facts.overlap_tokens,
+        chunk_characters=figures["characters"],
+        overlap_characters=round(found.facts.overlap * figures["characters"]),
+        ends_at_sentences=settings["chunking.snap"],
+        title_before_chunk=settings["chunking.title"],
+        largest_window=figures["largest_window"],
+        dimensions=figures["dimensions"],
+        similarity=figures["similarity"],
+        query_prompt=figures["query_prompt"],
+        document_prompt=figures["document_prompt"],
+        measured=_measured(analysis, found),
+    )
+    return asdict(stated)
+
+
+def _measured(analysis: Analysis, found: ChosenSize) -> Measured:
+    """What the choice rests on."""
+    sweep, figures = analysis.sweep, found.facts.figures
+    matrix, collection = analysis.matrix(sweep.primary), sweep.about.collection
+    return Measured(
+        collection=MeasuredOn(collection["name"], collection["content_hash"]),
+        measure=sweep.primary,
+        split=sweep.split,
+        queries=matrix.num_queries,
+        clusters=num_clusters(matrix),
+        mean=float(matrix.of_queries.scores[found.cell].mean()),
+        level=1 - sweep.about.alpha,
+        over={
+            sweep.label(gain.baseline): Gain(
+                gain.delta, gain.ci_low, gain.ci_high, gain.p_both_adjusted
+            )
+            for gain in found.gains
         },
-    }
+        cheapest=sweep.label(found.cheapest) if found.cheapest else "",
+        vectors_per_document=figures["vectors_per_document"],
+        bytes=figures["bytes"],
+    )

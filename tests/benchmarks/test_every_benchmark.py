@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,19 +33,26 @@ SMALLEST = {
         *("--tracking-uri", "none"),
     ),
     "training": (*ENCODER, "--batch-size", "1", "--curve-steps", "1"),
+    "ways_out": ("--kinds", "bert", "--only", "out"),
     "zoo": ("--models", "firstp", "--epochs", "1", *TRIALS),
 }
 """What is said to each."""
 
-SLOW = {"dealing", "modelled_mfu", "launches", "scoring", "training", "sweep_needs"}
+SLOW = {"dealing", "modelled_mfu", "launches", "scoring", "training", "sweep_needs", "ways_out"}
 RAY = {"sweep_overhead"}
-LONG = {"modelled_mfu", "launches", "sweep_needs", "sweep_overhead"}
+LONG = {"modelled_mfu", "launches", "sweep_needs", "sweep_overhead", "ways_out"}
+LIBRARY = {"ways_out"}
 FAKE_GPU = {"launches", "modelled_mfu"}
 
 
 def _marked(name: str) -> object:
     marks = [pytest.mark.slow] * (name in SLOW) + [pytest.mark.ray] * (name in RAY)
     no_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="it needs g++")
+    extra = pytest.mark.skipif(
+        find_spec("sentence_transformers") is None,
+        reason="pip install -e '.[st]' brings it",
+    )
+    marks += [extra] if name in LIBRARY else []
     marks += [no_compiler] * (name in FAKE_GPU) + [pytest.mark.long] * (name in LONG)
     return pytest.param(name, marks=marks)
 

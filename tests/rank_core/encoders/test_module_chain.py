@@ -28,6 +28,7 @@ from tests.rank_core.encoders.test_published_heads import (
 )
 
 KINDS = ("bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta")
+DECODERS = ("gemma", "llama", "mistral", "qwen3")
 CORE, OWN = (
     "sentence_transformers.base.modules",
     "sentence_transformers.sentence_transformer.modules",
@@ -283,23 +284,25 @@ def their_scores(folder, library):
     return found if found.dim() == 1 else found[:, 1] - found[:, 0]
 
 
+def saved_encoders(kind, library, place):
+    """(name, folder) of every layout that the library saves over an encoder."""
+    source = publish(kind, place / "published")
+    yield "published", source
+    library.CrossEncoder(source, device="cpu").save_pretrained(str(place / "classifier"))
+    yield "classifier", place / "classifier"
+    for name, behind in chains().items():
+        for module in behind:
+            random_weights(module)
+        modules = [library.base.modules.Transformer(source), *behind]
+        library.CrossEncoder(modules=modules, device="cpu").save_pretrained(str(place / name))
+        yield name, place / name
+
+
 @pytest.mark.long  # the import alone takes seconds
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_sentence_transformers(kind, library, tmp_path):
-    source = publish(kind, tmp_path / "published")
-    layouts = {"classifier": library.CrossEncoder(source, device="cpu")}
-    for name, behind in chains().items():
-        modules = [library.base.modules.Transformer(source), *behind]
-        for module in behind:
-            random_weights(module)
-        layouts[name] = library.CrossEncoder(modules=modules, device="cpu")
-    torch.testing.assert_close(
-        scores(config_of(source, "firstp")), their_scores(source, library), atol=1e-5, rtol=0
-    )
-    for name, model in layouts.items():
-        folder = tmp_path / name
-        model.save_pretrained(str(folder))
+    for name, folder in saved_encoders(kind, library, tmp_path):
         forget()
         expected = their_scores(folder, library)
         found = scores(config_of(str(folder), "firstp"))
@@ -311,16 +314,13 @@ SYSTEM = "{{ " + decoders.ROLE.format("system") + " }} "
 PROMPTS = {"prompts": {"ask": "w7 w8 "}, "default_prompt_name": "ask"}
 
 
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, PROMPTS], ids=["plain", "with a prompt"])
-@pytest.mark.parametrize("kind", ["gemma", "llama", "mistral", "qwen3"])
-def test_decoders_score_as_in_sentence_transformers(kind, more, library, tmp_path):
-    """By two rows of the output matrix, and by modules behind a chat template."""
+def saved_decoders(kind, library, place, more):
+    """(task, folder) of the layouts that the library saves over a decoder: two rows of the output
+    matrix, and modules behind a chat template."""
     from sentence_transformers.cross_encoder.modules import LogitScore
 
     chat = (SYSTEM if more else "") + decoders.CHAT
-    source = decoders.publish(kind, tmp_path / "published", chat=chat)
+    source = decoders.publish(kind, place / "published", chat=chat)
     tokenizer = AutoTokenizer.from_pretrained(source)
     tokenizer.pad_token = "<pad>"
     tokenizer.save_pretrained(source)
@@ -328,9 +328,18 @@ def test_decoders_score_as_in_sentence_transformers(kind, more, library, tmp_pat
         "text-generation": [LogitScore(decoders.YES, decoders.NO)],
         "feature-extraction": [*chains()["two labels"]],
     }.items():
-        folder = tmp_path / task
         modules = [library.base.modules.Transformer(source, transformer_task=task), *behind]
-        library.CrossEncoder(modules=modules, device="cpu", **more).save_pretrained(str(folder))
+        model = library.CrossEncoder(modules=modules, device="cpu", **more)
+        model.save_pretrained(str(place / task))
+        yield task, place / task
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{}, PROMPTS], ids=["plain", "with a prompt"])
+@pytest.mark.parametrize("kind", DECODERS)
+def test_decoders_score_as_in_sentence_transformers(kind, more, library, tmp_path):
+    for task, folder in saved_decoders(kind, library, tmp_path, more):
         forget()
         expected = their_scores(folder, library)
         found = scores(config_of(str(folder), "firstp"))

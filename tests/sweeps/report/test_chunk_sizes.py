@@ -1,14 +1,18 @@
 """The answer of a sweep over chunk sizes, by hand."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from jsonschema import Draft202012Validator
 
 from rank_core.stats.best import best_set
 from rank_core.stats.matrix import score_matrix
+from sweeps.commands.schema import schema_text
 from sweeps.report import chunk_sizes
+from sweeps.report.results import json_text
 from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.systems.chunk_sizes import IndexFacts
 
@@ -168,6 +172,10 @@ def test_chunking_json_has_tokens_and_characters():
     assert (stated["chunk_characters"], stated["overlap_characters"]) == (1280, 640)
     assert stated["model"] == {"name": "model", "content_hash": "c", "tokenizer_hash": "t"}
     assert set(stated["measured"]["over"]) == {"cut at 512", "512/0%"}
+    schema = Draft202012Validator(json.loads(schema_text("chunking")))
+    schema.validate(json.loads(json_text(stated)))
+    assert not schema.is_valid(stated | {"chunk_tokens": "256"})
+    assert not schema.is_valid(stated | {"chunk_size": 256})
 
 
 def test_snapped_chunks_and_titles_are_said():
