@@ -1,27 +1,59 @@
-"""The notebook of docs/examples and the Python of README.md and docs/results.md run."""
+"""The notebooks of docs/examples and the Python of README.md and docs/results.md run."""
 
 import gzip
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from docs.tools.notebook_of import cells_of
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "examples" / "notebook.ipynb"
+SCRIPT = ROOT / "docs" / "examples" / "documents_to_service.py"
 CELLS = (("firstp-w96-s96-0", "FirstP 96", "firstp"), ("maxp-w32-s24-1", "MaxP 32/24", "maxp"))
 
 
-def test_the_notebook_is_kept_with_what_it_showed() -> None:
+@pytest.mark.parametrize("path", [NOTEBOOK, SCRIPT.with_suffix(".ipynb")], ids=lambda p: p.stem)
+def test_a_notebook_is_kept_with_what_it_showed(path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(cell.outputs for cell in cells), "run it again (docs/api.md says how)"
+    silent = [cell for cell in cells if not cell.outputs]
+    assert len(silent) <= (path != NOTEBOOK), "run it again (docs/api.md says how)"
     shown = {kind for cell in cells for out in cell.outputs for kind in out.get("data", {})}
     assert {"text/html", "image/png"} <= shown
     assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]
+
+
+def test_the_notebook_of_a_script_has_its_cells() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(SCRIPT.with_suffix(".ipynb"), as_version=4)
+    cells = [(cell.cell_type, cell.source) for cell in notebook.cells]
+    assert cells == cells_of(SCRIPT.read_text(encoding="utf-8")), "docs/api.md says how"
+    assert sum(kind == "code" for kind, _ in cells) <= 10
+
+
+@pytest.mark.ray
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_script_leads_from_documents_to_a_service(tmp_path: Path) -> None:
+    """Over the shipped encoder in place of a model of the Hub."""
+    environment = {**os.environ, "MODEL": "tiny-docs", "PYTHONPATH": str(ROOT)}
+    environment["RANKSWEEP_CACHE"] = str(tmp_path / "cache")
+    done = subprocess.run(
+        [sys.executable, SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert [row["doc_id"] for row in answer] == [1, 0]  # the sorted list before the opened file
+    assert (tmp_path / "results/window_stride/mine/report/index.html").exists()
 
 
 @pytest.mark.long
