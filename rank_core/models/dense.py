@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,18 +18,36 @@ from rank_core.retrieval.collection import asked_evidence, cuts_of
 from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
 from rank_core.retrieval.index import DenseIndex
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import AS_STATED, TrialConfig
+
+VECTORS = (
+    *("model.backbone", "model.query_prompt", "model.document_prompt", "model.truncate_dim"),
+    "training.precision",
+)
+"""The settings that decide the vector of a text."""
 
 
 def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
     """The embedding model that the backbone of the settings is, on a device, by default that of
     trials; loaded once per process."""
-    return _loaded(config.model.backbone, config.training.precision, device or str(trial_device()))
+    settings = config.model
+    query_prompt, document_prompt = (
+        None if prompt == AS_STATED else prompt
+        for prompt in (settings.query_prompt, settings.document_prompt)
+    )
+    return _loaded(
+        settings.backbone,
+        device=device or str(trial_device()),
+        precision=config.training.precision,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        truncate_dim=settings.truncate_dim or None,
+    )
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, precision: str, device: str) -> EmbeddingModel:
-    return EmbeddingModel.load(name, precision=precision, device=device)
+def _loaded(name: str, **options: Any) -> EmbeddingModel:
+    return EmbeddingModel.load(name, **options)
 
 
 class DenseChunks(ListRanker):
@@ -41,12 +59,11 @@ class DenseChunks(ListRanker):
     family = "dense retrieval"
     retrieves = True
     reads: ClassVar[tuple[str, ...]] = (
-        "model.backbone",
+        *VECTORS,
         "chunking.window",
         "chunking.overlap",
         "chunking.snap",
         "chunking.title",
-        "training.precision",
         "evaluation.evidence",
     )
 
@@ -115,11 +132,7 @@ class DenseDocument(DenseChunks):
 
     label = "Dense, cut"
     paper = "Karpukhin et al. 2020"
-    reads: ClassVar[tuple[str, ...]] = (
-        "model.backbone",
-        "training.precision",
-        "evaluation.evidence",
-    )
+    reads: ClassVar[tuple[str, ...]] = (*VECTORS, "evaluation.evidence")
 
     @classmethod
     def cutting(cls, config: TrialConfig, limit: int) -> Cutting:

@@ -13,8 +13,10 @@ from rank_core.encoders import embedder
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.embedder import read_embedder
 from rank_core.errors import BadInput, OutOfMemory
+from rank_core.models.dense import embedding_model
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.text_vectors import text_reader
+from rank_core.settings.config import TrialConfig
 from tests.rank_core.encoders.test_published_heads import forget, publish
 from tests.rank_core.models.embedding_folders import CHAINS, PROMPTS, encoder, saved
 
@@ -326,3 +328,14 @@ def test_in_16_bits_vectors_differ_by_rounding(library, tmp_path):
     own = [EmbeddingModel.load(path, device="cpu", precision=p) for p in ("fp32", "bf16")]
     wide, narrow = (model.encode_documents(TEXTS) for model in own)
     assert 0 < np.abs(wide - narrow).max() < 0.05
+
+
+def test_settings_replace_what_the_folder_of_a_dense_cell_says():
+    config = TrialConfig().override({"model.name": "dense", "model.backbone": "tiny-docs"})
+    own = {"model.query_prompt": "ask: ", "model.document_prompt": "", "model.truncate_dim": 24}
+    found = embedding_model(config.override(own), "cpu")
+    assert (found.query_prompt, found.document_prompt, found.dimensions) == ("ask: ", "", 24)
+    plain = embedding_model(config, "cpu")
+    assert plain.dimensions == 96 and plain.content_hash != found.content_hash
+    one, whole = (model.encode_documents(["a tuple of names"]) for model in (found, plain))
+    np.testing.assert_allclose(one, whole[:, :24], atol=1e-6)
