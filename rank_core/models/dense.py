@@ -20,10 +20,9 @@ from rank_core.retrieval.evidence import BUDGETS, evidence_recall
 from rank_core.retrieval.index import DenseIndex
 from rank_core.settings.config import AS_STATED, TrialConfig
 
-VECTORS = (
-    *("model.backbone", "model.query_prompt", "model.document_prompt", "model.truncate_dim"),
-    "training.precision",
-)
+OF_FOLDER = ("query_prompt", "document_prompt", "truncate_dim")
+"""Settings of the model in place of what its folder says."""
+VECTORS = ("model.backbone", *(f"model.{name}" for name in OF_FOLDER), "training.precision")
 """The settings that decide the vector of a text."""
 
 
@@ -58,6 +57,7 @@ class DenseChunks(ListRanker):
     paper = "Karpukhin et al. 2020"
     family = "dense retrieval"
     retrieves = True
+    options = OF_FOLDER
     reads: ClassVar[tuple[str, ...]] = (
         *VECTORS,
         "chunking.window",

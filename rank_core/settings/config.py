@@ -163,7 +163,8 @@ class Chunking:
         require(
             0 < self.stride <= self.window,
             "0 < chunking.stride <= chunking.window must hold, "
-            f"got chunking.stride={self.stride}, chunking.window={self.window}",
+            f"got chunking.stride={self.stride}, chunking.window={self.window}: give both, such as "
+            f"chunking.stride={self.window}, which is also that of models that read no stride",
         )
         check_rules("chunking", self)
 
