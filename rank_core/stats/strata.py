@@ -80,6 +80,20 @@ def over_collections(
     )
 
 
+def difference_of_collections(
+    first: ScoreMatrix,
+    second: ScoreMatrix,
+    *,
+    measure: str,
+    separate_runs: Collection[str] = (),
+) -> ScoreMatrix:
+    """A matrix whose mean is half that of the first collection minus that of the second, with the
+    variances of `over_collections`: a difference of systems in it is half the difference of their
+    differences. Raises `BadInput` as that does."""
+    negated = replace(second, scores={cell: -own for cell, own in second.scores.items()})
+    return over_collections([first, negated], measure=measure, separate_runs=separate_runs)
+
+
 def _scales(sizes: Sequence[int]) -> list[float]:
     """The factors of deviations within strata of these sizes, of which var / N of all N is the sum
     of the strata's var / n over C^2."""

@@ -22,6 +22,7 @@ from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import caption, notes, reservations
 from sweeps.report.clusters import cluster_results
+from sweeps.report.interactions import interaction_results
 from sweeps.report.published import with_published
 from sweeps.report.recommendation import recommendation
 from sweeps.report.table import Table, TableCell, csv_text, table, table_row
@@ -288,6 +289,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "caption": caption(analysis),
         "notes": notes(analysis),
         **cluster_results(analysis),
+        **({"interactions": found} if (found := interaction_results(analysis)) else {}),
         **({"unjudged": judged_documents(analysis.unjudged)} if analysis.unjudged else {}),
     }
 

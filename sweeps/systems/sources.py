@@ -39,9 +39,10 @@ from rank_core.evaluate import bounds_of
 from rank_core.files import is_there, shown_path
 from sweeps.store.records import SCORES
 from sweeps.store.storage import reason
-from sweeps.store.sweep_file import FILE, opened
+from sweeps.store.sweep_file import FILE, FIRST_STAGE, opened
 from sweeps.systems.clusters import Queries, queries_of_sweep
 from sweeps.systems.derived import with_interpolated
+from sweeps.systems.interpolation import first_stage_scores
 from sweeps.systems.load import load_sweep
 from sweeps.terminal.escape import from_csv
 from sweeps.tracking.client import check_tracking_uri, connect, every_page, sqlite_file
@@ -141,6 +142,8 @@ def training_runs(
     if inside is None:
         return _of_file(Path(text))  # raises: it does not exist
     if name not in inside:
+        inside |= _first_stage(base)
+    if name not in inside:
         raise unknown(f"system of {base}", name, filter(None, inside))
     return {name: inside[name]}
 
@@ -164,13 +167,39 @@ def _of_text(text: str, tracking_uri: str | None) -> Held | None:
     if text.startswith(PREFIX):
         return {"": [TrainingRun(text, ranking=lambda: RankedFile(dict(named_run(text))))]}
     path = Path(text)
-    if "://" in text or is_there(path / FILE):
+    if _is_sweep(text):
         return _of_sweep(text)
     if os.path.isdir(path):
         path /= SCORES
         if not path.is_file():
             raise BadInput(f"{text} has neither {FILE} of a sweep nor {SCORES} of a comparison")
     return _of_file(path) if is_there(path) else None
+
+
+def _is_sweep(text: str) -> bool:
+    return "://" in text or is_there(Path(text) / FILE)
+
+
+def _first_stage(where: str) -> Held:
+    """The candidates of a sweep in their order, under the name of its first stage; empty for what
+    is no sweep, and for one that has none."""
+    if not _is_sweep(where):
+        return {}
+    with opened(where) as records:
+        sweep = load_sweep(records)
+        if not (sweep.folder / FIRST_STAGE).is_dir():
+            return {}
+        values = first_stage_scores(sweep)[["query_id", "measure", "value"]]
+    name = sweep.first_stage_name
+    run = TrainingRun(
+        f"{where}:{name}",
+        values=_keyed(values.astype({"query_id": str, "measure": str})),
+        seed=1,
+        deterministic=True,
+        collection=str(sweep.about.collection.get("name", "")),
+        queries=queries_of_sweep(sweep.folder, sweep.split),
+    )
+    return {name: [run]}
 
 
 def _of_sweep(where: str) -> Held:

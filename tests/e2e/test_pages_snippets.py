@@ -45,6 +45,7 @@ LEFT_OUT = {
     "python -m tests.gpu.ladder": "tests/rank_core/test_few_libraries.py runs it",
     "ranksweep compare BM25=ir:": "downloads",
     "ranksweep compare base=": "runs of the reader; tests/sweeps/commands/compare/test_gate.py",
+    "ranksweep compare first stage=": "two sweeps; tests/sweeps/report/test_interactions.py",
     "ranksweep compare results/aggregation": "two sweeps of the reader",
     "ranksweep doctor --gpu": "a GPU",
     "ranksweep export results/window_stride/python-docs --to hf": "the Hub",

@@ -19,6 +19,7 @@ from sweeps.report.caption import PAIRED, mean_sentence, notes
 from sweeps.report.clusters import num_clusters, sentences_on_clusters
 from sweeps.report.comparison import RunComparison
 from sweeps.report.conclusions import conclusions, paired_t_test
+from sweeps.report.interactions import interaction_sentences
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import paper_table
@@ -78,7 +79,8 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     ):
         lines += wrapped(sentence)
     lines += [""] if lines[-1] else []
-    for sentence in (*conclusions(analysis), *_reservations(comparison)):
+    said = (*conclusions(analysis), *interaction_sentences(analysis), *_reservations(comparison))
+    for sentence in said:
         lines += wrapped(sentence)
     return "\n".join([*lines, *next_lines(analysis), ""])
 

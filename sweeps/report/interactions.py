@@ -1,0 +1,109 @@
+"""Whether a gain depends on the collection: the difference of the gains on two collections, with
+the test of the mean over collections, of which it is another linear combination. Collections that
+differ in their first stage alone say whether a gain depends on the candidates."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rank_core.stats.clusters import joined
+from rank_core.stats.compare import CellComparison, compare_with
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.strata import difference_of_collections
+from sweeps.report.analysis import Analysis
+from sweeps.systems.clusters import shared_columns
+from sweeps.terminal.notation import decisive_p, interval_text, level_text, signed
+
+TESTED = (
+    "system baseline measure delta se_both ci_low ci_high p_queries p_both p_queries_adjusted "
+    "p_both_adjusted correction family_size"
+).split()
+SCALED = (
+    "delta se_both se_queries ci_low ci_high family_low family_high ci_queries_low ci_queries_high"
+).split()
+_MOST = 4  # sentences; results.json has all
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """The gain of a system over the baseline on the first collection and on another one, and the
+    test of their difference, the first minus the other."""
+
+    collections: tuple[str, str]
+    gains: tuple[float, float]
+    test: CellComparison
+
+
+def interactions(analysis: Analysis) -> list[Interaction]:
+    """Of every system, on the first collection against each other one, by the primary measure; all
+    of them are one family. Empty for a single collection."""
+    sweep = analysis.sweep
+    columns = sweep.means.get(sweep.primary, ())
+    if not analysis.means or not analysis.slots:
+        return []
+    names, found = [*sweep.collections], []
+    gains = {(c.measure, c.system): c.delta for c in analysis.comparisons}
+    for name, column in zip(names[1:], columns[1:], strict=True):
+        compared = compare_with(
+            _contrast(analysis, {names[0]: columns[0], name: column}),
+            baselines=analysis.slots[:1],
+            correction=sweep.correction,
+            alpha=sweep.about.alpha,
+            paired_seeds=analysis.paired,
+            deterministic=sweep.deterministic,
+            num_families=len(names) - 1,
+        )["a"]
+        for test in compared:
+            own = (gains[columns[0], test.system], gains[column, test.system])
+            found.append(Interaction((names[0], name), own, _doubled(test)))
+    return found
+
+
+def _contrast(analysis: Analysis, columns: dict[str, str]) -> ScoreMatrix:
+    """Half the difference of two collections, {name: column}; a query of both is one column."""
+    sweep = analysis.sweep
+    first, second = (analysis.tested[column] for column in columns.values())
+    half = difference_of_collections(
+        first, second, measure=sweep.primary, separate_runs=sweep.separate_runs
+    )
+    ids = {name: analysis.matrices[column].query_ids for name, column in columns.items()}
+    return joined(half, *shared_columns(ids, sweep.clusters, sweep.query_keys))
+
+
+def _doubled(test: CellComparison) -> CellComparison:
+    """A test of half the difference, of the whole."""
+    return replace(test, **{name: 2 * getattr(test, name) for name in SCALED})
+
+
+def interaction_sentences(analysis: Analysis) -> list[str]:
+    """A sentence for each system, the smallest p first."""
+    level = level_text(analysis.sweep.about.alpha)
+    found = sorted(
+        interactions(analysis),
+        key=lambda one: (one.test.p_both_adjusted, one.test.p_queries_adjusted),
+    )
+    sentences = [_sentence(analysis, one, level) for one in found[:_MOST]]
+    if len(found) > _MOST:
+        sentences.append(f"results.json has the other {len(found) - _MOST} under `interactions`.")
+    return sentences
+
+
+def _sentence(analysis: Analysis, one: Interaction, level: str) -> str:
+    label, test = analysis.sweep.label, one.test
+    (first, second), (here, there) = one.collections, one.gains
+    return (
+        f"The gain of {label(test.system)} over {label(test.baseline)} is "
+        f"{signed(here)} on {first} and {signed(there)} on {second}: a difference of "
+        f"{signed(test.delta)} ({level} interval {interval_text(test)}), p {decisive_p(test)}."
+    )
+
+
+def interaction_results(analysis: Analysis) -> list[dict[str, Any]]:
+    """The differences for results.json; empty for a single collection."""
+    return [
+        {
+            "collections": one.collections,
+            "gains": one.gains,
+            **{name: getattr(one.test, name) for name in TESTED},
+        }
+        for one in interactions(analysis)
+    ]
