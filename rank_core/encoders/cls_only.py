@@ -156,7 +156,29 @@ class _Layer(_BertLayer):
         return output_CLH
 
 
-BLOCK_TOKENS = 1024  # tokens per call that the layout is optimised for
+Attention = Callable[[Tensor, Tensor | None], Tensor]
+"""context_CLhd of the queries, keys and values of a block."""
+
+
+@dataclass(frozen=True)
+class CpuKernels:
+    """How a processor scores fastest in a type of products."""
+
+    block_tokens: int  # per call, for which the layout of weights is optimised
+    attend: Attention
+
+
+CACHED = CpuKernels(1024, fused_context)
+PRODUCTS = CpuKernels(1024, product_context)
+TILES = CpuKernels(4096, fused_context)
+
+
+def cpu_kernels(dtype: torch.dtype) -> CpuKernels:
+    """The kernels for `dtype`. With tiles (AMX) 16-bit products are so fast that larger blocks and
+    torch's fused attention win; elsewhere its 16-bit attention is slower than products."""
+    if dtype == torch.float32:
+        return CACHED
+    return TILES if torch.cpu._is_amx_tile_supported() else PRODUCTS
 
 
 def has_kernels(dtype: torch.dtype) -> bool:
@@ -174,7 +196,7 @@ class PackedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         pack = torch.ops.mkldnn._reorder_linear_weight
-        self.weight = pack(weight.detach().to(dtype), BLOCK_TOKENS)
+        self.weight = pack(weight.detach().to(dtype), cpu_kernels(dtype).block_tokens)
         self.bias = bias.detach().to(dtype)
 
     def __call__(self, x_TH: Tensor, activation: str = "none") -> Tensor:
@@ -254,7 +276,7 @@ class _Block:
 
 def _blocks(x_CLH: Tensor, mask: Tensor | None, dtype: torch.dtype) -> list[_Block]:
     num_rows, length, _ = x_CLH.shape
-    at_once = max(1, BLOCK_TOKENS // length)
+    at_once = max(1, cpu_kernels(dtype).block_tokens // length)
     blocks = []
     for start in range(0, num_rows, at_once):
         rows = slice(start, start + at_once)
@@ -295,7 +317,7 @@ class _PackedLayer:
         self.norms = _norm(out.LayerNorm, dtype), _norm(layer.output.LayerNorm, dtype)
         self.activation = layer.intermediate.intermediate_act_fn
         self.gelu_inside = own.config.hidden_act == "gelu"
-        self.attend = fused_context if dtype == torch.float32 else product_context
+        self.attend = cpu_kernels(dtype).attend
 
     def __call__(self, x_CLH: Tensor, hidden: Tensor | None) -> Tensor:
         x_TH = x_CLH.reshape(-1, x_CLH.shape[2])

@@ -2,6 +2,7 @@
 and no stale weights."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -94,8 +95,12 @@ def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
 @pytest.mark.parametrize("model_type", SAME_LAYERS)
-def test_cls_is_that_of_the_layers_as_they_are(model_type, lengths, dtype, monkeypatch):
-    monkeypatch.setattr(cls_only, "BLOCK_TOKENS", 24)  # two rows at once, the last one alone
+@pytest.mark.parametrize("tiles", [False, True])
+def test_cls_is_that_of_the_layers_as_they_are(tiles, model_type, lengths, dtype, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    for name in ("CACHED", "PRODUCTS", "TILES"):  # two rows at once, the last one alone
+        kernels = replace(getattr(cls_only, name), block_tokens=24)
+        monkeypatch.setattr(cls_only, name, kernels)
     monkeypatch.setattr(attention, "SCORE_BYTES", 1)
     model, inputs = encoder(model_type, embedding_size=24), batch(lengths)  # ELECTRA's is narrower
     expected = as_it_is(model, inputs)
