@@ -96,7 +96,7 @@ def test_padding_within_rows_is_masked_and_counted_where_positions_count_it(kind
 def test_the_rows_of_queries_are_in_the_first_segment(form):
     documents = [chunks_of(SIZES[:3]), chunks_of(SIZES[3:])]
     batch = reader(form=form).collate(documents)
-    expected = padded_rows(sum(documents, []), reader().form)
+    expected = padded_rows([*documents[0], *documents[1]], reader().form)
     expected.token_type_ids_CL[[0, 3]] = 0
     assert batch.counts == (3, 3)
     assert numbers_of(batch.inputs) == numbers_of(expected)
