@@ -8,7 +8,7 @@ and accept explicit positions; all other operations are token by token. This is 
 BERT has its own layers here: 16-bit weights and residuals, one product for queries, keys and
 values. Launch overhead dominates small batches, and memory traffic the steps between products. For
 12 padded layers, transformers makes some 500 launches per scoring call and 960 per forward and
-backward pass, with fp32 residuals; these make 145 and 434 (`python -m tests.benchmarks.launches`).
+backward pass, with fp32 residuals; these make 143 and 432 (`python -m tests.benchmarks.launches`).
 If torch can compile, the steps after attention are compiled: dropouts, sums, norms and GELU become
 three kernels. Otherwise the log says why, once; TORCHDYNAMO_DISABLE=1 disables it.
 
