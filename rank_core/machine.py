@@ -6,6 +6,7 @@ import gc
 import os
 import platform
 import resource
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -233,9 +234,9 @@ def versions() -> dict[str, str]:
 T = TypeVar("T")
 
 
-def ahead(items: Iterator[T], device: torch.device) -> Iterator[T]:
-    """The items, none of which may be None. For a GPU, a thread makes the next item while the
-    current one is in use; for a CPU, which is busy anyway, items are made on demand.
+def ahead(items: Iterator[T], device: torch.device, *, number: int = 1) -> Iterator[T]:
+    """The items, none of which may be None. For a GPU, a thread makes the next `number` items while
+    the current one is in use; for a CPU, which is busy anyway, items are made on demand.
 
     Errors in making an item are raised. No thread remains when the consumer stops early.
     """
@@ -243,7 +244,11 @@ def ahead(items: Iterator[T], device: torch.device) -> Iterator[T]:
         yield from items
         return
     with ThreadPoolExecutor(1, "ahead") as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
-            yield item
+        # One thread makes the items in order, so that they come in order.
+        coming = deque(thread.submit(next, items, None) for _ in range(number))
+        try:
+            while (item := coming.popleft().result()) is not None:
+                coming.append(thread.submit(next, items, None))
+                yield item
+        finally:
+            thread.shutdown(cancel_futures=True)

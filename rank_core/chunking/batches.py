@@ -1,4 +1,4 @@
-"""Encoder input from (query, document) pairs: chunks only, padded per batch."""
+"""Encoder input from (query, document) pairs, and batches of chunks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,50 +7,20 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rank_core.chunking.chunks import Span, document_spans
+from rank_core.chunking.encoder_input import (
+    CPU,
+    NUM_SPECIAL,
+    EncoderInput,
+    RowFormat,
+    lay_out,
+)
 from rank_core.chunking.token_store import TokenStore, tokenize
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.flat_rows import FlatRows, flat_rows, on
 from rank_core.settings.config import Chunking
 
-# C chunks of a batch, L tokens of its longest row, B documents.
-
-NUM_SPECIAL = 3  # [CLS] query [SEP] chunk [SEP]
-
-
-class RowSize(NamedTuple):
-    """The token counts of a row [CLS] query [SEP] text [SEP]."""
-
-    num_query: int
-    num_text: int
-
-    def __len__(self) -> int:
-        return self.num_query + self.num_text + NUM_SPECIAL
-
-
-class EncoderInput(NamedTuple):
-    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end; every row has real tokens. Facts
-    about the rows are also kept on the host: reading them back from a GPU would block."""
-
-    input_ids_CL: Tensor
-    attention_mask_CL: Tensor
-    token_type_ids_CL: Tensor | None
-    query_length_C: Tensor  # query tokens of each row, from position 1 on
-    sizes: tuple[RowSize, ...] = ()  # of each row; empty for rows selected on the device
-    query_rows: tuple[int, ...] = ()  # for each row, the first row with the same query
-    padded: bool = True  # False: no position is masked
-    flat: FlatRows | None = None  # the real tokens; None for rows selected on the device
-
-    def to(self, device: torch.device) -> "EncoderInput":
-        """The input on a device, copied without blocking."""
-        return on(device, self)
-
-    @property
-    def encoder_mask(self) -> Tensor | None:
-        """mask_CL for an encoder; None where nothing is masked, which is faster."""
-        return self.attention_mask_CL if self.padded else None
+# B documents of a batch.
 
 
 class ChunkBatch(NamedTuple):
@@ -63,7 +33,7 @@ class ChunkBatch(NamedTuple):
 
     def to(self, device: torch.device) -> "ChunkBatch":
         """The batch on a device."""
-        return on(device, self)
+        return self._replace(inputs=self.inputs.to(device))
 
 
 class Chunk(NamedTuple):
@@ -120,41 +90,32 @@ class PairEncoder:
         spans = self.spans_of(doc_id, len(self.document(doc_id)))
         return sum(end - start + len(query) + NUM_SPECIAL for start, end in spans)
 
-    def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
-        """The chunks of several documents as one batch."""
+    def collate(
+        self, documents: Sequence[Sequence[Chunk]], device: torch.device = CPU
+    ) -> ChunkBatch:
+        """The chunks of several documents as one batch, in memory from which a copy to `device`
+        does not wait."""
         chunks = [chunk for document in documents for chunk in document]
-        return ChunkBatch(self.layout(chunks), tuple(map(len, documents)))
+        return ChunkBatch(self.layout(chunks, device), tuple(map(len, documents)))
 
-    def layout(self, chunks: Sequence[Chunk]) -> EncoderInput:
-        """Chunks as a padded encoder input."""
-        shape = (len(chunks), max(map(len, chunks)))
-        input_ids = np.full(shape, self.backbone.pad_id, dtype=np.int64)
-        mask = np.zeros(shape, dtype=np.int64)
-        segments = np.zeros(shape, dtype=np.int64)
+    def layout(
+        self,
+        chunks: Sequence[Chunk],
+        device: torch.device = CPU,
+        *,
+        query_alone: Sequence[int] = (),
+    ) -> EncoderInput:
+        """Chunks as an encoder input, in memory from which a copy to `device` does not wait. Rows
+        in `query_alone` have no second segment."""
+        queries, texts = [chunk.query for chunk in chunks], [chunk.text for chunk in chunks]
+        return lay_out(queries, texts, self.form, device=device, query_alone=query_alone)
+
+    @property
+    def form(self) -> RowFormat:
+        """The tokens around query and text, and the padding."""
         prefix, middle, suffix = self.backbone.layout.tokens
-        for row, (query, text) in enumerate(chunks):
-            start = len(query) + 2
-            end = start + len(text)
-            input_ids[row, 0] = prefix[0]
-            input_ids[row, 1 : start - 1] = query
-            input_ids[row, start - 1] = middle[-1]
-            input_ids[row, start:end] = text
-            input_ids[row, end] = suffix[-1]
-            mask[row, : end + 1] = 1
-            # BERT's second segment: the text and the [SEP] that ends it.
-            segments[row, start : end + 1] = 1
-        # Models that encode the query alone do so once for all rows that share it.
-        first: dict[bytes, int] = {}
-        return EncoderInput(
-            torch.from_numpy(input_ids),
-            torch.from_numpy(mask),
-            torch.from_numpy(segments) if self.backbone.num_segments > 1 else None,
-            torch.tensor([len(chunk.query) for chunk in chunks]),
-            tuple(RowSize(len(chunk.query), len(chunk.text)) for chunk in chunks),
-            tuple(first.setdefault(chunk.query.tobytes(), row) for row, chunk in enumerate(chunks)),
-            padded=min(map(len, chunks)) < shape[1],
-            flat=flat_rows(mask),
-        )
+        has_segments = self.backbone.num_segments > 1
+        return RowFormat(prefix[0], middle[-1], suffix[-1], self.backbone.pad_id, has_segments)
 
 
 def tokenize_queries(

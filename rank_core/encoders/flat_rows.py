@@ -17,8 +17,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 class FlatRows(NamedTuple):
-    """Positions of the T tokens of a padded batch (C, L), row by row. Lengths are kept on the host:
-    reading them back from a GPU would block."""
+    """Positions of the T tokens of a batch of C rows and L columns, row by row. Lengths are kept on
+    the host: reading them back from a GPU would block."""
 
     place_T: Tensor  # int64: position in the batch, row * L + column
     position_T: Tensor  # int64: position in the row, from 0
@@ -26,6 +26,7 @@ class FlatRows(NamedTuple):
     first_C: Tensor  # int64: the first token of each row, its [CLS]
     lengths: tuple[int, ...]  # tokens of each row
     max_length: int
+    width: int  # L
 
 
 Tensors = TypeVar("Tensors")
@@ -37,12 +38,14 @@ def on(device: torch.device, parts: Tensors) -> Tensors:
     if device.type == "cpu":
         return parts
     on_gpu = device.type == "cuda"
-    return _each_tensor(lambda x: x.to(device, non_blocking=on_gpu), pinned(device, parts))
+    # A copy of memory that is not page-locked may wait.
+    parts = _each_tensor(Tensor.pin_memory, parts) if on_gpu else parts
+    return _each_tensor(lambda x: x.to(device, non_blocking=on_gpu), parts)
 
 
-def pinned(device: torch.device, parts: Tensors) -> Tensors:
-    """The same in page-locked memory where the device is a GPU: copies of other memory may wait."""
-    return _each_tensor(Tensor.pin_memory, parts) if device.type == "cuda" else parts
+def host_block(size: int, device: torch.device) -> Tensor:
+    """Numbers of int64, not yet written, in memory from which a copy to `device` does not wait."""
+    return torch.empty(size, dtype=torch.int64, pin_memory=device.type == "cuda")
 
 
 def _each_tensor(function: Callable[[Tensor], Tensor], parts: Any) -> Any:
@@ -51,17 +54,13 @@ def _each_tensor(function: Callable[[Tensor], Tensor], parts: Any) -> Any:
     return function(parts) if isinstance(parts, Tensor) else parts
 
 
-def flat_rows(mask_CL: NDArray[np.int64], *, count_padding: bool = False) -> FlatRows:
-    """The rows of a batch whose mask is 1 at tokens; every row has at least one. `count_padding`
-    says whether padding within a row takes a position."""
+def flat_rows(mask_CL: NDArray[np.int64]) -> FlatRows:
+    """The rows of a batch whose mask is 1 at tokens; every row has at least one."""
     place_T = np.flatnonzero(mask_CL)
     lengths = mask_CL.sum(1)
     ends = lengths.cumsum()
     starts = ends - lengths
-    if count_padding:
-        position_T = place_T % mask_CL.shape[1]
-    else:
-        position_T = np.arange(len(place_T)) - starts.repeat(lengths)
+    position_T = np.arange(len(place_T)) - starts.repeat(lengths)
     return FlatRows(
         torch.from_numpy(place_T),
         torch.from_numpy(position_T),
@@ -69,6 +68,7 @@ def flat_rows(mask_CL: NDArray[np.int64], *, count_padding: bool = False) -> Fla
         torch.from_numpy(starts),
         tuple(lengths.tolist()),
         int(lengths.max()),
+        mask_CL.shape[1],
     )
 
 

@@ -8,7 +8,7 @@ and accept explicit positions; all other operations are token by token. This is 
 BERT has its own layers here: 16-bit weights and residuals, one product for queries, keys and
 values. Launch overhead dominates small batches, and memory traffic the steps between products. For
 12 padded layers, transformers makes some 500 launches per scoring call and 960 per forward and
-backward pass, with fp32 residuals; these make 145 and 434 (`python -m tests.benchmarks.launches`).
+backward pass, with fp32 residuals; these make 143 and 432 (`python -m tests.benchmarks.launches`).
 If torch can compile, the steps after attention are compiled: dropouts, sums, norms and GELU become
 three kernels. Otherwise the log says why, once; TORCHDYNAMO_DISABLE=1 disables it.
 
@@ -387,27 +387,27 @@ def flat_states(
     words: Tensor,
     flat: FlatRows,
     *,
-    segments_CL: Tensor | None = None,
-    position_CL: Tensor | None = None,
+    segments: Tensor | None = None,
+    position: Tensor | None = None,
     layers: bool = False,
     cls_alone: bool = False,
 ) -> tuple[Tensor, ...]:
     """hidden_CLH of the last layer, or of embeddings and all `layers`, of an encoder that `packs`,
     with zeros at padding; only [CLS] (L = 1) with `cls_alone` or if the encoder gives no more.
-    `words` are ids_CL or vectors x_CLH."""
+    `words` are ids_CL, ids_T or vectors x_CLH; segments and positions may also be of T tokens."""
     config: Any = encoder.config
 
-    def pick(x_CL: Tensor) -> Tensor:
-        return x_CL.flatten(0, 1).index_select(0, flat.place_T)[None]
+    def pick(x: Tensor) -> Tensor:
+        return (x if x.dim() == 1 else x.flatten(0, 1).index_select(0, flat.place_T))[None]
 
-    position_1T = flat.position_T[None] if position_CL is None else pick(position_CL)
+    position_1T = flat.position_T[None] if position is None else pick(position)
     if TYPES[config.model_type].positions == "after-padding":
         # RoBERTa numbers tokens from behind the padding id, whose position is that of padding.
         position_1T = position_1T + (config.pad_token_id + 1)
     inputs_1T = {"position_ids": position_1T}
-    inputs_1T["input_ids" if words.dim() == 2 else "inputs_embeds"] = pick(words)
-    if segments_CL is not None:
-        inputs_1T["token_type_ids"] = pick(segments_CL)
+    inputs_1T["input_ids" if words.dim() < 3 else "inputs_embeds"] = pick(words)
+    if segments is not None:
+        inputs_1T["token_type_ids"] = pick(segments)
     if is_bert(encoder):
         states = bert_states(encoder, inputs_1T, flat, layers=layers)
     else:
@@ -416,11 +416,11 @@ def flat_states(
         return (states[-1][:, None],)
     if cls_alone:
         return tuple(x_TH.index_select(0, flat.first_C)[:, None] for x_TH in states)
-    num_rows, width = words.shape[:2]
+    num_rows = len(flat.lengths)
 
     def padded(x_TH: Tensor) -> Tensor:
-        x_NH = x_TH.new_zeros(num_rows * width, x_TH.shape[1])
-        return x_NH.index_copy(0, flat.place_T, x_TH).view(num_rows, width, -1)
+        x_NH = x_TH.new_zeros(num_rows * flat.width, x_TH.shape[1])
+        return x_NH.index_copy(0, flat.place_T, x_TH).view(num_rows, flat.width, -1)
 
     return tuple(map(padded, states))
 

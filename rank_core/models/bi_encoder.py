@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rank_core.chunking.batches import EncoderInput
+from rank_core.chunking.encoder_input import EncoderInput
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_config, load_tokenizer
 from rank_core.encoders.decoder_rerankers import prompt_tokens
@@ -132,7 +132,7 @@ class BiEncoder(Ranker):
         sizes, query_length_C = inputs.sizes, inputs.query_length_C
         # The rows of a batch share few distinct queries; each is encoded once.
         queries = sorted(set(inputs.query_rows))
-        row_Q = on(inputs.input_ids_CL.device, torch.tensor(queries))
+        row_Q = on(inputs.device, torch.tensor(queries))
         query_QH = self.vectors(
             *self.rows(
                 inputs.input_ids_CL[row_Q],
@@ -143,14 +143,12 @@ class BiEncoder(Ranker):
             )
         )
         at = {row: place for place, row in enumerate(queries)}
-        query_C = on(
-            inputs.input_ids_CL.device, torch.tensor([at[row] for row in inputs.query_rows])
-        )
+        query_C = on(inputs.device, torch.tensor([at[row] for row in inputs.query_rows]))
         chunk_CH = self.vectors(
             *self.rows(
                 inputs.input_ids_CL,
                 query_length_C + 2,
-                on(inputs.input_ids_CL.device, torch.tensor([size.num_text for size in sizes])),
+                on(inputs.device, torch.tensor([size.num_text for size in sizes])),
                 self.chunk_row,
                 [size.num_text for size in sizes],
             )
@@ -200,7 +198,7 @@ class BiEncoder(Ranker):
             extra["global_attention_mask"][:, 0] = 0 if self.facts.is_stated else 1
         if packs(self.encoder, products(ids_CL.device)):
             position_CL = extra.get("position_ids")
-            [hidden_CLH] = flat_states(self.encoder, ids_CL, flat, position_CL=position_CL)
+            [hidden_CLH] = flat_states(self.encoder, ids_CL, flat, position=position_CL)
         else:
             extra |= own_lengths(self.encoder, flat)
             output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)

@@ -53,7 +53,7 @@ class Terms(NamedTuple):
 
 def terms_of(batch: ChunkBatch) -> Terms:
     """The positions of the tokens of a batch of documents."""
-    sizes, width = batch.inputs.sizes, batch.inputs.input_ids_CL.shape[1]
+    sizes, width = batch.inputs.sizes, batch.inputs.width
     queries, texts = [], []
     for first, count in zip(first_rows(batch.counts), batch.counts, strict=True):
         queries.append(first * width + 1 + np.arange(sizes[first].num_query))
@@ -62,7 +62,7 @@ def terms_of(batch: ChunkBatch) -> Terms:
         starts = [row * width + 2 + sizes[row].num_query for row in own]
         places = [at + np.arange(sizes[row].num_text) for at, row in zip(starts, own, strict=True)]
         texts.append(np.concatenate(places))
-    device = batch.inputs.input_ids_CL.device
+    device = batch.inputs.device
     return Terms(*_places(queries, device), *_places(texts, device))
 
 

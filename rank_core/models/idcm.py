@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.batches import Chunk, ChunkBatch, PairEncoder
 from rank_core.chunking.chunks import Span
+from rank_core.chunking.encoder_input import EncoderInput, SelectedRows
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
@@ -46,7 +47,7 @@ class ConvolutionalKernels(nn.Module):
 
     def forward(self, words: nn.Module, inputs: EncoderInput) -> Tensor:
         """score_C in fp32."""
-        with torch.autocast(inputs.input_ids_CL.device.type, enabled=False):
+        with torch.autocast(inputs.device.type, enabled=False):
             length_C = inputs.query_length_C
             start_C, end_C = length_C + 2, inputs.attention_mask_CL.sum(1) - 1
             query_CQE, query_CQ = self._trigrams(
@@ -107,7 +108,7 @@ def selection_loss(student_BP: Tensor, teacher_BP: Tensor, mask_BP: Tensor, num:
 def _places(inputs: EncoderInput, start_C: Tensor, length_C: Tensor) -> tuple[Tensor, Tensor]:
     """(place_CL, mask_CL) of tokens from a start on, as wide as the input: finding the longest
     would block on the GPU."""
-    width = inputs.input_ids_CL.shape[1]
+    width = inputs.width
     step_L = torch.arange(width, device=start_C.device)
     place_CL = (start_C[:, None] + step_L).clamp(max=width - 1)
     return place_CL, step_L < length_C[:, None]
@@ -227,9 +228,13 @@ class Idcm(Ranker):
             rows.append(index_K[:own].sort().values + first)
             first += count
         row_C = torch.cat(rows)
-        ids_CL, mask_CL, segments_CL, length_C, *_ = batch.inputs
-        segments_CL = None if segments_CL is None else segments_CL[row_C]
-        inputs = EncoderInput(ids_CL[row_C], mask_CL[row_C], segments_CL, length_C[row_C])
+        given, segments_CL = batch.inputs, batch.inputs.token_type_ids_CL
+        inputs = SelectedRows(
+            given.input_ids_CL[row_C],
+            given.attention_mask_CL[row_C],
+            None if segments_CL is None else segments_CL[row_C],
+            given.query_length_C[row_C],
+        )
         return ChunkBatch(inputs, tuple(counts))
 
     def student_scores(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:

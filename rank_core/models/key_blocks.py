@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.cache import cached_directory
-from rank_core.chunking.batches import (
-    NUM_SPECIAL,
-    Chunk,
-    ChunkBatch,
-    EncoderInput,
-    PairEncoder,
-    RowSize,
-)
+from rank_core.chunking.batches import Chunk, ChunkBatch, PairEncoder
 from rank_core.chunking.chunks import Span, block_spans, chunk_spans, mark_costs
+from rank_core.chunking.encoder_input import (
+    CPU,
+    NUM_SPECIAL,
+    EncoderInput,
+    RowSize,
+    SelectedRows,
+)
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.flat_rows import flat_rows, on, rows_of_lengths
 from rank_core.errors import BadInput, unknown
@@ -302,9 +302,9 @@ def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
     sizes = tuple(inputs.sizes[row] for row in rows)
     width = max(map(len, sizes))
     flat = rows_of_lengths([len(size) for size in sizes], width)
-    row_R = on(inputs.input_ids_CL.device, torch.tensor(rows))
+    row_R = on(inputs.device, torch.tensor(rows))
     segments = inputs.token_type_ids_CL
-    return EncoderInput(
+    return SelectedRows(
         inputs.input_ids_CL[row_R, :width],
         inputs.attention_mask_CL[row_R, :width],
         None if segments is None else segments[row_R, :width],
@@ -319,16 +319,25 @@ def with_segments(inputs: EncoderInput, wanted: bool) -> EncoderInput:
     """The input with or without segments for query and text, as the encoder needs."""
     if wanted == (inputs.token_type_ids_CL is not None):
         return inputs
-    place_L = torch.arange(inputs.input_ids_CL.shape[1], device=inputs.input_ids_CL.device)
+    place_L = torch.arange(inputs.width, device=inputs.device)
     of_text_CL = (place_L >= inputs.query_length_C[:, None] + 2) & (inputs.attention_mask_CL == 1)
-    return inputs._replace(token_type_ids_CL=of_text_CL.long() if wanted else None)
+    return SelectedRows(
+        inputs.input_ids_CL,
+        inputs.attention_mask_CL,
+        of_text_CL.long() if wanted else None,
+        inputs.query_length_C,
+        inputs.sizes,
+        inputs.query_rows,
+        padded=inputs.padded,
+        flat=inputs.flat,
+    )
 
 
 def passages_of(
     batch: ChunkBatch, chosen: Sequence[Sequence[tuple[int, int]]], pad_id: int
 ) -> ChunkBatch:
     """The passages of each document's `chosen` blocks, given as (block, number of tokens)."""
-    width = batch.inputs.input_ids_CL.shape[1]
+    width = batch.inputs.width
     places: list[NDArray[np.int64]] = []
     counts, sources, first = [], [], 0
     for count, passages, blocks in zip(batch.counts, batch.passages, chosen, strict=True):
@@ -360,12 +369,12 @@ def _gather(
         real_CL[row, : len(place)] = True
 
     def moved(values: NDArray[Any]) -> Tensor:
-        return on(inputs.input_ids_CL.device, torch.from_numpy(values))
+        return on(inputs.device, torch.from_numpy(values))
 
     at, real = moved(place_CL), moved(real_CL)
     segments = inputs.token_type_ids_CL
     queries = [inputs.sizes[source].num_query for source in sources]
-    return EncoderInput(
+    return SelectedRows(
         inputs.input_ids_CL.flatten()[at].masked_fill(~real, pad_id),
         real.long(),
         None if segments is None else segments.flatten()[at].masked_fill(~real, 0),
@@ -475,9 +484,11 @@ class BlockReader(PairEncoder):
         whole = super().num_tokens(query, doc_id)
         return whole if self.selector in LEARNED else min(whole, self.passages(len(query)).budget)
 
-    def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
+    def collate(
+        self, documents: Sequence[Sequence[Chunk]], device: torch.device = CPU
+    ) -> ChunkBatch:
         """A batch; with what the model needs to select blocks, if it does."""
-        batch = super().collate(documents)
+        batch = super().collate(documents, device)
         if self.selector not in LEARNED:
             return batch
         prefix, middle, _ = self.backbone.layout.tokens

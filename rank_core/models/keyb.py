@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.batches import ChunkBatch, PairEncoder
 from rank_core.chunking.chunks import BLOCK_TOKENS
+from rank_core.chunking.encoder_input import NUM_SPECIAL, EncoderInput
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone

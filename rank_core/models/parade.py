@@ -10,8 +10,9 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
+from rank_core.chunking.batches import ChunkBatch
 from rank_core.chunking.chunks import document_spans
+from rank_core.chunking.encoder_input import NUM_SPECIAL
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
@@ -129,7 +130,7 @@ def read_first(
         lengths = [special + sum(counts) for counts in zip(*(p.counts for p in parts), strict=True)]
         flat = on(x_BTH.device, rows_of_lengths(lengths, x_BTH.shape[1]))
         own = segment_BT if segments else None
-        [first_B1H] = flat_states(body, x_BTH, flat, segments_CL=own, cls_alone=True)
+        [first_B1H] = flat_states(body, x_BTH, flat, segments=own, cls_alone=True)
         return first_B1H[:, 0]
     extra = {"token_type_ids": segment_BT} if segments else {}
     output = body(inputs_embeds=x_BTH, attention_mask=mask_BT.long(), **extra)

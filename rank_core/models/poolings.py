@@ -15,18 +15,19 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def row_vectors(hidden_CLH: Tensor, attention_mask_CL: Tensor, pooling: str) -> Tensor:
+def row_vectors(hidden_CLH: Tensor, attention_mask_CL: Tensor | None, pooling: str) -> Tensor:
     """x_CH: the vector of the first token (`cls`), the mean of all tokens in fp32 (`mean`), or the
     vector of the last token (`last`). Padding is excluded. Any other name is of the modes of
-    sentence-transformers' Pooling, joined by +, whose vectors are joined."""
+    sentence-transformers' Pooling, joined by +, whose vectors are joined. `cls` needs no mask."""
+    if pooling == "cls":
+        return hidden_CLH[:, 0]
+    assert attention_mask_CL is not None
     if pooling not in POOLINGS:
         features = {"token_embeddings": hidden_CLH, "attention_mask": attention_mask_CL}
         vectors: Tensor = _library_pooling(hidden_CLH.shape[-1], pooling)(features)[
             "sentence_embedding"
         ]
         return vectors
-    if pooling == "cls":
-        return hidden_CLH[:, 0]
     if pooling == "last":
         row_C, place_L = (torch.arange(n, device=hidden_CLH.device) for n in hidden_CLH.shape[:2])
         return hidden_CLH[row_C, (attention_mask_CL * place_L).argmax(1)]

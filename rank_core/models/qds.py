@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import NUM_SPECIAL, Chunk, EncoderInput, PairEncoder
+from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.chunking.chunks import NO_MARK, mark_costs
+from rank_core.chunking.encoder_input import NUM_SPECIAL, EncoderInput
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
@@ -143,7 +144,7 @@ class QdsTransformer(Ranker):
     def visible(self, inputs: EncoderInput) -> Tensor:
         """mask_CLL: whether the token of a matrix row attends to that of a column. Padding attends
         only to itself, because a softmax over nothing is NaN, and no other token attends to it."""
-        place_L = torch.arange(inputs.input_ids_CL.shape[1], device=inputs.input_ids_CL.device)
+        place_L = torch.arange(inputs.width, device=inputs.device)
         distance_LL = (place_L[:, None] - place_L).abs()
         global_CL = self.global_tokens(inputs)
         # A global token sees all and is seen by all: its row and its column.

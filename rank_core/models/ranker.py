@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.batches import ChunkBatch, PairEncoder
+from rank_core.chunking.encoder_input import EncoderInput
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.flat_rows import FlatRows, on
@@ -154,7 +155,9 @@ class Ranker(RankingSystem, nn.Module):
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """x_CH: a vector per chunk, pooled from the encoder's last layer."""
-        return row_vectors(self.hidden(inputs), inputs.attention_mask_CL, self.pooling)
+        # The first token is no padding: with flat rows there need be no mask.
+        mask_CL = None if self.pooling == "cls" else inputs.attention_mask_CL
+        return row_vectors(self.hidden(inputs), mask_CL, self.pooling)
 
     def hidden(self, inputs: EncoderInput) -> Tensor:
         """hidden_CLH: the encoder's last layer; only [CLS] (L = 1) unless `reads_tokens`."""
@@ -274,16 +277,12 @@ def encoder_states(
 ) -> tuple[Tensor, ...]:
     """hidden_CLH of an encoder's last layer, or of the embeddings and all `layers`, from flat rows
     if the encoder reads them; with `cls_alone`, only [CLS] is needed."""
-    ids_CL, segments_CL = inputs.input_ids_CL, inputs.token_type_ids_CL
-    if inputs.flat is not None and packs(encoder, products(ids_CL.device)):
+    if inputs.flat is not None and packs(encoder, products(inputs.device)):
+        words, segments = inputs.words
         return flat_states(
-            encoder,
-            ids_CL,
-            inputs.flat,
-            segments_CL=segments_CL,
-            layers=layers,
-            cls_alone=cls_alone,
+            encoder, words, inputs.flat, segments=segments, layers=layers, cls_alone=cls_alone
         )
+    ids_CL, segments_CL = inputs.input_ids_CL, inputs.token_type_ids_CL
     output = encoder(
         input_ids=ids_CL,
         attention_mask=inputs.encoder_mask,

@@ -6,13 +6,14 @@ from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
+import torch
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.batches import Chunk, ChunkBatch, PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans, document_spans
+from rank_core.chunking.encoder_input import CPU, RowFormat
 from rank_core.encoders.backbone_types import TYPES
-from rank_core.encoders.flat_rows import flat_rows
 from rank_core.settings.config import Model
 
 
@@ -70,12 +71,13 @@ class ApartPairs(PairEncoder):
         """The query's row, then the chunks' rows."""
         return [Chunk(NOTHING, text) for text in (query, *texts)]
 
-    def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
+    def collate(
+        self, documents: Sequence[Sequence[Chunk]], device: torch.device = CPU
+    ) -> ChunkBatch:
         """The rows of several documents as one batch."""
-        batch = super().collate(documents)
-        if batch.inputs.token_type_ids_CL is not None:
-            batch.inputs.token_type_ids_CL[first_rows(batch.counts)] = 0
-        return batch
+        counts = tuple(map(len, documents))
+        chunks = [chunk for document in documents for chunk in document]
+        return ChunkBatch(self.layout(chunks, device, query_alone=first_rows(counts)), counts)
 
 
 def first_rows(counts: Sequence[int]) -> list[int]:
@@ -113,19 +115,12 @@ class PaddedRows(PairEncoder):
         padded = [_padded(text, size) for text in texts]
         return super().rows(_padded(query, self.chunking.max_query_tokens), padded)
 
-    def layout(self, chunks: Sequence[Chunk]) -> EncoderInput:
+    @property
+    def form(self) -> RowFormat:
         """Rows in which all padding is masked."""
-        rows = super().layout(chunks)
-        absent_CL = rows.input_ids_CL == PADDING
-        mask_CL = rows.attention_mask_CL.masked_fill(absent_CL, 0)
         # Kinds that number positions after padding do not number padding itself.
         counts = TYPES[self.backbone.kind].positions != "after-padding"
-        return rows._replace(
-            input_ids_CL=rows.input_ids_CL.masked_fill(absent_CL, self.backbone.pad_id),
-            attention_mask_CL=mask_CL,
-            padded=rows.padded or bool(absent_CL.any()),
-            flat=flat_rows(mask_CL.numpy(), count_padding=counts),
-        )
+        return super().form._replace(absent=PADDING, counts_absent=counts)
 
 
 def padded_in_place(kind: type[PairEncoder]) -> type[PairEncoder]:

@@ -13,11 +13,14 @@ from torch import Tensor
 from rank_core.chunking.batches import Chunk, PairEncoder, batches_by_length
 from rank_core.encoders.cls_only import packed_layers
 from rank_core.encoders.copies import Copies, kept
-from rank_core.encoders.flat_rows import on, pinned
+from rank_core.encoders.flat_rows import on
 from rank_core.encoders.packed import kept_weights
 from rank_core.machine import ahead
 from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker, pad_chunks
+
+BATCHES_AHEAD = 2
+"""Batches that a thread has laid out for a GPU, which needs a few milliseconds for one."""
 
 Document = Sequence[Chunk]
 """The chunks of one document, each with its query."""
@@ -88,13 +91,11 @@ def encode_chunks(model: Ranker, pairs: PairEncoder, chunks: Sequence[Chunk], ho
     lengths = [len(chunk) for chunk in chunks]
     flat = model.packs(how.autocast)
     batches = batches_by_length(lengths, how.batch_tokens, model.device, flat=flat)
-    laid_out = (
-        (rows, pinned(model.device, pairs.layout([chunks[i] for i in rows]))) for rows in batches
-    )
+    laid_out = ((rows, pairs.layout([chunks[i] for i in rows], model.device)) for rows in batches)
     parts, rows_of_parts = [], []
     # One context for all batches, because it caches rounded or packed weights.
     with _precision(model, how.autocast):
-        for rows, inputs in ahead(laid_out, model.device):
+        for rows, inputs in ahead(laid_out, model.device, number=BATCHES_AHEAD):
             how.work.add([lengths[i] for i in rows], padded=not flat)
             x_CH = model.encode(inputs.to(model.device))
             parts.append(at_least_fp32(x_CH))
@@ -134,12 +135,12 @@ def _score_whole(
 ) -> Tensor:
     """score_B of a model that needs whole documents, in batches of similar chunk length."""
     batches = (
-        (group, pinned(model.device, pairs.collate([documents[i] for i in group])))
+        (group, pairs.collate([documents[i] for i in group], model.device))
         for group in _groups(documents, how.batch_tokens)
     )
     parts, order = [], []
     with _precision(model, how.autocast):
-        for group, batch in ahead(batches, model.device):
+        for group, batch in ahead(batches, model.device, number=BATCHES_AHEAD):
             lengths = [len(chunk) for i in group for chunk in documents[i]]
             how.work.add(lengths, padded=not model.packs(how.autocast))
             score_B = model(batch.to(model.device))

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.chunking.batches import NUM_SPECIAL
 from rank_core.chunking.chunks import span_counts
+from rank_core.chunking.encoder_input import NUM_SPECIAL
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.store import num_ranked
 from rank_core.models import model_class, trains

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import BertModel
 
-from rank_core.chunking.batches import EncoderInput
 from rank_core.chunking.chunks import chunk_spans
+from rank_core.chunking.encoder_input import SelectedRows
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Chunking
@@ -35,7 +35,7 @@ def untouched(model: Ranker, backbone: Backbone) -> Ranker:
 
 def padded_rows(
     query: Tokens, document: Tokens, chunking: Chunking, backbone: Backbone
-) -> tuple[EncoderInput, Tensor]:
+) -> tuple[SelectedRows, Tensor]:
     """(all rows of one document padded to its limit, which of them have text)."""
     limit = chunking.max_document_tokens
     spans = chunk_spans(limit, chunking.window, chunking.stride)
@@ -58,7 +58,7 @@ def padded_rows(
         mask[row, start + chunking.window] = 1
     types = np.zeros_like(ids)
     types[:, start:] = 1
-    inputs = EncoderInput(
+    inputs = SelectedRows(
         torch.from_numpy(ids),
         torch.from_numpy(mask),
         torch.from_numpy(types),

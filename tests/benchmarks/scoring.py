@@ -107,8 +107,12 @@ def plain(encoder: nn.Module, model: Ranker, pairs: Pairs, work: Work) -> Scores
         for first in range(0, len(chunks), PLAIN_BATCH):
             some = chunks[first : first + PLAIN_BATCH]
             work.add([len(chunk) for chunk in some])
-            ids, mask, types, *_ = pairs.encoder.layout(some).to(model.device)
-            output = encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
+            rows = pairs.encoder.layout(some).to(model.device)
+            output = encoder(
+                input_ids=rows.input_ids_CL,
+                attention_mask=rows.attention_mask_CL,
+                token_type_ids=rows.token_type_ids_CL,
+            )
             scores.append(model.score(output.last_hidden_state[:, 0]))
     return torch.cat(scores).cpu().numpy()
 

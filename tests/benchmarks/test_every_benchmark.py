@@ -24,6 +24,7 @@ SMALLEST = {
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "gate_loops": ("--loops", "2"),
+    "layout": ("--rows", "3,5", "--repeats", "1"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "scoring": ENCODER,

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 import torch
@@ -88,11 +89,17 @@ def items(made):
         yield number
 
 
-def test_on_a_gpu_a_thread_makes_the_next_item_and_ends_with_the_last():
+@pytest.mark.parametrize("number", [1, 2, 9])
+def test_on_a_gpu_a_thread_makes_the_next_items_and_ends_with_the_last(number):
     made = []
-    coming = ahead(items(made), GPU)
+    coming = ahead(items(made), GPU, number=number)
     assert next(coming) == 0
     assert len(makers()) == 1
+    for _ in range(100):  # it needs no consumer for so many
+        if len(made) == min(4, 1 + number):
+            break
+        time.sleep(0.01)
+    assert [item for item, _ in made] == list(range(4))[: 1 + number]
     assert list(coming) == [1, 2, 3]
     assert {thread.name.partition("_")[0] for _, thread in made} == {"ahead"}
     assert makers() == []
@@ -104,7 +111,7 @@ def test_an_error_reaches_the_consumer(device):
         yield 1
         raise KeyError("d7")
 
-    coming = ahead(broken(), device)
+    coming = ahead(broken(), device, number=2)
     assert next(coming) == 1
     with pytest.raises(KeyError, match="d7"):
         next(coming)
@@ -112,7 +119,17 @@ def test_an_error_reaches_the_consumer(device):
 
 
 def test_a_consumer_that_stops_early_leaves_no_thread():
-    coming = ahead(items([]), GPU)
-    next(coming)
+    begun, go_on = [], threading.Event()
+
+    def slow():
+        for number in range(9):
+            begun.append(number)
+            assert number < 2 or go_on.wait(60)
+            yield number
+
+    coming = ahead(slow(), GPU, number=3)
+    assert next(coming) == 0
+    threading.Timer(0.2, go_on.set).start()
     coming.close()
     assert makers() == []
+    assert begun == [0, 1, 2]  # what had not begun is not made

@@ -38,6 +38,16 @@ torch.cuda.is_bf16_supported = lambda *_, **__: True
 torch.cuda.get_device_capability = lambda *_: (8, 0)
 # What there is to pin needs a driver; a mark stays on the tensor.
 torch.Tensor.pin_memory = lambda x, *_: setattr(x, "is_marked", True) or x
+EMPTY = torch.empty
+
+
+def empty(*size, pin_memory=False, **how):
+    """A tensor; marked, if it should be pinned."""
+    made = EMPTY(*size, **how)
+    return made.pin_memory() if pin_memory else made
+
+
+torch.empty = empty
 DEVICE = torch.device("cuda", 0)
 SETTINGS = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}
 NO_KERNEL = {

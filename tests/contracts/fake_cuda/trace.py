@@ -20,7 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rank_core.chunking.batches import NUM_SPECIAL, Chunk
+from rank_core.chunking.batches import Chunk
+from rank_core.chunking.encoder_input import NUM_SPECIAL
 from rank_core.encoders import cls_only
 from rank_core.encoders.backbones import resolve_backbone
 from rank_core.models import model_class

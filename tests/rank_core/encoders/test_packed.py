@@ -39,7 +39,7 @@ def test_what_is_recomputed_in_the_backward_pass_is_flat_too(backbones):  # noqa
     ids_CL, _, segments_CL, flat = batch(backbone)
     gradients = []
     for _ in range(2):
-        [hidden_CLH] = flat_states(encoder, ids_CL, flat, segments_CL=segments_CL)
+        [hidden_CLH] = flat_states(encoder, ids_CL, flat, segments=segments_CL)
         gradients.append(torch.autograd.grad(hidden_CLH.pow(2).sum(), [*encoder.parameters()]))
         encoder.gradient_checkpointing_enable({"use_reentrant": False})
     assert encoder.is_gradient_checkpointing
@@ -57,7 +57,7 @@ def test_flat_rows_have_the_states_of_padded_ones(kind, backbones):  # noqa: F81
     with torch.inference_mode():
         padded = {name: x for name, x in padded.items() if x is not None}
         expected = encoder(**padded).last_hidden_state * mask_CL[:, :, None]
-        [found] = flat_states(encoder, ids_CL, flat, segments_CL=segments_CL)
+        [found] = flat_states(encoder, ids_CL, flat, segments=segments_CL)
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -98,6 +98,17 @@ def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch
     with torch.enable_grad():
         encode_chunks(model.train(), pairs, chunks, How(50, None, Work()))
     assert len(times) == 1 + 1 + 2  # a copy that gradients pass belongs to its batch
+
+
+def test_padded_tensors_are_not_made_for_flat_rows(backbone):
+    model, pairs, chunks = ranker(backbone)
+    inputs = pairs.layout(chunks)
+    with torch.inference_mode():
+        x_CH = model.eval().encode(inputs)
+        made = {name for name in vars(inputs) if name.endswith("_CL")}
+        assert made == set()
+        model.encoder.reads_flat_rows = False
+        assert_close(x_CH, model.encode(inputs), atol=1e-5, rtol=1e-5)
 
 
 def test_memory_is_pinned_for_models_on_a_gpu_alone(backbone, monkeypatch):

@@ -1,0 +1,293 @@
+"""What an encoder reads of a batch: the tokens of its rows without padding, and all other integers
+of the batch, in one block of memory that one copy brings to a device.
+
+Padded tensors are made on the device, when something reads them: encoders of flat rows do not.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain, repeat
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rank_core.encoders.flat_rows import FlatRows, host_block, on
+
+# C rows of a batch, L columns of its longest row, T tokens of all rows; N is T and the padding that
+# stands within rows.
+
+NUM_SPECIAL = 3  # [CLS] query [SEP] chunk [SEP]
+CPU = torch.device("cpu")
+
+
+class RowSize(NamedTuple):
+    """The token counts of a row [CLS] query [SEP] text [SEP]."""
+
+    num_query: int
+    num_text: int
+
+    def __len__(self) -> int:
+        return self.num_query + self.num_text + NUM_SPECIAL
+
+
+class EncoderInput:
+    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end; every row has real tokens. Facts
+    about the rows are also kept on the host: reading them back from a GPU would block."""
+
+    input_ids_CL: Tensor
+    attention_mask_CL: Tensor
+    token_type_ids_CL: Tensor | None
+    query_length_C: Tensor  # query tokens of each row, from position 1 on
+    sizes: Sequence[RowSize]  # of each row; empty for rows selected on the device
+    query_rows: Sequence[int]  # for each row, the first row with the same query
+    width: int  # L
+    padded: bool  # False: no position is masked
+    flat: FlatRows | None  # the real tokens; None for rows selected on the device
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its tensors."""
+        return self.query_length_C.device
+
+    @property
+    def encoder_mask(self) -> Tensor | None:
+        """mask_CL for an encoder; None where nothing is masked, which is faster."""
+        return self.attention_mask_CL if self.padded else None
+
+    @property
+    def words(self) -> tuple[Tensor, Tensor | None]:
+        """(ids, segments) of `flat`, each of T tokens or padded."""
+        return self.input_ids_CL, self.token_type_ids_CL
+
+    def to(self, device: torch.device) -> "EncoderInput":
+        """The input on a device, copied without blocking."""
+        raise NotImplementedError
+
+
+class SelectedRows(EncoderInput):
+    """Rows given as padded tensors, such as those that a model selects on the device."""
+
+    def __init__(
+        self,
+        input_ids_CL: Tensor,
+        attention_mask_CL: Tensor,
+        token_type_ids_CL: Tensor | None,
+        query_length_C: Tensor,
+        sizes: Sequence[RowSize] = (),
+        query_rows: Sequence[int] = (),
+        *,
+        padded: bool = True,
+        flat: FlatRows | None = None,
+    ) -> None:
+        self.input_ids_CL = input_ids_CL
+        self.attention_mask_CL = attention_mask_CL
+        self.token_type_ids_CL = token_type_ids_CL
+        self.query_length_C = query_length_C
+        self.sizes, self.query_rows = sizes, query_rows
+        self.width, self.padded, self.flat = input_ids_CL.shape[1], padded, flat
+
+    def to(self, device: torch.device) -> EncoderInput:
+        """The input on a device, copied without blocking."""
+        given = (self.input_ids_CL, self.attention_mask_CL, self.token_type_ids_CL)
+        ids_CL, mask_CL, segments_CL = (on(device, part) for part in given)
+        assert ids_CL is not None and mask_CL is not None
+        return SelectedRows(
+            ids_CL,
+            mask_CL,
+            segments_CL,
+            on(device, self.query_length_C),
+            self.sizes,
+            self.query_rows,
+            padded=self.padded,
+            flat=on(device, self.flat),
+        )
+
+
+class Facts(NamedTuple):
+    """What the host knows about the rows of a block."""
+
+    queries: Sequence[NDArray[np.int32]]  # of each row
+    num_query_C: NDArray[np.int64]
+    num_text_C: NDArray[np.int64]
+    real_C: NDArray[np.int64]  # tokens of each row that are no padding
+    width: int
+    pad_id: int
+    has_segments: bool
+
+    @property
+    def parts(self) -> list[int]:
+        """The sizes of a block's parts: for each token its id, position, place and segment; for
+        each row its first token, query tokens, second segment and end; the boundaries of rows."""
+        num_tokens, num_rows = int(self.real_C.sum()), len(self.real_C)
+        # Two boundaries of 32 bits have the room of one number.
+        return [*[num_tokens] * (3 + self.has_segments), *[num_rows] * 4, num_rows // 2 + 1]
+
+
+class LaidOutRows(EncoderInput):
+    """Rows whose integers are one block of int64, on the host or a device: `Facts.parts`."""
+
+    def __init__(self, facts: Facts, block: Tensor) -> None:
+        self.facts, self.block = facts, block
+        *of_tokens, first_C, query_length_C, second_C, end_C, ends = block.split(facts.parts)
+        self.ids_T, self.position_T, self.place_T = of_tokens[:3]  # place: row * L + column
+        self.segments_T = of_tokens[3] if facts.has_segments else None
+        self.first_C, self.query_length_C = first_C, query_length_C
+        self.second_C, self.end_C = second_C, end_C
+        self.cu_seqlens = ends.view(torch.int32)[: len(facts.real_C) + 1]
+        self.width = facts.width
+        self.padded = len(self.ids_T) < len(facts.real_C) * facts.width
+
+    def to(self, device: torch.device) -> EncoderInput:
+        """The input on a device: one copy, without blocking."""
+        return LaidOutRows(self.facts, on(device, self.block))
+
+    def write_rows(
+        self, second_C: NDArray[np.int64], end_C: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The first token of each row, written on the host with all other numbers of rows: of
+        second segments the first column, of rows the end."""
+        behind_C = self.facts.real_C.cumsum()
+        first_C = behind_C - self.facts.real_C
+        self.first_C.numpy()[:] = first_C
+        self.query_length_C.numpy()[:] = self.facts.num_query_C
+        self.second_C.numpy()[:] = second_C
+        self.end_C.numpy()[:] = end_C
+        self.cu_seqlens.numpy()[0] = 0
+        self.cu_seqlens.numpy()[1:] = behind_C
+        return first_C
+
+    @property
+    def words(self) -> tuple[Tensor, Tensor | None]:
+        """(ids_T, segments_T)."""
+        return self.ids_T, self.segments_T
+
+    @cached_property
+    def input_ids_CL(self) -> Tensor:  # type: ignore[override]  # noqa: N802
+        """The padded ids."""
+        shape = (len(self.facts.real_C), self.width)
+        ids_CL = self.block.new_full(shape, self.facts.pad_id)
+        return ids_CL.view(-1).index_copy_(0, self.place_T, self.ids_T).view(shape)
+
+    @cached_property
+    def attention_mask_CL(self) -> Tensor:  # type: ignore[override]  # noqa: N802
+        """1 at tokens, 0 at padding."""
+        mask_CL = self.block.new_zeros(len(self.facts.real_C), self.width)
+        return mask_CL.view(-1).index_fill_(0, self.place_T, 1).view(mask_CL.shape)
+
+    @cached_property
+    def token_type_ids_CL(self) -> Tensor | None:  # type: ignore[override]  # noqa: N802
+        """1 from a row's text to its end, also at padding within; None without segments."""
+        if not self.facts.has_segments:
+            return None
+        place_L = torch.arange(self.width, device=self.device)
+        second_CL = (place_L >= self.second_C[:, None]) & (place_L < self.end_C[:, None])
+        return second_CL.long()
+
+    @cached_property
+    def flat(self) -> FlatRows | None:  # type: ignore[override]
+        """The real tokens."""
+        return FlatRows(
+            self.place_T,
+            self.position_T,
+            self.cu_seqlens,
+            self.first_C,
+            tuple(self.facts.real_C.tolist()),
+            int(self.facts.real_C.max()),
+            self.width,
+        )
+
+    @cached_property
+    def sizes(self) -> Sequence[RowSize]:  # type: ignore[override]
+        """The token counts of each row."""
+        return tuple(map(RowSize, self.facts.num_query_C.tolist(), self.facts.num_text_C.tolist()))
+
+    @cached_property
+    def query_rows(self) -> Sequence[int]:  # type: ignore[override]
+        """For each row, the first row with the same query."""
+        # Models that encode the query alone do so once for all rows that share it.
+        first: dict[bytes, int] = {}
+        queries = enumerate(self.facts.queries)
+        return tuple(first.setdefault(query.tobytes(), row) for row, query in queries)
+
+
+class RowFormat(NamedTuple):
+    """The tokens around query and text, and how padding is written."""
+
+    before: int
+    between: int
+    behind: int
+    pad_id: int
+    has_segments: bool
+    absent: int | None = None  # the id of padding within rows, which is masked
+    counts_absent: bool = True  # whether that padding takes a position
+
+
+def lay_out(
+    queries: Sequence[NDArray[np.int32]],
+    texts: Sequence[NDArray[np.int32]],
+    form: RowFormat,
+    *,
+    device: torch.device = CPU,
+    query_alone: Sequence[int] = (),
+) -> LaidOutRows:
+    """Rows of queries and texts, in memory from which a copy to `device` does not wait. All of a
+    row in `query_alone` is in the first segment."""
+    num_query_C, num_text_C = (
+        np.fromiter(map(len, parts), np.int64, len(parts)) for parts in (queries, texts)
+    )
+    length_C = num_query_C + num_text_C + NUM_SPECIAL
+    width = int(length_C.max())
+    facts = Facts(queries, num_query_C, num_text_C, length_C, width, form.pad_id, form.has_segments)
+    second_C = num_query_C + 2
+    second_C[list(query_alone)] = length_C[list(query_alone)]
+    # Rows that contain padding are laid out with it first.
+    rows = _empty_rows(facts, device if form.absent is None else CPU)
+    start_C = rows.write_rows(second_C, length_C)
+    np.concatenate(_pieces(queries, texts, form), out=rows.ids_T.numpy())
+    # Sums in place of arrays that are made for a moment: new memory costs more than they do.
+    steps_T, place_T = rows.position_T.numpy(), rows.place_T.numpy()
+    for target_T, jump in ((steps_T, 0), (place_T, width)):
+        target_T[:] = 1
+        target_T[0] = 0
+        target_T[start_C[1:]] += jump - length_C[:-1]
+        np.cumsum(target_T, out=target_T)
+    if rows.segments_T is not None:
+        lengths = np.stack([second_C, length_C - second_C], axis=1).ravel()
+        rows.segments_T.numpy()[:] = np.tile([0, 1], len(length_C)).repeat(lengths)
+    return rows if form.absent is None else _without_absent(rows, form, device)
+
+
+def _without_absent(rows: LaidOutRows, form: RowFormat, device: torch.device) -> LaidOutRows:
+    """The rows without the padding that is in them."""
+    present_N = rows.ids_T.numpy() != form.absent
+    real_C = np.add.reduceat(present_N, rows.first_C.numpy(), dtype=np.int64)
+    real = _empty_rows(rows.facts._replace(real_C=real_C), device)
+    start_C = real.write_rows(rows.second_C.numpy(), rows.end_C.numpy())
+    for target, source in (
+        (real.ids_T, rows.ids_T),
+        (real.position_T, rows.position_T),
+        (real.place_T, rows.place_T),
+        (real.segments_T, rows.segments_T),
+    ):
+        if target is not None and source is not None:
+            np.compress(present_N, source.numpy(), out=target.numpy())
+    if not form.counts_absent:
+        real.position_T.numpy()[:] = np.arange(len(real.ids_T)) - start_C.repeat(real_C)
+    return real
+
+
+def _empty_rows(facts: Facts, device: torch.device) -> LaidOutRows:
+    """Rows whose numbers are not yet written, in memory for copies to `device`."""
+    return LaidOutRows(facts, host_block(sum(facts.parts), device))
+
+
+def _pieces(
+    queries: Sequence[NDArray[np.int32]], texts: Sequence[NDArray[np.int32]], form: RowFormat
+) -> list[NDArray[np.int32]]:
+    """The parts of all rows, in order."""
+    before, between, behind = (repeat(np.array([token], np.int32)) for token in form[:3])
+    rows = zip(before, queries, between, texts, behind, strict=False)
+    return list(chain.from_iterable(rows))
