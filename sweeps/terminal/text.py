@@ -125,6 +125,12 @@ def numbered(number: float, noun: str) -> str:
     return f"{number:,.10g} {noun}" + ("s" if number > 1 or number == 0 else "")
 
 
+def in_words(number: int) -> str:
+    """`two`; above ten `12`."""
+    words = "no one two three four five six seven eight nine ten".split()
+    return words[number] if number < len(words) else f"{number:,}"
+
+
 def clock(seconds: float) -> str:
     """`0:40`, `1h05`."""
     whole = round(seconds)
