@@ -187,7 +187,7 @@ def _run_engine(
             records.drop_damaged(name)
         states = _ended(search, known, options)
         held_back = note_held_back(search)
-        report = _results(search.plan, records)
+        report = _results(search.plan, records, verbose=options.verbose)
     say(report.text if report else "no report: no trial has finished")
     return _ending(search, states, held_back)
 
@@ -394,7 +394,7 @@ def _prepare(plan: Plan, options: Options) -> None:
     say(f"prepared    {plan.base.collection} for {plan.base.model.backbone} in {cache_root()}")
 
 
-def _results(plan: Plan, records: Records) -> Report | None:
+def _results(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
     """Writes the report of the finished trials; None without any."""
     states = records.states(trial.name for trial in plan.trials())
     finished = [state for state in states.values() if state.status.used]
@@ -412,7 +412,8 @@ def _results(plan: Plan, records: Records) -> Report | None:
     shares = f"{evaluation:.1f}% in evaluation, {training:.1f}% in training"
     say(f"padding     at most {shares}, of a trial's tokens")
     copy = local_copy(records, read_sweep_file(records))
-    report = write_report(copy.folder, uri=records.uri, collection=plan.inputs.collection)
+    collection = plan.inputs.collection
+    report = write_report(copy.folder, uri=records.uri, collection=collection, verbose=verbose)
     send(copy, "report", INTERPOLATED, ACCESS_FILE)
     return report
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rank_core.errors import BadInput
+from rank_core.stats.best import best_set
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import (
     Goal,
@@ -23,7 +24,7 @@ from sweeps.report.analysis import Analysis
 from sweeps.report.clusters import num_clusters
 from sweeps.report.reliability import POWER
 from sweeps.store.sweep_file import FIRST_STAGE
-from sweeps.systems.best import dev_means
+from sweeps.systems.best import best_on_dev, dev_means
 from sweeps.systems.summary import ROUNDING
 from sweeps.systems.system import Kind, System
 from sweeps.terminal.notation import (
@@ -96,8 +97,7 @@ def recommendation(analysis: Analysis) -> Recommendation:
     decided = [c for c in compared if not math.isnan(c.p_both)]
     if all(c.fewest_seeds < LEAST_SEEDS for c in compared):
         return _too_few_seeds(analysis, compared)
-    found = analysis.best_set
-    members = found.members if found else tuple(c.system for c in decided)
+    members = _like_the_best(analysis, decided)
     better = {c.system: c for c in decided if c.delta > 0 and c.significant(sweep.about.alpha)}
     first = -math.inf if sweep.indexes else sweep.about.first_stage.get(sweep.primary, -math.inf)
     above = [row for row in analysis.rows if row.name in better and row.name in members]
@@ -120,6 +120,29 @@ def cost_text(found: Recommendation) -> str:
     if found.milliseconds is not None:
         text += f" and takes {found.milliseconds:,.2g} ms per query"
     return f"{text}."
+
+
+def other_choice(analysis: Analysis, found: Recommendation) -> str:
+    """The system that the sweep's files have, where it is not the recommended one: they have the
+    best on dev, whose gain on test is not one of a choice on test."""
+    sweep = analysis.sweep
+    if not found.system or sweep.third_party:
+        return ""
+    row = next(row for row in analysis.rows if row.name == found.system)
+    if sweep.serving:
+        best, place = sweep.serving.best, sweep.serving.file
+        same = best == _cell(row) and (row.kind is Kind.INTERPOLATED) == bool(sweep.serving.mixed)
+        mixed = f" with {sweep.first_stage_name}" * bool(sweep.serving.mixed)
+        named = f"{sweep.label(best)}{mixed}"
+        return "" if same else f"The best on dev, which {place} states, is {named}."
+    if sweep.indexes:
+        chunked = [cell for cell, facts in sweep.indexes.items() if facts.window]
+        best, place = best_on_dev(sweep, chunked), "chunking.json states"
+    else:
+        best, place = best_on_dev(sweep), "is confirmed and exported"
+    if not best or best == _cell(row):
+        return ""
+    return f"The best on dev, which {place}, is {called(analysis, best)}."
 
 
 def costs_of(analysis: Analysis) -> _Costs:
@@ -148,11 +171,21 @@ def costs_of(analysis: Analysis) -> _Costs:
 def _compared(analysis: Analysis) -> list[CellComparison]:
     """Every system beside the reference, on the primary measure."""
     sweep = analysis.sweep
-    if sweep.indexes:  # which chunks, whatever BM25 does
-        own = [*analysis.comparisons, *analysis.interpolated_comparisons]
-        return [c for c in own if c.measure == sweep.primary and c.system != FIRST_STAGE]
+    if sweep.indexes:  # which chunks, whatever BM25 adds
+        return analysis.primary
     first = [c for c in analysis.first_stage_comparisons if c.measure == sweep.primary]
     return first or analysis.primary
+
+
+def _like_the_best(analysis: Analysis, decided: list[CellComparison]) -> tuple[str, ...]:
+    """The systems that are not distinguishable from the best; among indexes without the rows that
+    BM25 is mixed into."""
+    sweep, found = analysis.sweep, analysis.best_set
+    if sweep.indexes:
+        matrix = analysis.matrix(sweep.primary)
+        fixed = [cell for cell in sweep.deterministic if cell in matrix.cells]
+        found = best_set(matrix, alpha=sweep.about.alpha, deterministic=fixed)
+    return found.members if found else tuple(c.system for c in decided)
 
 
 def _without(headline: str, *more: str) -> Recommendation:
@@ -169,10 +202,9 @@ def _recommended(
     sweep, dev, costs = analysis.sweep, dev_means(analysis.sweep), costs_of(analysis)
     is_known = all(_cell(row) in costs.of for row in rows)
 
-    def order(row: System) -> tuple[float, bool, float, float]:
+    def order(row: System) -> tuple[float, float, float]:
         cost = costs.of[_cell(row)] if is_known else 0.0
-        mixed = bool(sweep.indexes) and row.kind is Kind.INTERPOLATED  # it needs a second index
-        return cost, mixed, -dev.get(_cell(row), -math.inf), -row.mean(sweep.primary)
+        return cost, -dev.get(_cell(row), -math.inf), -row.mean(sweep.primary)
 
     chosen = min(rows, key=order)
     test = better[chosen.name]
@@ -186,7 +218,7 @@ def _recommended(
     # The first stage needs no model: it is named first.
     others = sorted((n for n in members if n != chosen.name), key=lambda n: n != FIRST_STAGE)
     return Recommendation(
-        " ".join(filter(None, [headline, _as_good(analysis, others)])),
+        " ".join(filter(None, [headline, _as_good(analysis, others), _alone(analysis, chosen)])),
         headline,
         system=chosen.name,
         reference=test.baseline,
@@ -211,12 +243,24 @@ def _as_good(analysis: Analysis, others: list[str]) -> str:
     return f"{names} {verb} not distinguishable from the best."
 
 
+def _alone(analysis: Analysis, chosen: System) -> str:
+    """That the first stage alone ranks better than an index, which is compared with others."""
+    sweep, first = analysis.sweep, analysis.first_stage
+    if not sweep.indexes or first is None:
+        return ""
+    mean = first.mean(sweep.primary)
+    if mean <= chosen.mean(sweep.primary) + ROUNDING:
+        return ""
+    return f"{sweep.first_stage_name} alone has {mean:.{sweep.digits}f}."
+
+
 def called(analysis: Analysis, name: str) -> str:
     """A system in a sentence: `MaxP 48/32 with BM25`, `chunks of 128 tokens, overlap 50%`."""
     sweep = analysis.sweep
     row = next((row for row in sweep.interpolated if row.name == name), None)
     if row is not None:
-        return f"{called(analysis, row.of)} with {sweep.first_stage_name}"
+        how = "" if row.alphas else " by RRF"
+        return f"{called(analysis, row.of)} with {sweep.first_stage_name}{how}"
     if name not in sweep.indexes:
         return sweep.label(name)
     facts = sweep.indexes[name]
