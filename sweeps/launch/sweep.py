@@ -58,7 +58,7 @@ from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.access import ACCESS_FILE
 from sweeps.systems.clusters import Queries, check_clusters, clusters_from
 from sweeps.terminal.command_line import check_writable
-from sweeps.terminal.live_text import LiveText, is_live_terminal
+from sweeps.terminal.live_text import LiveText, NotebookText, in_notebook, is_live_terminal
 from sweeps.terminal.text import numbered, say, warn
 from sweeps.tracking.client import (
     check_database,
@@ -427,9 +427,10 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
     known.weights.take_in(known.states.values())
     known.weights.prune([cell.cell for cell in search.plan.cells], search.eliminated)
     # A debugger needs the terminal; `ray submit` has another one.
-    live = options.engine == "ray" and not cluster_file() and is_live_terminal()
+    in_place = options.engine == "ray" and not cluster_file() and is_live_terminal()
+    live = NotebookText() if in_notebook() else LiveText() if in_place else None
     primary = search.plan.base.evaluation.measures[0]
-    screen = Screen(search, primary, known.states, live=LiveText() if live else None)
+    screen = Screen(search, primary, known.states, live=live)
     events = TrialEvents(search.records, mlflow, search, screen, known.weights)
     progress = ProgressFile(events)
     try:

@@ -93,7 +93,11 @@ def recommendation(analysis: Analysis) -> Recommendation:
         return _without("A smoke test has no recommendation.")
     compared = _compared(analysis)
     if not compared:
-        return _without("No recommendation: nothing is compared yet.")
+        label = analysis.baseline.label
+        why = (
+            f"only {label} has a" if analysis.baseline.num_used else f"the baseline {label} has no"
+        )
+        return _without(_headline("No recommendation: {} finished seed.", why))
     decided = [c for c in compared if not math.isnan(c.p_both)]
     if all(c.fewest_seeds < LEAST_SEEDS for c in compared):
         return _too_few_seeds(analysis, compared)
@@ -239,7 +243,9 @@ def _as_good(analysis: Analysis, others: list[str]) -> str:
     if not others:
         return ""
     verb = "is" if len(others) == 1 else "are"
-    names = names_text([called(analysis, name) for name in others], most=1)
+    names = names_text(
+        [called(analysis, name) for name in others], most=2 if len(others) == 2 else 1
+    )
     return f"{names} {verb} not distinguishable from the best."
 
 

@@ -29,7 +29,7 @@ from sweeps.terminal.notation import (
     p_text,
     short_signed,
 )
-from sweeps.terminal.text import shortened, terminal_columns
+from sweeps.terminal.text import numbered, shortened, terminal_columns
 
 _BLOCK = 4
 """Number of collections whose means fit side by side."""
@@ -67,23 +67,33 @@ def answer_lines(
         said = [found.sentence, cost_text(found), other_choice(analysis, found)]
         said += [*conclusions(analysis), *more, *([step.why] if step else [])]
         return [*(line for text in said for line in wrapped(text)), *after]
-    why = step.why if step else ""
+    why, notes = step.why if step else "", analysis.sweep.notes
+    typed = analysis.sweep.about.command  # Python has no flags
     asked = bool(step) and not after[: -len(ending) or None]  # no command: the words are the step
     ranked = [
         (found.sentence, 0),
         (other_choice(analysis, found), 1),
         (cost_text(found), 3),
         (fates_in_brief(analysis), 0),
-        *((note, 1) for note in analysis.sweep.notes),
+        *((note, 1) for note in notes),
+        *((text, 2) for text in _warnings(analysis)),
         (why, 0 if asked else 4),
-        ("--verbose prints what these numbers rest on.", 5),
+        ("--verbose prints what these numbers rest on." * bool(typed), 5),
     ]
+    count = f"{numbered(len(notes), 'note')} on the runs."
     for least in range(5, -1, -1):
         parts = [text for text, rank in ranked if text and rank <= least]
+        parts += [f"--verbose prints {count}" if typed else count] * (bool(notes) and not least)
         lines = [line for text in parts for line in wrapped(text)]
         if len(lines) + len(after) <= MOST_LINES:
             break
     return [*lines, *after]
+
+
+def _warnings(analysis: Analysis) -> list[str]:
+    """What a reader must know before the numbers: rows that are missing, queries that are alike."""
+    missing = "" if analysis.sweep.interpolated else interpolated_sentence(analysis)
+    return [text for text in (missing, *sentences_on_clusters(analysis)) if text]
 
 
 def table_text(analysis: Analysis, *, verbose: bool = False) -> str:

@@ -11,11 +11,13 @@ from rank_core.stats.design import Goal, Variances, planned_power, variances_bes
 from rank_core.stats.scopes import scope_test
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.recommendation import MOST_WORDS, cost_text, recommendation
+from sweeps.systems.chunk_sizes import IndexFacts
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
 from tests.golden.cases import CASES
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
+ROOT = Path(__file__).parents[3]
 SWEEPS = ("quickstart", "confirmation", "race_with_eliminated", "damaged", "serving", "derive")
 """Cases that are the folder of one sweep."""
 
@@ -108,6 +110,48 @@ def test_a_serving_sweep_is_chosen_by_the_tokens_of_a_query(tmp_path: Path) -> N
     tokens = {str(row["label"]): row["tokens_per_query"] for row in found.sweep.serving.rows}
     assert said.cost == tokens[found.sweep.label(said.system)]
     assert "per query and takes" in cost_text(said)
+
+
+def test_an_index_is_compared_with_whole_documents_and_chosen_by_its_vectors(
+    tmp_path: Path,
+) -> None:
+    """The large index has fewer vectors in one case, the small one in the other."""
+    cells = (("cut-0", "cut at 512", "a"), ("w128-1", "128/50%", "b"), ("w256-2", "256/0%", "c"))
+    found = analysed(tmp_path, cells=cells, strengths=(0.4, 3.0, 3.0), num_queries=60)
+    plain = {"chunking.snap": False, "chunking.title": False}
+    for few, said in ((1, "chunks of 128 tokens, overlap 50%"), (2, "chunks of 256 tokens, ")):
+        indexes = {}
+        for at, (window, overlap) in enumerate(((None, 0.0), (128, 0.5), (256, 0.0))):
+            ignored = ["chunking.window"] * (window is None)
+            settings = {**plain, "chunking.window": window, "chunking.overlap": overlap}
+            vectors = 2.0 if at == few else 9.0
+            figures = {"largest_window": 512, "vectors_per_document": vectors, "ms_per_query": 1.5}
+            indexes[cells[at][0]] = IndexFacts({**settings, "ignored": ignored}, figures)
+        told = recommendation(replace(found, sweep=replace(found.sweep, indexes=indexes)))
+        assert told.headline.startswith(f"Use {said}") and told.system == cells[few][0]
+        assert "over documents cut at 512 tokens (95% interval" in told.headline
+        assert (told.cost, told.cost_unit, told.milliseconds) == (2.0, "vectors per document", 1.5)
+        assert "with BM25" not in told.sentence  # which is no chunk size
+        assert cost_text(told).startswith("It needs 2.0 vectors per document and takes 1.5 ms")
+
+
+def test_what_you_may_say_quotes_what_is_printed() -> None:
+    """Every kind of sentence of the table is one that the code has."""
+    page = (ROOT / "docs" / "statistics.md").read_text("utf-8")
+    source = (ROOT / "sweeps" / "report" / "recommendation.py").read_text("utf-8")
+    screen = page.partition("## What you may say")[2].partition("\n## ")[0]
+    assert len(screen.splitlines()) < 40, "one screen"
+    for words in (
+        "not distinguishable from the best.",
+        "is significantly better than",
+        "the largest difference is",
+        "No recommendation: ",
+        "too few to tell.",
+        "would take ",
+        "no system is above it",
+        "A smoke test has no recommendation.",
+    ):
+        assert words in screen and words in source
 
 
 def test_the_power_beside_a_system_without_seeds_is_that_of_its_parts() -> None:
