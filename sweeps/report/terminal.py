@@ -68,22 +68,21 @@ def answer_lines(
         said += [*conclusions(analysis), *more, *([step.why] if step else [])]
         return [*(line for text in said for line in wrapped(text)), *after]
     why, notes = step.why if step else "", analysis.sweep.notes
-    typed = analysis.sweep.about.command  # Python has no flags
-    asked = bool(step) and not after[: -len(ending) or None]  # no command: the words are the step
+    typed = analysis.sweep.about.command  # Python has no flags, and says all notes
     ranked = [
         (found.sentence, 0),
         (other_choice(analysis, found), 1),
         (cost_text(found), 3),
         (fates_in_brief(analysis), 0),
-        *((note, 1) for note in notes),
+        *((note, 1 if typed else 0) for note in notes),
         *((text, 2) for text in _warnings(analysis)),
-        (why, 0 if asked else 4),
+        (why, 4 if step and step.command else 0),  # without a command the words are the step
         ("--verbose prints what these numbers rest on." * bool(typed), 5),
     ]
-    count = f"{numbered(len(notes), 'note')} on the runs."
+    count = f"--verbose prints {numbered(len(notes), 'note')} on the runs."
     for least in range(5, -1, -1):
         parts = [text for text, rank in ranked if text and rank <= least]
-        parts += [f"--verbose prints {count}" if typed else count] * (bool(notes) and not least)
+        parts += [count] * bool(notes and typed and not least)
         lines = [line for text in parts for line in wrapped(text)]
         if len(lines) + len(after) <= MOST_LINES:
             break

@@ -191,7 +191,7 @@ def test_a_report_of_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (folder / "qrels" / "test.qrels").write_text("".join(lines))
     texts = []
     for way in ((), ("--clusters", "auto"), ("--clusters", "none")):
-        assert report([str(folder), *way]) == 0
+        assert report([str(folder), *way, "--verbose"]) == 0
         texts.append(" ".join(capsys.readouterr().out.split()))
     assert "30 of 30 queries share a relevant document with another one (10 clusters)" in texts[0]
     assert "over 10 clusters of 30 queries (shared relevant documents)" in texts[1]

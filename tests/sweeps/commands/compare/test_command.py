@@ -82,7 +82,7 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
 
 
 def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = (folder / "maxp.1.run").read_text().splitlines(keepends=True)
     short = tmp_path / "short.run.gz"
@@ -93,7 +93,10 @@ def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
     found = compare_runs(systems, folder / "qrels.txt")
     [judged] = found.query_sets
     assert len(judged.qrels) == NUM_QUERIES and found.analysis.comparisons[0].losses == 2
-    assert "--verbose prints 2 notes on the runs." in comparison_text(found)
+    assert "short.run.gz: 2 judged queries" in comparison_text(found)  # Python says them all
+    qrels = str(folder / "qrels.txt")
+    assert main([str(folder / "maxp.1.run"), str(short), "--qrels", qrels]) == 0
+    assert "--verbose prints 2 notes on the runs." in capsys.readouterr().out
     text = comparison_text(found, verbose=True)
     assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
     assert "short.run.gz: 1 ranked query without a judgment, excluded." in text
