@@ -17,11 +17,13 @@ from sweeps.report.conclusions import conclusions
 from sweeps.report.figures import figures
 from sweeps.report.html import table_part
 from sweeps.report.next_step import next_step
+from sweeps.report.recommendation import cost_text, other_choice, recommendation
 from sweeps.report.reliability import assess
 from sweeps.report.results import page_table, paper_table
-from sweeps.report.table import latex, markdown
+from sweeps.report.table import latex, markdown, wrapped
 from sweeps.report.terminal import table_text
 from sweeps.store.scores import TEXTS
+from sweeps.terminal.escape import markdown_text
 
 _TESTED = tuple(
     f.name for f in fields(CellComparison) if f.name not in ("measure", "system", "family", "test")
@@ -70,16 +72,17 @@ class TestedTable:
         )
 
     def markdown(self) -> str:
-        """The table under its caption, for a README.
+        """The recommendation, then the table with its caption, for a README.
 
         Examples:
             >>> import ranksweep
             >>> print(ranksweep.load("results/window_stride/woods").table().markdown())
-            ...
+            Use MaxP 40/20...
             | system | ... |
             ...
         """
-        return markdown(paper_table(self._analysis))
+        sentence = markdown_text(recommendation(self._analysis).sentence)
+        return f"{sentence}\n\n{markdown(paper_table(self._analysis))}"
 
     @takes(label=text)
     def latex(self, label: str = "tab:results") -> str:
@@ -113,7 +116,10 @@ class TestedTable:
 
     def _repr_html_(self) -> str:
         step = next_step(self._analysis)
-        sentences = [*conclusions(self._analysis), *(step.lines if step else [])]
+        found = recommendation(self._analysis)
+        sentences = [found.sentence, cost_text(found), other_choice(self._analysis, found)]
+        sentences += [*conclusions(self._analysis), *(step.lines if step else [])]
+        sentences = [sentence for sentence in sentences if sentence]
         return table_part(page_table(self._analysis), sentences)
 
     def __repr__(self) -> str:
@@ -207,7 +213,8 @@ class Sweep:
         return self.table()._repr_html_()
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.question}\n\n{self.table()!r}"
+        sentence = "\n".join(wrapped(recommendation(self._analysis).sentence))
+        return f"{self.name}: {self.question}\n\n{self.table()!r}\n\n{sentence}"
 
 
 def _labelled(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from scipy import optimize, stats
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import family_level
-from rank_core.stats.scopes import LEAST_SEEDS, Floats, check_probability, infer
+from rank_core.stats.scopes import LEAST_SEEDS, Floats, ScopeTest, check_probability, infer
 from rank_core.stats.variance import sweep_components
 
 ASSURANCE = 0.8
@@ -124,6 +124,27 @@ def planned_variances(
     parts = (pilot.difference, pilot.seed, pilot.residual)
     D, S, E = (part.high if assurance > 0.5 else part.sd for part in parts)
     return Variances(D, S, E, paired=paired_seeds)
+
+
+def variances_beside_fixed(
+    test: ScopeTest, *, num_seeds: int, num_queries: int, assurance: float = ASSURANCE
+) -> Variances:
+    """The components of a comparison with a system that has no seeds, such as BM25, at their
+    one-sided upper limits. With one seed both systems have none, and queries alone count.
+
+    One side has seeds, as a table of paired differences: sigma_S and sigma_E are over sqrt(2)."""
+    queries, error = test.variance_queries, 0.0
+    seed = residual = 0.0
+    if num_seeds > 1:
+        error = test.variance_error_a
+        high = (num_seeds - 1) / stats.chi2.ppf(1 - assurance, num_seeds - 1)
+        seed = num_seeds * max(0.0, test.variance_seeds_a - error) * high
+        residual = num_seeds * num_queries * error
+    high = (num_queries - 1) / stats.chi2.ppf(1 - assurance, num_queries - 1)
+    difference = num_queries * max(0.0, queries - error) * high
+    return Variances(
+        math.sqrt(difference), math.sqrt(seed / 2), math.sqrt(residual / 2), paired=True
+    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
     INTERPOLATE,
+    VERBOSE,
     Parser,
     check_writable,
 )
@@ -18,12 +19,13 @@ from sweeps.terminal.text import say
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the report of a finished or running sweep and print its table and verdict; exit code
-    0."""
+    """Write the report of a finished or running sweep and print its table and recommendation;
+    exit code 0."""
     parser = Parser("ranksweep report", main.__doc__)
     add = parser.add_argument
     add("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
+    add("--verbose", action="store_true", help=VERBOSE)
     published = "add published values of the same collection, measure and system; not tested"
     add("--published", action="store_true", help=published)
     rows = "the systems with a row interpolated with the first stage: the baseline and the best "
@@ -44,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
             with_published=arguments.published,
             interpolate=arguments.interpolate,
             clusters=arguments.clusters,
+            verbose=arguments.verbose,
         )
         changed = (*(() if arguments.out else ("report",)), INTERPOLATED, ACCESS_FILE)
         send(records, *changed)

@@ -28,7 +28,8 @@ from sweeps.store.trial_status import INTERRUPTED, LOST, USED, TrialStatus
 from sweeps.systems.best import eliminated_in, ranked
 from sweeps.terminal.command_line import Parser
 from sweeps.terminal.live_text import LiveText, is_live_terminal
-from sweeps.terminal.text import WIDTH, columns, duration, numbered, say
+from sweeps.terminal.notation import signed
+from sweeps.terminal.text import LEAST_WIDTH, WIDTH, columns, duration, numbered, say
 from sweeps.tracking.client import default_tracking_uri
 
 DAMAGED = "damaged"  # the status of a trial with damaged files
@@ -97,7 +98,9 @@ def main(argv: Sequence[str]) -> int:
             snapshot = take_snapshot(given.folder, records)
             again = given.watch is not None and snapshot.driver is not None
             room = height if live and again else None
-            text = status_text(snapshot, now=time.time(), width=max(WIDTH, width), height=room)
+            text = status_text(
+                snapshot, now=time.time(), width=max(LEAST_WIDTH, width), height=room
+            )
             if live and again:
                 live.show(text.splitlines())
             else:
@@ -176,7 +179,7 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         yield "stopped", snapshot.file.stopped
     yield "trials", _counts(snapshot)
     if best := _best(snapshot):
-        yield "best dev", best
+        yield "best on dev", best
     if snapshot.lost_attempts:
         number = numbered(sum(snapshot.lost_attempts.values()), "attempt")
         yield "lost", f"{number}: {counted(snapshot.lost_attempts)}"
@@ -216,20 +219,23 @@ def _counts(snapshot: Snapshot) -> str:
 
 
 def _best(snapshot: Snapshot) -> str:
-    """The best cell's mean on dev so far, and the first stage's value, which it has to beat."""
+    """The best cell's mean on dev so far, and its standing to the first stage, which it has to beat
+    there; test values are for the end."""
     dev: dict[str, list[float]] = {}
     for trial in snapshot.trials:
         if trial.status in USED and trial.dev is not None:
             dev.setdefault(trial.cell, []).append(trial.dev)
-    primary, parts = snapshot.file.primary, []
+    primary = snapshot.file.primary
+    first = snapshot.file.first_stage_dev.get(primary)
     means = {cell: fmean(values) for cell, values in dev.items()}
     planned = [cell.cell for cell in snapshot.file.cells]
     for cell in ranked(means, planned, eliminated_in(snapshot.file))[:1]:
         seeds = numbered(len(dev[cell]), "seed")
-        parts.append(f"{means[cell]:.3f} by {snapshot.labels[cell]} ({seeds})")
-    if primary in snapshot.file.first_stage_dev:
-        parts.append(f"{snapshot.file.first_stage_dev[primary]:.3f} by the first stage")
-    return f"{primary} {', '.join(parts)}" if parts else ""
+        text = f"{primary} {means[cell]:.3f} by {snapshot.labels[cell]} ({seeds})"
+        if first is None:
+            return text
+        return f"{text}, {signed(means[cell] - first)} over the first stage"
+    return "" if first is None else f"{primary} {first:.3f} by the first stage, none by a cell yet"
 
 
 def _time(snapshot: Snapshot) -> str:

@@ -1,7 +1,6 @@
 """The progress of a running sweep, as lines or, on a terminal, as a table drawn in place."""
 
 import math
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from sweeps.plan.trial_cost import planned_tokens
 from sweeps.search.search import Search
 from sweeps.store.records import State
 from sweeps.store.trial_status import TrialStatus
-from sweeps.terminal.live_text import LiveText
+from sweeps.terminal.live_text import Updated
 from sweeps.terminal.text import (
     about,
     duration,
@@ -62,7 +61,7 @@ class Screen:
         primary: str,
         known: Mapping[str, State],
         *,
-        live: LiveText | None = None,
+        live: Updated | None = None,
         out: TextIO | None = None,
     ) -> None:
         self.search, self.primary, self.live, self.out = search, primary, live, out
@@ -189,7 +188,7 @@ class Screen:
         """Draws the live table, at most every `DRAW_SECONDS`."""
         if self.live and (now or time.monotonic() - self.last_drawn >= DRAW_SECONDS):
             self.last_drawn = time.monotonic()
-            self.live.show(self.lines(*shutil.get_terminal_size()))
+            self.live.show(self.lines(*self.live.size()))
 
     def lines(self, width: int, height: int) -> list[str]:
         """The live table, with the number of trials by state and the time left below."""

@@ -58,7 +58,7 @@ from sweeps.store.trial_status import TrialStatus
 from sweeps.systems.access import ACCESS_FILE
 from sweeps.systems.clusters import Queries, check_clusters, clusters_from
 from sweeps.terminal.command_line import check_writable
-from sweeps.terminal.live_text import LiveText, is_live_terminal
+from sweeps.terminal.live_text import LiveText, NotebookText, in_notebook, is_live_terminal
 from sweeps.terminal.text import numbered, say, warn
 from sweeps.tracking.client import (
     check_database,
@@ -187,7 +187,7 @@ def _run_engine(
             records.drop_damaged(name)
         states = _ended(search, known, options)
         held_back = note_held_back(search)
-        report = _results(search.plan, records)
+        report = _results(search.plan, records, verbose=options.verbose)
     say(report.text if report else "no report: no trial has finished")
     return _ending(search, states, held_back)
 
@@ -394,7 +394,7 @@ def _prepare(plan: Plan, options: Options) -> None:
     say(f"prepared    {plan.base.collection} for {plan.base.model.backbone} in {cache_root()}")
 
 
-def _results(plan: Plan, records: Records) -> Report | None:
+def _results(plan: Plan, records: Records, *, verbose: bool) -> Report | None:
     """Writes the report of the finished trials; None without any."""
     states = records.states(trial.name for trial in plan.trials())
     finished = [state for state in states.values() if state.status.used]
@@ -412,7 +412,8 @@ def _results(plan: Plan, records: Records) -> Report | None:
     shares = f"{evaluation:.1f}% in evaluation, {training:.1f}% in training"
     say(f"padding     at most {shares}, of a trial's tokens")
     copy = local_copy(records, read_sweep_file(records))
-    report = write_report(copy.folder, uri=records.uri, collection=plan.inputs.collection)
+    collection = plan.inputs.collection
+    report = write_report(copy.folder, uri=records.uri, collection=collection, verbose=verbose)
     send(copy, "report", INTERPOLATED, ACCESS_FILE)
     return report
 
@@ -426,9 +427,10 @@ def _launch(search: Search, known: Known, mlflow: MlflowThread, options: Options
     known.weights.take_in(known.states.values())
     known.weights.prune([cell.cell for cell in search.plan.cells], search.eliminated)
     # A debugger needs the terminal; `ray submit` has another one.
-    live = options.engine == "ray" and not cluster_file() and is_live_terminal()
+    in_place = options.engine == "ray" and not cluster_file() and is_live_terminal()
+    live = NotebookText() if in_notebook() else LiveText() if in_place else None
     primary = search.plan.base.evaluation.measures[0]
-    screen = Screen(search, primary, known.states, live=LiveText() if live else None)
+    screen = Screen(search, primary, known.states, live=live)
     events = TrialEvents(search.records, mlflow, search, screen, known.weights)
     progress = ProgressFile(events)
     try:

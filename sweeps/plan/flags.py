@@ -16,6 +16,7 @@ from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
     INTERPOLATE,
+    VERBOSE,
     Need,
     needing,
 )
@@ -170,6 +171,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             may_be_empty=True,
         ),
         Flag("--clusters", CLUSTERS_OF, CLUSTERS_HELP),
+        Flag("--verbose", "", VERBOSE, bool, needs=(Need("dry_run", without=True),)),
         Flag("--interpolate", "", INTERPOLATE_HELP, default="best", choices=INTERPOLATE),
         Flag(
             "--weights-gib",

@@ -67,6 +67,7 @@ class Options:
     alpha: float
     interpolate: str
     clusters: str | None  # of the reported queries
+    verbose: bool  # the report in the terminal in full
     engine: str
     num_workers: int
     cpus_per_worker: int

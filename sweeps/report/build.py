@@ -61,19 +61,21 @@ def write_report(
     with_published: bool = False,
     interpolate: str = "",
     clusters: str = "",
+    verbose: bool = False,
 ) -> Report:
     """Compare the systems of the sweep in `sweep_dir` and write `report/`, or `out`. The same input
     makes the same bytes. Files are replaced whole. `command` is logged as opening the test values;
     by default the sweep's own. `uri` is the address of the sweep where `sweep_dir` is a copy. With
     a `collection` the texts that the page shows are stored for later reports. `interpolate` names
     the cells that have a row with the first stage, `clusters` the clusters of queries; by default
-    those of the sweep's command. Raises `BadInput` where there is no room for it.
+    those of the sweep's command. `verbose` gives the text for a terminal in full. Raises `BadInput`
+    where there is no room for it.
     """
     with _room_in(out or sweep_dir / "report"):
         sweep = load_sweep(sweep_dir)
         sweep = with_clusters(sweep, clusters) if clusters else sweep
         analysis = with_unjudged(analyse(with_interpolated(sweep, interpolate)))
-        return _write_report(analysis, command, uri, out, collection, with_published)
+        return _write_report(analysis, command, uri, out, collection, with_published, verbose)
 
 
 def _write_report(
@@ -83,6 +85,7 @@ def _write_report(
     out: Path | None,
     collection: Collection | None,
     with_published: bool,
+    verbose: bool,
 ) -> Report:
     sweep = analysis.sweep
     sweep_dir = sweep.folder
@@ -107,7 +110,7 @@ def _write_report(
     for path in [] if out else (folder / PLOTS).glob("*"):  # of an older report
         if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
             path.unlink()
-    text = terminal_text(analysis, folder / "index.html", uri)
+    text = terminal_text(analysis, folder / "index.html", uri, verbose=verbose)
     text += "".join(f"{line}\n" for line in published_lines(analysis))
     return Report(folder, analysis.comparisons, text)
 

@@ -42,7 +42,7 @@ class ChosenSize:
     cheapest: str  # a row of the table; "" where all can be told from the best
 
 
-def recommendation(analysis: Analysis) -> ChosenSize | None:
+def chosen_size(analysis: Analysis) -> ChosenSize | None:
     """The answer; None without a finished index beside the baseline."""
     sweep = analysis.sweep
     chunked = [cell for cell, facts in sweep.indexes.items() if facts.window]
@@ -85,7 +85,7 @@ def _cost(analysis: Analysis, row: str) -> tuple[int, int, bool]:
 
 def answer(analysis: Analysis) -> str:
     """The answer in sentences; "" without one."""
-    found = recommendation(analysis)
+    found = chosen_size(analysis)
     if found is None:
         return ""
     sweep, digits = analysis.sweep, analysis.sweep.digits
@@ -284,7 +284,7 @@ def results(analysis: Analysis) -> dict[str, Any]:
 
 def chunking(analysis: Analysis) -> dict[str, Any]:
     """The content of `chunking.json`; empty without an answer."""
-    found = recommendation(analysis)
+    found = chosen_size(analysis)
     if found is None:
         return {}
     sweep, figures = analysis.sweep, found.facts.figures

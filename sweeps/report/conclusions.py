@@ -12,7 +12,7 @@ from sweeps.report.next_step import declaration
 from sweeps.report.unjudged import unjudged_sentence
 from sweeps.systems.best import best_on_dev, dev_means, left_after
 from sweeps.systems.load import Sweep
-from sweeps.systems.summary import ROUNDING, losses
+from sweeps.systems.summary import ROUNDING, losses, lost_counts
 from sweeps.terminal.notation import (
     ONE_RUN,
     decisive_p,
@@ -78,6 +78,15 @@ def _fates(analysis: Analysis) -> str:
     whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
     fates = losses(analysis.cells) or [whole]
     return " ".join([*stopped, *fates])
+
+
+def fates_in_brief(analysis: Analysis) -> str:
+    """`Lost: 2 trials failed, 1 collapsed.`; "" where every trial finished."""
+    sweep = analysis.sweep
+    counts = {} if sweep.third_party else lost_counts(analysis.cells)
+    parts = [f"{number} {status}" for status, number in counts.items()]
+    stopped = "The sweep ended early. " * bool(sweep.about.stopped)
+    return f"{stopped}Trials: {', '.join(parts)}." if parts else stopped.strip()
 
 
 def answer(analysis: Analysis) -> str:

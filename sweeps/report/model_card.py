@@ -9,6 +9,7 @@ from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
+from sweeps.report.recommendation import recommendation
 from sweeps.report.results import paper_table
 from sweeps.report.table import markdown
 from sweeps.terminal.escape import markdown_code, markdown_text, yaml_value
@@ -47,6 +48,7 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
         "## Use",
         _usage(facts),
         "## Tested",
+        markdown_text(f"The sweep's recommendation: {recommendation(analysis).sentence}"),
         markdown_text(" ".join(conclusions(analysis))),
         markdown(paper_table(analysis)).strip(),
         markdown_text(_run_choice(analysis, facts)),

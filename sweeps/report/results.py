@@ -260,9 +260,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "sweep": _described(sweep),
-        "recommendation": None
-        if sweep.serving or sweep.indexes  # which have answers of their own
-        else dataclasses.asdict(recommendation(analysis)),
+        "recommendation": dataclasses.asdict(recommendation(analysis)),
         "seeds_compared_as_paired": analysis.paired,
         "not_distinguishable_from_the_best": [
             dataclasses.asdict(found) for found in analysis.best_sets.values()

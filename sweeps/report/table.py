@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sweeps.terminal.escape import csv_cell, latex_label, latex_text, markdown_cell, markdown_text
-from sweeps.terminal.text import WIDTH, columns, terminal_columns
+from sweeps.terminal.text import LEAST_WIDTH, WIDTH, columns, terminal_columns
 
 COLUMN = 225.0
 """Points of a column of a two-column page; ACM, IEEE and LaTeX's own have 229 to 252."""
+_WIDEST = 100
+"""Columns of a paragraph in a wide terminal: longer lines are hard to read."""
 _LETTER, _GAP = 4.7, 6.0  # points of a wide letter in \footnotesize, between two columns
 
 
@@ -88,9 +90,11 @@ def terminal_lines(shown: Table, names: Sequence[int] = (0,)) -> list[str]:
     return columns(lines, shown.align, most=terminal_columns(), names=names)
 
 
-def wrapped(text: str) -> list[str]:
-    """The lines of a paragraph; names and paths are not broken."""
-    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str, width: int = 0) -> list[str]:
+    """The lines of a paragraph in a terminal, or of another `width`; names and paths are not
+    broken."""
+    width = width or min(max(LEAST_WIDTH, terminal_columns()), _WIDEST)
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def markdown(shown: Table) -> str:
@@ -123,7 +127,7 @@ def latex(shown: Table, label: str = "") -> str:
         for column in zip(*(r.cells for r in shown.rows), strict=True)
     ]
     widest = [tuple(max(slot, key=len) for slot in zip(*own, strict=True)) for own in letters]
-    lines = [f"% {line}" for note in shown.notes for line in wrapped(note)]
+    lines = [f"% {line}" for note in shown.notes for line in wrapped(note, WIDTH)]
     kind = "table*" if _latex_width(shown) > COLUMN else "table"
     lines += [rf"\begin{{{kind}}}", r"\centering"]
     # Document classes leave no room between a caption and a table below it.

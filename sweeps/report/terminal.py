@@ -1,16 +1,17 @@
-"""The report in a terminal: a table of 80 columns and a few sentences."""
+"""The report in a terminal: a table that fits its width, and at most six lines."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
-from rank_core.stats.compare import CellComparison, letter
+from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import Analysis
 from sweeps.report.caption import interpolated_sentence
 from sweeps.report.clusters import sentences_on_clusters
-from sweeps.report.conclusions import conclusions
-from sweeps.report.next_step import HERE, next_step
+from sweeps.report.conclusions import conclusions, fates_in_brief
+from sweeps.report.next_step import next_step
+from sweeps.report.recommendation import cost_text, other_choice, recommendation
 from sweeps.report.results import Column, Scores, drawn
 from sweeps.report.table import Table, terminal_lines, wrapped
 from sweeps.systems.best import left_after
@@ -28,43 +29,116 @@ from sweeps.terminal.notation import (
     p_text,
     short_signed,
 )
-from sweeps.terminal.text import shortened, terminal_columns
+from sweeps.terminal.text import numbered, shortened, terminal_columns
 
 _BLOCK = 4
 """Number of collections whose means fit side by side."""
-_OTHERS = 1
-"""Number of further measures that fit in the width; the page has them all."""
+MOST_LINES = 6
+"""Below the table, without `--verbose`."""
 
 
-def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
-    """The table of a sweep, the conclusions, and the path of the page; `uri` is the sweep's, where
-    the page is a copy."""
+def terminal_text(analysis: Analysis, page: Path, uri: str = "", *, verbose: bool = False) -> str:
+    """The table of a sweep, the recommendation, the next step and the path of the page; `verbose`
+    adds all that the numbers rest on. `uri` is the sweep's, where the page is a copy."""
     sweep = analysis.sweep
-    lines = [*wrapped(f"{sweep.about.sweep}: {sweep.question}"), "", table_text(analysis)]
-    lines += [""] * (lines[-1][-1] != "\n")
-    lines += [line for sentence in conclusions(analysis) for line in wrapped(sentence)]
-    lines += next_lines(analysis, uri or str(sweep.folder))
-    if uri in ("", str(page.absolute().parents[1])):
-        return "\n".join([*lines, f"Report: {page}", ""])
-    return "\n".join([*lines, f"A copy to open: {page}", f"Report: {uri}/report/index.html", ""])
+    ending = [f"Report: {page}"]
+    if uri not in ("", str(page.absolute().parents[1])):
+        ending = [f"A copy to open: {page}", f"Report: {uri}/report/index.html"]
+    lines = [*wrapped(f"{sweep.about.sweep}: {sweep.question}"), ""]
+    lines += table_text(analysis, verbose=verbose).split("\n")
+    lines += [""] * bool(lines[-1])
+    lines += answer_lines(analysis, uri or str(sweep.folder), ending, verbose=verbose)
+    return "\n".join([*lines, ""])
 
 
-def next_lines(analysis: Analysis, where: str = HERE) -> list[str]:
-    """The reason of the next step, and its command on one line, which runs as it is printed."""
-    step = next_step(analysis, where)
-    return [*wrapped(step.why), *step.lines[1:]] if step else []
+def answer_lines(
+    analysis: Analysis,
+    where: str,
+    ending: Sequence[str] = (),
+    *,
+    verbose: bool = False,
+    more: Sequence[str] = (),
+) -> list[str]:
+    """The lines below a table: at most `MOST_LINES` with the `ending`, where names and commands are
+    short; `verbose` adds every conclusion, and `more`."""
+    found, step = recommendation(analysis), next_step(analysis, where)
+    after = [*(step.lines[1:] if step else []), *ending]
+    if verbose:
+        said = [found.sentence, cost_text(found), other_choice(analysis, found)]
+        said += [*conclusions(analysis), *more, *([step.why] if step else [])]
+        return [*(line for text in said for line in wrapped(text)), *after]
+    why, notes = step.why if step else "", analysis.sweep.notes
+    typed = analysis.sweep.about.command  # Python has no flags, and says all notes
+    ranked = [
+        (found.sentence, 0),
+        (other_choice(analysis, found), 1),
+        (cost_text(found), 3),
+        (fates_in_brief(analysis), 0),
+        *((note, 1 if typed else 0) for note in notes),
+        *((text, 2) for text in _warnings(analysis)),
+        (why, 4 if step and step.command else 0),  # without a command the words are the step
+        ("--verbose prints what these numbers rest on." * bool(typed), 5),
+    ]
+    count = f"--verbose prints {numbered(len(notes), 'note')} on the runs."
+    for least in range(5, -1, -1):
+        parts = [text for text, rank in ranked if text and rank <= least]
+        parts += [count] * bool(notes and typed and not least)
+        lines = [line for text in parts for line in wrapped(text)]
+        if len(lines) + len(after) <= MOST_LINES:
+            break
+    return [*lines, *after]
 
 
-def table_text(analysis: Analysis) -> str:
-    """The table with its legend alone; names of systems are wrapped where the width needs it."""
+def _warnings(analysis: Analysis) -> list[str]:
+    """What a reader must know before the numbers: rows that are missing, queries that are alike."""
+    missing = "" if analysis.sweep.interpolated else interpolated_sentence(analysis)
+    return [text for text in (missing, *sentences_on_clusters(analysis)) if text]
+
+
+def table_text(analysis: Analysis, *, verbose: bool = False) -> str:
+    """The table with a line that explains its marks; `verbose` adds the meaning of its columns and
+    rows."""
     sweep = analysis.sweep
-    others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
-    lines = terminal_lines(measure_table(analysis, sweep.primary, others))
-    both = p_columns(analysis) if len(sweep.measures) == 1 else ""
+    lines = [*fitting_lines(analysis, sweep.primary, others=True), ""]
+    lines += [mark] if (mark := marks_line(analysis)) else []
+    if verbose:
+        lines += [line for note in _meanings(analysis) for line in wrapped(note)]
+    return "\n".join(lines)
+
+
+def _meanings(analysis: Analysis) -> list[str]:
+    """What letters, columns and rows of a table mean, in sentences."""
+    both = p_columns(analysis) if len(analysis.sweep.measures) == 1 else ""
     two = TWO_RUNS_WORDS * any(map(has_two_runs, analysis.comparisons))
     notes = [legend(analysis), both, two, interpolated_sentence(analysis)]
-    notes += sentences_on_clusters(analysis)
-    return "\n".join([*lines, "", *(line for note in notes for line in wrapped(note))])
+    return [*filter(None, [*notes, *sentences_on_clusters(analysis)])]
+
+
+def fitting_lines(
+    analysis: Analysis,
+    measure: str,
+    *,
+    others: bool = False,
+    before: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The table of a measure in the terminal's width: with as many `others` as fit beside it, and
+    without the columns of `_NARROW` where it is too wide."""
+    further = [own for own in analysis.sweep.measures if own != measure] if others else []
+    shown = [measure_table(analysis, measure, further[:n]) for n in range(len(further), 0, -1)]
+    shown += [
+        measure_table(analysis, measure, before=before, without=_NARROW[:n])
+        for n in range(len(_NARROW) + 1)
+    ]
+    drawn = map(terminal_lines, shown)
+    return next((own for own in drawn if _fits(own)), terminal_lines(shown[-1]))
+
+
+_NARROW = ("p queries", "seeds", "interval")
+"""The columns that a narrow terminal does without, in this order."""
+
+
+def _fits(lines: Sequence[str]) -> bool:
+    return max(map(len, lines)) <= terminal_columns()
 
 
 def measure_table(
@@ -73,10 +147,11 @@ def measure_table(
     others: Sequence[str] = (),
     *,
     before: Mapping[str, str] | None = None,
+    without: Sequence[str] = (),
 ) -> Table:
     """A measure of every system, its difference and test, and the means of `others`; without others
     the p of both tests fit. `before` are other measures {measure: heading} that stand before this
-    one."""
+    one; `without` are columns of `_NARROW` that are left out."""
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.about.alpha, sweep.digits)
 
@@ -96,16 +171,17 @@ def measure_table(
 
     interval = of_test(lambda test: interval_text(test, sweep.digits, "terminal"))
     ps = [Column("p", of_test(decisive_p))]
-    if not others and before is None:
+    if not others and before is None and "p queries" not in without:
         by_queries = of_test(lambda test: p_text(test.p_queries_adjusted))
         ps = [Column("p queries", by_queries), Column("p both", of_test(both_p))]
     columns = [
         Column("system", lambda row: row.label, "l"),
-        Column("runs" if sweep.third_party else "seeds", seeds),
+        *[Column("runs" if sweep.third_party else "seeds", seeds)] * ("seeds" not in without),
         *(scores.column(own, heading=head) for own, head in (before or {}).items()),
         scores.column(measure, heading="mean" if sweep.third_party else _heading(measure)),
         Column("diff", difference),
-        Column(f"{level_text(sweep.about.alpha)} interval", interval),
+        *[Column(f"{level_text(sweep.about.alpha)} interval", interval)]
+        * ("interval" not in without),
         *ps,
         *(scores.column(other, heading=_heading(other)) for other in others),
     ]
@@ -123,7 +199,7 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
     sweep = analysis.sweep
     headings = dict(zip(sweep.means[mean], sweep.collections, strict=True))
     lines = terminal_lines(measure_table(analysis, mean, before=headings))
-    if max(map(len, lines)) <= terminal_columns():
+    if _fits(lines):
         return lines
     scores, lines = Scores(analysis.rows, analysis.slots, sweep.about.alpha, sweep.digits), []
     for at in range(0, len(headings), _BLOCK):
@@ -131,7 +207,65 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
         columns = [scores.column(own, heading=shortened(head, 13)) for own, head in block]
         names = Column("system", lambda row: row.label, "l")
         lines += [*terminal_lines(drawn(analysis.rows, [names, *columns])), ""]
-    return [*lines, *terminal_lines(measure_table(analysis, mean, before={}))]
+    return [*lines, *fitting_lines(analysis, mean, before={})]
+
+
+def marks_line(analysis: Analysis) -> str:
+    """The letters and marks of a table in a line, in fewer words where the terminal is narrow; ""
+    where it has none."""
+    forms = (
+        ("{upper}: a significant difference from {names}", "{lower}: over queries only",
+         "↓: a loss", "†: one training run, queries only", "(p): two runs, too few",
+         "out: eliminated", "stopped: by ASHA"),
+        ("{upper}: differs from {names}", "{lower}: queries only",
+         "↓: loss", "†: one run", "(p): two runs",
+         "out: eliminated", "stopped: by ASHA"),
+        ("{upper} ≠ {names}", "{lower} by queries", "↓ loss", "† 1 run", "(p) 2 runs"),
+    )  # fmt: skip
+    marks = _marks(analysis)
+    labels = [_slot_label(analysis, slot) for slot in analysis.slots]
+    lines = []
+    for columns in (200, 24, 16, 10, 6):
+        for form in forms[columns < 24 :]:
+            names = [shortened(label, columns) for label in labels]
+            line = _marks_in(form, marks, names)
+            if len(line) <= terminal_columns():
+                return line
+            lines.append(line)
+    return min(lines, key=len)
+
+
+def _marks(analysis: Analysis) -> set[str]:
+    """The letters and marks that the table has."""
+    found = set[str]()
+    for (mark, _, _), pair in analysis.compared.items():
+        found |= {*letter(pair, ascii_lowercase.index(mark), analysis.sweep.about.alpha)}
+    found |= {"†"} if analysis.undecided else set()
+    found |= {fate_word(analysis.sweep)} if left_after(analysis.sweep) else set()
+    return found | ({"(p)"} if any(map(has_two_runs, analysis.comparisons)) else set())
+
+
+def _slot_label(analysis: Analysis, slot: Slot) -> str:
+    label = analysis.sweep.label(slot) if isinstance(slot, str) else "the system's own baseline"
+    return f"system {label}" if len(label) == 1 else label  # itself called A
+
+
+def _marks_in(form: Sequence[str], marks: set[str], names: Sequence[str]) -> str:
+    differs, queries, *others = form
+    letters = [x for x in ascii_lowercase[: len(names)] if {x, x.upper()} & marks]
+    used = [names[ascii_lowercase.index(x)] for x in letters]
+    upper = [x.upper() for x in letters if x.upper() in marks]
+    parts = []
+    if upper:
+        all_upper = [x.upper() for x in letters]
+        parts.append(differs.format(upper=", ".join(all_upper), names=", ".join(used)))
+        lower = [x for x in letters if x in marks]
+        parts += [queries.format(lower=", ".join(lower))] if lower else []
+    elif letters:
+        words = differs.format(upper=", ".join(letters), names=", ".join(used))
+        parts.append(f"{words} ({queries.partition('} ')[2] or queries.partition(': ')[2]})")
+    parts += [text for text in others if any(text.startswith(mark) for mark in marks - {*letters})]
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def legend(analysis: Analysis) -> str:

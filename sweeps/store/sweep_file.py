@@ -275,9 +275,13 @@ def update_sweep_file(records: Records, **facts: Any) -> None:
 
 
 def verdict(records: Records) -> str:
-    """The first conclusion of a sweep's report; "" without one."""
+    """The recommendation of a sweep's report, of an older one the first conclusion; "" without
+    one."""
     with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
-        return str(json.loads(records.read_file("report/results.json") or b"")["conclusions"][0])
+        results = json.loads(records.read_file("report/results.json") or b"")
+        if found := results.get("recommendation"):
+            return str(found["sentence"])
+        return str(results["conclusions"][0])
     return ""
 
 

@@ -86,16 +86,20 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
     return by_cell
 
 
+_FATES = {
+    "failed": "failed, excluded from all means",
+    "diverged": "diverged, excluded from all means",
+    "collapsed": "collapsed, counted in the means as a result of the configuration",
+    "running": "still running, excluded from all means",
+    "planned": "not started",
+}
+"""{status in which seeds failed or are missing: its words}."""
+
+
 def losses(cells: list[System]) -> list[str]:
     """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
     sentences = []
-    for status, words in (
-        ("failed", "failed, excluded from all means"),
-        ("diverged", "diverged, excluded from all means"),
-        ("collapsed", "collapsed, counted in the means as a result of the configuration"),
-        ("running", "still running, excluded from all means"),
-        ("planned", "not started"),
-    ):
+    for status, words in _FATES.items():
         lost = {system.cell.label: own for system in cells if (own := system.seeds(status))}
         systems = [
             f"{label} (seed{'s' * (len(own) > 1)} {', '.join(map(str, own))})"
@@ -105,6 +109,15 @@ def losses(cells: list[System]) -> list[str]:
             trials = numbered(sum(map(len, lost.values())), "trial")
             sentences.append(f"{trials} {words}: {', '.join(systems)}.")
     return sentences
+
+
+def lost_counts(cells: list[System]) -> dict[str, int]:
+    """{a status of `losses` in words: its trials}, of those that occur."""
+    counts = {
+        words.partition(",")[0]: sum(len(system.seeds(status)) for system in cells)
+        for status, words in _FATES.items()
+    }
+    return {words: number for words, number in counts.items() if number}
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
-"""A text that is updated in place on a terminal; other output scrolls above it."""
+"""A text that is updated in place on a terminal or in a notebook; other output stands beside it."""
 
+import html
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -16,6 +19,54 @@ _RUNNING = r"\b(step \d+/\d+|starting)\b"
 def is_live_terminal() -> bool:
     """True if standard output is a terminal that can redraw; rich heeds `NO_COLOR` for colours."""
     return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def in_notebook() -> bool:
+    """True in a cell of a notebook. IPython is asked only where it runs: nothing is imported."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return getattr(shell, "kernel", None) is not None  # a shell in a terminal has none
+
+
+class Updated(Protocol):
+    """A text that is shown once and then updated."""
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Replaces the text."""
+
+    def close(self, *, keep: bool = True) -> None:
+        """Ends the updates; the last version stays, or is removed."""
+
+    def size(self) -> tuple[int, int]:
+        """Its columns and lines."""
+
+
+class NotebookText:
+    """The text below a cell of a notebook: one output, however often it is updated."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Replaces the text."""
+        from IPython.display import display
+
+        text = "\n".join(lines).strip("\n")
+        shown = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+        if self._handle is None:
+            self._handle = display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+    def close(self, *, keep: bool = True) -> None:
+        """Leaves the last version below the cell, or an empty text."""
+        if self._handle is not None and not keep:
+            self.show([])
+        self._handle = None
+
+    def size(self) -> tuple[int, int]:
+        """A page scrolls: every cell of a sweep has room."""
+        return 100, 10_000
 
 
 class LiveText:
@@ -40,6 +91,10 @@ class LiveText:
             self._live.start()
             _log_to_stderr()
         self._live.update(text, refresh=True)
+
+    def size(self) -> tuple[int, int]:
+        """The columns and lines of the terminal."""
+        return shutil.get_terminal_size()
 
     def close(self, *, keep: bool = True) -> None:
         """Leaves the last version on the terminal, or removes it; later output follows."""

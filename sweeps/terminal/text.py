@@ -11,6 +11,8 @@ from rank_core.secrets import redact_text
 
 WIDTH = 80
 """Columns of a terminal, and of output to a file."""
+LEAST_WIDTH = 60
+"""Columns that a text needs; a narrower terminal breaks its lines."""
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -47,7 +49,7 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
-_LEAST = 10  # columns of a name that is wrapped
+_LEAST, _LONG = 10, 24  # columns of a name that is wrapped, of a word that is not broken
 
 
 def columns(
@@ -57,9 +59,11 @@ def columns(
     as wide as its widest text. Where the table is wider than `most`, the columns `names` are
     wrapped, the widest first; nothing of a text is lost."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    words = [max(map(len, " ".join(own).split()), default=0) for own in zip(*rows, strict=True)]
+    least = [max(_LEAST, min(word, _LONG)) for word in words]  # a word is broken last
     while most and sum(widths) + 2 * (len(widths) - 1) > most:
-        widest = max(names, key=lambda column: widths[column])
-        if widths[widest] <= _LEAST:
+        widest = max(names, key=lambda column: widths[column] - least[column])
+        if widths[widest] <= least[widest]:
             break
         widths[widest] -= 1
     parts = [
@@ -93,7 +97,7 @@ def wrapped(line: str, indent: int | None = None) -> str:
         indent = 12 if line[10:12] == "  " else 0
     return textwrap.fill(
         line,
-        max(60, terminal_columns()),
+        max(LEAST_WIDTH, terminal_columns()),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -123,6 +127,12 @@ def shortened(label: str, columns: int) -> str:
 def numbered(number: float, noun: str) -> str:
     """`1 trial`, `2 trials`, `0.5 GPU`."""
     return f"{number:,.10g} {noun}" + ("s" if number > 1 or number == 0 else "")
+
+
+def in_words(number: int) -> str:
+    """`two`; above ten `12`."""
+    words = "no one two three four five six seven eight nine ten".split()
+    return words[number] if number < len(words) else f"{number:,}"
 
 
 def clock(seconds: float) -> str:

@@ -47,6 +47,11 @@ def reported(sweep: Path, *without: str) -> Texts:
     return {"terminal.txt": printed} | written(sweep / "report", *without)
 
 
+def reported_in_full(sweep: Path) -> Texts:
+    """The same, with what `--verbose` adds."""
+    return reported(sweep) | {"verbose.txt": ran("report", str(sweep), "--verbose")}
+
+
 CSV = ("comparisons.csv", "table.csv")
 
 
@@ -162,7 +167,8 @@ def runs_compared(folder: Path) -> Texts:
     """The systems, and all pairs of them."""
     systems = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "bm25")]
     words = ["--qrels", f"{folder}/qrels.txt", "--measures", "nDCG@10", "RR@10", "--all-pairs"]
-    return compared(folder, [*systems, *words])
+    words = [*systems, *words]
+    return compared(folder, words) | {"verbose.txt": ran("compare", *words, "--verbose")}
 
 
 def bundle(folder: Path) -> Path:
@@ -193,7 +199,7 @@ class Case(NamedTuple):
 CASES = {
     case.make.__name__: case
     for case in (
-        Case(quickstart, reported),
+        Case(quickstart, reported_in_full),
         Case(confirmation, lambda sweep: reported(sweep, *CSV)),
         Case(race_with_eliminated, lambda sweep: reported(sweep, *CSV)),
         Case(damaged, lambda sweep: reported(sweep, *CSV, "results.json")),

@@ -26,6 +26,7 @@ DESCRIBED = Path(__file__).parent / "sweeps_of_0.3"
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory: with relative paths, lines wrap at the same words on every machine."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def texts_of(case: str, folder: Path, described: bytes = b"") -> Texts:

@@ -257,14 +257,15 @@ def _bundles(bundles: Sequence[Submission], link: str) -> Table:
             TableCell(bundle.name, link=_link(link, bundle)),
             *(bundle.by or MISSING, bundle.commit or MISSING, version or MISSING),
             TableCell(words, face="lost" if bundle.state == FAILED else ""),
+            bundle.recommendation or MISSING,
         )
 
-    heading = ("bundle", "submitted by", "commit", "ranksweep", "verification")
+    heading = ("bundle", "submitted by", "commit", "ranksweep", "verification", "its sweep")
     words = (
         "Verified: every per-query value was computed again from the runs and judgments in the "
         "bundle (ranksweep verify FILE). No table has a value of another bundle."
     )
-    return table(heading, map(row, bundles), "lllll", caption=words)
+    return table(heading, map(row, bundles), "llllll", caption=words)
 
 
 def _system_page(entry: BoardEntry, joint: JointTable, link: str) -> str:
@@ -284,7 +285,10 @@ def _system_page(entry: BoardEntry, joint: JointTable, link: str) -> str:
         "page.html",
         title=system.label,
         answer=", ".join(f"{name} = {value}" for name, value in system.swept) or system.row,
-        notes=[f"{verdict}: {text}" for verdict, text in bundle.checks],
+        notes=[
+            f"Its sweep: {bundle.recommendation}",
+            *(f"{verdict}: {text}" for verdict, text in bundle.checks),
+        ],
         facts=[joint.title, bundle.question],
         sections=[
             Section(tables=[table(heading, rows)], link=("../index.html", "All systems")),

@@ -26,7 +26,8 @@ from sweeps.commands.bundle import (
     read_judgments,
     unpacked,
 )
-from sweeps.report.analysis import all_rows
+from sweeps.report.analysis import all_rows, analyse
+from sweeps.report.recommendation import recommendation
 from sweeps.store.scores import read_scores
 from sweeps.store.sweep_file import SweepFile, find_sweep, read_sweep_file
 from sweeps.systems.derived import with_interpolated
@@ -68,6 +69,7 @@ class Submission:
     judgments: str = ""  # SHA-256 of those of the split
     queries: tuple[str, ...] = ()
     primary: str = ""
+    recommendation: str = ""  # of its own report, from the recomputed values
     command: str = ""
     commit: str = ""
     versions: Facts = ()
@@ -118,7 +120,8 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
     if unknown := not_recomputed(values["measure"].unique()):
         reason = f"its measure {unknown[0]} has a module of its own, which --measure names"
         return Submission(name, digest, UNVERIFIED, reason, checks)
-    sweep, matrices = all_rows(with_interpolated(load_sweep(records, values)))
+    loaded = with_interpolated(load_sweep(records, values))
+    sweep, matrices = all_rows(loaded)
     put_qrels(folder, read_judgments(folder))  # in the order that is hashed; none of a hash's
     note = (folder / "qrels" / f"{sweep.split}.qrels.sha256").read_text(encoding="utf-8")
     first = matrices[sweep.primary]
@@ -134,6 +137,7 @@ def _checked(folder: Path, name: str, digest: str, qrels: Mapping[str, Qrels]) -
         judgments=note.partition(" ")[0],
         queries=first.query_ids,
         primary=sweep.primary,
+        recommendation=recommendation(analyse(loaded)).sentence,
         command=str(sweep.about.command),
         commit=f"{sha[:10]}{', with changes' * dirty}",
         versions=_facts({"ranksweep": about.ranksweep} | dict(sweep.about.versions)),

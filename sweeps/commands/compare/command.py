@@ -26,6 +26,7 @@ from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
+    VERBOSE,
     Need,
     Parser,
     check_writable,
@@ -68,6 +69,7 @@ SWITCHES = {
     "data, negatives) with seed i of the others: differences are tested seed by seed",
     "all-pairs": "also test every pair of systems (pairs.csv)",
     "compact": "print only means and letters, one column per measure",
+    "verbose": VERBOSE,
 }
 
 
@@ -101,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
         clusters=given.clusters,
     )
     if not rule:
-        say(comparison_text(comparison, compact=given.compact), end="")
+        say(comparison_text(comparison, compact=given.compact, verbose=given.verbose), end="")
     pairs = all_pairs(comparison.analysis) if given.all_pairs else []
     if pairs:
         say("\n".join(pairs_text(comparison.analysis, pairs)))
@@ -154,7 +156,7 @@ def _parser() -> Parser:
     gate += "better than the first? With --margin: is it no worse by more than that?"
     needing(
         add("--gate", action="store_true", help=gate),
-        *(Need(name, without=True) for name in ("all_pairs", "compact")),
+        *(Need(name, without=True) for name in ("all_pairs", "compact", "verbose")),
     )
     looks = "the looks that a loop of proposals may take at the same alpha (default: %(default)s)"
     needing(add("--looks", type=int, default=1, metavar="N", help=looks), Need("gate"))

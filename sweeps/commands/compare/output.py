@@ -18,13 +18,21 @@ from sweeps.report.analysis import Analysis
 from sweeps.report.caption import PAIRED, mean_sentence, notes
 from sweeps.report.clusters import num_clusters, sentences_on_clusters
 from sweeps.report.comparison import RunComparison
-from sweeps.report.conclusions import conclusions, paired_t_test
+from sweeps.report.conclusions import paired_t_test
 from sweeps.report.interactions import interaction_sentences
+from sweeps.report.next_step import HERE
 from sweeps.report.query_page import QUERY_PAGE, moved_queries
 from sweeps.report.reliability import best_gain, comparison_limits
 from sweeps.report.results import paper_table
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
-from sweeps.report.terminal import collections_lines, legend, measure_table, next_lines, p_columns
+from sweeps.report.terminal import (
+    answer_lines,
+    collections_lines,
+    fitting_lines,
+    legend,
+    marks_line,
+    p_columns,
+)
 from sweeps.store.records import SCORES
 from sweeps.systems.runs import ties_note
 from sweeps.terminal.notation import both_p, interval_text, level_text, p_text, short_signed
@@ -44,8 +52,29 @@ class TestedPair:
     p_tukey: float  # randomised Tukey HSD: queries random, runs fixed, adjusted for all pairs
 
 
-def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
-    """A table per column, or one of means and letters, and the verdict, in 80 columns."""
+def comparison_text(
+    comparison: RunComparison, *, compact: bool = False, verbose: bool = False
+) -> str:
+    """A table per column, or one of means and letters, and the recommendation, in the terminal's
+    width; `verbose` adds all that the numbers rest on."""
+    analysis, sweep = comparison.analysis, comparison.sweep
+    lines = wrapped(_compared(comparison))
+    if compact:
+        lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
+    for measure in () if compact or sweep.means else sweep.measures:
+        lines += ["", measure, *fitting_lines(analysis, measure)]
+    for mean in () if compact else sweep.means:
+        lines += ["", mean, *collections_lines(analysis, mean)]
+    lines += ["", *([mark] if (mark := marks_line(analysis)) else [])]
+    if verbose:
+        lines += [line for text in _meanings(comparison, compact) for line in wrapped(text)]
+    lines += [""] * bool(lines[-1])
+    more = [*interaction_sentences(analysis), *_reservations(comparison)]
+    return "\n".join([*lines, *answer_lines(analysis, HERE, verbose=verbose, more=more), ""])
+
+
+def _compared(comparison: RunComparison) -> str:
+    """Systems, runs, queries and baselines in a sentence."""
     analysis, sweep = comparison.analysis, comparison.sweep
     sets = comparison.query_sets
     where = (sets[0].where if len(sets) == 1 else "") or sweep.split
@@ -53,21 +82,19 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     baselines = f"baselines {', '.join(lettered)}"  # a firstp, b bm25
     primary = analysis.matrix(sweep.primary)
     clusters = num_clusters(primary)
-    lines = wrapped(
+    return (
         f"{len(comparison.seeds)} systems, {len(comparison.runs)} runs, "
         f"{f'{clusters} clusters of ' if clusters else ''}"
         f"{primary.num_queries} queries of {where}; "
         f"{baselines if len(sweep.slots) > 1 else f'baseline {sweep.baseline}'}."
     )
-    if compact:
-        lines += ["", *terminal_lines(paper_table(analysis, compact=True))]
-    for measure in () if compact or sweep.means else sweep.measures:
-        lines += ["", measure, *terminal_lines(measure_table(analysis, measure))]
-    for mean in () if compact else sweep.means:
-        lines += ["", mean, *collections_lines(analysis, mean)]
-    lines += [""]
-    fixed, tied = sweep.deterministic, comparison.tied
-    for sentence in (
+
+
+def _meanings(comparison: RunComparison, compact: bool) -> list[str]:
+    """What letters, columns and rows mean, and what the runs are, in sentences."""
+    analysis, sweep = comparison.analysis, comparison.sweep
+    fixed = sweep.deterministic
+    sentences = (
         legend(analysis),
         "" if compact or sweep.means else p_columns(analysis),
         mean_sentence(analysis),
@@ -75,14 +102,9 @@ def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *sweep.notes,
         *sentences_on_clusters(analysis),
-        ties_note(tied, sweep.tie_policy),
-    ):
-        lines += wrapped(sentence)
-    lines += [""] if lines[-1] else []
-    said = (*conclusions(analysis), *interaction_sentences(analysis), *_reservations(comparison))
-    for sentence in said:
-        lines += wrapped(sentence)
-    return "\n".join([*lines, *next_lines(analysis), ""])
+        ties_note(comparison.tied, sweep.tie_policy) or "",
+    )
+    return [text for text in sentences if text]
 
 
 def all_pairs(analysis: Analysis) -> list[TestedPair]:

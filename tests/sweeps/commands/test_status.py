@@ -138,13 +138,15 @@ def test_the_best_mean_on_dev_stands_beside_the_first_stage(begun):
     file = read_sweep_file(begun.records)
     assert file.first_stage_dev["nDCG@10"] > 0
     replace(file, first_stage_dev={"nDCG@10": 0.25}).write(begun.records)
-    assert line_of(seen(begun), "best dev").endswith("  nDCG@10 0.250 by the first stage")
+    assert line_of(seen(begun), "best on dev").endswith(
+        " nDCG@10 0.250 by the first stage, none by a cell yet"
+    )
     for number, dev in enumerate((0.25, 0.875, 0.75)):  # FirstP, MaxP, FirstP
         begun.finish(number, dev=dev)
-    told = "  nDCG@10 0.875 by MaxP 48/32 (1 seed), 0.250 by the first stage"
-    assert line_of(seen(begun), "best dev").endswith(told)
+    told = " nDCG@10 0.875 by MaxP 48/32 (1 seed), +0.625 over the first stage"
+    assert line_of(seen(begun), "best on dev").endswith(told)
     begun.finish(3, dev=0.0625)
-    assert "0.500 by FirstP 96 (2 seeds)" in line_of(seen(begun), "best dev")
+    assert "0.500 by FirstP 96 (2 seeds)" in line_of(seen(begun), "best on dev")
 
 
 def test_what_a_budget_has_left_counts_lost_attempts(begun, monkeypatch):

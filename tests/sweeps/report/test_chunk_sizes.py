@@ -113,7 +113,7 @@ def test_dev_chooses_and_the_sentence_has_the_gains_over_the_usual_sizes():
 def test_the_cheapest_index_has_the_fewest_bytes_of_those_like_the_best():
     analysis = analysis_of(TEST, dev={**TEST, "small": 0.2})
     assert {*analysis.best_set.members} == {"large", "small"}
-    found = chunk_sizes.recommendation(analysis)
+    found = chunk_sizes.chosen_size(analysis)
     assert found.cell == "small" and found.cheapest == "large"
     answer = chunk_sizes.answer(analysis)
     size = "(2.0 vectors per document, 640 bytes in fp32)"
@@ -127,7 +127,7 @@ def test_a_fusion_costs_its_index_and_more_than_the_index_alone():
     test = {**TEST, "small": -0.1, "large+": 0.1, FIRST_STAGE: 0.1}
     analysis = analysis_of(test, dev=TEST, mixed=[("large+", "large")])
     assert {*analysis.best_set.members} == {"large", "large+", FIRST_STAGE}
-    assert chunk_sizes.recommendation(analysis).cheapest == "large"
+    assert chunk_sizes.chosen_size(analysis).cheapest == "large"
     assert "BM25 alone cannot be told from the best either" in chunk_sizes.answer(analysis)
 
 

@@ -126,7 +126,7 @@ def test_the_report_begins_with_the_systems_not_distinguishable_from_the_best(
 def test_the_false_positive_rate_of_the_paired_t_test_has_its_interval(tmp_path, capsys) -> None:
     folder = write_sweep(tmp_path, seed_deviation=0.03)
     worst = max(one["predicted_false_positive_rate"] for one in told(folder).primary())
-    assert main(["compare", str(folder)]) == 0
+    assert main(["compare", str(folder), "--verbose"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     shown = re.search(r"of up to (\d+)% \((\d+)% to (\d+)%\), not 5%", text)
     assert shown, text

@@ -38,7 +38,8 @@ PLOTS = {"forest", "heat", "learning", "pareto", "queries", "strip"}
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Five cells, three seeds each, a clear effect."""
     return write_report(
-        write_sweep(tmp_path_factory.mktemp("healthy"), num_queries=100, effect=0.08, log=True)
+        write_sweep(tmp_path_factory.mktemp("healthy"), num_queries=100, effect=0.08, log=True),
+        verbose=True,
     )
 
 
@@ -48,7 +49,9 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Report:
     fates = {(3, 2): "failed", (5, 1): "collapsed", (9, 3): "running", (10, 3): "planned"}
     fates |= {(7, 1): "failed", (7, 2): "failed", (7, 3): "diverged"}
     folder = tmp_path_factory.mktemp("damaged")
-    return write_report(write_sweep(folder, kinds=EIGHTEEN, fates=fates, num_queries=60))
+    return write_report(
+        write_sweep(folder, kinds=EIGHTEEN, fates=fates, num_queries=60), verbose=True
+    )
 
 
 def _page(report: Report) -> str:
@@ -175,7 +178,7 @@ def test_the_terminal_gets_no_line_beyond_its_width(damaged: Report) -> None:
 def test_without_a_pair_of_systems_there_is_a_report_and_no_comparison(
     tmp_path: Path, changes: dict[str, Any], why: str
 ) -> None:
-    report = write_report(write_sweep(tmp_path, num_queries=20, **changes))
+    report = write_report(write_sweep(tmp_path, num_queries=20, **changes), verbose=True)
     assert report.comparisons == []
     assert why in " ".join(report.text.split())
     heading = ",".join(COMPARISON_COLUMNS)
@@ -260,7 +263,7 @@ def test_the_command_prints_the_report_and_refuses_another_folder(
 def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(healthy, tmp_path) -> None:
     folder = write_sweep(tmp_path, num_queries=40)
     redescribe(folder, collection={**read_sweep_file(folder).collection, "sampled_from": 400})
-    report, words = write_report(folder), "test, a sample of its 400 queries"
+    report, words = write_report(folder, verbose=True), "test, a sample of its 400 queries"
     assert "(test, 40 sampled from its 400 queries)" in " ".join(report.text.split())
     assert f"Split {words}." in (report.folder / "table.md").read_text()
     assert f"40 queries of split {words}" in _page(report)

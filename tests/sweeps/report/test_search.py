@@ -80,7 +80,7 @@ def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
 
 def test_page_and_terminal_mark_those_that_left(analysis):
     assert "3 of 4 configurations were eliminated" in page(Findings(analysis, assess(analysis)))
-    lines = terminal_text(analysis, Path("index.html")).splitlines()
+    lines = terminal_text(analysis, Path("index.html"), verbose=True).splitlines()
     assert sum(" out" in line for line in lines if line.startswith("MaxP")) == 3
     assert all(len(line) <= 80 for line in lines)
 
@@ -93,5 +93,5 @@ def test_an_eliminated_cell_is_no_winner_however_good_on_dev(folder, tmp_path):
     found = load_sweep(sweep)
     assert max(dev_means(found), key=dev_means(found).get) == NAMES[1]
     assert best_on_dev(found) == NAMES[4]
-    text = " ".join(terminal_text(analyse(found), Path("index.html")).split())
+    text = " ".join(terminal_text(analyse(found), Path("index.html"), verbose=True).split())
     assert "Winner (best on dev): MaxP 128/64, nDCG@10 0." in text

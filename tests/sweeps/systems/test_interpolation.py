@@ -201,7 +201,7 @@ def test_the_first_stage_is_a_row_that_all_others_are_tested_against(folder: Pat
 
 
 def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path) -> None:
-    report = write_report(folder)
+    report = write_report(folder, verbose=True)
     before = {path: path.read_bytes() for path in report.folder.rglob("*.*")}
     assert {path: path.read_bytes() for path in write_report(folder).folder.rglob("*.*")} == before
     results = json.loads((report.folder / "results.json").read_text())
@@ -290,7 +290,9 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
     said = f"FirstP 40 +BM25 has alpha {alpha}, so it equals {same}: no test"
     row = next(row for row in analysis.rows if row.name == weak.name)
     assert row.same_as == same and not any(row.tests.values())
-    assert said in " ".join(notes(analysis)) and said in " ".join(table_text(analysis).split())
+    assert said in " ".join(notes(analysis)) and said in " ".join(
+        table_text(analysis, verbose=True).split()
+    )
     described = shared_results(analysis)["interpolated"][0]
     assert described["comparisons"] == []
     assert described["identical_to"] == (weak.of if alpha else "first_stage")
@@ -301,7 +303,7 @@ def test_a_row_that_is_another_by_construction_is_no_comparison(tmp_path: Path, 
 
 def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path) -> None:
     without = write_ranked_sweep(tmp_path / "without", first_stage=False)
-    assert "first stage" not in write_report(without).text
+    assert "first stage" not in write_report(without, verbose=True).text
     with pytest.raises(BadInput, match="the sweep's command writes it"):
         interpolate_cells(load_sweep(without), [MAXP])
 
@@ -309,5 +311,5 @@ def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path)
     for split in ("dev", "test"):
         path = ranks_only / f"first_stage/{split}.run.gz"
         write_run(path, {q: dict.fromkeys(docs, 1.0) for q, docs in read_run(path).items()}, "x")
-    text = " ".join(write_report(ranks_only).text.split())
+    text = " ".join(write_report(ranks_only, verbose=True).text.split())
     assert "No row with the first stage:" in text and "reciprocal-rank" in text

@@ -3,10 +3,14 @@
 import io
 import logging
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from sweeps.terminal.live_text import LiveText, is_live_terminal
+from sweeps.terminal.live_text import LiveText, in_notebook, is_live_terminal
+
+KERNEL = SimpleNamespace(kernel=object())
+"""The shell of a notebook."""
 
 
 class Terminal(io.StringIO):
@@ -49,3 +53,34 @@ def test_plain_lines_are_a_matter_of_the_terminal(monkeypatch, value):
     assert is_live_terminal()
     monkeypatch.setenv("TERM", value)
     assert not is_live_terminal()
+
+
+def test_a_shell_in_a_terminal_and_plain_python_are_no_notebook(monkeypatch):
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert not in_notebook() and "IPython" not in sys.modules
+    for shell, is_one in ((None, False), (SimpleNamespace(), False), (KERNEL, True)):
+        stand_in = SimpleNamespace(get_ipython=lambda own=shell: own)
+        monkeypatch.setitem(sys.modules, "IPython", stand_in)
+        assert in_notebook() is is_one
+
+
+@pytest.mark.slow
+def test_a_notebook_has_one_output_that_is_updated(tmp_path):
+    """In a real kernel: two cells of a sweep's screen, each with one table, the last version."""
+    nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
+    pytest.importorskip("ipykernel")
+    code = (
+        "from sweeps.terminal.live_text import NotebookText, in_notebook\n"
+        "assert in_notebook()\n"
+        "live = NotebookText()\n"
+        "for step in range(3):\n"
+        "    live.show(['', f'<step {step}/2>'])\n"
+        "live.close()"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for _ in range(2)])
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    for cell in notebook.cells:
+        [output] = cell.outputs
+        assert output.output_type == "display_data"
+        assert output.data["text/plain"] == "<step 2/2>"
+        assert output.data["text/html"] == "<pre>&lt;step 2/2&gt;</pre>"

@@ -97,7 +97,7 @@ def test_terminal_page_and_results_say_it(
         rf"{warned}.* up to \d\d% larger \(design effect \d\.\d\d\): --clusters", plain
     )
     assert "clusters" not in json.loads((tmp_path / "out/results.json").read_text())
-    assert main([*given, "--clusters", "auto", "--all-pairs"]) == 0
+    assert main([*given, "--clusters", "auto", "--all-pairs", "--verbose"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert re.search(r"10 clusters of 40 queries of \S+/q.qrels; baseline a\.", text)
     assert "independent" not in text
@@ -148,7 +148,7 @@ def test_a_report_says_that_two_clusters_have_most_queries(
         lines = (f"q{at}\t{name}\n" for at, name in enumerate(names))
         (tmp_path / "unequal.tsv").write_text("".join(lines))
         given = [f"a={runs}/a.*.run", f"b={runs}/b.*.run", "--qrels", f"{runs}/q.qrels"]
-        assert main([*given, "--clusters", f"{tmp_path}/unequal.tsv"]) == 0
+        assert main([*given, "--verbose", "--clusters", f"{tmp_path}/unequal.tsv"]) == 0
         text = " ".join(capsys.readouterr().out.split())
         assert (f"Two of them have {2 * large} of the queries" in text) == said
 
@@ -191,7 +191,7 @@ def test_a_report_of_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (folder / "qrels" / "test.qrels").write_text("".join(lines))
     texts = []
     for way in ((), ("--clusters", "auto"), ("--clusters", "none")):
-        assert report([str(folder), *way]) == 0
+        assert report([str(folder), *way, "--verbose"]) == 0
         texts.append(" ".join(capsys.readouterr().out.split()))
     assert "30 of 30 queries share a relevant document with another one (10 clusters)" in texts[0]
     assert "over 10 clusters of 30 queries (shared relevant documents)" in texts[1]

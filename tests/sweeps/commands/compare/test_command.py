@@ -82,7 +82,7 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
 
 
 def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = (folder / "maxp.1.run").read_text().splitlines(keepends=True)
     short = tmp_path / "short.run.gz"
@@ -93,12 +93,16 @@ def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
     found = compare_runs(systems, folder / "qrels.txt")
     [judged] = found.query_sets
     assert len(judged.qrels) == NUM_QUERIES and found.analysis.comparisons[0].losses == 2
-    text = comparison_text(found)
+    assert "short.run.gz: 2 judged queries" in comparison_text(found)  # Python says them all
+    qrels = str(folder / "qrels.txt")
+    assert main([str(folder / "maxp.1.run"), str(short), "--qrels", qrels]) == 0
+    assert "--verbose prints 2 notes on the runs." in capsys.readouterr().out
+    text = comparison_text(found, verbose=True)
     assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
     assert "short.run.gz: 1 ranked query without a judgment, excluded." in text
     assert "No run has" not in text  # the other system has them
     (tmp_path / "all.qrels").write_text(f"{(folder / 'qrels.txt').read_text()}third 0 d1 1\n")
-    text = comparison_text(compare_runs(systems, tmp_path / "all.qrels"))
+    text = comparison_text(compare_runs(systems, tmp_path / "all.qrels"), verbose=True)
     assert f"No run has 1 of the {NUM_QUERIES + 1} judged queries" in " ".join(text.split())
     write_files(found, tmp_path / "out")
     for name in ("index.html", "table.md", "table.tex"):
@@ -125,7 +129,7 @@ def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path
     arguments += ["--qrels", str(folder / "qrels.txt"), "--out", str(tmp_path)]
     assert main(arguments) == 0
     assert "training runs of sump.1 as" in " ".join(capsys.readouterr().out.split())
-    assert main([*arguments, "--deterministic", "sump.1"]) == 0
+    assert main([*arguments, "--deterministic", "sump.1", "--verbose"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "--deterministic" not in shown
     assert "without seed variance: sump.1." in shown
@@ -181,8 +185,12 @@ def test_one_run_per_system_has_conditional_letters_and_says_so(folder: Path) ->
     assert list(systems) == ["firstp.1", "maxp.1"]
     found = compare_runs(systems, folder / "qrels.txt")
     assert all(math.isnan(one.p_both) for one in found.analysis.comparisons)
-    text = " ".join(comparison_text(found).split())
-    assert text.count("†: one training run") == 1 and "training runs of firstp.1 and maxp.1" in text
+    text = " ".join(comparison_text(found, verbose=True).split())
+    assert (
+        text.count("†: one run") == 1
+        and text.count("†: one training run") == 1
+        and "training runs of firstp.1 and maxp.1" in text
+    )
     assert " a " in text and not re.search(r"\d A ", text)
 
 

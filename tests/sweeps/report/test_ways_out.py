@@ -1,0 +1,95 @@
+"""Every way out of a result says the recommendation in the same words, from one function."""
+
+import html
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from rank_core.settings.config import TrialConfig
+from ranksweep.results import Comparison, Sweep
+from sweeps.__main__ import main
+from sweeps.commands.board.pages import site
+from sweeps.commands.board.submissions import submissions
+from sweeps.commands.compare.command import systems_of
+from sweeps.commands.compare.output import comparison_text
+from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.build import report_files
+from sweeps.report.comparison import compare_runs
+from sweeps.report.model_card import CardFacts, model_card
+from sweeps.report.recommendation import recommendation
+from sweeps.report.terminal import terminal_text
+from sweeps.store.sweep_file import find_sweep, verdict
+from sweeps.systems.derived import with_interpolated
+from sweeps.systems.load import load_sweep
+from sweeps.tracking.runs import Runs
+from sweeps.tracking.view import _text
+from tests.golden.cases import CASES
+
+SWEEPS = ("quickstart", "confirmation", "race_with_eliminated", "damaged", "serving")
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+
+def says(text: str, sentence: str) -> bool:
+    """True if a text has the sentence, whatever its line breaks and its format's escapes."""
+    plain = re.sub(r"<[^>]+>|\\(?=[^\w\s])", "", html.unescape(text))
+    return " ".join(sentence.split()) in " ".join(plain.split())
+
+
+def card(analysis: Analysis) -> str:
+    about = {
+        "label": "MaxP", "collection": {"name": "woods", "content_hash": "c"},
+        "backbone": {"name": "tiny", "content_hash": "b"}, "command": "ranksweep run",
+        "test": {}, "seed": 1, "chosen": "best on dev", "dev": 0.5, "trial": "t", "versions": {},
+    }  # fmt: skip
+    return model_card(analysis, CardFacts(TrialConfig(), about, False, "ranksweep export"))
+
+
+@pytest.mark.parametrize("case", SWEEPS)
+def test_every_way_out_of_a_sweep_has_the_sentence(case: str, tmp_path: Path) -> None:
+    folder = CASES[case].make(tmp_path / case)
+    found = analyse(with_interpolated(load_sweep(folder)))
+    said = recommendation(found).sentence
+    files = report_files(found, label="tab")
+    (folder / "report").mkdir()
+    (folder / "report" / "results.json").write_bytes(files["results.json"])
+    records = find_sweep(str(folder))
+    mlflow = SimpleNamespace(records=records, sweep=found.sweep.about, experiment_id="1")
+    sweep = Sweep(found)
+    ways = {
+        "terminal": terminal_text(found, Path("index.html")),
+        "terminal in full": terminal_text(found, Path("index.html"), verbose=True),
+        "results.json": json.loads(files["results.json"])["recommendation"]["sentence"],
+        "the verdict of a folder": verdict(records),
+        "description in MLflow": _text(cast(Runs, mlflow), "run"),
+        "model card": card(found),
+        "README": sweep.table().markdown(),
+        "notebook": sweep._repr_html_(),
+        "Python": repr(sweep),
+    }
+    assert {name: says(text, said) for name, text in ways.items()} == dict.fromkeys(ways, True)
+
+
+def test_a_comparison_has_the_sentence(tmp_path: Path) -> None:
+    folder = CASES["runs"].make(tmp_path / "runs")
+    systems = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "bm25")]
+    found = compare_runs(systems_of(systems), folder / "qrels.txt")
+    said, python = recommendation(found.analysis).sentence, Comparison(found)
+    ways = [comparison_text(found), comparison_text(found, compact=True), repr(python)]
+    ways += [python._repr_html_(), python.markdown()]
+    ways += [report_files(found.analysis, label="tab")["results.json"].decode()]
+    assert all(says(text, said) for text in ways)
+
+
+@pytest.mark.slow
+def test_a_board_has_the_sentence_of_each_sweep(tmp_path: Path) -> None:
+    folder = CASES["bundle"].make(tmp_path / "sweep")
+    out = tmp_path / "bundles" / "one.zip"
+    out.parent.mkdir()
+    assert main(["bundle", str(folder), "--to", str(out), "--qrels", "include"]) == 0
+    said = recommendation(analyse(with_interpolated(load_sweep(folder)))).sentence
+    pages = site(list(submissions(out.parent, {})), "../bundles")
+    assert len(pages) > 1 and all(says(page.decode(), said) for page in pages.values())
