@@ -9,7 +9,7 @@ from sweeps.report.caption import not_distinguishable, without_variance
 from sweeps.report.chunk_sizes import answer as chunk_size
 from sweeps.report.clusters import num_clusters
 from sweeps.report.next_step import declaration
-from sweeps.report.unjudged import unjudged_sentence
+from sweeps.report.unjudged import unjudged_sentences
 from sweeps.systems.best import best_on_dev, dev_means, left_after
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import ROUNDING, losses, lost_counts
@@ -41,9 +41,9 @@ def conclusions(analysis: Analysis) -> list[str]:
         answer(analysis),
         " ".join(filter(None, chosen)),
         " ".join(filter(None, [certainty(analysis), without_variance(analysis)])),
-        unjudged_sentence(analysis),
-        WORDS.get(str(analysis.sweep.about.search.get("name")), lambda sweep: "")(analysis.sweep),
-        _fates(analysis),
+        " ".join(unjudged_sentences(analysis)),
+        of_search(analysis),
+        fates(analysis),
     ]
     return [sentence for sentence in sentences if sentence]
 
@@ -55,13 +55,13 @@ def _of_indexes(analysis: Analysis) -> list[str]:
         chunk_size(analysis) or answer(analysis),
         " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
         certainty(analysis),
-        unjudged_sentence(analysis),
-        _fates(analysis),
+        " ".join(unjudged_sentences(analysis)),
+        fates(analysis),
     ]
     return [sentence for sentence in sentences if sentence]
 
 
-def _fates(analysis: Analysis) -> str:
+def fates(analysis: Analysis) -> str:
     """The fates of the trials; unknown for a third party's runs."""
     sweep = analysis.sweep
     if sweep.third_party:
@@ -76,8 +76,14 @@ def _fates(analysis: Analysis) -> str:
     but = f" but for {rest} that ASHA stopped" if rest else ""
     begun = " that started" if sweep.about.stopped else ""
     whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
-    fates = losses(analysis.cells) or [whole]
-    return " ".join([*stopped, *fates])
+    return " ".join([*stopped, *(losses(analysis.cells) or [whole])])
+
+
+def of_search(analysis: Analysis) -> str:
+    """How a search chose the configurations; "" for a grid."""
+    sweep = analysis.sweep
+    name = str(sweep.about.search.get("name"))
+    return WORDS[name](sweep) if name in WORDS else ""
 
 
 def fates_in_brief(analysis: Analysis) -> str:
@@ -136,6 +142,11 @@ def winner(analysis: Analysis) -> str:
 
 def certainty(analysis: Analysis) -> str:
     """The random effects of the test and its correction; "" without a comparison."""
+    return " ".join(filter(None, [scope(analysis), correction(analysis)]))
+
+
+def correction(analysis: Analysis) -> str:
+    """How p is corrected, and alpha; "" without a comparison."""
     sweep, compared = analysis.sweep, analysis.primary
     if not compared:
         return ""
@@ -148,21 +159,28 @@ def certainty(analysis: Analysis) -> str:
         adjusted = "A single comparison needs no correction"
     elif sweep.correction == "none":
         adjusted = f"p is not corrected for {family} comparisons"
-    scope = (
+    return f"{adjusted}; alpha = {sweep.about.alpha:g}."
+
+
+def scope(analysis: Analysis) -> str:
+    """The random effects of the test, for which its conclusion holds; "" without a comparison."""
+    sweep, compared = analysis.sweep, analysis.primary
+    if not compared:
+        return ""
+    if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
+        return "The test treats queries as a random effect; the systems are deterministic."
+    if all(math.isnan(c.p_both) for c in compared):
+        single = [system.label for system in analysis.single]
+        whose = "per system" if len(single) == len(analysis.cells) else f"of {names_text(single)}"
+        return (
+            f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
+            "as random and holds for these training runs, not for the methods."
+        )
+    return (
         "The test treats queries and seeds (training runs) as random effects: its conclusion is "
         f"about new queries of {'these collections' if sweep.means else 'this collection'} and "
         "the same methods trained again."
     )
-    if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
-        scope = "The test treats queries as a random effect; the systems are deterministic."
-    elif all(math.isnan(c.p_both) for c in compared):
-        single = [system.label for system in analysis.single]
-        whose = "per system" if len(single) == len(analysis.cells) else f"of {names_text(single)}"
-        scope = (
-            f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
-            "as random and holds for these training runs, not for the methods."
-        )
-    return f"{scope} {adjusted}; alpha = {sweep.about.alpha:g}."
 
 
 def confirmation(analysis: Analysis) -> str:

@@ -19,7 +19,7 @@ from sweeps.terminal.text import shortened
 
 BLUE, ORANGE, GREY, INK = "#0072b2", "#d55e00", "#767676", "#222222"
 """Colours of Okabe and Ito, distinct to colour-blind readers."""
-LINE, PAPER = "#e6e6e6", "#ffffff"
+LINE, PAPER, BAND = "#e6e6e6", "#ffffff", "#dcebf5"
 ALERT = "#b34700"  # of text, for which ORANGE is too pale
 DARK = "#1b1b1b"  # on a coloured ground: it stays dark where the page does not
 
@@ -32,7 +32,8 @@ _HINT = "hint: "
 
 _SVG_DPI, _PNG_DPI = 72, 160  # an SVG is in points; a PNG is large enough for a slide
 
-_FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper", ALERT: "lost", BLUE: "mark"}
+_FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper", ALERT: "lost", BLUE: "mark",
+            BAND: "band"}  # fmt: skip
 """Colours of the page, which change in dark mode."""
 
 _STYLE: dict[Any, Any] = {
@@ -64,7 +65,6 @@ class Drawing:
     figure: Figure
     heading: str = ""
     caption: str = ""
-    appendix: bool = False  # folded on the page
 
     @property
     def inline(self) -> str:
@@ -108,11 +108,12 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def figure_of_rows(labels: list[str], height: float) -> tuple[Figure, Axes]:
-    """A figure with a named row for each label; long names are shortened, and must not squeeze the
-    axes."""
+def figure_of_rows(labels: list[str], height: float, *, extra: float = 0) -> tuple[Figure, Axes]:
+    """A figure with a named row for each label, `extra` inches wider; long names are shortened, and
+    must not squeeze the axes."""
     longest = max(map(len, labels), default=0)
-    figure = new_figure(WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14), height)
+    width = WIDTH + extra + 0.07 * min(max(0, longest - 14), _LABEL - 14)
+    figure = new_figure(width, height)
     axes = figure.add_subplot()
     axes.set_yticks(range(len(labels)), [shortened(label, _LABEL) for label in labels])
     axes.tick_params(axis="y", length=0)

@@ -3,6 +3,7 @@ each is None without its data."""
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from rank_core.stats.compare import TIE
+from rank_core.stats.compare import TIE, CellComparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.drawing import (
     ALERT,
+    BAND,
     BLUE,
     DARK,
     GREY,
@@ -34,10 +36,10 @@ from sweeps.report.drawing import (
     new_figure,
     style,
 )
+from sweeps.report.merits import Costs, answered, cost_text, costs, gain
 from sweeps.report.reliability import GridFactors, factor_text
 from sweeps.store.records import trial_name
 from sweeps.store.trial_status import LOST, TrialStatus
-from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import crossed_grids
 from sweeps.systems.system import System
@@ -55,11 +57,7 @@ _DASHED = (0, (5, 3))
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))
 """Blue is better, red is worse; never so dark that black numbers are hard to read."""
 _PLACE = 0.62, 0.44  # inches of one cell of a heat map
-_SCOPES = (
-    ("queries random", BLUE, -0.17, 1.6, "ci_queries_low", "ci_queries_high"),
-    ("queries and seeds random", INK, 0.17, 2.4, "ci_low", "ci_high"),
-)
-"""Words, colour, place in the row, line width and interval of each."""
+_ROW = 0.26  # inches
 _NAMED_QUERIES = 3  # at each end
 _NAMED_POINTS = 8
 """Cells whose names fit beside their points; with more, only those of the front have one."""
@@ -169,47 +167,119 @@ def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 @style()
 def forest_plot(analysis: Analysis) -> Drawing | None:
-    """Differences on the primary measure with their intervals, best first, those of the first stage
-    and of the rows with it included."""
-    sweep = analysis.sweep
-    if not analysis.primary:
+    """The gain of every system over the first stage (the baseline, where that has no row) with its
+    interval and seeds, highest mean first; the systems not distinguishable from the best are
+    shaded, and the cost of each is a second column."""
+    sweep, primary = analysis.sweep, analysis.sweep.primary
+    tested = {row.name: test for row in analysis.rows if (test := gain(analysis, row))}
+    if not tested:
         return None
-    added = [c for c in analysis.interpolated_comparisons if c.measure == sweep.primary]
-    ordered = sorted([*analysis.primary, *added], key=lambda pair: -pair.delta)
-    baseline, labels = sweep.label(sweep.baseline), [sweep.label(pair.system) for pair in ordered]
-    figure, axes = figure_of_rows(labels, 1.0 + 0.32 * len(ordered))
-    axes.axvline(0, color=GREY, linewidth=1)
-    found = analysis.best_set
-    for pair, name in zip(ordered, axes.get_yticklabels(), strict=True):
-        name.set_fontweight("bold" if found and pair.system in found.members else "normal")
-    low, high = _near([[getattr(pair, end) for *_, low, high in _SCOPES for end in (low, high)]
-                       for pair in ordered])  # fmt: skip
+    reference = next(iter(tested.values())).baseline
+    zero = next(row.mean(primary) for row in analysis.rows if row.name == reference)
+    rows = [row for row in analysis.rows if row.num_used and row.name != reference]
+    rows.sort(key=lambda row: -row.mean(primary))
+    labels = [row.label + " (baseline)" * row.is_baseline for row in rows]
+    figure, axes = figure_of_rows(labels, 1.3 + _ROW * len(rows), extra=0.5)
+    seeds = [_seed_gains(row, primary, zero) for row in rows]
+    intervals = [_interval(tested.get(row.name)) for row in rows]
+    low, high = _near([[*own, *ends] for own, ends in zip(seeds, intervals, strict=True)])
     margin = max(0.05 * (max(high, 0) - min(low, 0)), 0.0005)
-    left, right = min(low, 0) - margin, max(high, 0) + margin
-    for row, pair in enumerate(ordered):
-        single = math.isnan(pair.p_both)  # the only line of a row is in the middle
-        for words, colour, shift, width, start, end in _SCOPES:
-            ends, at = (getattr(pair, start), getattr(pair, end)), row + shift * (not single)
-            [line] = axes.plot(ends, (at, at), color=colour, lw=width, solid_capstyle="butt")
-            hint(line, f"{sweep.label(pair.system)}, {words}: {range_text(*ends)}")
-        face = INK if pair.significant(sweep.about.alpha) else PAPER
-        [dot] = axes.plot(pair.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
-        hint(dot, f"{sweep.label(pair.system)}: {signed(pair.delta)}, p {decisive_p(pair)}")
-        edge_note(axes, row, [(signed(pair.delta), pair.delta)], (left, right))
-    axes.set(xlim=(left, right), ylim=(len(ordered) - 0.45, -0.55))
-    axes.set_xlabel(f"difference in {sweep.primary}")
-    decided = any(not math.isnan(pair.p_both) for pair in ordered)
-    for words, colour, _, width, *_ in _SCOPES if decided else _SCOPES[:1]:
-        axes.plot([], [], color=colour, linewidth=width, label=words)
-    legend(figure)
+    ends = min(low, 0) - margin, max(high, 0) + margin
+    chosen = answered(analysis).system
+    axes.axvline(0, color=GREY, linewidth=1)
+    for place, row in enumerate(rows):
+        _draw_gain(axes, place, row, seeds[place], tested.get(row.name), ends)
+        if analysis.best_set and row.name in analysis.best_set.members:
+            axes.axhspan(place - 0.5, place + 0.5, color=BAND, lw=0, zorder=0)
+        axes.get_yticklabels()[place].set_fontweight("bold" if row.name == chosen else "normal")
+    known = costs(analysis)
+    for place, row in enumerate(rows):
+        if row.name in known.of:
+            _beside(axes, place, cost_text(known.of[row.name]))
+    axes.set(xlim=ends, ylim=(len(rows) - 0.45, -0.55))
+    _beside(axes, -0.55, _two_lines(known.unit), va="bottom", color=GREY)
+    base = sweep.label(reference)
+    axes.set_xlabel(f"gain in {primary} over {base} ({number(zero, sweep.digits)})")
+    axes.plot([], [], color=INK, lw=2, label=f"{level_text(sweep.about.alpha)} interval")
+    axes.plot([], [], "o", color=BLUE, ms=4.5, alpha=0.65, ls="none", label="one seed")
+    if analysis.best_set:
+        axes.fill_between([], [], color=BAND, label="not distinguishable from the best")
+    legend(figure, 3)
     return draw(
         figure,
         "forest",
-        f"forest plot: differences from {baseline} in {sweep.primary}, with their intervals",
-        heading=f"Gain over {baseline}",
-        caption=f"{level_text(sweep.about.alpha)} intervals, not adjusted. Filled: significant."
-        + " Bold: not distinguishable from the best." * (found is not None),
+        _in_words(analysis, rows, tested, known),
+        heading=f"Gain over {base}",
     )
+
+
+def _two_lines(unit: str) -> str:
+    """The words of a unit above a narrow column."""
+    return unit.replace(" per ", "\nper ").replace(" to ", "\nto ")
+
+
+def _beside(axes: Axes, place: float, text: str, **style: Any) -> None:
+    """A text in the column to the right of the axes."""
+    axes.annotate(
+        text, (1, place), xycoords=axes.get_yaxis_transform(), xytext=(72, 0),
+        textcoords="offset points", ha="right", **{"va": "center", "fontsize": 9, **style},
+    )  # fmt: skip
+
+
+def _interval(test: CellComparison | None) -> tuple[float, float]:
+    """Of queries and seeds; with one seed that of the queries alone."""
+    if test is None:
+        return math.nan, math.nan
+    if math.isnan(test.p_both):
+        return test.ci_queries_low, test.ci_queries_high
+    return test.ci_low, test.ci_high
+
+
+def _seed_gains(row: System, measure: str, zero: float) -> list[float]:
+    """Of the seeds that are one of several; a system without seeds has none."""
+    values = row.seed_means[measure] if row.num_launched else {}
+    return [value - zero for seed, value in values.items() if row.statuses[seed] != "collapsed"]
+
+
+def _draw_gain(
+    axes: Axes,
+    place: int,
+    row: System,
+    seeds: Sequence[float],
+    test: CellComparison | None,
+    ends: tuple[float, float],
+) -> None:
+    """A row: dots of its seeds, the mean and its interval. A value outside the axis is a number at
+    its edge."""
+    if test is None:  # equal to another row by construction
+        axes.text(0, place, f" = {row.same_as}" if row.same_as else "", fontsize=9, va="center")
+        return
+    interval = _interval(test)
+    [line] = axes.plot(interval, (place, place), color=INK, lw=2, solid_capstyle="butt")
+    hint(line, f"{row.label}: {range_text(*interval)}")
+    for value in seeds:
+        axes.plot(value, place, "o", color=BLUE, ms=4.5, alpha=0.65, mew=0)
+    [mark] = axes.plot(test.delta, place, "|", color=INK, ms=11, mew=2, zorder=5)
+    hint(mark, f"{row.label}: {signed(test.delta)}, p {decisive_p(test)}")
+    edge_note(axes, place, [(signed(test.delta), test.delta)], ends)
+
+
+def _in_words(
+    analysis: Analysis,
+    rows: Sequence[System],
+    tested: Mapping[str, CellComparison],
+    known: Costs,
+) -> str:
+    """The figure for those who do not see it: a line for each system."""
+    members = analysis.best_set.members if analysis.best_set else ()
+    said = []
+    for row in rows:
+        test = tested.get(row.name)
+        parts = [f"{signed(test.delta)}, {range_text(*_interval(test))}" if test else "no test"]
+        parts += ["not distinguishable from the best"] * (row.name in members)
+        parts += [f"{cost_text(known.of[row.name])} {known.unit}"] * (row.name in known.of)
+        said.append(f"{row.label}: {', '.join(parts)}")
+    return f"gains in {analysis.sweep.primary}, highest mean first. {'; '.join(said)}."
 
 
 @style()
@@ -333,24 +403,23 @@ def query_bars(analysis: Analysis) -> Drawing | None:
 def pareto_plot(analysis: Analysis) -> Drawing | None:
     """The primary measure against encoder tokens, or seconds where no tokens were recorded; a row
     with the first stage costs what its cell does, and the first stage is a line."""
-    costs, unit = _costs(analysis)
-    sweep = analysis.sweep
-    if len(set(costs.values())) < 2 or sweep.primary not in analysis.matrices:
+    sweep, known = analysis.sweep, costs(analysis)
+    cost_of, unit = known.of, known.unit
+    if len(set(cost_of.values())) < 2 or sweep.primary not in analysis.matrices:
         return None
-    costs |= {row.name: costs[row.of] for row in sweep.interpolated if row.of in costs}
-    rows = {row.cell.cell: row for row in analysis.rows if row.cell.cell in costs}
+    rows = {row.name: row for row in analysis.rows if row.name in cost_of}
     means = {cell: row.mean(sweep.primary) for cell, row in rows.items()}
     front: list[str] = []  # the systems that no system of at most their cost beats
-    for cell in sorted(rows, key=lambda cell: (costs[cell], -means[cell])):
+    for cell in sorted(rows, key=lambda cell: (cost_of[cell], -means[cell])):
         if not front or means[cell] > means[front[-1]]:
             front.append(cell)
     figure = new_figure(WIDTH, 3.4)
     axes = figure.add_subplot()
-    steps = [costs[cell] for cell in front], [means[cell] for cell in front]
+    steps = [cost_of[cell] for cell in front], [means[cell] for cell in front]
     axes.plot(*steps, color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2)
     reach = []  # of the mean and its bar
     for cell, row in rows.items():
-        cost, mean, pair = costs[cell], means[cell], row.test(sweep.primary)
+        cost, mean, pair = cost_of[cell], means[cell], row.test(sweep.primary)
         base = pair.mean_baseline if pair else mean  # the bar is around the baseline's mean
         ends = (base + pair.ci_low, base + pair.ci_high) if pair else (mean, mean)
         axes.plot((cost, cost), ends, color=GREY, linewidth=1, zorder=1)
@@ -370,9 +439,9 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
             xytext=(0, 3), textcoords="offset points", ha="right", color=GREY, fontsize=9,
         )  # fmt: skip
     axes.set_ylim(low - 0.08 * (high - low) - 0.002, high + 0.08 * (high - low) + 0.002)
-    _cost_axis(axes, list(costs.values()))
-    names = costs if len(costs) <= _NAMED_POINTS else front
-    _names(axes, {cell: (costs[cell], means[cell]) for cell in names}, analysis)
+    _cost_axis(axes, list(cost_of.values()))
+    names = cost_of if len(cost_of) <= _NAMED_POINTS else front
+    _names(axes, {cell: (cost_of[cell], means[cell]) for cell in names}, analysis)
     axes.set(xlabel=unit, ylabel=f"{sweep.primary} on {sweep.split}")
     grid(axes)
     words = "Filled: on the Pareto front (no cheaper system is better)."
@@ -385,20 +454,6 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
         heading="Cost",
         caption=words,
     )
-
-
-def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
-    """{cell with a score that was not eliminated: cost}, and the unit of the cost."""
-    eliminated, trials = left_after(analysis.sweep), analysis.sweep.trials
-    cells = [s.cell for s in analysis.cells if s.num_used and s.cell.cell not in eliminated]
-    tokens = {cell.cell: cell.encoder_tokens_per_document or 0.0 for cell in cells}
-    if tokens and all(tokens.values()):
-        return tokens, "encoder tokens per document"
-    if "eval_seconds" not in trials:
-        return {}, ""
-    seconds = trials.groupby("cell", observed=True)["eval_seconds"].mean().to_dict()
-    costs = {cell.cell: float(seconds.get(cell.cell, math.nan)) for cell in cells}
-    return {n: cost for n, cost in costs.items() if cost > 0}, "evaluation of one run (seconds)"
 
 
 def _cost_axis(axes: Axes, costs: list[float]) -> None:
@@ -501,5 +556,4 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
         f"training loss and {sweep.primary} on dev by step",
         heading="Learning curves",
         caption=f"Line: mean of a configuration's training runs; band: their range{smooth}.",
-        appendix=True,
     )

@@ -14,13 +14,25 @@ if TYPE_CHECKING:  # draws, which `compare` does not need at first
 
 
 @dataclass(frozen=True)
+class Merit:
+    """A number with its name, and below it what it is measured by: an interval, or a ratio."""
+
+    name: str
+    value: str
+    unit: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a page, in the order of page.html."""
 
     title: str = ""
+    merits: Sequence[Merit] = ()  # beside the figure; they open a page
     link: tuple[str, str] | None = None  # (file beside the page, words)
     tables: Sequence[Table] = ()  # each under its title, if it has one
-    figures: Sequence["Drawing"] = ()  # an appendix is folded
+    figures: Sequence["Drawing"] = ()
+    groups: Sequence[tuple[str, Sequence[str]]] = ()  # (heading, sentences)
     code: str = ""
     values: Sequence[tuple[str, str]] = ()  # (name, value) in a fixed-width font
     note: str = ""

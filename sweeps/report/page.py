@@ -8,18 +8,35 @@ from typing import TYPE_CHECKING, Any
 from sweeps.report import chunk_sizes
 from sweeps.report.agreement import Agreement, shared_documents
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import conclusions
+from sweeps.report.caption import not_distinguishable, without_variance
+from sweeps.report.conclusions import (
+    against_first_stage,
+    answer,
+    below_first_stage,
+    conclusions,
+    confirmation,
+    correction,
+    fates,
+    of_search,
+    scope,
+    winner,
+)
 from sweeps.report.html import Section, render
+from sweeps.report.merits import answered, merits
 from sweeps.report.next_step import next_step
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
 from sweeps.report.reliability import (
     Reliability,
+    best_gain,
+    power,
     reliability_results,
     reliability_sentences,
+    seed_variance,
     stability,
 )
 from sweeps.report.results import json_text, page_table, shared_results
 from sweeps.report.table import Table, table
+from sweeps.report.unjudged import unjudged_sentences
 from sweeps.systems.access import Access, access_sentence
 from sweeps.systems.best import best_on_dev
 from sweeps.systems.load import Sweep
@@ -68,42 +85,70 @@ def results_json(findings: Findings, more: Mapping[str, Any] | None = None) -> s
 
 
 def page(findings: Findings) -> str:
-    """The whole page of a sweep as HTML text: the conclusions, then its sections."""
+    """The whole page of a sweep as HTML text: the recommendation, then its sections."""
     analysis = findings.analysis
-    answer, *notes = sentences(findings)
-    # The time of an access is no result: it is on the page alone.
-    notes += [read] if (read := access_sentence(findings.accesses)) else []
-    step = next_step(analysis)
     return render(
         "page.html",
         title=analysis.sweep.question,
-        answer=answer,
-        notes=[*notes, *(step.lines if step else [])],
-        facts=_facts(analysis.sweep, sum(system.num_used for system in analysis.cells)),
+        answer=answered(analysis).sentence,
+        notes=[],
+        facts=[],
         sections=sections(findings),
     )
 
 
 def sections(findings: Findings) -> list[Section]:
-    """The sections below the conclusions, in their order; a new one is an entry here."""
+    """The sections below the recommendation, in their order; a new one is an entry here."""
     analysis, sweep = findings.analysis, findings.analysis.sweep
-    opened = [figure for figure in findings.figures if not figure.appendix]
-    appendix = [figure for figure in findings.figures if figure.appendix]
+    drawn = {figure.name: figure for figure in findings.figures}
+    first, queries = ([drawn.pop(n)] if n in drawn else [] for n in ("forest", "queries"))
     moved = moved_text(analysis, findings.queries)
-    shared = [shared_documents(findings.agreement), stability(analysis, findings.reliability)]
     sets, shown = _query_sets(analysis), page_table(analysis)
     if moved and analysis.best:
         shown = _linked(shown, sweep.label(analysis.best.system))
+    step = next_step(analysis)
+    command = [("Next", step.command)] if step and step.command else []
+    facts = " · ".join(_facts(sweep, sum(system.num_used for system in analysis.cells)))
+    link = (QUERY_PAGE, moved) if moved else None
     parts = [
-        Section(tables=[shown], link=(QUERY_PAGE, moved) if moved else None),
+        Section(merits=merits(analysis, answered(analysis)), values=command, figures=first),
+        Section("All systems", tables=[shown], note=facts),
         *chunk_sizes.sections(analysis),
         Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
-        Section(figures=opened),
-        Section("Agreement of runs", note=" ".join(filter(None, shared))) if any(shared) else None,
-        Section(figures=appendix),
+        Section("How sure is this?", groups=certainty_groups(findings), is_folded=True),
+        Section("Queries gained and lost", link=link, figures=queries) if link or queries else None,
+        Section(figures=[*drawn.values()]),
         _reproduce(sweep),
     ]
     return [part for part in parts if part]
+
+
+def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
+    """What qualifies the recommendation: sentences under five headings, without the empty ones."""
+    analysis, judged = findings.analysis, findings.reliability
+    sweep, step = analysis.sweep, next_step(analysis)
+    variance = seed_variance(analysis, judged)
+    verdict = sweep.serving.cost if sweep.serving else answer(analysis)
+    chosen = confirmation(analysis) or winner(analysis)
+    groups = {
+        "Comparisons": [
+            not_distinguishable(analysis), against_first_stage(analysis), verdict,
+            below_first_stage(analysis), scope(analysis), without_variance(analysis),
+        ],
+        "Choice and correction": [
+            of_search(analysis), chosen, correction(analysis),
+            # The time of an access is no result: it is on the page alone.
+            best_gain(analysis, judged.limits, judged), access_sentence(findings.accesses),
+        ],
+        "Seeds": [
+            fates(analysis), variance, stability(analysis, judged),
+            shared_documents(findings.agreement),
+        ],
+        "Unjudged documents": unjudged_sentences(analysis),
+        "Power": [*(power(analysis, judged) if variance else []), step.why if step else ""],
+    }  # fmt: skip
+    told = {heading: [*filter(None, said)] for heading, said in groups.items()}
+    return [(heading, said) for heading, said in told.items() if said]
 
 
 def _linked(shown: Table, label: str) -> Table:

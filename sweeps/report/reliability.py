@@ -244,12 +244,13 @@ def reliability_sentences(analysis: Analysis, judged: Reliability) -> list[str]:
     estimates nothing."""
     if all(math.isnan(pair.p_both) for pair in analysis.primary):
         return []
-    sentences = (_seed_variance(analysis, judged), best_gain(analysis, judged.limits, judged))
-    return [sentence for sentence in sentences if sentence]
+    variance = seed_variance(analysis, judged)
+    with_power = " ".join([variance, *power(analysis, judged)]) if variance else ""
+    return [*filter(None, [with_power, best_gain(analysis, judged.limits, judged)])]
 
 
-def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
-    """The SD of seeds, its warnings, and the difference that the sweep could find."""
+def seed_variance(analysis: Analysis, judged: Reliability) -> str:
+    """The SD of seeds with its warnings; "" where one seed estimates nothing."""
     parts, primary = judged.components, analysis.sweep.primary
     if parts is None:
         return ""
@@ -263,10 +264,10 @@ def _seed_variance(analysis: Analysis, judged: Reliability) -> str:
     p, seeds = judged.homogeneity_p, analysis.matrices[primary].seeds.values()
     if p is not None and p < _ALIKE and parts.seed.sd >= _SHOWN and 2 not in map(len, seeds):
         words += f", unequally (Bartlett p {relation(p)}): look at every seed"
-    return " ".join([f"{words}.", *_power(analysis, judged)])
+    return f"{words}."
 
 
-def _power(analysis: Analysis, judged: Reliability) -> list[str]:
+def power(analysis: Analysis, judged: Reliability) -> list[str]:
     """The differences that the sweep could find, in sentences; none where two seeds cannot say
     it."""
     label, baseline = analysis.sweep.label, analysis.sweep.baseline
@@ -279,9 +280,9 @@ def _power(analysis: Analysis, judged: Reliability) -> list[str]:
         return []
     ends = dict.fromkeys((limits[0], limits[-1]))
     found = " to ".join(f"{_detectable(limit)} ({system})" for limit, system in ends)
-    power = f"{100 * POWER:.0f}% power"
     sentences = [
-        f"A true difference from {label(baseline)} is found with {power} if it is {found}."
+        f"A true difference from {label(baseline)} is found with {100 * POWER:.0f}% power if it is "
+        f"{found}."
     ]
     between = judged.between_best
     if between and not math.isnan(between.planned):

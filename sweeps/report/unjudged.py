@@ -163,12 +163,13 @@ def judged_documents(found: Unjudged) -> dict[str, float]:
     return {name: getattr(found, name) for name in names}
 
 
-def unjudged_sentence(analysis: Analysis) -> str:
+def unjudged_sentences(analysis: Analysis) -> list[str]:
     """The share of judged documents, its ceiling, and which differences that the table marks as
-    significant, with lower-case letters only in a table of single runs, hold without the others."""
+    significant, with lower-case letters only in a table of single runs, hold without the others; a
+    sentence each, none without judgments."""
     found = analysis.unjudged
     if found is None or not found.of:
-        return ""
+        return []
     sweep = analysis.sweep
     text = f"{percent(found.judged)} of the first {found.depth} documents are judged"
     if found.judged_at_most < 1:
@@ -176,11 +177,11 @@ def unjudged_sentence(analysis: Analysis) -> str:
             f"; with {found.judged_per_query:.1f} judged documents per query, at most "
             f"{percent(found.judged_at_most)} can be"
         )
-    text += "."
+    said = [f"{text}."]
     single = all(math.isnan(pair.p_both) for pair in found.of)
     marked = {c: r for c, r in found.of.items() if r.letter and (single or r.letter[0].isupper())}
     if not marked:
-        return text
+        return said
     several = len({pair.baseline for pair in found.of}) > 1
 
     def kept(lost: Sequence[CellComparison]) -> str:
@@ -199,15 +200,15 @@ def unjudged_sentence(analysis: Analysis) -> str:
 
     if found.grades_differ:
         changed = [pair for pair, own in marked.items() if own.condensed_letter != own.letter]
-        text += f" On condensed lists, without unjudged documents, {kept(changed)}."
+        said.append(f"On condensed lists, without unjudged documents, {kept(changed)}.")
     else:
-        text += (
-            " Condensed lists are uninformative here: no query has both relevant and non-relevant "
+        said.append(
+            "Condensed lists are uninformative here: no query has both relevant and non-relevant "
             "judgments."
         )
     if not any(math.isnan(own.bound_low) for own in marked.values()):
         lost = [pair for pair, own in marked.items() if own.bound_letter != own.letter]
         few = "; with so few judgments this bound says nothing about the systems"
         few *= bool(lost) and found.judged_at_most < _FEW
-        text += f" In the worst case, {kept(lost)}{few}."
-    return text
+        said.append(f"In the worst case, {kept(lost)}{few}.")
+    return said

@@ -15,7 +15,7 @@ from ranksweep import compare
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.report.comparison import RunComparison, compare_runs
-from sweeps.report.unjudged import retested, unjudged_sentence, with_unjudged
+from sweeps.report.unjudged import retested, unjudged_sentences, with_unjudged
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
@@ -55,14 +55,14 @@ def test_condensed_lists_are_tested_as_runs_without_unjudged_documents_are(folde
     assert own.condensed_delta == pytest.approx(theirs.delta) and theirs.delta != pair.delta
     assert own.condensed_p == pytest.approx(theirs.p_both_adjusted)
     assert (own.letter, own.condensed_letter) == ("A", "A")
-    text = unjudged_sentence(found)
+    text = " ".join(unjudged_sentences(found))
     assert text.count("the table's significant difference holds") == 2 and "few" not in text
     lower = replace(own, letter="a", condensed_letter="a", bound_letter="a")
     weaker = replace(found, unjudged=replace(found.unjudged, of={pair: lower}))
-    assert unjudged_sentence(weaker).endswith("are judged."), "not significant with seeds"
+    assert " ".join(unjudged_sentences(weaker)).endswith("are judged."), "not significant with seeds"
     alone = replace(pair, p_both=math.nan)
     single = replace(found, unjudged=replace(found.unjudged, of={alone: lower}))
-    assert unjudged_sentence(single) == text, "the letter of one run"
+    assert " ".join(unjudged_sentences(single)) == text, "the letter of one run"
 
 
 def test_no_judgment_leads_beyond_the_bounds(folder: Path) -> None:
@@ -77,7 +77,7 @@ def test_no_judgment_leads_beyond_the_bounds(folder: Path) -> None:
         }
         full = compared(folder, folder / "trials", every, "P@5").analysis
         assert full.unjudged is None
-        assert unjudged_sentence(full) == ""
+        assert " ".join(unjudged_sentences(full)) == ""
         deltas.append(full.primary[0].delta)
     assert own.bound_low < min(deltas) and max(deltas) < own.bound_high
     assert own.bound_low < pair.delta < own.bound_high and own.bound_letter != "A"
@@ -89,7 +89,7 @@ def test_the_ceiling_of_judged_documents_by_hand(folder: Path) -> None:
     assert found.unjudged is not None
     ceiling = found.unjudged.judged_at_most, found.unjudged.judged_per_query
     assert ceiling == pytest.approx((1 / 5, 1))
-    text = unjudged_sentence(found)
+    text = " ".join(unjudged_sentences(found))
     assert "with 1.0 judged documents per query, at most 20% can be" in text
     assert "no query has both relevant and non-relevant" in text
     assert "In the worst case, the table's significant difference does not hold; with" in text
@@ -107,7 +107,7 @@ def test_judged_at_most_is_a_share_of_the_ranked_documents(
     assert found.unjudged is not None
     assert found.unjudged.judged_at_most == pytest.approx(ceiling)
     assert f"with {2 + last:.1f} judged documents per query, at most {words} can be" in (
-        unjudged_sentence(found)
+        " ".join(unjudged_sentences(found))
     )
 
 
@@ -116,7 +116,7 @@ def test_more_judged_documents_than_are_looked_at_are_a_ceiling_of_all(folder: P
     found = compared(folder, folder / "trials", qrels).analysis
     assert found.unjudged is not None
     assert (found.unjudged.judged_per_query, found.unjudged.judged_at_most) == (8, 1)
-    assert 0 < found.unjudged.judged < 1 and "can be" not in unjudged_sentence(found)
+    assert 0 < found.unjudged.judged < 1 and "can be" not in " ".join(unjudged_sentences(found))
 
 
 def test_every_row_is_tested_in_the_family_of_the_report(folder: Path) -> None:
@@ -138,7 +138,7 @@ def test_every_row_is_tested_in_the_family_of_the_report(folder: Path) -> None:
     ]
     assert len({line["condensed_p"] for line in both}) == 2, "that of the measure, and none"
     results = json.loads((folder / "report/results.json").read_text())
-    assert unjudged_sentence(analysis) in results["conclusions"]
+    assert " ".join(unjudged_sentences(analysis)) in results["conclusions"]
     assert results["unjudged"]["judged"] == analysis.unjudged.judged
 
 

@@ -1,0 +1,120 @@
+"""The figures of merit at the top of a page: what the answer gains and what it costs."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rank_core.stats.compare import CellComparison
+from sweeps.report import chunk_sizes
+from sweeps.report.analysis import Analysis
+from sweeps.report.html import Merit
+from sweeps.report.recommendation import Recommendation, recommendation
+from sweeps.systems.best import left_after
+from sweeps.systems.system import Kind, System
+from sweeps.terminal.notation import interval_text, short_signed
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What systems cost: {row of the table: cost}, its unit, and {row: its ends over seeds} where
+    it varies."""
+
+    of: Mapping[str, float]
+    unit: str = ""
+    ends: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def answered(analysis: Analysis) -> Recommendation:
+    """The recommendation; of windows to serve and of chunk sizes their own answer."""
+    serving = analysis.sweep.serving
+    if serving:
+        kinds = {row.name: row.kind is Kind.INTERPOLATED for row in analysis.rows}
+        named = (r.name for r in analysis.rows if serving.best in (r.name, r.of))
+        system = next((name for name in named if kinds[name] == bool(serving.mixed)), "")
+        return Recommendation(serving.answer, system=system)
+    if size := analysis.sweep.indexes and chunk_sizes.recommendation(analysis):
+        return Recommendation(chunk_sizes.answer(analysis), system=size.cell)
+    return recommendation(analysis)
+
+
+def gain(analysis: Analysis, row: System) -> CellComparison | None:
+    """The tested difference of a row from the first stage, or, where that has no row, from the
+    baseline; None without a test."""
+    against = [c for c in analysis.first_stage_comparisons if c.measure == analysis.sweep.primary]
+    own = against or [*analysis.primary, *analysis.interpolated_comparisons]
+    same = (c for c in own if (c.system, c.measure) == (row.name, analysis.sweep.primary))
+    return next(same, None)
+
+
+def costs(analysis: Analysis) -> Costs:
+    """Vectors per document of an index, else encoder tokens, else seconds, of all rows that have a
+    score and were not eliminated; a row with the first stage costs what its cell does."""
+    sweep, eliminated = analysis.sweep, left_after(analysis.sweep)
+    cells = [s.cell for s in analysis.cells if s.num_used and s.cell.cell not in eliminated]
+    if sweep.indexes:
+        vectors = {name: own.figures["vectors_per_document"] for name, own in sweep.indexes.items()}
+        return _costs(analysis, vectors, "vectors per document")
+    if sweep.serving:
+        read = {row["label"]: row["tokens_per_query"] for row in sweep.serving.rows}
+        tokens = {c.cell: read[c.label] for c in cells if c.label in read}
+        return _costs(analysis, tokens, "encoder tokens per query")
+    tokens = {cell.cell: cell.encoder_tokens_per_document or 0.0 for cell in cells}
+    if tokens and all(tokens.values()):
+        return _costs(analysis, tokens, "encoder tokens per document")
+    if "eval_seconds" not in sweep.trials:
+        return Costs({})
+    groups = sweep.used.groupby("cell", observed=True)["eval_seconds"]
+    means = {cell.cell: float(groups.mean().get(cell.cell, math.nan)) for cell in cells}
+    known = {cell: seconds for cell, seconds in means.items() if seconds > 0}
+    ends = {str(cell): (float(own.min()), float(own.max())) for cell, own in groups}
+    return _costs(analysis, known, "seconds to evaluate a run", ends)
+
+
+def _costs(
+    analysis: Analysis,
+    known: Mapping[str, float],
+    unit: str,
+    ends: Mapping[str, tuple[float, float]] | None = None,
+) -> Costs:
+    def whole(of: Mapping[str, Any]) -> dict[str, Any]:
+        return {r.name: of[r.of or r.name] for r in analysis.rows if (r.of or r.name) in of}
+
+    return Costs(whole(known), unit, whole(ends or {}))
+
+
+def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
+    """The gains of the recommended system and its cost; without one those of the best."""
+    rows = {row.name: row for row in analysis.rows}
+    row, whose = rows.get(said.system), ""
+    if row is None:
+        tested = [one for one in rows.values() if gain(analysis, one)]
+        row = max(tested, key=lambda one: one.mean(analysis.sweep.primary), default=None)
+        whose = f" of {row.label}" if row else ""
+    if row is None:
+        return []
+    own = gain(analysis, row), row.test(analysis.sweep.primary)
+    found = [_gain(analysis, c, whose) for c in dict.fromkeys(own) if c]
+    known, name = costs(analysis), row.name
+    if name not in known.of:
+        return found
+    base = known.of.get(analysis.sweep.baseline)
+    detail = f"{known.of[name] / base:.1f} × {analysis.baseline.label}" if base else ""
+    if ends := known.ends.get(name):
+        detail = f"seeds {ends[0]:.3g} to {ends[1]:.3g}"
+    return [
+        *found,
+        Merit(f"Cost{whose * (not found)}", cost_text(known.of[name]), known.unit, detail),
+    ]
+
+
+def cost_text(cost: float) -> str:
+    """Three digits at least: `676`, `1.02`, `12,345`."""
+    return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
+
+
+def _gain(analysis: Analysis, pair: CellComparison, whose: str) -> Merit:
+    sweep, digits = analysis.sweep, analysis.sweep.digits
+    interval = interval_text(pair, digits, "terminal")
+    name = f"Gain{whose} over {sweep.label(pair.baseline)}"
+    return Merit(name, short_signed(pair.delta, digits), detail=interval)
