@@ -108,12 +108,14 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def figure_of_rows(labels: list[str], height: float, *, extra: float = 0) -> tuple[Figure, Axes]:
-    """A figure with a named row for each label, `extra` inches wider; long names are shortened, and
-    must not squeeze the axes."""
+def figure_of_rows(
+    labels: list[str], height: float, *, width: float | None = None
+) -> tuple[Figure, Axes]:
+    """A figure with a named row for each label; long names are shortened, and must not squeeze the
+    axes, unless the `width` is given."""
     longest = max(map(len, labels), default=0)
-    width = WIDTH + extra + 0.07 * min(max(0, longest - 14), _LABEL - 14)
-    figure = new_figure(width, height)
+    wide = WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14)
+    figure = new_figure(width or wide, height)
     axes = figure.add_subplot()
     axes.set_yticks(range(len(labels)), [shortened(label, _LABEL) for label in labels])
     axes.tick_params(axis="y", length=0)

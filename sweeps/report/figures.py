@@ -2,6 +2,7 @@
 each is None without its data."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ from sweeps.report.drawing import (
 from sweeps.report.merits import Costs, answered, cost_text, costs, gain
 from sweeps.report.reliability import GridFactors, factor_text
 from sweeps.store.records import trial_name
+from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.store.trial_status import LOST, TrialStatus
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import crossed_grids
@@ -57,7 +59,7 @@ _DASHED = (0, (5, 3))
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))
 """Blue is better, red is worse; never so dark that black numbers are hard to read."""
 _PLACE = 0.62, 0.44  # inches of one cell of a heat map
-_ROW = 0.26  # inches
+_ROW, _TELEPHONE = 0.26, 5.15  # inches of a row and of the width that a telephone shows
 _NAMED_QUERIES = 3  # at each end
 _NAMED_POINTS = 8
 """Cells whose names fit beside their points; with more, only those of the front have one."""
@@ -69,15 +71,15 @@ _PALE = "#bbbbbb"
 
 
 def figures(analysis: Analysis, factors: list[GridFactors]) -> list[Drawing]:
-    """Every figure for which the sweep has data, the main ones first."""
+    """Every figure for which the sweep has data, in the order of the page."""
     drawn = [
-        heat_map(analysis, factors),
         forest_plot(analysis),
+        query_bars(analysis),
+        heat_map(analysis, factors),
+        learning_plot(analysis),
         # No run of its own has a system that was trained on each collection.
         None if analysis.sweep.separate_runs and analysis.means else strip_plot(analysis),
-        query_bars(analysis),
         pareto_plot(analysis),
-        learning_plot(analysis),
     ]
     return [figure for figure in drawn if figure is not None]
 
@@ -179,7 +181,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     rows = [row for row in analysis.rows if row.num_used and row.name != reference]
     rows.sort(key=lambda row: -row.mean(primary))
     labels = [row.label + " (baseline)" * row.is_baseline for row in rows]
-    figure, axes = figure_of_rows(labels, 1.3 + _ROW * len(rows), extra=0.5)
+    figure, axes = figure_of_rows(labels, 1.35 + _ROW * len(rows), width=_TELEPHONE)
     seeds = [_seed_gains(row, primary, zero) for row in rows]
     intervals = [_interval(tested.get(row.name)) for row in rows]
     low, high = _near([[*own, *ends] for own, ends in zip(seeds, intervals, strict=True)])
@@ -187,6 +189,9 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     ends = min(low, 0) - margin, max(high, 0) + margin
     chosen = answered(analysis).system
     axes.axvline(0, color=GREY, linewidth=1)
+    first = sweep.about.first_stage.get(primary)
+    if first is not None and reference != FIRST_STAGE and ends[0] < first - zero < ends[1]:
+        axes.axvline(first - zero, color=GREY, lw=1.2, ls=":", label=f"first stage {first:.3f}")
     for place, row in enumerate(rows):
         _draw_gain(axes, place, row, seeds[place], tested.get(row.name), ends)
         if analysis.best_set and row.name in analysis.best_set.members:
@@ -197,7 +202,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
         if row.name in known.of:
             _beside(axes, place, cost_text(known.of[row.name]))
     axes.set(xlim=ends, ylim=(len(rows) - 0.45, -0.55))
-    _beside(axes, -0.55, _two_lines(known.unit), va="bottom", color=GREY)
+    _beside(axes, -0.55, _narrow(known.unit), va="bottom", color=GREY)
     base = sweep.label(reference)
     axes.set_xlabel(f"gain in {primary} over {base} ({number(zero, sweep.digits)})")
     axes.plot([], [], color=INK, lw=2, label=f"{level_text(sweep.about.alpha)} interval")
@@ -213,15 +218,15 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     )
 
 
-def _two_lines(unit: str) -> str:
-    """The words of a unit above a narrow column."""
-    return unit.replace(" per ", "\nper ").replace(" to ", "\nto ")
+def _narrow(unit: str) -> str:
+    """A unit above a narrow column."""
+    return "\n".join(textwrap.wrap(unit, 10))
 
 
 def _beside(axes: Axes, place: float, text: str, **style: Any) -> None:
     """A text in the column to the right of the axes."""
     axes.annotate(
-        text, (1, place), xycoords=axes.get_yaxis_transform(), xytext=(72, 0),
+        text, (1, place), xycoords=axes.get_yaxis_transform(), xytext=(46, 0),
         textcoords="offset points", ha="right", **{"va": "center", "fontsize": 9, **style},
     )  # fmt: skip
 
@@ -277,7 +282,8 @@ def _in_words(
         test = tested.get(row.name)
         parts = [f"{signed(test.delta)}, {range_text(*_interval(test))}" if test else "no test"]
         parts += ["not distinguishable from the best"] * (row.name in members)
-        parts += [f"{cost_text(known.of[row.name])} {known.unit}"] * (row.name in known.of)
+        if row.name in known.of:
+            parts.append(f"{cost_text(known.of[row.name])} {known.unit}")
         said.append(f"{row.label}: {', '.join(parts)}")
     return f"gains in {analysis.sweep.primary}, highest mean first. {'; '.join(said)}."
 
@@ -394,7 +400,7 @@ def query_bars(analysis: Analysis) -> Drawing | None:
         figure,
         "queries",
         f"bar chart: difference of {system} from {baseline} on {len(order)} queries, sorted",
-        heading="Every query",
+        heading="Queries gained and lost",
         caption=words,
     )
 

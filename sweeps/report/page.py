@@ -100,24 +100,23 @@ def page(findings: Findings) -> str:
 def sections(findings: Findings) -> list[Section]:
     """The sections below the recommendation, in their order; a new one is an entry here."""
     analysis, sweep = findings.analysis, findings.analysis.sweep
-    drawn = {figure.name: figure for figure in findings.figures}
-    first, queries = ([drawn.pop(n)] if n in drawn else [] for n in ("forest", "queries"))
+    found = merits(analysis, answered(analysis))
+    at = int(bool(found))  # the first figure is that of the gains, where there are some
     moved = moved_text(analysis, findings.queries)
     sets, shown = _query_sets(analysis), page_table(analysis)
     if moved and analysis.best:
         shown = _linked(shown, sweep.label(analysis.best.system))
     step = next_step(analysis)
-    command = [("Next", step.command)] if step and step.command else []
+    command = [("Next", step.command or step.why)] if step else []
     facts = " · ".join(_facts(sweep, sum(system.num_used for system in analysis.cells)))
     link = (QUERY_PAGE, moved) if moved else None
     parts = [
-        Section(merits=merits(analysis, answered(analysis)), values=command, figures=first),
+        Section(merits=found, values=command, figures=findings.figures[:at]),
         Section("All systems", tables=[shown], note=facts),
         *chunk_sizes.sections(analysis),
         Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
         Section("How sure is this?", groups=certainty_groups(findings), is_folded=True),
-        Section("Queries gained and lost", link=link, figures=queries) if link or queries else None,
-        Section(figures=[*drawn.values()]),
+        Section(link=link, figures=findings.figures[at:]),
         _reproduce(sweep),
     ]
     return [part for part in parts if part]
@@ -145,7 +144,10 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
             shared_documents(findings.agreement),
         ],
         "Unjudged documents": unjudged_sentences(analysis),
-        "Power": [*(power(analysis, judged) if variance else []), step.why if step else ""],
+        "Power and next step": [
+            *(power(analysis, judged) if variance else []),
+            step.why if step and step.command else "",
+        ],
     }  # fmt: skip
     told = {heading: [*filter(None, said)] for heading, said in groups.items()}
     return [(heading, said) for heading, said in told.items() if said]
