@@ -2,6 +2,7 @@
 
 import html
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -127,6 +128,22 @@ def grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
     """Pale lines behind the data."""
     axes.grid(axis=axis, color=LINE, linewidth=0.7)
     axes.set_axisbelow(True)
+
+
+def near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The range of all values without those of a row that would press the others into less than a
+    third of it."""
+    kept = [known for row in rows if (known := [value for value in row if not math.isnan(value)])]
+
+    def span(some: Sequence[Sequence[float]]) -> float:
+        return max(map(max, some)) - min(map(min, some))
+
+    while len(kept) > 3:
+        rest = min((kept[:at] + kept[at + 1 :] for at in range(len(kept))), key=span)
+        if span(rest) > 0.3 * span(kept):
+            break
+        kept = rest
+    return (min(map(min, kept)), max(map(max, kept))) if kept else (0.0, 1.0)
 
 
 def edge_note(

@@ -2,9 +2,7 @@
 each is None without its data."""
 
 import math
-import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -15,11 +13,10 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from rank_core.stats.compare import TIE, CellComparison
+from rank_core.stats.compare import TIE
 from sweeps.report.analysis import Analysis
 from sweeps.report.drawing import (
     ALERT,
-    BAND,
     BLUE,
     DARK,
     GREY,
@@ -34,22 +31,21 @@ from sweeps.report.drawing import (
     grid,
     hint,
     legend,
+    near,
     new_figure,
     style,
 )
-from sweeps.report.merits import Costs, answered, cost_text, costs, gain
+from sweeps.report.forest import forest_plot
+from sweeps.report.merits import costs
 from sweeps.report.reliability import GridFactors, factor_text
 from sweeps.store.records import trial_name
-from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.store.trial_status import LOST, TrialStatus
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import crossed_grids
 from sweeps.systems.system import System
 from sweeps.terminal.notation import (
-    decisive_p,
     level_text,
     number,
-    range_text,
     short_signed,
     signed,
 )
@@ -59,10 +55,7 @@ _DASHED = (0, (5, 3))
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))
 """Blue is better, red is worse; never so dark that black numbers are hard to read."""
 _PLACE = 0.62, 0.44  # inches of one cell of a heat map
-_ROW, _TELEPHONE = 0.26, 5.15  # inches of a row and of the width that a telephone shows
 _NAMED_QUERIES = 3  # at each end
-_NAMED_POINTS = 8
-"""Cells whose names fit beside their points; with more, only those of the front have one."""
 _BARS = 800
 """Thousands of queries would make a page of megabytes and show no more than these."""
 _COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -151,143 +144,6 @@ def _draw_cell(
         axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)
 
 
-def _near(rows: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The range of all values without those of a row that would press the others into less than a
-    third of it."""
-    kept = [known for row in rows if (known := [value for value in row if not math.isnan(value)])]
-
-    def span(some: Sequence[Sequence[float]]) -> float:
-        return max(map(max, some)) - min(map(min, some))
-
-    while len(kept) > 3:
-        rest = min((kept[:at] + kept[at + 1 :] for at in range(len(kept))), key=span)
-        if span(rest) > 0.3 * span(kept):
-            break
-        kept = rest
-    return (min(map(min, kept)), max(map(max, kept))) if kept else (0.0, 1.0)
-
-
-@style()
-def forest_plot(analysis: Analysis) -> Drawing | None:
-    """The gain of every system over the first stage (the baseline, where that has no row) with its
-    interval and seeds, highest mean first; the systems not distinguishable from the best are
-    shaded, and the cost of each is a second column."""
-    sweep, primary = analysis.sweep, analysis.sweep.primary
-    tested = {row.name: test for row in analysis.rows if (test := gain(analysis, row))}
-    if not tested:
-        return None
-    reference = next(iter(tested.values())).baseline
-    zero = next(row.mean(primary) for row in analysis.rows if row.name == reference)
-    rows = [row for row in analysis.rows if row.num_used and row.name != reference]
-    rows.sort(key=lambda row: -row.mean(primary))
-    labels = [row.label + " (baseline)" * row.is_baseline for row in rows]
-    figure, axes = figure_of_rows(labels, 1.35 + _ROW * len(rows), width=_TELEPHONE)
-    seeds = [_seed_gains(row, primary, zero) for row in rows]
-    intervals = [_interval(tested.get(row.name)) for row in rows]
-    low, high = _near([[*own, *ends] for own, ends in zip(seeds, intervals, strict=True)])
-    margin = max(0.05 * (max(high, 0) - min(low, 0)), 0.0005)
-    ends = min(low, 0) - margin, max(high, 0) + margin
-    chosen = answered(analysis).system
-    axes.axvline(0, color=GREY, linewidth=1)
-    first = sweep.about.first_stage.get(primary)
-    if first is not None and reference != FIRST_STAGE and ends[0] < first - zero < ends[1]:
-        axes.axvline(first - zero, color=GREY, lw=1.2, ls=":", label=f"first stage {first:.3f}")
-    for place, row in enumerate(rows):
-        _draw_gain(axes, place, row, seeds[place], tested.get(row.name), ends)
-        if analysis.best_set and row.name in analysis.best_set.members:
-            axes.axhspan(place - 0.5, place + 0.5, color=BAND, lw=0, zorder=0)
-        axes.get_yticklabels()[place].set_fontweight("bold" if row.name == chosen else "normal")
-    known = costs(analysis)
-    for place, row in enumerate(rows):
-        if row.name in known.of:
-            _beside(axes, place, cost_text(known.of[row.name]))
-    axes.set(xlim=ends, ylim=(len(rows) - 0.45, -0.55))
-    _beside(axes, -0.55, _narrow(known.unit), va="bottom", color=GREY)
-    base = sweep.label(reference)
-    axes.set_xlabel(f"gain in {primary} over {base} ({number(zero, sweep.digits)})")
-    axes.plot([], [], color=INK, lw=2, label=f"{level_text(sweep.about.alpha)} interval")
-    axes.plot([], [], "o", color=BLUE, ms=4.5, alpha=0.65, ls="none", label="one seed")
-    if analysis.best_set:
-        axes.fill_between([], [], color=BAND, label="not distinguishable from the best")
-    legend(figure, 3)
-    return draw(
-        figure,
-        "forest",
-        _in_words(analysis, rows, tested, known),
-        heading=f"Gain over {base}",
-    )
-
-
-def _narrow(unit: str) -> str:
-    """A unit above a narrow column."""
-    return "\n".join(textwrap.wrap(unit, 10))
-
-
-def _beside(axes: Axes, place: float, text: str, **style: Any) -> None:
-    """A text in the column to the right of the axes."""
-    axes.annotate(
-        text, (1, place), xycoords=axes.get_yaxis_transform(), xytext=(46, 0),
-        textcoords="offset points", ha="right", **{"va": "center", "fontsize": 9, **style},
-    )  # fmt: skip
-
-
-def _interval(test: CellComparison | None) -> tuple[float, float]:
-    """Of queries and seeds; with one seed that of the queries alone."""
-    if test is None:
-        return math.nan, math.nan
-    if math.isnan(test.p_both):
-        return test.ci_queries_low, test.ci_queries_high
-    return test.ci_low, test.ci_high
-
-
-def _seed_gains(row: System, measure: str, zero: float) -> list[float]:
-    """Of the seeds that are one of several; a system without seeds has none."""
-    values = row.seed_means[measure] if row.num_launched else {}
-    return [value - zero for seed, value in values.items() if row.statuses[seed] != "collapsed"]
-
-
-def _draw_gain(
-    axes: Axes,
-    place: int,
-    row: System,
-    seeds: Sequence[float],
-    test: CellComparison | None,
-    ends: tuple[float, float],
-) -> None:
-    """A row: dots of its seeds, the mean and its interval. A value outside the axis is a number at
-    its edge."""
-    if test is None:  # equal to another row by construction
-        axes.text(0, place, f" = {row.same_as}" if row.same_as else "", fontsize=9, va="center")
-        return
-    interval = _interval(test)
-    [line] = axes.plot(interval, (place, place), color=INK, lw=2, solid_capstyle="butt")
-    hint(line, f"{row.label}: {range_text(*interval)}")
-    for value in seeds:
-        axes.plot(value, place, "o", color=BLUE, ms=4.5, alpha=0.65, mew=0)
-    [mark] = axes.plot(test.delta, place, "|", color=INK, ms=11, mew=2, zorder=5)
-    hint(mark, f"{row.label}: {signed(test.delta)}, p {decisive_p(test)}")
-    edge_note(axes, place, [(signed(test.delta), test.delta)], ends)
-
-
-def _in_words(
-    analysis: Analysis,
-    rows: Sequence[System],
-    tested: Mapping[str, CellComparison],
-    known: Costs,
-) -> str:
-    """The figure for those who do not see it: a line for each system."""
-    members = analysis.best_set.members if analysis.best_set else ()
-    said = []
-    for row in rows:
-        test = tested.get(row.name)
-        parts = [f"{signed(test.delta)}, {range_text(*_interval(test))}" if test else "no test"]
-        parts += ["not distinguishable from the best"] * (row.name in members)
-        if row.name in known.of:
-            parts.append(f"{cost_text(known.of[row.name])} {known.unit}")
-        said.append(f"{row.label}: {', '.join(parts)}")
-    return f"gains in {analysis.sweep.primary}, highest mean first. {'; '.join(said)}."
-
-
 @style()
 def strip_plot(analysis: Analysis) -> Drawing:
     """The primary measure of each seed, with the mean and its interval over training runs, in the
@@ -299,7 +155,7 @@ def strip_plot(analysis: Analysis) -> Drawing:
          if row.statuses.get(seed) != "collapsed"]
         for row in rows
     ]  # fmt: skip
-    low, high = _near(seeds)
+    low, high = near(seeds)
     spread = max(high - low, 0.01)
     ends = max(low - 0.35 * spread, min(low, 0)), high + 0.25 * spread
     first = sweep.about.first_stage.get(sweep.primary)
@@ -434,7 +290,7 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
         shape = "D" if not row.is_cell else "o"
         [dot] = axes.plot(cost, mean, shape, ms=6.5, mew=1.4, zorder=3, mfc=face, mec=edge)
         hint(dot, f"{row.label}: {number(mean)}, {cost:,.4g} {unit}")
-    low, high = _near(reach)
+    low, high = near(reach)
     least, most = min(means.values()), max(means.values())
     low, high = min(max(low, 0.0), least), max(min(high, 1.0), most)
     first = sweep.about.first_stage.get(sweep.primary)
@@ -446,11 +302,11 @@ def pareto_plot(analysis: Analysis) -> Drawing | None:
         )  # fmt: skip
     axes.set_ylim(low - 0.08 * (high - low) - 0.002, high + 0.08 * (high - low) + 0.002)
     _cost_axis(axes, list(cost_of.values()))
-    names = cost_of if len(cost_of) <= _NAMED_POINTS else front
-    _names(axes, {cell: (cost_of[cell], means[cell]) for cell in names}, analysis)
+    named = dict.fromkeys([*front, *({sweep.baseline} & rows.keys())])
+    _names(axes, {cell: (cost_of[cell], means[cell]) for cell in named}, analysis)
     axes.set(xlabel=unit, ylabel=f"{sweep.primary} on {sweep.split}")
     grid(axes)
-    words = "Filled: on the Pareto front (no cheaper system is better)."
+    words = "Filled and named: on the Pareto front (no cheaper system is better)."
     words += " Bars: interval of the difference from the baseline." * bool(analysis.primary)
     words += f" Diamond: with {sweep.first_stage_name}." * bool(sweep.interpolated)
     return draw(

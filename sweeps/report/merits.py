@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rank_core.stats.compare import CellComparison
-from sweeps.report import chunk_sizes
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import Merit
-from sweeps.report.recommendation import Recommendation, recommendation
+from sweeps.report.recommendation import Recommendation
 from sweeps.systems.best import left_after
-from sweeps.systems.system import Kind, System
-from sweeps.terminal.notation import interval_text, short_signed
+from sweeps.systems.system import System
+from sweeps.terminal.notation import interval_text, signed
 
 
 @dataclass(frozen=True)
@@ -23,19 +22,6 @@ class Costs:
     of: Mapping[str, float]
     unit: str = ""
     ends: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-
-def answered(analysis: Analysis) -> Recommendation:
-    """The recommendation; of windows to serve and of chunk sizes their own answer."""
-    serving = analysis.sweep.serving
-    if serving:
-        kinds = {row.name: row.kind is Kind.INTERPOLATED for row in analysis.rows}
-        named = (r.name for r in analysis.rows if serving.best in (r.name, r.of))
-        system = next((name for name in named if kinds[name] == bool(serving.mixed)), "")
-        return Recommendation(serving.answer, system=system)
-    if size := analysis.sweep.indexes and chunk_sizes.recommendation(analysis):
-        return Recommendation(chunk_sizes.answer(analysis), system=size.cell)
-    return recommendation(analysis)
 
 
 def gain(analysis: Analysis, row: System) -> CellComparison | None:
@@ -84,11 +70,13 @@ def _costs(
 
 
 def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
-    """The gains of the recommended system and its cost; without one those of the best."""
+    """The gains of the recommended system and its cost; without one those of the best. A smoke test
+    has none."""
     rows = {row.name: row for row in analysis.rows}
     row, whose = rows.get(said.system), ""
     if row is None:
-        tested = [one for one in rows.values() if gain(analysis, one)]
+        named = [] if analysis.sweep.about.smoke_test else rows.values()
+        tested = [one for one in named if gain(analysis, one)]
         row = max(tested, key=lambda one: one.mean(analysis.sweep.primary), default=None)
         whose = f" of {row.label}" if row else ""
     if row is None:
@@ -100,7 +88,7 @@ def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
         return found
     base = known.of.get(analysis.sweep.baseline)
     detail = f"{known.of[name] / base:.1f} × {analysis.baseline.label}" if base else ""
-    if ends := known.ends.get(name):
+    if (ends := known.ends.get(name)) and ends[0] < ends[1]:
         detail = f"seeds {ends[0]:.3g} to {ends[1]:.3g}"
     return [
         *found,
@@ -115,6 +103,6 @@ def cost_text(cost: float) -> str:
 
 def _gain(analysis: Analysis, pair: CellComparison, whose: str) -> Merit:
     sweep, digits = analysis.sweep, analysis.sweep.digits
-    interval = interval_text(pair, digits, "terminal")
+    interval = interval_text(pair, digits, "paper")
     name = f"Gain{whose} over {sweep.label(pair.baseline)}"
-    return Merit(name, short_signed(pair.delta, digits), detail=interval)
+    return Merit(name, signed(pair.delta, digits), detail=interval)

@@ -22,9 +22,10 @@ from sweeps.report.conclusions import (
     winner,
 )
 from sweeps.report.html import Section, render
-from sweeps.report.merits import answered, merits
+from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
+from sweeps.report.recommendation import recommendation
 from sweeps.report.reliability import (
     Reliability,
     best_gain,
@@ -90,7 +91,7 @@ def page(findings: Findings) -> str:
     return render(
         "page.html",
         title=analysis.sweep.question,
-        answer=answered(analysis).sentence,
+        answer=recommendation(analysis).sentence,
         notes=[],
         facts=[],
         sections=sections(findings),
@@ -100,7 +101,7 @@ def page(findings: Findings) -> str:
 def sections(findings: Findings) -> list[Section]:
     """The sections below the recommendation, in their order; a new one is an entry here."""
     analysis, sweep = findings.analysis, findings.analysis.sweep
-    found = merits(analysis, answered(analysis))
+    found = merits(analysis, recommendation(analysis))
     at = int(bool(found))  # the first figure is that of the gains, where there are some
     moved = moved_text(analysis, findings.queries)
     sets, shown = _query_sets(analysis), page_table(analysis)
