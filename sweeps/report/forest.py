@@ -122,7 +122,7 @@ def _interval(test: CellComparison | None) -> tuple[float, float]:
 
 def _untested(sweep: Sweep, row: System) -> str:
     """Why a row that equals no other has no test."""
-    return fate_word(sweep) if row.name in left_after(sweep) else "not tested"
+    return f"{fate_word(sweep)} on dev" if row.name in left_after(sweep) else "not tested"
 
 
 def _seed_gains(row: System, measure: str, zero: float) -> list[float]:

@@ -81,19 +81,24 @@ def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
         whose = f" of {row.label}" if row else ""
     if row is None:
         return []
-    own = gain(analysis, row), row.test(analysis.sweep.primary)
-    found = [_gain(analysis, c, whose) for c in dict.fromkeys(own) if c]
-    known, name = costs(analysis), row.name
-    if name not in known.of:
-        return found
-    base = known.of.get(analysis.sweep.baseline)
-    detail = f"{known.of[name] / base:.1f} × {analysis.baseline.label}" if base else ""
-    if (ends := known.ends.get(name)) and ends[0] < ends[1]:
+    primary, first = analysis.sweep.primary, analysis.sweep.about.first_stage
+    own = dict.fromkeys([gain(analysis, row), row.test(primary)])
+    found = [_gain(analysis, pair, whose) for pair in own if pair]
+    if primary in first and not analysis.first_stage:  # a mean alone
+        value = signed(row.mean(primary) - first[primary], analysis.sweep.digits)
+        name = f"Gain{whose} over the first stage"
+        found.insert(0, Merit(name, value, detail="no interval: one mean"))
+    known = costs(analysis)
+    return [*found, *([_cost(analysis, row, known)] if row.name in known.of else [])]
+
+
+def _cost(analysis: Analysis, row: System, known: Costs) -> Merit:
+    """The cost of a system, with the range over its seeds or beside the baseline's."""
+    value, base = known.of[row.name], known.of.get(analysis.sweep.baseline)
+    detail = f"{value / base:.1f} × baseline" if base else ""
+    if (ends := known.ends.get(row.name)) and ends[0] < ends[1]:
         detail = f"seeds {ends[0]:.3g} to {ends[1]:.3g}"
-    return [
-        *found,
-        Merit(f"Cost{whose * (not found)}", cost_text(known.of[name]), known.unit, detail),
-    ]
+    return Merit("Cost", cost_text(value), known.unit, detail)
 
 
 def cost_text(cost: float) -> str:

@@ -113,7 +113,7 @@ def sections(findings: Findings) -> list[Section]:
     link = (QUERY_PAGE, moved) if moved else None
     parts = [
         Section(merits=found, values=command, figures=findings.figures[:at]),
-        Section("All systems", tables=[shown], note=facts),
+        Section("Systems", tables=[shown], note=facts),
         *chunk_sizes.sections(analysis),
         Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
         Section("How sure is this?", groups=certainty_groups(findings), is_folded=True),

@@ -58,6 +58,6 @@ def test_query_sets_are_counted_and_shown_beside_the_mean_over_all_queries(tmp_p
         assert one.mean("nDCG@10") == pytest.approx(pooled, rel=1e-12)
     page = (report / "index.html").read_text()
     assert "60 queries (dl19 20, dl20 40) of split test" in page
-    assert "nDCG@10 by query set" in page and "<th>dl20 (40)</th>" in page
+    assert "nDCG@10 by query set" in page and '<th scope="col">dl20 (40)</th>' in page
     results = json.loads((report / "results.json").read_text())
     assert results["query_sets"]["sizes"] == {"dl19": 20, "dl20": 40}

@@ -83,7 +83,7 @@ def test_the_front_holds_what_no_cheaper_cell_beats(clear: Analysis, tmp_path: P
     # Without tokens the cost is seconds, and without both there is no front.
     cells = [replace(cell, encoder_tokens_per_document=None) for cell in analysis.sweep.cells]
     sweep = replace(analysis.sweep, cells=tuple(cells))
-    assert "evaluation of one run (seconds)" in _texts(pareto_plot(analyse(sweep)))
+    assert "seconds to evaluate a run" in _texts(pareto_plot(analyse(sweep)))
     bare = replace(sweep, trials=sweep.trials.drop(columns="eval_seconds"))
     assert pareto_plot(analyse(bare)) is None
 

@@ -59,7 +59,9 @@ def test_condensed_lists_are_tested_as_runs_without_unjudged_documents_are(folde
     assert text.count("the table's significant difference holds") == 2 and "few" not in text
     lower = replace(own, letter="a", condensed_letter="a", bound_letter="a")
     weaker = replace(found, unjudged=replace(found.unjudged, of={pair: lower}))
-    assert " ".join(unjudged_sentences(weaker)).endswith("are judged."), "not significant with seeds"
+    assert " ".join(unjudged_sentences(weaker)).endswith("are judged."), (
+        "not significant with seeds"
+    )
     alone = replace(pair, p_both=math.nan)
     single = replace(found, unjudged=replace(found.unjudged, of={alone: lower}))
     assert " ".join(unjudged_sentences(single)) == text, "the letter of one run"
