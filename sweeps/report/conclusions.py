@@ -43,7 +43,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         " ".join(filter(None, [certainty(analysis), without_variance(analysis)])),
         " ".join(unjudged_sentences(analysis)),
         of_search(analysis),
-        fates(analysis),
+        " ".join(fates(analysis)),
     ]
     return [sentence for sentence in sentences if sentence]
 
@@ -56,16 +56,16 @@ def _of_indexes(analysis: Analysis) -> list[str]:
         " ".join(filter(None, [not_distinguishable(analysis), against_first_stage(analysis)])),
         certainty(analysis),
         " ".join(unjudged_sentences(analysis)),
-        fates(analysis),
+        " ".join(fates(analysis)),
     ]
     return [sentence for sentence in sentences if sentence]
 
 
-def fates(analysis: Analysis) -> str:
-    """The fates of the trials; unknown for a third party's runs."""
+def fates(analysis: Analysis) -> list[str]:
+    """The fates of the trials in sentences; unknown for a third party's runs."""
     sweep = analysis.sweep
     if sweep.third_party:
-        return ""
+        return []
     stopped = (
         [f"The sweep ended early: {sweep.about.stopped.rstrip('.')}."]
         if sweep.about.stopped
@@ -76,7 +76,7 @@ def fates(analysis: Analysis) -> str:
     but = f" but for {rest} that ASHA stopped" if rest else ""
     begun = " that started" if sweep.about.stopped else ""
     whole = f"All {count + rest} trials{begun} finished{but}; none failed, diverged or collapsed."
-    return " ".join([*stopped, *(losses(analysis.cells) or [whole])])
+    return [*stopped, *(losses(analysis.cells) or [whole])]
 
 
 def of_search(analysis: Analysis) -> str:

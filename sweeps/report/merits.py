@@ -72,14 +72,10 @@ def _costs(
 def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
     """The gains of the recommended system and its cost; without one those of the best. A smoke test
     has none."""
-    rows = {row.name: row for row in analysis.rows}
-    row, whose = rows.get(said.system), ""
-    if row is None:
-        named = [] if analysis.sweep.about.smoke_test else rows.values()
-        tested = [one for one in named if gain(analysis, one)]
-        row = max(tested, key=lambda one: one.mean(analysis.sweep.primary), default=None)
-        whose = f" of {row.label}" if row else ""
-    if row is None:
+    row, whose = {row.name: row for row in analysis.rows}.get(said.system), ""
+    if row is None and (row := _largest(analysis)):
+        whose = f" of {row.label}"
+    if row is None or analysis.sweep.about.smoke_test:
         return []
     primary, first = analysis.sweep.primary, analysis.sweep.about.first_stage
     own = dict.fromkeys([gain(analysis, row), row.test(primary)])
@@ -87,9 +83,17 @@ def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
     if primary in first and not analysis.first_stage:  # a mean alone
         value = signed(row.mean(primary) - first[primary], analysis.sweep.digits)
         name = f"Gain{whose} over the first stage"
-        found.insert(0, Merit(name, value, detail="no interval: one mean"))
+        found.insert(0, Merit(name, value, detail="not tested"))
     known = costs(analysis)
     return [*found, *([_cost(analysis, row, known)] if row.name in known.of else [])]
+
+
+def _largest(analysis: Analysis) -> System | None:
+    """The system with the largest tested gain, of those whose test decides, if there are any."""
+    tests = {row: test for row in analysis.rows if (test := gain(analysis, row))}
+    decided = {row: test for row, test in tests.items() if not math.isnan(test.p_both)}
+    among = decided or tests
+    return max(among, key=lambda row: among[row].delta, default=None)
 
 
 def _cost(analysis: Analysis, row: System, known: Costs) -> Merit:

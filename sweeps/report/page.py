@@ -141,7 +141,7 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
             best_gain(analysis, judged.limits, judged), access_sentence(findings.accesses),
         ],
         "Seeds": [
-            fates(analysis), variance, stability(analysis, judged),
+            *fates(analysis), variance, stability(analysis, judged),
             shared_documents(findings.agreement),
         ],
         "Unjudged documents": unjudged_sentences(analysis),

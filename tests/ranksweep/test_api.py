@@ -80,7 +80,7 @@ def test_runs_are_compared_with_seeds_and_judgments(folder: Path) -> None:
     trained = load(folder).table().frame
     own = trained[(trained["system"] == "MaxP 40/20") & (trained["measure"] == "nDCG@10")]
     assert frame.loc["MaxP", "mean"] == pytest.approx(own["mean"].item())
-    [row] = re.findall("<tr[^>]*><td>BM25.*?</tr>", found._repr_html_())
+    [row] = re.findall('<tr[^>]*><th scope="row">BM25.*?</tr>', found._repr_html_())
     assert "0.638" in row and "±" not in re.sub("<[^>]*>", "", row)  # a single run has no deviation
     assert "2 systems, 4 runs" in repr(found)
     other = compare(systems, qrels, baseline="MaxP", measures=["nDCG@10"], deterministic=["BM25"])

@@ -22,8 +22,9 @@ from sweeps.report.reliability import assess
 from sweeps.report.unjudged import with_unjudged
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep
-from tests.golden.cases import quickstart, race_with_eliminated, serving
+from tests.golden.cases import quickstart, race_with_eliminated
 from tests.golden.frozen import words_of_page
+from tests.sweeps.report.chunk_sweep import write_chunk_sweep
 from tests.sweeps.systems.test_load import write_sweep
 
 WINDOWS = [(w, s) for w in (50, 75, 100, 150, 200, 250) for s in (25, 50, 75, 100, 150) if s <= w]
@@ -34,10 +35,10 @@ TELEPHONE = 372
 """Pixels of a page of 400 beside its margins."""
 
 
-def found(folder: Path, *, draws: bool = True) -> Findings:
+def found(folder: Path) -> Findings:
     analysis = with_unjudged(analyse(with_interpolated(load_sweep(folder), "")))
     judged = assess(analysis)
-    return Findings(analysis, judged, figures(analysis, judged.factors) if draws else ())
+    return Findings(analysis, judged, figures(analysis, judged.factors))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,9 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 def others(tmp_path_factory: pytest.TempPathFactory) -> list[Findings]:
     """A race, and aggregations to serve."""
     folder = tmp_path_factory.mktemp("others")
-    return [found(race_with_eliminated(folder / "race")), found(serving(folder / "serving"))]
+    facts: dict[str, Any] = {"sweep": "serving", "measures": ("nDCG@10",), "trained": False}
+    one = write_chunk_sweep(folder / "serving", kinds=[("maxp", 80, 40)], num_queries=12, **facts)
+    return [found(race_with_eliminated(folder / "race")), found(one)]
 
 
 class Elements(HTMLParser):
@@ -126,7 +129,7 @@ def test_without_a_recommendation_the_merits_name_their_system(small: Findings) 
 def test_a_first_stage_of_a_known_mean_has_a_gain_without_an_interval(thirty: Findings) -> None:
     analysis = thirty.analysis
     first, over_base, cost = merits(analysis, said := recommendation(analysis))
-    assert said.mean and first.value == f"{said.mean - 0.34:+.3f}" and "no interval" in first.detail
+    assert said.mean and first.value == f"{said.mean - 0.34:+.3f}" and first.detail == "not tested"
     assert over_base.name == "Gain over FirstP"
     base = costs(analysis).of[analysis.sweep.baseline]
     assert cost.detail == f"{costs(analysis).of[said.system] / base:.1f} × baseline"

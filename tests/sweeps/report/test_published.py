@@ -101,7 +101,8 @@ def test_values_of_a_reference_stand_beside_ours_with_our_interval(
     assert text.count("(a page;") == 3
     assert "1 of 2 inside" in (folder / "report" / "table.md").read_text()
     page = (folder / "report" / "index.html").read_text()
-    assert '<th class="text">published' in page and '<td class="text">nDCG@10 0.3500' in page
+    assert '<th scope="col" class="text">published' in page
+    assert '<td class="text">nDCG@10 0.3500' in page
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.source)
