@@ -84,10 +84,15 @@ def _cost(analysis: Analysis, row: str) -> tuple[int, int, bool]:
 
 
 def answer(analysis: Analysis) -> str:
-    """The answer in sentences; "" without one."""
+    """The answer as a paragraph; "" without one."""
+    return " ".join(sentences(analysis))
+
+
+def sentences(analysis: Analysis) -> list[str]:
+    """The answer in its sentences; none without one."""
     found = chosen_size(analysis)
     if found is None:
-        return ""
+        return []
     sweep, digits = analysis.sweep, analysis.sweep.digits
     matrix = analysis.matrix(sweep.primary)
     mean = float(matrix.of_queries.scores[found.cell].mean())
@@ -99,7 +104,7 @@ def answer(analysis: Analysis) -> str:
         f"{gains}{corrected}."
     )
     left_out = _left_out(found.facts, sweep.indexes)
-    return " ".join(filter(None, [text, left_out, _cheap(analysis, found)]))
+    return [text, *[left_out] * bool(left_out), *_cheap(analysis, found)]
 
 
 def _words(facts: IndexFacts) -> str:
@@ -138,13 +143,13 @@ def _left_out(facts: IndexFacts, indexes: Mapping[str, IndexFacts]) -> str:
     return f"Of the sizes in common use {'; '.join(parts)}." if parts else ""
 
 
-def _cheap(analysis: Analysis, found: ChosenSize) -> str:
+def _cheap(analysis: Analysis, found: ChosenSize) -> list[str]:
     """The cheapest index that cannot be told from the best row, and its size."""
     sweep, best = analysis.sweep, analysis.best_set
     assert best is not None
     highest = f"the best on {sweep.split}, {sweep.label(best.best)}"
     if not found.cheapest:
-        return f"Every index can be told from {highest}."
+        return [f"Every index can be told from {highest}."]
     figures = sweep.indexes[_index_of(analysis, found.cheapest)].figures
     size = f"{figures['vectors_per_document']:.1f} vectors per document, "
     size += f"{bytes_text(figures['bytes'])} in fp32"
@@ -152,11 +157,12 @@ def _cheap(analysis: Analysis, found: ChosenSize) -> str:
     text += f"{sweep.label(found.cheapest)} ({size})."
     if found.cheapest == best.best:
         text = f"Every cheaper index can be told from {highest} ({size})."
+    said = [text]
     if FIRST_STAGE in best.members:
-        text += f" {sweep.first_stage_name} alone cannot be told from the best either."
+        said.append(f"{sweep.first_stage_name} alone cannot be told from the best either.")
     if found.cell not in best.members:
-        text += f" {sweep.label(found.cell)}, the best on dev, can be told from the best."
-    return text
+        said.append(f"{sweep.label(found.cell)}, the best on dev, can be told from the best.")
+    return said
 
 
 def _index_of(analysis: Analysis, row: str) -> str:

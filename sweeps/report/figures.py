@@ -372,7 +372,7 @@ def learning_plot(analysis: Analysis) -> Drawing | None:
     range of these; lost runs are lines of their own."""
     sweep = analysis.sweep
     curves = learning_curves(sweep)
-    if curves.empty:  # nothing was trained
+    if "loss" not in curves.index.unique(0):  # nothing was trained
         return None
     steps = int(curves.index.get_level_values("step").max())
     window = max(1, steps // 12)  # the loss of single batches is mostly noise

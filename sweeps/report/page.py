@@ -128,12 +128,15 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
     analysis, judged = findings.analysis, findings.reliability
     sweep, step = analysis.sweep, next_step(analysis)
     variance = seed_variance(analysis, judged)
-    verdict = sweep.serving.cost if sweep.serving else answer(analysis)
+    own = chunk_sizes.sentences(analysis) if sweep.indexes else []
+    if sweep.serving:
+        own = [sweep.serving.answer, sweep.serving.cost]
     chosen = confirmation(analysis) or winner(analysis)
     groups = {
         "Comparisons": [
-            not_distinguishable(analysis), against_first_stage(analysis), verdict,
-            below_first_stage(analysis), scope(analysis), without_variance(analysis),
+            *own, not_distinguishable(analysis), against_first_stage(analysis),
+            "" if own else answer(analysis), below_first_stage(analysis), scope(analysis),
+            without_variance(analysis),
         ],
         "Choice and correction": [
             of_search(analysis), chosen, correction(analysis),
