@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -24,9 +24,8 @@ from sweeps.report.drawing import (
     near,
     style,
 )
-from sweeps.report.merits import Costs, cost_text, costs, gain
+from sweeps.report.merits import Costs, cost_number, costs, gains
 from sweeps.report.recommendation import recommendation
-from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
 from sweeps.systems.summary import fate_word
@@ -42,7 +41,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     interval and seeds, highest mean first; the systems not distinguishable from the best are
     shaded, and the cost of each is a second column."""
     sweep, primary = analysis.sweep, analysis.sweep.primary
-    tested = {row.name: test for row in analysis.rows if (test := gain(analysis, row))}
+    tested, said = gains(analysis), recommendation(analysis)
     if not tested:
         return None
     reference = next(iter(tested.values())).baseline
@@ -58,7 +57,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
     axes.set(xlim=ends, ylim=(len(rows) - 0.45, -0.55))
     axes.axvline(0, color=GREY, linewidth=1)
     first = sweep.about.first_stage.get(primary)
-    if first is not None and reference != FIRST_STAGE and ends[0] < first - zero < ends[1]:
+    if first is not None and not analysis.first_stage and ends[0] < first - zero < ends[1]:
         axes.axvline(first - zero, color=GREY, lw=1.2, ls=":", label=f"first stage {first:.3f}")
     for place, row in enumerate(rows):
         if test := tested.get(row.name):
@@ -67,33 +66,36 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
             words = f"= {row.same_as}" if row.same_as else _untested(sweep, row)
             axes.text(0, place, f" {words}", fontsize=9, va="center", color=GREY)
     known = costs(analysis)
-    _mark_rows(axes, rows, analysis, known)
+    alike = analysis.best_set.members if analysis.best_set else ()
+    members = (said.system, *said.not_distinguishable) if said.system else alike
+    _mark_rows(axes, rows, said.system, members, known)
     base, the = sweep.label(reference), "the baseline " * (reference == sweep.baseline)
     axes.set_xlabel(f"gain in {primary} over {the}{base} ({number(zero, sweep.digits)})")
-    _explain(figure, axes, analysis)
-    words = _in_words(analysis, rows, tested, known)
+    _explain(figure, axes, analysis, members)
+    words = _in_words(rows, tested, members, known)
+    words = f"gains in {primary} over {base}, highest mean first. {words}"
     return draw(figure, "forest", words, heading=f"Gain over {base}")
 
 
-def _mark_rows(axes: Axes, rows: Sequence[System], analysis: Analysis, known: Costs) -> None:
+def _mark_rows(
+    axes: Axes, rows: Sequence[System], chosen: str, members: Collection[str], known: Costs
+) -> None:
     """Shades the systems not distinguishable from the best, prints the recommended one in bold, and
     the costs in a column."""
-    members = analysis.best_set.members if analysis.best_set else ()
-    chosen = recommendation(analysis).system
     for place, (row, name) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         if row.name in members:
             axes.axhspan(place - 0.5, place + 0.5, color=BAND, lw=0, zorder=0)
         name.set_fontweight("bold" if row.name == chosen else "normal")
         if row.name in known.of:
-            _beside(axes, place, cost_text(known.of[row.name]), va="center")
+            _beside(axes, place, cost_number(known.of[row.name]), va="center")
     _beside(axes, -0.55, _narrow(known.unit), va="bottom", color=GREY)
 
 
-def _explain(figure: Figure, axes: Axes, analysis: Analysis) -> None:
+def _explain(figure: Figure, axes: Axes, analysis: Analysis, members: Collection[str]) -> None:
     """The legend."""
     axes.plot([], [], color=INK, lw=2, label=f"{level_text(analysis.sweep.about.alpha)} interval")
     axes.plot([], [], "o", color=BLUE, ms=4.5, alpha=0.65, ls="none", label="one seed")
-    if analysis.best_set:
+    if members:
         axes.fill_between([], [], color=BAND, label="not distinguishable from the best")
     legend(figure, 2 if axes.get_legend_handles_labels()[1][3:] else 3)
 
@@ -151,19 +153,18 @@ def _draw_gain(
 
 
 def _in_words(
-    analysis: Analysis,
     rows: Sequence[System],
     tested: Mapping[str, CellComparison],
+    members: Collection[str],
     known: Costs,
 ) -> str:
     """The figure for those who do not see it: a line for each system."""
-    members = analysis.best_set.members if analysis.best_set else ()
     said = []
     for row in rows:
         test = tested.get(row.name)
         parts = [f"{signed(test.delta)}, {range_text(*_interval(test))}" if test else "no test"]
         parts += ["not distinguishable from the best"] * (row.name in members)
         if row.name in known.of:
-            parts.append(f"{cost_text(known.of[row.name])} {known.unit}")
+            parts.append(f"{cost_number(known.of[row.name])} {known.unit}")
         said.append(f"{row.label}: {', '.join(parts)}")
-    return f"gains in {analysis.sweep.primary}, highest mean first. {'; '.join(said)}."
+    return f"{'; '.join(said)}."

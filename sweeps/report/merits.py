@@ -1,17 +1,19 @@
 """The figures of merit at the top of a page: what the answer gains and what it costs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from rank_core.stats.compare import CellComparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import Merit
-from sweeps.report.recommendation import Recommendation
+from sweeps.report.recommendation import Recommendation, costs_of
 from sweeps.systems.best import left_after
 from sweeps.systems.system import System
 from sweeps.terminal.notation import interval_text, signed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,49 +26,37 @@ class Costs:
     ends: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def gain(analysis: Analysis, row: System) -> CellComparison | None:
-    """The tested difference of a row from the first stage, or, where that has no row, from the
-    baseline; None without a test."""
-    against = [c for c in analysis.first_stage_comparisons if c.measure == analysis.sweep.primary]
-    own = against or [*analysis.primary, *analysis.interpolated_comparisons]
-    same = (c for c in own if (c.system, c.measure) == (row.name, analysis.sweep.primary))
-    return next(same, None)
+def gains(analysis: Analysis) -> dict[str, CellComparison]:
+    """{row: its tested difference on the primary measure} from the first stage; where that has no
+    row, and among indexes, from the baseline."""
+    first = [] if analysis.sweep.indexes else analysis.first_stage_comparisons
+    own = _primary(analysis, first)
+    return own or _primary(analysis, [*analysis.comparisons, *analysis.interpolated_comparisons])
+
+
+def _primary(analysis: Analysis, compared: Sequence[CellComparison]) -> dict[str, CellComparison]:
+    return {c.system: c for c in compared if c.measure == analysis.sweep.primary}
 
 
 def costs(analysis: Analysis) -> Costs:
-    """Vectors per document of an index, else encoder tokens, else seconds, of all rows that have a
-    score and were not eliminated; a row with the first stage costs what its cell does."""
-    sweep, eliminated = analysis.sweep, left_after(analysis.sweep)
-    cells = [s.cell for s in analysis.cells if s.num_used and s.cell.cell not in eliminated]
-    if sweep.indexes:
-        vectors = {name: own.figures["vectors_per_document"] for name, own in sweep.indexes.items()}
-        return _costs(analysis, vectors, "vectors per document")
-    if sweep.serving:
-        read = {row["label"]: row["tokens_per_query"] for row in sweep.serving.rows}
-        tokens = {c.cell: read[c.label] for c in cells if c.label in read}
-        return _costs(analysis, tokens, "encoder tokens per query")
-    tokens = {cell.cell: cell.encoder_tokens_per_document or 0.0 for cell in cells}
-    if tokens and all(tokens.values()):
-        return _costs(analysis, tokens, "encoder tokens per document")
+    """What a use of each system costs, else seconds, of all rows that have a score and were not
+    eliminated; a row with the first stage costs what its cell does."""
+    sweep, eliminated, known = analysis.sweep, left_after(analysis.sweep), costs_of(analysis)
+    cells = [s.name for s in analysis.cells if s.num_used and s.name not in eliminated]
+    if cells and all(known.of.get(cell) for cell in cells):
+        return Costs(_of_rows(analysis, {cell: known.of[cell] for cell in cells}), known.unit)
     if "eval_seconds" not in sweep.trials:
         return Costs({})
     groups = sweep.used.groupby("cell", observed=True)["eval_seconds"]
-    means = {cell.cell: float(groups.mean().get(cell.cell, math.nan)) for cell in cells}
-    known = {cell: seconds for cell, seconds in means.items() if seconds > 0}
-    ends = {str(cell): (float(own.min()), float(own.max())) for cell, own in groups}
-    return _costs(analysis, known, "seconds to evaluate a run", ends)
+    own = {str(cell): values for cell, values in groups if cell in cells and values.mean() > 0}
+    means = {cell: float(values.mean()) for cell, values in own.items()}
+    ends = {cell: (float(values.min()), float(values.max())) for cell, values in own.items()}
+    unit = "seconds to evaluate a run"
+    return Costs(_of_rows(analysis, means), unit, _of_rows(analysis, ends))
 
 
-def _costs(
-    analysis: Analysis,
-    known: Mapping[str, float],
-    unit: str,
-    ends: Mapping[str, tuple[float, float]] | None = None,
-) -> Costs:
-    def whole(of: Mapping[str, Any]) -> dict[str, Any]:
-        return {r.name: of[r.of or r.name] for r in analysis.rows if (r.of or r.name) in of}
-
-    return Costs(whole(known), unit, whole(ends or {}))
+def _of_rows(analysis: Analysis, of: Mapping[str, T]) -> dict[str, T]:
+    return {r.name: of[r.of or r.name] for r in analysis.rows if (r.of or r.name) in of}
 
 
 def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
@@ -78,8 +68,8 @@ def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
     if row is None or analysis.sweep.about.smoke_test:
         return []
     primary, first = analysis.sweep.primary, analysis.sweep.about.first_stage
-    own = dict.fromkeys([gain(analysis, row), row.test(primary)])
-    found = [_gain(analysis, pair, whose) for pair in own if pair]
+    over_first = _primary(analysis, analysis.first_stage_comparisons).get(row.name)
+    found = [_gain(analysis, test, whose) for test in (over_first, row.test(primary)) if test]
     if primary in first and not analysis.first_stage:  # a mean alone
         value = signed(row.mean(primary) - first[primary], analysis.sweep.digits)
         name = f"Gain{whose} over the first stage"
@@ -90,10 +80,13 @@ def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
 
 def _largest(analysis: Analysis) -> System | None:
     """The system with the largest tested gain, of those whose test decides, if there are any."""
-    tests = {row: test for row in analysis.rows if (test := gain(analysis, row))}
-    decided = {row: test for row, test in tests.items() if not math.isnan(test.p_both)}
+    tests = gains(analysis)
+    if analysis.sweep.indexes:  # which chunks, whatever BM25 adds
+        tests = _primary(analysis, analysis.comparisons)
+    decided = {name: test for name, test in tests.items() if not math.isnan(test.p_both)}
     among = decided or tests
-    return max(among, key=lambda row: among[row].delta, default=None)
+    rows = [row for row in analysis.rows if row.name in among]
+    return max(rows, key=lambda row: among[row.name].delta, default=None)
 
 
 def _cost(analysis: Analysis, row: System, known: Costs) -> Merit:
@@ -102,10 +95,10 @@ def _cost(analysis: Analysis, row: System, known: Costs) -> Merit:
     detail = f"{value / base:.1f} × baseline" if base else ""
     if (ends := known.ends.get(row.name)) and ends[0] < ends[1]:
         detail = f"seeds {ends[0]:.3g} to {ends[1]:.3g}"
-    return Merit("Cost", cost_text(value), known.unit, detail)
+    return Merit("Cost", cost_number(value), known.unit, detail)
 
 
-def cost_text(cost: float) -> str:
+def cost_number(cost: float) -> str:
     """Three digits at least: `676`, `1.02`, `12,345`."""
     return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
 

@@ -25,7 +25,7 @@ from sweeps.report.html import Section, render
 from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
-from sweeps.report.recommendation import recommendation
+from sweeps.report.recommendation import other_choice, recommendation
 from sweeps.report.reliability import (
     Reliability,
     best_gain,
@@ -139,7 +139,8 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
             without_variance(analysis),
         ],
         "Choice and correction": [
-            of_search(analysis), chosen, correction(analysis),
+            of_search(analysis), other_choice(analysis, recommendation(analysis)), chosen,
+            correction(analysis),
             # The time of an access is no result: it is on the page alone.
             best_gain(analysis, judged.limits, judged), access_sentence(findings.accesses),
         ],
