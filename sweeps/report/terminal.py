@@ -96,14 +96,13 @@ def _warnings(analysis: Analysis) -> list[str]:
 
 
 def table_text(analysis: Analysis, *, verbose: bool = False) -> str:
-    """The table with a line that explains its marks; `verbose` adds the meaning of its columns and
-    rows."""
+    """The table with a line that explains its marks; `verbose` explains them, its columns and its
+    rows in sentences."""
     sweep = analysis.sweep
     lines = [*fitting_lines(analysis, sweep.primary, others=True), ""]
-    lines += [mark] if (mark := marks_line(analysis)) else []
-    if verbose:
-        lines += [line for note in _meanings(analysis) for line in wrapped(note)]
-    return "\n".join(lines)
+    if not verbose:
+        return "\n".join([*lines, *filter(None, [marks_line(analysis)])])
+    return "\n".join([*lines, *(line for note in _meanings(analysis) for line in wrapped(note))])
 
 
 def _meanings(analysis: Analysis) -> list[str]:

@@ -74,8 +74,9 @@ def test_mlflow_shows_data_settings_the_answer_and_the_report(smoke):
     [report] = client.search_runs([trials.experiment_id], "attributes.run_name = 'report'")
     files = {file.path for file in client.list_artifacts(report.info.run_id, "report")}
     assert {"report/index.html", "report/table.md", "report/plots"} <= files
-    answer = json.loads((smoke.folder / "report" / "results.json").read_text())["conclusions"][0]
-    assert trials.tags["mlflow.note.content"].startswith(answer)
+    results = json.loads((smoke.folder / "report" / "results.json").read_text())
+    note = trials.tags["mlflow.note.content"]
+    assert note.startswith(results["recommendation"]["sentence"])
 
 
 def test_another_plan_in_the_folder_joins_and_its_report_is_of_its_own_cells(copy, run_local):

@@ -65,9 +65,9 @@ def comparison_text(
         lines += ["", measure, *fitting_lines(analysis, measure)]
     for mean in () if compact else sweep.means:
         lines += ["", mean, *collections_lines(analysis, mean)]
-    lines += ["", *([mark] if (mark := marks_line(analysis)) else [])]
-    if verbose:
-        lines += [line for text in _meanings(comparison, compact) for line in wrapped(text)]
+    meanings = _meanings(comparison, compact) if verbose else []
+    meant = [line for text in meanings for line in wrapped(text)]
+    lines += ["", *(meant if verbose else filter(None, [marks_line(analysis)]))]
     lines += [""] * bool(lines[-1])
     more = [*interaction_sentences(analysis), *_reservations(comparison)]
     return "\n".join([*lines, *answer_lines(analysis, HERE, verbose=verbose, more=more), ""])

@@ -185,7 +185,7 @@ def test_an_unknown_reference_is_refused(name, capsys):
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_twin_runs_to_its_table(name, tmp_path, capsys):
     storage = tmp_path / "s"
-    words = ["--engine", "local", "--storage", str(storage)]
+    words = ["--engine", "local", "--storage", str(storage), "--verbose"]
     assert main(["run", f"reference/{name}/twin", *words]) == 0
     [table] = storage.glob("*/*/report/table.md")
     text = table.read_text()
