@@ -12,7 +12,14 @@ import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
 from rank_core.stats.clusters import clustered, joined
-from rank_core.stats.compare import ByLetter, CellComparison, Slot, compare_with, scope_test_of
+from rank_core.stats.compare import (
+    ByLetter,
+    CellComparison,
+    Slot,
+    compare_pairs,
+    compare_with,
+    scope_test_of,
+)
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
@@ -57,6 +64,8 @@ class Unjudged:
 
 Key: TypeAlias = tuple[str, str, str]
 """(letter of the baseline, measure, system): what identifies a comparison of the table."""
+OWN_MODEL = "own model"
+"""In the place of a letter: a row with the first stage against the model that is in it."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +109,9 @@ class Analysis:
         """The cell that all others are compared with, finished or not."""
         return next(system for system in self.cells if system.name == self.sweep.baseline)
 
-    def _listed(self, letters: str, *, cells: bool | None = None) -> list[CellComparison]:
+    def _listed(self, letters: Iterable[str], *, cells: bool | None = None) -> list[CellComparison]:
         """The comparisons under some letters, of cells, of other rows, or of all."""
+        letters = set(letters)
         own = {cell.cell for cell in self.sweep.cells}
         return [
             comparison
@@ -130,6 +140,11 @@ class Analysis:
         """Of all rows, with the first stage."""
         letters = ascii_lowercase[len(self.slots) - 1] if FIRST_STAGE in self.slots else ""
         return self._listed(letters)
+
+    @cached_property
+    def own_model_comparisons(self) -> list[CellComparison]:
+        """Of the rows with the first stage, with their own models, paired by training run."""
+        return self._listed([OWN_MODEL])
 
     def matrix(self, measure: str) -> ScoreMatrix:
         """What the tests read: the scores of the cells, or their means over collections."""
@@ -198,6 +213,9 @@ def analyse(sweep: Sweep) -> Analysis:
     last = ascii_lowercase[len(slots)]
     for measure, (_, against) in with_rows.items():
         compared |= {(last, measure, pair.system): pair for pair in against}
+    if first and added_rows:
+        own = _with_own_models(whole, every_tested, added_rows)
+        compared |= {(OWN_MODEL, pair.measure, pair.system): pair for pair in own}
     return Analysis(
         sweep=sweep,
         rows=_rows(sweep, cells, compared),
@@ -361,6 +379,21 @@ def _compare_derived(
     return by_measure
 
 
+def _with_own_models(
+    whole: Sweep, matrices: Matrices, names: Sequence[str]
+) -> list[CellComparison]:
+    """The rows called `names` with the models that are in them, on every measure: a family of its
+    own. Both sides are the same training runs, so their runs are paired by construction, whatever
+    the sweep declares."""
+    pairs = [(row.name, row.of) for row in whole.interpolated if row.name in names]
+    found = []
+    for matrix in matrices.values():
+        options = _options(whole, matrix, (), paired=True)
+        del options["baselines"]
+        found += compare_pairs(matrix, pairs, **options)
+    return found
+
+
 def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
     """The systems not distinguishable from the best, of each measure with two that can be judged:
     those of several runs, and deterministic ones."""
@@ -405,7 +438,7 @@ def _rows(
     systems = [*([sweep.first_stage] if sweep.first_stage else []), *follow]
     groups = list(dict.fromkeys(system.cell.group for system in systems))
     tests: dict[str, dict[str, dict[str, CellComparison]]] = {}  # by system, measure and letter
-    for mark, measure, name in sorted(compared, key=lambda key: key[0]):
+    for mark, measure, name in sorted(compared, key=lambda key: (len(key[0]), key[0])):
         own = tests.setdefault(name, {}).setdefault(measure, {})
         own[mark] = compared[mark, measure, name]
     rows = [

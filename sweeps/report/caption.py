@@ -18,10 +18,13 @@ from sweeps.systems.system import System
 from sweeps.terminal.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
+    decisive_p,
     has_two_runs,
+    interval_text,
     level_text,
     names_text,
     relation,
+    signed,
 )
 from sweeps.terminal.text import numbered
 
@@ -274,11 +277,30 @@ def interpolated_sentence(analysis: Analysis) -> str:
         if same := system.identical_to:
             alpha = int(same == system.of)
             text += f"; {system.label} has alpha {alpha}, so it equals {sweep.label(same)}: no test"
-    if not analysis.interpolated_comparisons:
-        return f"{text}."
-    added, others = analysis.interpolated_comparisons[0], analysis.primary[0]
-    counts = f"over {added.family_size} comparisons, others over {others.family_size}"
-    return f"{text}; p of {first} and +{first} is corrected {counts}."
+    if analysis.interpolated_comparisons:
+        added, others = analysis.interpolated_comparisons[0], analysis.primary[0]
+        counts = f"over {added.family_size} comparisons, others over {others.family_size}"
+        text += f"; p of {first} and +{first} is corrected {counts}"
+    return f"{text}.{own_model_sentence(analysis)}"
+
+
+def own_model_sentence(analysis: Analysis) -> str:
+    """What interpolation changes in the mean of the primary measure, against the same models alone;
+    "" where nothing can be tested."""
+    sweep = analysis.sweep
+    own = [c for c in analysis.own_model_comparisons if c.measure == sweep.primary]
+    if not own:
+        return ""
+    gains = [
+        f"{sweep.label(pair.baseline)} by {signed(pair.delta, sweep.digits)} "
+        f"({interval_text(pair, sweep.digits)}, p {decisive_p(pair)})"
+        for pair in sorted(own, key=lambda pair: -pair.delta)
+    ]
+    family = f", and p is corrected in a family of its own ({own[0].correction})"
+    return (
+        f" Interpolation changes {names_text(gains)}; its runs are paired with those of the model "
+        f"alone{family * (own[0].family_size > 1)}."
+    )
 
 
 def _comparisons(rows: Sequence[System]) -> list[CellComparison]:

@@ -36,7 +36,7 @@ SCHEMA_VERSION = 7
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
     "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline num_queries "
-    "family_size correction significant se_queries ci_queries_low ci_queries_high "
+    "family_size correction paired_runs significant se_queries ci_queries_low ci_queries_high "
     "p_queries_adjusted p_moderated condensed_delta condensed_p condensed_letter bound_low "
     "bound_high bound_letter"
 ).split()
@@ -176,7 +176,9 @@ def results_csv(rows: Sequence[System]) -> str:
     """A line per system, measure and comparison, unrounded; a system without comparisons has a line
     without one."""
     fields = [
-        column.name for column in dataclasses.fields(CellComparison) if column.name != "measure"
+        column.name
+        for column in dataclasses.fields(CellComparison)
+        if column.repr and column.name != "measure"  # not the objects behind its numbers
     ]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
     return csv_text(
@@ -199,6 +201,7 @@ def comparisons_csv(analysis: Analysis) -> str:
     """A line per comparison; an undefined value is an empty field."""
     compared = [*analysis.comparisons, *analysis.interpolated_comparisons]
     compared += [*analysis.further, *analysis.first_stage_comparisons]
+    compared += analysis.own_model_comparisons
     lines = [_comparison(comparison, analysis) for comparison in compared]
     return csv_text(
         COMPARISON_COLUMNS, ([line.get(n) for n in COMPARISON_COLUMNS] for line in lines)
@@ -284,6 +287,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
+        "own_model_comparisons": listed(analysis.own_model_comparisons),
         "caption": caption(analysis),
         "notes": notes(analysis),
         **cluster_results(analysis),
@@ -303,6 +307,7 @@ def _families(analysis: Analysis) -> list[dict[str, Any]]:
             "baselines": [base for _, base in family.pairs],
             **dataclasses.asdict(family.applied),
             "text": family.applied.text,
+            "paired_runs": family.paired,
             "seeds_agree": family.seeds_agree,
             "prior_variance": family.prior_variance,
             "prior_df": family.prior_df,
@@ -323,6 +328,7 @@ def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any
     """All of its fields, and what unjudged documents change, where this is known."""
     line = comparison.facts
     line["significant"] = comparison.significant(analysis.sweep.about.alpha)
+    line["paired_runs"] = comparison.family is not None and comparison.family.paired
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)
     return line
