@@ -12,6 +12,7 @@ from rank_core.checkpoints import Cadence
 from rank_core.errors import BadInput, unknown
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
+from sweeps.store.sweep_file import ROPE
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
@@ -163,6 +164,15 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             "tracking URI of MLflow, or none (default: SQLite in the storage)",
         ),
         Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
+        Flag(
+            "--margin",
+            "D",
+            "differences up to D of a measure count as practically equal",
+            float,
+            ROPE,
+            most=1,
+            inside=True,
+        ),
         Flag(
             "--experiment-prefix",
             "NAME",

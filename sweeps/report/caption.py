@@ -192,10 +192,25 @@ def not_distinguishable(analysis: Analysis) -> str:
     return f"{text}."
 
 
+def near_best_sentence(analysis: Analysis) -> str:
+    """The systems that are shown to be practically the best on the primary measure, within the
+    margin that was fixed before; "" without any but a single best."""
+    sweep, found = analysis.sweep, analysis.best_set
+    near = found.within(sweep.about.rope) if found else ()
+    if found is None or not near or (near == found.members and not found.others):
+        return ""
+    names = names_text([sweep.label(system) for system in near], most=5)
+    return (
+        f"{names} {'is' if len(near) == 1 else 'are'} less than {sweep.about.rope:g} below the "
+        f"best system in {found.measure}, whichever that is (limits of "
+        f"{level_text(sweep.about.alpha)} for all systems at once)."
+    )
+
+
 def reservations(analysis: Analysis) -> list[str]:
     """The limits of this table's letters: a sentence each."""
     sweep = analysis.sweep
-    sentences = [*sweep.notes]
+    sentences = [*sweep.notes, *filter(None, [near_best_sentence(analysis)])]
     sentences += sentences_on_clusters(analysis)
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"

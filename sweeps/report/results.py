@@ -266,7 +266,9 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "recommendation": dataclasses.asdict(recommendation(analysis)),
         "seeds_compared_as_paired": analysis.paired,
         "not_distinguishable_from_the_best": [
-            dataclasses.asdict(found) for found in analysis.best_sets.values()
+            dataclasses.asdict(found)
+            | {"margin": sweep.about.rope, "within_margin": found.within(sweep.about.rope)}
+            for found in analysis.best_sets.values()
         ],
         "cells": [_cell(summary) for summary in analysis.cells],
         "comparisons": listed(analysis.comparisons),
