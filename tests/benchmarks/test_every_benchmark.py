@@ -21,6 +21,7 @@ TRIALS = (
 
 SMALLEST = {
     "clustered": ("--simulations", "2"),
+    "design_power": ("--simulations", "2"),
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "gate_loops": ("--loops", "2"),
