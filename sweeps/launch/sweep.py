@@ -270,6 +270,7 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         described_now,
         trials=tuple(dict.fromkeys(trials)),
         alpha=options.alpha,
+        correct_over=options.correct_over,
         rope=options.margin,
         interpolate=options.interpolate,
         clusters=clusters,

@@ -12,10 +12,11 @@ from rank_core.checkpoints import Cadence
 from rank_core.errors import BadInput, unknown
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
-from sweeps.store.sweep_file import ROPE
+from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
+    CORRECT_OVER_HELP,
     INTERPOLATE,
     VERBOSE,
     Need,
@@ -164,6 +165,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             "tracking URI of MLflow, or none (default: SQLite in the storage)",
         ),
         Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
+        Flag("--correct-over", "", CORRECT_OVER_HELP, default=MEASURE, choices=CORRECT_OVER),
         Flag(
             "--margin",
             "D",

@@ -11,6 +11,7 @@ from rank_core.stats.family import ENOUGH_SEEDS, LARGER, MODERATED, OWN, Applied
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.clusters import num_clusters, sentences_on_clusters
+from sweeps.store.sweep_file import TABLE
 from sweeps.store.trial_status import LOST
 from sweeps.systems.best import left_after
 from sweeps.systems.summary import fate_word
@@ -23,6 +24,7 @@ from sweeps.terminal.notation import (
     interval_text,
     level_text,
     names_text,
+    number,
     relation,
     signed,
 )
@@ -119,10 +121,6 @@ def notes(analysis: Analysis) -> list[str]:
             f"degrees of freedom; seeds are {nested}. Upper-case letters need three runs of each "
             "trained system."
         )
-    if _family(analysis):
-        sentences.append(
-            "A family is the comparisons of a measure with a baseline; intervals are not corrected."
-        )
     tied = int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None
     counted = "" if tied is None else f" ({tied:,} tied scores)"
     sentences.append(f"Ties: {sweep.tie_policy}{counted}.")
@@ -192,6 +190,50 @@ def not_distinguishable(analysis: Analysis) -> str:
     return f"{text}."
 
 
+def effect_ratio(analysis: Analysis) -> dict[str, float] | None:
+    """Of a confirmation the ratio of the gain with fresh runs to that of the runs of the choice
+    (Breuer et al. 2020), with its interval where the latter is taken as it was found; None of any
+    other sweep, and where there was no gain to repeat."""
+    confirms = analysis.sweep.about.confirms
+    first = confirms.get("naive_gain", 0.0)
+    found = next((c for c in analysis.primary if c.system == confirms.get("cell")), None)
+    if found is None or not first > 0:
+        return None
+    ends = (found.ci_low, found.delta, found.ci_high)
+    return dict(zip(("low", "ratio", "high"), (end / first for end in ends), strict=True))
+
+
+def _ratio_sentence(analysis: Analysis) -> str:
+    """What of the gain a confirmation repeats; "" without a ratio."""
+    ratio = effect_ratio(analysis)
+    if ratio is None:
+        return ""
+    low, share, high = (number(ratio[name], 2) for name in ("low", "ratio", "high"))
+    interval = f" ({level_text(analysis.sweep.about.alpha)} interval {low} to {high}, the first "
+    interval += "gain taken as it was found)"
+    return (
+        "The effect ratio, the gain of the fresh runs over that of the runs of the choice, is "
+        f"{share}{interval * (not math.isnan(ratio['low']))}."
+    )
+
+
+def families_sentence(analysis: Analysis) -> str:
+    """What is corrected together, and which family decides; "" where nothing is corrected."""
+    sweep = analysis.sweep
+    if not _family(analysis):
+        return ""
+    if sweep.about.correct_over == TABLE:
+        return (
+            "All comparisons of the table share alpha: each family, the comparisons of a measure "
+            f"with a baseline, has 1/{analysis.num_families} of it. Intervals are not corrected."
+        )
+    text = "A family is the comparisons of a measure with a baseline"
+    if len({(mark, measure) for mark, measure, _ in analysis.compared}) > 1:
+        text += f"; {sweep.primary} decides, and the other measures and letters are families of "
+        text += "their own, which are not corrected for each other"
+    return f"{text}. Intervals are not corrected."
+
+
 def near_best_sentence(analysis: Analysis) -> str:
     """The systems that are shown to be practically the best on the primary measure, within the
     margin that was fixed before; "" without any but a single best."""
@@ -210,7 +252,8 @@ def near_best_sentence(analysis: Analysis) -> str:
 def reservations(analysis: Analysis) -> list[str]:
     """The limits of this table's letters: a sentence each."""
     sweep = analysis.sweep
-    sentences = [*sweep.notes, *filter(None, [near_best_sentence(analysis)])]
+    own = (families_sentence(analysis), near_best_sentence(analysis), _ratio_sentence(analysis))
+    sentences = [*sweep.notes, *filter(None, own)]
     sentences += sentences_on_clusters(analysis)
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"

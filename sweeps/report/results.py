@@ -19,8 +19,9 @@ import pandas as pd
 
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison, Slot, letter
+from rank_core.stats.superiority import superiority
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import caption, notes, reservations
+from sweeps.report.caption import caption, effect_ratio, notes, reservations
 from sweeps.report.clusters import cluster_results
 from sweeps.report.interactions import interaction_results
 from sweeps.report.published import with_published
@@ -35,10 +36,10 @@ SCHEMA_VERSION = 7
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
-    "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline num_queries "
-    "family_size correction paired_runs significant se_queries ci_queries_low ci_queries_high "
-    "p_queries_adjusted p_moderated condensed_delta condensed_p condensed_letter bound_low "
-    "bound_high bound_letter"
+    "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline "
+    "num_queries superiority superiority_low superiority_high family_size correction paired_runs "
+    "significant se_queries ci_queries_low ci_queries_high p_queries_adjusted p_moderated "
+    "condensed_delta condensed_p condensed_letter bound_low bound_high bound_letter"
 ).split()
 
 
@@ -221,6 +222,7 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "deterministic": sweep.deterministic,
         "alpha": about.alpha,
         "correction": sweep.correction,
+        "correct_over": about.correct_over,
         "equivalence_margin": about.rope,
         "collections": sweep.collections,
         "means": sweep.means,
@@ -289,6 +291,7 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
+        "effect_ratio": effect_ratio(analysis),
         "own_model_comparisons": listed(analysis.own_model_comparisons),
         "caption": caption(analysis),
         "notes": notes(analysis),
@@ -330,10 +333,24 @@ def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any
     """All of its fields, and what unjudged documents change, where this is known."""
     line = comparison.facts
     line["significant"] = comparison.significant(analysis.sweep.about.alpha)
+    line |= _superiority(comparison, analysis)
     line["paired_runs"] = comparison.family is not None and comparison.family.paired
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)
     return line
+
+
+def _superiority(comparison: CellComparison, analysis: Analysis) -> dict[str, float]:
+    """The probability that a query is won; its interval needs independent queries."""
+    counts = comparison.wins, comparison.ties, comparison.losses
+    found = superiority(*counts, alpha=analysis.sweep.about.alpha)
+    alone = analysis.matrix(comparison.measure).by_query is None
+    low, high = (found.low, found.high) if alone else (math.nan, math.nan)
+    return {
+        "superiority": found.probability,
+        "superiority_low": low,
+        "superiority_high": high,
+    }
 
 
 def json_text(results: Mapping[str, Any]) -> str:

@@ -236,6 +236,11 @@ def test_a_row_with_the_first_stage_is_tested_against_its_model_by_run(folder: P
         unpaired = scope_test(scores[system], scores[pair.baseline])
         assert (pair.p_seeds, pair.p_both) == (test.p_seeds, test.p_both)
         assert pair.p_seeds != unpaired.p_seeds
+    about = replace(sweep.about, correct_over="table")
+    whole = analyse(replace(sweep, about=about, correction="holm"))
+    assert whole.num_families == 8, "two measures: cells, rows with BM25, against BM25, own models"
+    assert {c.family_size for c in whole.own_model_comparisons} == {8 * 2}
+    assert {c.family_size for c in whole.first_stage_comparisons} == {8 * 4}
     described = shared_results(analysis)
     assert [c["paired_runs"] for c in described["own_model_comparisons"]] == [True] * 4
     best = max(analysis.own_model_comparisons[:2], key=lambda c: c.delta)
