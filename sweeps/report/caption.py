@@ -7,10 +7,11 @@ from string import ascii_lowercase
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import worst_familywise_error
-from rank_core.stats.family import ENOUGH_SEEDS, LARGER, MODERATED, OWN, Applied, correction_text
+from rank_core.stats.family import LARGER, MODERATED, OWN, Applied, correction_text
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.clusters import num_clusters, sentences_on_clusters
+from sweeps.report.error_bounds import error_sentence
 from sweeps.store.sweep_file import TABLE
 from sweeps.store.trial_status import LOST
 from sweeps.systems.best import left_after
@@ -30,8 +31,6 @@ from sweeps.terminal.notation import (
 )
 from sweeps.terminal.text import numbered
 
-LARGEST_ERROR, BIMODAL_ERROR = "0.07", "0.16"
-"""The largest familywise errors of three seeds (`python -m tests.benchmarks.final_stage`)."""
 PAIRED = (
     "paired across systems: run i of each shares its initialisation, order of the data and "
     "negatives with run i of the others, and the test is over their differences"
@@ -289,11 +288,7 @@ def _few_seeds(analysis: Analysis) -> str:
             "With three or more trained systems there is a second test, with seed variances "
             f"moderated over all of them (Smyth 2004); {_WHICH_P[_applied(decided[0]).p]}."
         )
-        few = (
-            f" Over {least:.0f} seeds the familywise error is up to {LARGEST_ERROR} where seed "
-            f"variances differ, and up to {BIMODAL_ERROR} where seeds are bimodal (some collapse)."
-        )
-        return second + few * (least < ENOUGH_SEEDS)
+        return " ".join(filter(None, [second, error_sentence(decided, analysis.num_families)]))
     size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)
     if math.isinf(least) or rate < 1.3 * alpha:

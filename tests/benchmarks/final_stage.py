@@ -221,8 +221,8 @@ def _joining(rng: np.random.Generator, num: int) -> Section:
         lost = 1 - letters[1] / letters[0]
         rows.append((K, S, round(factor**2), *(letters[0] / num), *map(float, lost)))
     worst = max(row[-1] for row in rows if row[1] >= ENOUGH_SEEDS)
-    law = "with five seeds a system that joins takes away at most a sixth of the letters"
-    bar = Bar(law, f"{worst:.4f}", worst <= 1 / 6)
+    law = "with five seeds a system that joins takes away at most a tenth of the letters"
+    bar = Bar(law, f"{worst:.4f}", worst <= 0.1 + 1 / math.sqrt(num))
     columns = ("K", "S", "its variance", "letters before", "now", "lost before", "now")
     return Section("One unstable system joins the table", columns, rows, [bar])
 
