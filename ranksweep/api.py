@@ -46,7 +46,7 @@ from sweeps.plan.flags import FLAGS, written
 from sweeps.report.analysis import analyse
 from sweeps.report.comparison import compare_runs
 from sweeps.report.measured import MeasuredRun, measured_run
-from sweeps.store.sweep_file import ROPE, opened
+from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE, opened
 from sweeps.systems.access import record_access
 from sweeps.systems.derived import with_interpolated
 from sweeps.systems.load import load_sweep, with_clusters
@@ -323,6 +323,7 @@ def _judgments(name: str, value: Any) -> Any:
     measures=names(" of measures", unique=False),
     deterministic=names(" of systems", unordered=True),
     correction=one_text("the name of a correction", CORRECTION_NAMES),
+    correct_over=one_text("what p is corrected over", CORRECT_OVER),
     alpha=probability,
     margin=number("0 < {} <= 1", lambda margin: 0 < margin <= 1),
     paired_seeds=flag,
@@ -340,6 +341,7 @@ def compare(
     measures: str | Sequence[str] = (),
     deterministic: str | Sequence[str] = (),
     correction: str = MAX_T,
+    correct_over: str = MEASURE,
     alpha: float = 0.05,
     margin: float = ROPE,
     paired_seeds: bool = False,
@@ -363,6 +365,7 @@ def compare(
             values.
         deterministic: systems without training, such as BM25.
         correction: of p, over all comparisons of a measure: max-t, holm, bh or none.
+        correct_over: measure, or table: all measures and baselines share alpha (Bonferroni).
         alpha: level of the tests; intervals have the level 1 - alpha.
         margin: a difference up to this size counts as practically equal.
         paired_seeds: run i of every system shares its randomness with run i of the others.
@@ -394,6 +397,7 @@ def compare(
         measures=tuple(measures),
         deterministic=tuple(deterministic),
         correction=correction,
+        correct_over=correct_over,
         alpha=alpha,
         margin=margin,
         paired_seeds=paired_seeds,

@@ -9,6 +9,12 @@ to be below alpha, the moderated one corrected by max-t, since the rivals of i s
 its runs (as in `Family`). Where they disagree, or fewer than three systems are trained, the larger
 p counts: corrected by max-t with five seeds or more, times the number of systems with fewer (of two
 systems: p). The highest mean never leaves.
+
+The same comparisons bound how far each system is below the best. Were system b the best, then
+m_b - m_i < d_b - d_i + half-width for all i at once, with probability 1 - alpha; the best is one of
+the set in the same event. So the largest of these limits over the b of the set holds for all i at
+once, and a system whose limit is within a margin is shown to be practically the best (Hsu 1984's
+constrained intervals).
 """
 
 import math
@@ -19,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.family import ENOUGH_SEEDS, scaled
@@ -26,19 +33,21 @@ from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
     LEAST_POOL,
     fitted_prior,
-    moderated_p,
+    moderated_error,
     seeds_agree,
     where_queries_vary,
 )
-from rank_core.stats.multiplicity import effective_number
+from rank_core.stats.multiplicity import NUM_DRAWS, effective_number, family_level
 from rank_core.stats.scopes import (
     LEAST_SEEDS,
     ROUNDING,
     Floats,
+    Inference,
     check_probability,
     infer,
     seed_variances,
     strata_df,
+    two_sided_p,
 )
 
 
@@ -59,6 +68,15 @@ class BestSet:
     untested: tuple[str, ...]
     p: dict[str, float]
     rivals: dict[str, str]
+    distances: dict[str, float]
+    """{system: the upper limit of its true distance to the best}, which hold for all at once with
+    probability 1 - alpha; infinite where a system of two runs may be the best, or is it."""
+
+    def within(self, margin: float) -> tuple[str, ...]:
+        """The systems that are shown to be less than `margin` below the best, which may be any of
+        the set; highest mean first."""
+        ordered = (*self.members, *self.left)
+        return tuple(system for system in ordered if self.distances[system] < margin)
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -94,6 +112,8 @@ def best_set(
     mean = {cell: float(matrix.scores[cell].mean()) for cell in first_of}
     ordered = sorted(first_of, key=lambda cell: -round(mean[cell] / (rivalry.scale or 1.0), 12))
     p[ordered[0]] = 1.0  # whatever rounding makes of equal means
+    kept = [place for place, cell in enumerate(judged) if p[cell] >= alpha]
+    limit_K = rivalry.distances(kept, alpha)
     return BestSet(
         measure=matrix.measure,
         alpha=alpha,
@@ -103,6 +123,7 @@ def best_set(
         untested=untested,
         p=p,
         rivals={cell: rival for cell, rival in rivals.items() if cell != ordered[0]},
+        distances={cell: float(limit_K[judged.index(first)]) for cell, first in first_of.items()},
     )
 
 
@@ -115,6 +136,16 @@ def _representatives(matrix: ScoreMatrix, untested: Collection[str]) -> dict[str
         if cell not in untested
     }
     return {cell: first.setdefault(keys[cell], cell) for cell in matrix.cells if cell in keys}
+
+
+@dataclass(frozen=True)
+class _PairTests:
+    """The tests of all pairs of a `Rivalry`; the moderated ones are NaN where there are none."""
+
+    found: Inference
+    variance_queries: Floats
+    moderated_error: Floats
+    moderated_df: Floats
 
 
 @dataclass(frozen=True)
@@ -171,22 +202,16 @@ class Rivalry:
 
     def leaving(self) -> tuple[Floats, list[int]]:
         """(the p of every system, the rival that decides it)."""
-        own_KK, moderated_KK, error_KK = self.one_sided()
+        own_KK, moderated_KK = self.one_sided()
         K = len(self.cells)
         p_K, rivals = np.ones(K), [0] * K
-        trained = np.flatnonzero(np.isfinite(self.seeds))
-        squares = self.seeds[trained] * self.parts[trained, 0]
-        enough = bool((self.seeds >= ENOUGH_SEEDS).all())
         for i in range(K) if K > 1 else ():
             others = np.flatnonzero(np.arange(K) != i)
             # By their p, so that the order of the systems does not change what is drawn.
             others = others[np.lexsort((own_KK[i, others], moderated_KK[i, others]))]
             own, moderated = own_KK[i, others], moderated_KK[i, others]
-            baseline = [int(one) for one in np.flatnonzero(trained == i)]
-            agree = self.pooled and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
-            joint = agree or enough
-            R_JJ = self._correlation(i, others, error_KK[i, others]) if joint else None
-            found, place = leaving_p(own, moderated, R_JJ, agree=agree, enough=enough)
+            agree, R_JJ = self._family(i, others)
+            found, place = leaving_p(own, moderated, R_JJ, agree=agree, enough=self._enough)
             p_K[i] = found
             rivals[i] = int(others[int(place)])
         mean_K = self.means.mean(axis=1)
@@ -194,27 +219,84 @@ class Rivalry:
         p_K[mean_K >= mean_K.max() - ROUNDING * self.scale] = 1.0
         return np.minimum(p_K, 1.0), rivals
 
-    def one_sided(self) -> tuple[Floats, Floats, Floats]:
-        """(p that j beats i, the moderated one, the standard errors)."""
+    def distances(self, kept: Sequence[int], alpha: float) -> Floats:
+        """The upper limits of the true distances to the best, which may be any of `kept`, (K,)."""
+        limit_K = np.zeros(len(self.cells))
+        for b in kept:
+            others = np.flatnonzero(np.arange(len(self.cells)) != b)
+            if not len(others):
+                break
+            # As in `leaving`, the order of the systems does not change what is drawn.
+            others = others[np.argsort(self.differences[b, others], kind="stable")]
+            half_J = self._half_widths(b, others, alpha)
+            limit_K[others] = np.maximum(limit_K[others], half_J - self.differences[b, others])
+        return limit_K
+
+    def _half_widths(self, b: int, others: NDArray[np.intp], alpha: float) -> Floats:
+        """The half-widths of the one-sided limits of b against others at once: where `leaving_p`
+        would be alpha."""
+        test, J = self._tests, len(others)
+        agree, R_JJ = self._family(b, others)
+        level = alpha / (J + 1 if J > 1 else 1)
+        if R_JJ is not None:
+            # A limit needs no third digit of its level, of which the draws take most of the time.
+            level = family_level(alpha, R_JJ, two_sided=False, num_draws=NUM_DRAWS // 8)
+        own_level = alpha if agree else level
+        t_KK = stats.t.isf(own_level, test.found.welch.at_level(2 * own_level))
+        own_KK = np.where(test.found.se_both > 0, t_KK * test.found.se_both, 0.0)
+        moderated_KK = stats.t.isf(level, test.moderated_df) * test.moderated_error
+        # Where nothing varies between the queries, the exact permutation's p or no limit.
+        certain_KK = (test.variance_queries > 0) | (test.found.p_least / 2 < own_level)
+        half_KK = np.where(certain_KK, np.fmax(own_KK, moderated_KK), math.inf)
+        half_KK[self._few] = math.inf
+        return np.asarray(half_KK[b, others])
+
+    @property
+    def _enough(self) -> bool:
+        """Whether all have the seeds at which max-t holds where their variances disagree."""
+        return bool((self.seeds >= ENOUGH_SEEDS).all())
+
+    def _family(self, i: int, others: NDArray[np.intp]) -> tuple[bool, Floats | None]:
+        """(Whether the seed variances agree where system i is the baseline, the correlations of its
+        rivals; None where they do not count)."""
+        trained = np.flatnonzero(np.isfinite(self.seeds))
+        squares = self.seeds[trained] * self.parts[trained, 0]
+        baseline = [int(one) for one in np.flatnonzero(trained == i)]
+        agree = self.pooled and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
+        if not (agree or self._enough):
+            return agree, None
+        return agree, self._correlation(i, others, self._tests.found.se_both[i, others])
+
+    @cached_property
+    def _few(self) -> NDArray[np.bool_]:
+        """Where one of both has two runs, (K, K)."""
+        few_K = self._fewest < LEAST_SEEDS
+        return np.asarray(few_K | few_K[:, None])
+
+    @property
+    def _fewest(self) -> Floats:
+        """The runs of each system, of several strata those of the smallest, (K,)."""
+        fewest_K = np.array([float(self.matrix.fewest_runs(cell)) for cell in self.cells])
+        return np.where(np.isfinite(self.seeds), fewest_K, math.inf)
+
+    @cached_property
+    def _tests(self) -> _PairTests:
         K, Q = self.means.shape
         V_q, queries, shape = np.zeros((K, K)), np.zeros((K, K)), (K, K)
         for i, mean_Q in enumerate(self.means):
             V_q[i] = (self.means - mean_Q).var(axis=1, ddof=1) / Q
             queries[i] = 1 + strata_df(self.means - mean_Q, self.matrix.query_strata)
         V_q[V_q * Q <= (ROUNDING * self.scale) ** 2] = 0.0
-        delta_KK = self.differences
         own = np.broadcast_to(self.seeds[:, None], shape), np.broadcast_to(self.seeds, shape)
         runs = [np.array(S) for S in own]
         V_s = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, :1], self.parts[:, 0])]
         V_e = [np.array(np.broadcast_to(x, shape)) for x in (self.parts[:, 1:], self.parts[:, 1])]
-        trained = np.isfinite(self.seeds)
-        smallest_K = np.array([float(self.matrix.fewest_runs(cell)) for cell in self.cells])
-        least_K = np.where(trained, smallest_K, math.inf)
+        least_K = self._fewest
         least = [np.array(np.broadcast_to(S, shape)) for S in (least_K[:, None], least_K)]
         if self.paired_seeds:
             self._pair(V_s, V_e, runs, least)
         found = infer(
-            delta=delta_KK,
+            delta=self.differences,
             variance_queries=V_q,
             variance_seeds=tuple(V_s),
             variance_error=tuple(V_e),
@@ -223,22 +305,29 @@ class Rivalry:
             fewest_queries=min(self.matrix.query_strata, default=Q),
             fewest_seeds=tuple(least),
         )
-        moderated_KK = np.full(shape, math.nan)
+        error_KK, df_KK = np.full(shape, math.nan), np.full(shape, math.nan)
         if self.pooled:
+            trained = np.isfinite(self.seeds)
             S = self.seeds[trained]
             prior = fitted_prior(S * self.parts[trained, 0], S - 1)
             sides = list(zip(V_s, V_e, own, strict=True))
-            moderated_KK = moderated_p(delta_KK, V_q, queries, sides, prior)
-            moderated_KK = where_queries_vary(moderated_KK, found.p_both, V_q)
-        few_K = least_K < LEAST_SEEDS
+            error_KK, df_KK = moderated_error(V_q, queries, sides, prior)
+        return _PairTests(found, V_q, error_KK, df_KK)
+
+    def one_sided(self) -> tuple[Floats, Floats]:
+        """(p that j beats i, the moderated one)."""
+        test, delta_KK = self._tests, self.differences
+        moderated_KK = np.full(delta_KK.shape, math.nan)
+        if self.pooled:
+            p_KK = two_sided_p(delta_KK, test.moderated_error, test.moderated_df)
+            moderated_KK = where_queries_vary(p_KK, test.found.p_both, test.variance_queries)
         # With two runs nothing is significant in a table, so nothing may leave the set for it
         # either.
-        few = few_K | few_K[:, None]
         one_sided = [
-            np.where(few & ~np.isnan(p), 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
-            for p in (found.p_both, moderated_KK)
+            np.where(self._few & ~np.isnan(p), 1.0, np.where(delta_KK > 0, p / 2, 1 - p / 2))
+            for p in (test.found.p_both, moderated_KK)
         ]
-        return one_sided[0], one_sided[1], np.asarray(found.se_both)
+        return one_sided[0], one_sided[1]
 
     def _pair(
         self, V_s: list[Floats], V_e: list[Floats], runs: list[Floats], least: list[Floats]

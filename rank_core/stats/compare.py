@@ -204,7 +204,14 @@ def compare_pairs(
     if np.isnan(own_K).all():  # the queries alone are tested, and corrected as was asked
         applied = Applied(correction, OWN, len(pairs) * num_families)
     record = FamilyRecord(
-        tuple(pairs), applied, both_KK, queries_KK, levels[1], alpha, **moderated.facts
+        tuple(pairs),
+        applied,
+        both_KK,
+        queries_KK,
+        levels[1],
+        alpha,
+        paired=paired_seeds,
+        **moderated.facts,
     )
     return [
         _comparison(

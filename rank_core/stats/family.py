@@ -80,6 +80,7 @@ class FamilyRecord:
     prior_variance: float  # s_0^2 of the moderated tests; NaN without them
     prior_df: float  # d_0; infinite where the variances scatter no more than equal ones
     pool_df: float  # the degrees of freedom of all seed variances
+    paired: bool = False  # whether run i of a system is paired with run i of its baseline
 
     @property
     def effective_size(self) -> float:

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rank_core.stats.scopes import two_sided_p
-
 LEAST_POOL = 3  # trained tables of scores: two variances have no spread
 _FLOOR = 1e-5  # of the median variance, as the logarithm of 0 would dominate; and of its variance
 
@@ -92,13 +90,6 @@ def moderated_error(
         terms = terms + np.where(trained, own, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.sqrt(V), np.where(terms > 0, V**2 / terms, num_queries - 1.0)
-
-
-def moderated_p(
-    delta: Any, variance_queries: Any, num_queries: Any, sides: Sequence[Side], prior: Prior
-) -> Any:
-    """The two-sided p of `moderated_error`."""
-    return two_sided_p(delta, *moderated_error(variance_queries, num_queries, sides, prior))
 
 
 def where_queries_vary(moderated_p: Any, own_p: Any, variance_queries: Any) -> Any:

@@ -122,7 +122,9 @@ def _draws(K: int, num_draws: int) -> tuple[Floats, Floats]:
     return rng.normal(size=(num_draws, K)), (rng.permutation(num_draws) + 0.5) / num_draws
 
 
-def family_level(alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = True) -> float:
+def family_level(
+    alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = True, num_draws: int = 0
+) -> float:
     """The level of each comparison at which all together err with probability alpha: that of
     simultaneous intervals."""
     R_KK = np.asarray(correlation_KK, dtype=np.float64)
@@ -132,7 +134,8 @@ def family_level(alpha: float, correlation_KK: ArrayLike, *, two_sided: bool = T
         return alpha
 
     def excess(level: float) -> float:
-        return float(effective_number(level, R_KK, two_sided=two_sided)) * level - alpha
+        m = effective_number(level, R_KK, two_sided=two_sided, num_draws=num_draws)
+        return float(m) * level - alpha
 
     # 1 <= m <= K, so the level lies between Bonferroni's and the uncorrected one.
     return float(optimize.brentq(excess, alpha / len(counted) / 2, alpha, rtol=1e-6))

@@ -49,7 +49,7 @@ def rank_intervals(
     K = len(ranked)
     better_KK = np.zeros((K, K), dtype=bool)  # [i, j]: j is better than i
     if K > 1:
-        own_KK, moderated_KK, _ = Rivalry(
+        own_KK, moderated_KK = Rivalry(
             matrix, ranked, frozenset(deterministic), paired_seeds=False
         ).one_sided()
         ordered = ~np.eye(K, dtype=bool)

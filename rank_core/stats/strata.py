@@ -140,19 +140,22 @@ def compare_collections(
     alpha: float = 0.05,
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
+    num_families: int = 1,
 ) -> tuple[list[ByLetter], ByLetter]:
     """(the comparisons of each collection, those of their mean, which is `over_collections`).
 
     The comparisons of all collections with a baseline are one family: each collection's p-values
     are corrected by its own, then by the number of collections (Bonferroni). Those of the mean are
-    another family. Wins, ties and losses of the mean are the sums of the collections'.
+    another family. All of them share alpha with `num_families` where these are more. Wins, ties and
+    losses of the mean are the sums of the collections'.
     """
     options: dict[str, Any] = {
         "baselines": baselines, "correction": correction, "alpha": alpha,
         "paired_seeds": paired_seeds, "deterministic": deterministic,
     }  # fmt: skip
-    own = [compare_with(one, **options, num_families=len(matrices)) for one in matrices]
-    of_mean = compare_with(mean, **options)
+    shared = max(num_families, len(matrices))
+    own = [compare_with(one, **options, num_families=shared) for one in matrices]
+    of_mean = compare_with(mean, **options, num_families=num_families)
 
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for letter, pairs in chain.from_iterable(by_letter.items() for by_letter in own):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from sweeps.plan.next_command import our_command
 from sweeps.report.build import write_report
-from sweeps.store.sweep_file import INTERPOLATED, opened, send
+from sweeps.store.sweep_file import CORRECT_OVER, INTERPOLATED, opened, send
 from sweeps.systems.access import ACCESS_FILE
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
+    CORRECT_OVER_HELP,
     INTERPOLATE,
     VERBOSE,
     Parser,
@@ -32,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     rows += "on dev, all, or none (default: those of the sweep's command)"
     add("--interpolate", choices=INTERPOLATE, default="", help=rows)
     clusters = f"{CLUSTERS_HELP}, or none (default: those of the sweep's command)"
+    over = f"{CORRECT_OVER_HELP} (default: as the sweep's command)"
+    add("--correct-over", choices=CORRECT_OVER, default="", help=over)
     add("--clusters", default="", metavar=f"{CLUSTERS_OF}|none", help=clusters)
     command = our_command("report", *argv)
     arguments = parser.parse_args(argv)
@@ -47,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
             interpolate=arguments.interpolate,
             clusters=arguments.clusters,
             verbose=arguments.verbose,
+            correct_over=arguments.correct_over,
         )
         changed = (*(() if arguments.out else ("report",)), INTERPOLATED, ACCESS_FILE)
         send(records, *changed)

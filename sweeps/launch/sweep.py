@@ -270,6 +270,8 @@ def _describe(search: Search, argv: list[str], options: Options, **facts: Any) -
         described_now,
         trials=tuple(dict.fromkeys(trials)),
         alpha=options.alpha,
+        correct_over=options.correct_over,
+        rope=options.margin,
         interpolate=options.interpolate,
         clusters=clusters,
         tracking_uri=options.tracking_uri or "",  # "": that of the reader

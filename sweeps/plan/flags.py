@@ -12,9 +12,11 @@ from rank_core.checkpoints import Cadence
 from rank_core.errors import BadInput, unknown
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
+from sweeps.store.sweep_file import CORRECT_OVER, MEASURE, ROPE
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
+    CORRECT_OVER_HELP,
     INTERPOLATE,
     VERBOSE,
     Need,
@@ -163,6 +165,16 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
             "tracking URI of MLflow, or none (default: SQLite in the storage)",
         ),
         Flag("--alpha", "A", "significance level", float, 0.05, most=1, inside=True),
+        Flag("--correct-over", "", CORRECT_OVER_HELP, default=MEASURE, choices=CORRECT_OVER),
+        Flag(
+            "--margin",
+            "D",
+            "differences up to D of a measure count as practically equal",
+            float,
+            ROPE,
+            most=1,
+            inside=True,
+        ),
         Flag(
             "--experiment-prefix",
             "NAME",

@@ -65,6 +65,8 @@ class Options:
     tracking_uri: str | None
     experiment_prefix: str  # of MLflow's experiments
     alpha: float
+    correct_over: str  # of `CORRECT_OVER`
+    margin: float  # below which a difference has no practical relevance
     interpolate: str
     clusters: str | None  # of the reported queries
     verbose: bool  # the report in the terminal in full

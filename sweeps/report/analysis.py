@@ -12,12 +12,19 @@ import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
 from rank_core.stats.clusters import clustered, joined
-from rank_core.stats.compare import ByLetter, CellComparison, Slot, compare_with, scope_test_of
+from rank_core.stats.compare import (
+    ByLetter,
+    CellComparison,
+    Slot,
+    compare_pairs,
+    compare_with,
+    scope_test_of,
+)
 from rank_core.stats.matrix import ScoreMatrix, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
-from sweeps.store.sweep_file import FIRST_STAGE
+from sweeps.store.sweep_file import FIRST_STAGE, MEASURE
 from sweeps.systems.best import left_after
 from sweeps.systems.clusters import shared_columns
 from sweeps.systems.load import Sweep
@@ -57,6 +64,8 @@ class Unjudged:
 
 Key: TypeAlias = tuple[str, str, str]
 """(letter of the baseline, measure, system): what identifies a comparison of the table."""
+OWN_MODEL = "own model"
+"""In the place of a letter: a row with the first stage against the model that is in it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,7 @@ class Analysis:
     tested: Matrices  # the same in clusters of queries, where there are some
     whole: Matrices  # plain scores with the rows that are no cells
     best_sets: Mapping[str, BestSet]  # by measure, over all rows; none for one system
+    num_families: int = 1  # that share alpha; more where p is corrected over the whole table
     means: Matrices = field(default_factory=dict)  # of `sweep.means`, scaled: no plain values
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} with `--published`; never tested."""
@@ -100,8 +110,9 @@ class Analysis:
         """The cell that all others are compared with, finished or not."""
         return next(system for system in self.cells if system.name == self.sweep.baseline)
 
-    def _listed(self, letters: str, *, cells: bool | None = None) -> list[CellComparison]:
+    def _listed(self, letters: Iterable[str], *, cells: bool | None = None) -> list[CellComparison]:
         """The comparisons under some letters, of cells, of other rows, or of all."""
+        letters = set(letters)
         own = {cell.cell for cell in self.sweep.cells}
         return [
             comparison
@@ -130,6 +141,11 @@ class Analysis:
         """Of all rows, with the first stage."""
         letters = ascii_lowercase[len(self.slots) - 1] if FIRST_STAGE in self.slots else ""
         return self._listed(letters)
+
+    @cached_property
+    def own_model_comparisons(self) -> list[CellComparison]:
+        """Of the rows with the first stage, with their own models, paired by training run."""
+        return self._listed([OWN_MODEL])
 
     def matrix(self, measure: str) -> ScoreMatrix:
         """What the tests read: the scores of the cells, or their means over collections."""
@@ -177,7 +193,13 @@ def analyse(sweep: Sweep) -> Analysis:
     slots = _slots(sweep, scored)
     means = _means(sweep, matrices, tested)
     paired = _is_paired(sweep, [*matrices.values(), *means.values()])
-    by_measure = _compare_all(sweep, tested, means, slots, paired=paired) if slots else {}
+    whole, added_rows = _with_derived(sweep, scored)
+    shared = _num_families(whole, slots, added_rows)
+    by_measure = (
+        _compare_all(sweep, tested, means, slots, paired=paired, num_families=shared)
+        if slots
+        else {}
+    )
     compared: dict[Key, CellComparison] = {
         (mark, measure, pair.system): pair
         for mark in ascii_lowercase[: len(slots)]
@@ -185,19 +207,10 @@ def analyse(sweep: Sweep) -> Analysis:
         for pair in by_letter[mark]
     }
     first = [pair for (mark, _, _), pair in compared.items() if mark == "a"]
-    whole, added_rows = _with_derived(sweep, scored)
     every = _matrices(whole, [*scored, *added_rows]) if added_rows else matrices
     every_tested = _tested(whole, every) if added_rows else tested
-    # Derived rows are a family of their own: the p of trained cells must not depend on which rows
-    # are shown beside them.
-    with_rows = (
-        _compare_derived(whole, every_tested, slots, added_rows) if first and added_rows else {}
-    )
-    for measure, (added, _) in with_rows.items():
-        compared |= {("a", measure, pair.system): pair for pair in added}
-    last = ascii_lowercase[len(slots)]
-    for measure, (_, against) in with_rows.items():
-        compared |= {(last, measure, pair.system): pair for pair in against}
+    if first and added_rows:
+        compared |= _of_derived(whole, every_tested, slots, added_rows, num_families=shared)
     return Analysis(
         sweep=sweep,
         rows=_rows(sweep, cells, compared),
@@ -213,6 +226,7 @@ def analyse(sweep: Sweep) -> Analysis:
             for pair in first
         },
         paired=paired,
+        num_families=shared,
         matrices=matrices,
         tested=tested,
         whole=every,
@@ -227,32 +241,51 @@ def _scored(sweep: Sweep, cells: Iterable[System]) -> list[str]:
     return [s.cell.cell for s in cells if s.num_used and s.cell.cell not in eliminated]
 
 
+def _num_families(whole: Sweep, slots: Sequence[Slot], added: Sequence[str]) -> int:
+    """The families of a table that share alpha: 1 unless p is corrected over the whole table. Each
+    measure has one for each letter, one of the rows that are no cells, and one of those with the
+    first stage and their models."""
+    if whole.about.correct_over == MEASURE:
+        return 1
+    own_models = any(row.name in added for row in whole.interpolated)
+    letters = len(slots) + (FIRST_STAGE in added)
+    return len(whole.measures) * (letters + bool(added) + own_models)
+
+
 def _compare_all(
-    sweep: Sweep, matrices: Matrices, means: Matrices, slots: Sequence[Slot], *, paired: bool
+    sweep: Sweep,
+    matrices: Matrices,
+    means: Matrices,
+    slots: Sequence[Slot],
+    *,
+    paired: bool,
+    num_families: int,
 ) -> dict[str, ByLetter]:
     """{measure: its comparisons}; of several collections with those of the means."""
+    sharing: dict[str, Any] = {"paired": paired, "num_families": num_families}
     if not means:
         return {
-            measure: compare_with(matrix, **_options(sweep, matrix, slots, paired=paired))
+            measure: compare_with(matrix, **_options(sweep, matrix, slots, **sharing))
             for measure, matrix in matrices.items()
         }
     by_measure: dict[str, ByLetter] = {}
     for mean, columns in sweep.means.items():
         own = [matrices[column] for column in columns]
-        options = _options(sweep, own[0], slots, paired=paired)
+        options = _options(sweep, own[0], slots, **sharing)
         found, by_measure[mean] = compare_collections(own, means[mean], **options)
         by_measure |= dict(zip(columns, found, strict=True))
     return by_measure
 
 
 def _options(
-    sweep: Sweep, matrix: ScoreMatrix, slots: Sequence[Slot], *, paired: bool
+    sweep: Sweep, matrix: ScoreMatrix, slots: Sequence[Slot], *, paired: bool, num_families: int
 ) -> dict[str, Any]:
     return {
         "baselines": slots,
         "correction": sweep.correction,
         "alpha": sweep.about.alpha,
         "paired_seeds": paired,
+        "num_families": num_families,
         "deterministic": [cell for cell in sweep.deterministic if cell in matrix.cells],
     }
 
@@ -344,21 +377,46 @@ def all_rows(sweep: Sweep) -> tuple[Sweep, Matrices]:
     return whole, _matrices(whole, [*scored, *added])
 
 
-def _compare_derived(
-    whole: Sweep, matrices: Matrices, slots: Sequence[Slot], names: Sequence[str]
-) -> dict[str, tuple[list[CellComparison], list[CellComparison]]]:
-    """{measure: (the rows called `names` with the first baseline, all systems with the first
-    stage)}. The family of an added row is all systems of the table; that of the cells does not
-    change."""
-    by_measure = {}
+def _of_derived(
+    whole: Sweep,
+    matrices: Matrices,
+    slots: Sequence[Slot],
+    names: Sequence[str],
+    *,
+    num_families: int,
+) -> dict[Key, CellComparison]:
+    """The comparisons of the rows called `names` with the first baseline, of all systems with the
+    first stage, and of rows with the first stage with their own models. The family of an added row
+    is all systems of the table; that of the cells does not change: the p of trained cells must not
+    depend on which rows are shown beside them."""
+    compared: dict[Key, CellComparison] = {}
+    last = ascii_lowercase[len(slots)]
+    both = [*slots[:1], *[FIRST_STAGE] * (FIRST_STAGE in names)]
     for measure, matrix in matrices.items():
         paired = _is_paired(whole, [matrix])
-        both = [*slots[:1], *[FIRST_STAGE] * (FIRST_STAGE in names)]
-        compared = compare_with(matrix, **_options(whole, matrix, both, paired=paired))
-        added = [pair for pair in compared["a"] if pair.system in names]
-        against = compared.get("b", [])
-        by_measure[measure] = one_p(added, against), one_p(against, added)
-    return by_measure
+        options = _options(whole, matrix, both, paired=paired, num_families=num_families)
+        found = compare_with(matrix, **options)
+        added = [pair for pair in found["a"] if pair.system in names]
+        against = found.get("b", [])
+        compared |= {("a", measure, pair.system): pair for pair in one_p(added, against)}
+        compared |= {(last, measure, pair.system): pair for pair in one_p(against, added)}
+    own = _with_own_models(whole, matrices, names, num_families=num_families)
+    return compared | {(OWN_MODEL, pair.measure, pair.system): pair for pair in own}
+
+
+def _with_own_models(
+    whole: Sweep, matrices: Matrices, names: Sequence[str], *, num_families: int
+) -> list[CellComparison]:
+    """The rows called `names` with the models that are in them, on every measure: a family of its
+    own. Both sides are the same training runs, so their runs are paired by construction, whatever
+    the sweep declares."""
+    pairs = [(row.name, row.of) for row in whole.interpolated if row.name in names]
+    found = []
+    for matrix in matrices.values():
+        options = _options(whole, matrix, (), paired=True, num_families=num_families)
+        del options["baselines"]
+        found += compare_pairs(matrix, pairs, **options)
+    return found
 
 
 def _best_sets(whole: Sweep, matrices: Matrices) -> dict[str, BestSet]:
@@ -405,7 +463,7 @@ def _rows(
     systems = [*([sweep.first_stage] if sweep.first_stage else []), *follow]
     groups = list(dict.fromkeys(system.cell.group for system in systems))
     tests: dict[str, dict[str, dict[str, CellComparison]]] = {}  # by system, measure and letter
-    for mark, measure, name in sorted(compared, key=lambda key: key[0]):
+    for mark, measure, name in sorted(compared, key=lambda key: (len(key[0]), key[0])):
         own = tests.setdefault(name, {}).setdefault(measure, {})
         own[mark] = compared[mark, measure, name]
     rows = [

@@ -62,18 +62,21 @@ def write_report(
     interpolate: str = "",
     clusters: str = "",
     verbose: bool = False,
+    correct_over: str = "",
 ) -> Report:
     """Compare the systems of the sweep in `sweep_dir` and write `report/`, or `out`. The same input
     makes the same bytes. Files are replaced whole. `command` is logged as opening the test values;
     by default the sweep's own. `uri` is the address of the sweep where `sweep_dir` is a copy. With
     a `collection` the texts that the page shows are stored for later reports. `interpolate` names
-    the cells that have a row with the first stage, `clusters` the clusters of queries; by default
-    those of the sweep's command. `verbose` gives the text for a terminal in full. Raises `BadInput`
-    where there is no room for it.
+    the cells that have a row with the first stage, `clusters` the clusters of queries,
+    `correct_over` what p is corrected over; by default those of the sweep's command. `verbose`
+    gives the text for a terminal in full. Raises `BadInput` where there is no room for it.
     """
     with _room_in(out or sweep_dir / "report"):
         sweep = load_sweep(sweep_dir)
         sweep = with_clusters(sweep, clusters) if clusters else sweep
+        if correct_over:
+            sweep = replace(sweep, about=replace(sweep.about, correct_over=correct_over))
         analysis = with_unjudged(analyse(with_interpolated(sweep, interpolate)))
         return _write_report(analysis, command, uri, out, collection, with_published, verbose)
 

@@ -7,10 +7,12 @@ from string import ascii_lowercase
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import worst_familywise_error
-from rank_core.stats.family import ENOUGH_SEEDS, LARGER, MODERATED, OWN, Applied, correction_text
+from rank_core.stats.family import LARGER, MODERATED, OWN, Applied, correction_text
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.clusters import num_clusters, sentences_on_clusters
+from sweeps.report.error_bounds import error_sentence
+from sweeps.store.sweep_file import TABLE
 from sweeps.store.trial_status import LOST
 from sweeps.systems.best import left_after
 from sweeps.systems.summary import fate_word
@@ -18,15 +20,17 @@ from sweeps.systems.system import System
 from sweeps.terminal.notation import (
     ONE_RUN_WORDS,
     TWO_RUNS_WORDS,
+    decisive_p,
     has_two_runs,
+    interval_text,
     level_text,
     names_text,
+    number,
     relation,
+    signed,
 )
 from sweeps.terminal.text import numbered
 
-LARGEST_ERROR, BIMODAL_ERROR = "0.07", "0.16"
-"""The largest familywise errors of three seeds (`python -m tests.benchmarks.final_stage`)."""
 PAIRED = (
     "paired across systems: run i of each shares its initialisation, order of the data and "
     "negatives with run i of the others, and the test is over their differences"
@@ -116,10 +120,6 @@ def notes(analysis: Analysis) -> list[str]:
             f"degrees of freedom; seeds are {nested}. Upper-case letters need three runs of each "
             "trained system."
         )
-    if _family(analysis):
-        sentences.append(
-            "A family is the comparisons of a measure with a baseline; intervals are not corrected."
-        )
     tied = int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None
     counted = "" if tied is None else f" ({tied:,} tied scores)"
     sentences.append(f"Ties: {sweep.tie_policy}{counted}.")
@@ -189,10 +189,70 @@ def not_distinguishable(analysis: Analysis) -> str:
     return f"{text}."
 
 
+def effect_ratio(analysis: Analysis) -> dict[str, float] | None:
+    """Of a confirmation the ratio of the gain with fresh runs to that of the runs of the choice
+    (Breuer et al. 2020), with its interval where the latter is taken as it was found; None of any
+    other sweep, and where there was no gain to repeat."""
+    confirms = analysis.sweep.about.confirms
+    first = confirms.get("naive_gain", 0.0)
+    found = next((c for c in analysis.primary if c.system == confirms.get("cell")), None)
+    if found is None or not first > 0:
+        return None
+    ends = (found.ci_low, found.delta, found.ci_high)
+    return dict(zip(("low", "ratio", "high"), (end / first for end in ends), strict=True))
+
+
+def _ratio_sentence(analysis: Analysis) -> str:
+    """What of the gain a confirmation repeats; "" without a ratio."""
+    ratio = effect_ratio(analysis)
+    if ratio is None:
+        return ""
+    low, share, high = (number(ratio[name], 2) for name in ("low", "ratio", "high"))
+    interval = f" ({level_text(analysis.sweep.about.alpha)} interval {low} to {high}, the first "
+    interval += "gain taken as it was found)"
+    return (
+        "The effect ratio, the gain of the fresh runs over that of the runs of the choice, is "
+        f"{share}{interval * (not math.isnan(ratio['low']))}."
+    )
+
+
+def families_sentence(analysis: Analysis) -> str:
+    """What is corrected together, and which family decides; "" where nothing is corrected."""
+    sweep = analysis.sweep
+    if not _family(analysis):
+        return ""
+    if sweep.about.correct_over == TABLE:
+        return (
+            "All comparisons of the table share alpha: each family, the comparisons of a measure "
+            f"with a baseline, has 1/{analysis.num_families} of it. Intervals are not corrected."
+        )
+    text = "A family is the comparisons of a measure with a baseline"
+    if len({(mark, measure) for mark, measure, _ in analysis.compared}) > 1:
+        text += f"; {sweep.primary} decides, and the other measures and letters are families of "
+        text += "their own, which are not corrected for each other"
+    return f"{text}. Intervals are not corrected."
+
+
+def near_best_sentence(analysis: Analysis) -> str:
+    """The systems that are shown to be practically the best on the primary measure, within the
+    margin that was fixed before; "" without any but a single best."""
+    sweep, found = analysis.sweep, analysis.best_set
+    near = found.within(sweep.about.rope) if found else ()
+    if found is None or not near or (near == found.members and not found.others):
+        return ""
+    names = names_text([sweep.label(system) for system in near], most=5)
+    return (
+        f"{names} {'is' if len(near) == 1 else 'are'} less than {sweep.about.rope:g} below the "
+        f"best system in {found.measure}, whichever that is (limits of "
+        f"{level_text(sweep.about.alpha)} for all systems at once)."
+    )
+
+
 def reservations(analysis: Analysis) -> list[str]:
     """The limits of this table's letters: a sentence each."""
     sweep = analysis.sweep
-    sentences = [*sweep.notes]
+    own = (families_sentence(analysis), near_best_sentence(analysis), _ratio_sentence(analysis))
+    sentences = [*sweep.notes, *filter(None, own)]
     sentences += sentences_on_clusters(analysis)
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"
@@ -228,11 +288,7 @@ def _few_seeds(analysis: Analysis) -> str:
             "With three or more trained systems there is a second test, with seed variances "
             f"moderated over all of them (Smyth 2004); {_WHICH_P[_applied(decided[0]).p]}."
         )
-        few = (
-            f" Over {least:.0f} seeds the familywise error is up to {LARGEST_ERROR} where seed "
-            f"variances differ, and up to {BIMODAL_ERROR} where seeds are bimodal (some collapse)."
-        )
-        return second + few * (least < ENOUGH_SEEDS)
+        return " ".join(filter(None, [second, error_sentence(decided, analysis.num_families)]))
     size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)
     if math.isinf(least) or rate < 1.3 * alpha:
@@ -274,11 +330,30 @@ def interpolated_sentence(analysis: Analysis) -> str:
         if same := system.identical_to:
             alpha = int(same == system.of)
             text += f"; {system.label} has alpha {alpha}, so it equals {sweep.label(same)}: no test"
-    if not analysis.interpolated_comparisons:
-        return f"{text}."
-    added, others = analysis.interpolated_comparisons[0], analysis.primary[0]
-    counts = f"over {added.family_size} comparisons, others over {others.family_size}"
-    return f"{text}; p of {first} and +{first} is corrected {counts}."
+    if analysis.interpolated_comparisons:
+        added, others = analysis.interpolated_comparisons[0], analysis.primary[0]
+        counts = f"over {added.family_size} comparisons, others over {others.family_size}"
+        text += f"; p of {first} and +{first} is corrected {counts}"
+    return f"{text}.{own_model_sentence(analysis)}"
+
+
+def own_model_sentence(analysis: Analysis) -> str:
+    """What interpolation changes in the mean of the primary measure, against the same models alone;
+    "" where nothing can be tested."""
+    sweep = analysis.sweep
+    own = [c for c in analysis.own_model_comparisons if c.measure == sweep.primary]
+    if not own:
+        return ""
+    gains = [
+        f"{sweep.label(pair.baseline)} by {signed(pair.delta, sweep.digits)} "
+        f"({interval_text(pair, sweep.digits)}, p {decisive_p(pair)})"
+        for pair in sorted(own, key=lambda pair: -pair.delta)
+    ]
+    family = f", and p is corrected in a family of its own ({own[0].correction})"
+    return (
+        f" Interpolation changes {names_text(gains)}; its runs are paired with those of the model "
+        f"alone{family * (own[0].family_size > 1)}."
+    )
 
 
 def _comparisons(rows: Sequence[System]) -> list[CellComparison]:

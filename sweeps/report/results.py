@@ -19,8 +19,9 @@ import pandas as pd
 
 from rank_core.ranking.interpolation import DEFAULT
 from rank_core.stats.compare import CellComparison, Slot, letter
+from rank_core.stats.superiority import superiority
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import caption, notes, reservations
+from sweeps.report.caption import caption, effect_ratio, notes, reservations
 from sweeps.report.clusters import cluster_results
 from sweeps.report.interactions import interaction_results
 from sweeps.report.published import with_published
@@ -35,10 +36,10 @@ SCHEMA_VERSION = 7
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
-    "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline num_queries "
-    "family_size correction significant se_queries ci_queries_low ci_queries_high "
-    "p_queries_adjusted p_moderated condensed_delta condensed_p condensed_letter bound_low "
-    "bound_high bound_letter"
+    "se_both ci_low ci_high family_low family_high num_seeds_system num_seeds_baseline "
+    "num_queries superiority superiority_low superiority_high family_size correction paired_runs "
+    "significant se_queries ci_queries_low ci_queries_high p_queries_adjusted p_moderated "
+    "condensed_delta condensed_p condensed_letter bound_low bound_high bound_letter"
 ).split()
 
 
@@ -176,7 +177,9 @@ def results_csv(rows: Sequence[System]) -> str:
     """A line per system, measure and comparison, unrounded; a system without comparisons has a line
     without one."""
     fields = [
-        column.name for column in dataclasses.fields(CellComparison) if column.name != "measure"
+        column.name
+        for column in dataclasses.fields(CellComparison)
+        if column.repr and column.name != "measure"  # not the objects behind its numbers
     ]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
     return csv_text(
@@ -199,6 +202,7 @@ def comparisons_csv(analysis: Analysis) -> str:
     """A line per comparison; an undefined value is an empty field."""
     compared = [*analysis.comparisons, *analysis.interpolated_comparisons]
     compared += [*analysis.further, *analysis.first_stage_comparisons]
+    compared += analysis.own_model_comparisons
     lines = [_comparison(comparison, analysis) for comparison in compared]
     return csv_text(
         COMPARISON_COLUMNS, ([line.get(n) for n in COMPARISON_COLUMNS] for line in lines)
@@ -218,6 +222,7 @@ def _described(sweep: Sweep) -> dict[str, Any]:
         "deterministic": sweep.deterministic,
         "alpha": about.alpha,
         "correction": sweep.correction,
+        "correct_over": about.correct_over,
         "equivalence_margin": about.rope,
         "collections": sweep.collections,
         "means": sweep.means,
@@ -263,7 +268,9 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "recommendation": dataclasses.asdict(recommendation(analysis)),
         "seeds_compared_as_paired": analysis.paired,
         "not_distinguishable_from_the_best": [
-            dataclasses.asdict(found) for found in analysis.best_sets.values()
+            dataclasses.asdict(found)
+            | {"margin": sweep.about.rope, "within_margin": found.within(sweep.about.rope)}
+            for found in analysis.best_sets.values()
         ],
         "cells": [_cell(summary) for summary in analysis.cells],
         "comparisons": listed(analysis.comparisons),
@@ -284,6 +291,8 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": listed(analysis.first_stage_comparisons),
+        "effect_ratio": effect_ratio(analysis),
+        "own_model_comparisons": listed(analysis.own_model_comparisons),
         "caption": caption(analysis),
         "notes": notes(analysis),
         **cluster_results(analysis),
@@ -303,6 +312,7 @@ def _families(analysis: Analysis) -> list[dict[str, Any]]:
             "baselines": [base for _, base in family.pairs],
             **dataclasses.asdict(family.applied),
             "text": family.applied.text,
+            "paired_runs": family.paired,
             "seeds_agree": family.seeds_agree,
             "prior_variance": family.prior_variance,
             "prior_df": family.prior_df,
@@ -323,9 +333,24 @@ def _comparison(comparison: CellComparison, analysis: Analysis) -> dict[str, Any
     """All of its fields, and what unjudged documents change, where this is known."""
     line = comparison.facts
     line["significant"] = comparison.significant(analysis.sweep.about.alpha)
+    line |= _superiority(comparison, analysis)
+    line["paired_runs"] = comparison.family is not None and comparison.family.paired
     if analysis.unjudged and (again := analysis.unjudged.of.get(comparison)):
         line |= dataclasses.asdict(again)
     return line
+
+
+def _superiority(comparison: CellComparison, analysis: Analysis) -> dict[str, float]:
+    """The probability that a query is won; its interval needs independent queries."""
+    counts = comparison.wins, comparison.ties, comparison.losses
+    found = superiority(*counts, alpha=analysis.sweep.about.alpha)
+    alone = analysis.matrix(comparison.measure).by_query is None
+    low, high = (found.low, found.high) if alone else (math.nan, math.nan)
+    return {
+        "superiority": found.probability,
+        "superiority_low": low,
+        "superiority_high": high,
+    }
 
 
 def json_text(results: Mapping[str, Any]) -> str:

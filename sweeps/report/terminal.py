@@ -7,7 +7,7 @@ from string import ascii_lowercase
 
 from rank_core.stats.compare import CellComparison, Slot, letter
 from sweeps.report.analysis import Analysis
-from sweeps.report.caption import interpolated_sentence
+from sweeps.report.caption import interpolated_sentence, near_best_sentence
 from sweeps.report.clusters import sentences_on_clusters
 from sweeps.report.conclusions import conclusions, fates_in_brief
 from sweeps.report.next_step import next_step
@@ -110,7 +110,8 @@ def _meanings(analysis: Analysis) -> list[str]:
     both = p_columns(analysis) if len(analysis.sweep.measures) == 1 else ""
     two = TWO_RUNS_WORDS * any(map(has_two_runs, analysis.comparisons))
     notes = [legend(analysis), both, two, interpolated_sentence(analysis)]
-    return [*filter(None, [*notes, *sentences_on_clusters(analysis)])]
+    notes += [near_best_sentence(analysis), *sentences_on_clusters(analysis)]
+    return [*filter(None, notes)]
 
 
 def fitting_lines(

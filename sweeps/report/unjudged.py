@@ -144,6 +144,7 @@ def retested(
                 correction=sweep.correction,
                 alpha=sweep.about.alpha,
                 paired_seeds=analysis.paired,
+                num_families=analysis.num_families,
                 deterministic=[name for name in variants.cells if name.partition("\n")[0] in fixed],
             )
             found |= zip(family, ((place, pair) for pair in again), strict=True)

@@ -23,6 +23,8 @@ VERSION = 3  # of the file's format
 ALWAYS = ("schema_version", "smoke_test")  # in the file with their defaults too
 FIRST_STAGE = "first_stage"  # folder of the candidates, a run for each split
 INTERPOLATED = "interpolated"  # folder of trials interpolated with the first stage
+MEASURE, TABLE = CORRECT_OVER = ("measure", "table")
+"""What p is corrected over: the comparisons of a measure with a baseline, or all of a table."""
 ROPE = 0.01
 """The default margin: the largest difference of a measure without practical relevance."""
 
@@ -62,6 +64,7 @@ class SweepFile:
     deterministic: tuple[str, ...] = ()  # cells with one possible run
     alpha: float = 0.05
     correction: str = ""  # empty: the report decides by the number of comparisons
+    correct_over: str = MEASURE
     rope: float = ROPE
     paired_seeds: bool = False
     collection: Mapping[str, Any] = field(default_factory=dict)

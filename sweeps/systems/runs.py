@@ -22,7 +22,7 @@ from rank_core.evaluate import check_measures, per_query
 from rank_core.files import file_sha256, shown_path
 from rank_core.records import Qrels, Run
 from rank_core.stats.multiplicity import MAX_T
-from sweeps.store.sweep_file import ROPE, Cell, SweepFile
+from sweeps.store.sweep_file import MEASURE, ROPE, Cell, SweepFile
 from sweeps.systems.clusters import (
     ClusterOf,
     Queries,
@@ -121,6 +121,7 @@ def run_systems(
     measures: Sequence[str] = (),
     alpha: float = 0.05,
     correction: str = MAX_T,
+    correct_over: str = MEASURE,
     margin: float = ROPE,
     deterministic: Collection[str] = (),
     paired_seeds: bool = False,
@@ -152,7 +153,8 @@ def run_systems(
     scores, trials, notes = _measured(runs, sets, ties)
     notes += [] if measures else _not_shown(runs, sets)
     notes += _pairs([run for run in runs if run.system not in fixed]) if paired_seeds else []
-    tests = {"alpha": alpha, "correction": correction, "rope": margin, "paired_seeds": paired_seeds}
+    tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "correct_over": correct_over}
+    tests |= {"rope": margin, "paired_seeds": paired_seeds}
     about = _described(names, sets, baselines[0], deterministic=fixed, command=command, **tests)
     sweep = Sweep(
         about=about,

@@ -37,6 +37,10 @@ SWEEP_EXTRA = (
 )  # fmt: skip
 """Packages of the extra `sweep`, which comparing runs does not need."""
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
+CORRECT_OVER_HELP = (
+    "correct p over the comparisons of a measure with a baseline, or over all of the table: "
+    "measures, letters, collections"
+)
 INTERPOLATE = ("best", "all", "none")
 """Cells with a row interpolated with the first stage; best: the baseline and the best on dev."""
 CLUSTERS_HELP = (

@@ -31,7 +31,7 @@ from rank_core.stats.best import leaving_p
 from rank_core.stats.compare import scope_test_of
 from rank_core.stats.family import ENOUGH_SEEDS
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.moderation import LEAST_POOL, Prior, fitted_prior, moderated_p, seeds_agree
+from rank_core.stats.moderation import LEAST_POOL, Prior, fitted_prior, moderated_error, seeds_agree
 from rank_core.stats.multiplicity import effective_number, family_level
 from rank_core.stats.scopes import Floats, Inference, infer, two_sided_p
 from rank_core.stats.strata import over_collections
@@ -323,7 +323,7 @@ def _pair_tests(tables: Tables, one: int) -> Pairs:
     correlation[:, np.arange(len(C[0])), np.arange(len(C[0]))] = 1.0
     return Pairs(
         found.p_both,
-        np.asarray(moderated_p(delta_NJ, V_q, Q, sides, prior)),
+        two_sided_p(delta_NJ, *moderated_error(V_q, Q, sides, prior)),
         correlation,
         seeds_agree(squares_NK, df, base),
         delta_NJ > 0,

@@ -14,21 +14,23 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from unittest.mock import patch
 
 import numpy as np
 from scipy import stats
 
 from rank_core.seeding import generator
-from rank_core.stats import scopes
-from rank_core.stats.best import leaving_p
-from rank_core.stats.family import ENOUGH_SEEDS
+from rank_core.stats import multiplicity, scopes
+from rank_core.stats.best import best_set, leaving_p
+from rank_core.stats.family import ENOUGH_SEEDS, Family
 from rank_core.stats.moderation import LEAST_POOL
-from rank_core.stats.multiplicity import effective_number
+from rank_core.stats.multiplicity import MAX_T, effective_number, holm, max_t
 from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Section, simulate
 from tests.benchmarks.error_rates import ALPHA, BATCH, DRAWS, Pairs, _pair_tests
 from tests.benchmarks.simulated_sweeps import SHAPES, Kind, Tables, drawn_tables
+from tests.rank_core.stats.matrices import matrix_of
 
 COMMIT = "1522d38d713000599eaebcf7b577b61b0ea9f1bd"
 """The commit that made the rule."""
@@ -194,7 +196,103 @@ def _confirmation() -> list[tuple[str, int, int, list[float], str, Kind]]:
     return cells
 
 
+UNSTABLE = (math.sqrt(10), 10.0)
+"""The SD of the system that joins, in those of the others."""
+
+
+def _joining(rng: np.random.Generator, num: int) -> Section:
+    """Half of K systems are better; then one joins that is equal to the baseline and unstable: the
+    letters of the K without and with it, by both rules."""
+    rows = []
+    for K, S, factor in product((4, 8, 17), (3, 5), UNSTABLE):
+        letters = np.zeros((2, 2))  # without and with it; before and now
+        for start in range(0, num, BATCH):
+            sd_K = [0.01] * (K + 1) + [0.01 * factor]
+            tables = drawn_tables(rng, min(BATCH, num - start), TABLE, S, sd_K, "normal")
+            truth = tables.error_KK[0, 0] + tables.error_KK[1, 1]
+            z = float(stats.norm.isf(ALPHA / K / 2) + stats.norm.ppf(0.8))
+            better_K = (np.arange(K + 2) % 2 == 1) & (np.arange(K + 2) <= K)
+            mean_NK = tables.mean_NK + z * math.sqrt(truth) * better_K
+            joined = replace(tables, mean_NK=mean_NK)
+            for row, found in enumerate(
+                _pair_tests(one, 0) for one in (_without_last(joined), joined)
+            ):
+                letters[row] += _letters(found, K, S)
+        lost = 1 - letters[1] / letters[0]
+        rows.append((K, S, round(factor**2), *(letters[0] / num), *map(float, lost)))
+    worst = max(row[-1] for row in rows if row[1] >= ENOUGH_SEEDS)
+    law = "with five seeds a system that joins takes away at most a tenth of the letters"
+    bar = Bar(law, f"{worst:.4f}", worst <= 0.1 + 1 / math.sqrt(num))
+    columns = ("K", "S", "its variance", "letters before", "now", "lost before", "now")
+    return Section("One unstable system joins the table", columns, rows, [bar])
+
+
+def _without_last(tables: Tables) -> Tables:
+    return replace(
+        tables,
+        mean_NK=tables.mean_NK[:, :-1],
+        covariance_NKK=tables.covariance_NKK[:, :-1, :-1],
+        variance_seeds_NK=tables.variance_seeds_NK[:, :-1],
+        variance_error_NK=tables.variance_error_NK[:, :-1],
+        seeds_K=tables.seeds_K[:-1],
+        error_KK=tables.error_KK[:-1, :-1],
+    )
+
+
+def _letters(found: Pairs, K: int, S: int) -> Floats:
+    """The upper-case letters of the first K comparisons in all tables, by the rule before and by
+    that of now, with all steps."""
+    counts = np.zeros(2)
+    for n, agree in enumerate(found.agree):
+        own, moderated, R = found.own[n], found.moderated[n], found.correlation[n]
+        family = Family(own, moderated, R, bool(agree), 1, S)
+        before = np.fmax(max_t(moderated, R), own) if agree else holm(family.larger_p)
+        p = before, family.adjusted(MAX_T)
+        counts += [(one[:K] < ALPHA).sum() for one in p]
+    return counts
+
+
+MARGIN = 0.02
+NEAR: dict[str, tuple[float, float, float]] = {
+    "alike, .003": (0.003, 0.003, 0.003),
+    "alike, .01": (0.01, 0.01, 0.01),
+    "best unstable": (0.02, 0.003, 0.003),
+    "best steady": (0.003, 0.02, 0.02),
+    "system at the margin unstable": (0.003, 0.003, 0.02),
+}
+"""The SDs between runs of the best system, of those near it, and of those at the margin."""
+
+
+def _near_the_best(rng: np.random.Generator, num: int) -> Section:
+    """One best system, one equal to it, others .002 below it, and one or two exactly the margin
+    below: how often these are said to be within it."""
+    rows = []
+    for name, (best, near, at) in NEAR.items():
+        for K, S in ((4, 3), (4, 5), (8, 3), (8, 5)):
+            below = [0.0, 0.0, *[0.002] * (K - 4), MARGIN, MARGIN]
+            sd_K = [best, *[near] * (K - 3), at, at]
+            wrong, right = 0, 0.0
+            for _ in range(num):
+                query_Q = rng.uniform(0.2, 0.8, TABLE.num_queries)
+                scores = {
+                    str(k): query_Q - low + rng.normal(0, 0.03, query_Q.shape)
+                    + rng.normal(0, sd, (S, 1)) + rng.normal(0, 0.03, (S, len(query_Q)))
+                    for k, (low, sd) in enumerate(zip(below, sd_K, strict=True))
+                }  # fmt: skip
+                within = {int(k) for k in best_set(matrix_of(scores)).within(MARGIN)}
+                wrong += bool(within & {K - 2, K - 1})
+                right += len(within - {K - 2, K - 1}) / (K - 2)
+            rows.append((name, K, S, wrong / num, right / num))
+    worst, noise = max(row[3] for row in rows), 3 * math.sqrt(0.05 * 0.95 / num)
+    law = f"a system at the margin is said to be within it in at most .06 (known to {noise:.4f})"
+    bar = Bar(law, f"{worst:.4f}", worst <= 0.06 + noise)
+    columns = ("SDs between runs", "systems", "S", "at the margin", "nearer ones")
+    return Section("Said to be within .02 of the best", columns, rows, [bar])
+
+
 SECTIONS = {
+    "joining": _joining,
+    "near": _near_the_best,
     "cells": _section(
         "The rule before and now",
         [
@@ -210,7 +308,8 @@ SECTIONS = {
 
 def main(argv: Sequence[str]) -> int:
     """Run the sections and print them; 1 if a bar fails."""
-    with patch.object(scopes, "HALVINGS", 25):  # p to 1e-6 is enough for a rate
+    # p to 1e-6 and limits from fewer draws are enough for a rate.
+    with patch.object(scopes, "HALVINGS", 25), patch.object(multiplicity, "NUM_DRAWS", 2048):
         return simulate(
             argv,
             SECTIONS,

@@ -68,29 +68,41 @@ class Tables:
 
 
 def drawn_tables(
-    rng: np.random.Generator, num: int, kind: Kind, S: int, sd_K: Sequence[float], shape: str
+    rng: np.random.Generator,
+    num: int,
+    kind: Kind,
+    seeds: int | Sequence[int],
+    sd_K: Sequence[float],
+    shape: str,
 ) -> Tables:
-    """Tables whose systems have these deviations between seeds; NaN: deterministic.
+    """Tables whose systems have these numbers of seeds, or one number, and deviations between them;
+    NaN: deterministic.
 
     The covariance of the query means is Wishart's, drawn by Bartlett's (1933) decomposition.
     """
     Q, K = kind.num_queries, len(sd_K)
     trained_K, own_K = ~np.isnan(sd_K), np.nan_to_num(np.asarray(sd_K, dtype=np.float64))
+    S_K = np.broadcast_to(np.asarray(seeds), K)
     residual_K = np.where(trained_K, kind.residual, 0.0)
-    query_K = np.hypot(kind.query, kind.residual / math.sqrt(S)) * np.ones(K)
-    run_NKS = own_K[:, None] * SHAPES[shape](rng, (num * K, S)).reshape(num, K, S)
-    noise_NKS = residual_K[:, None] / math.sqrt(Q) * rng.normal(size=(num, K, S))
+    query_K = np.hypot(kind.query, kind.residual / np.sqrt(S_K))
+    most = int(S_K.max())
+    run_NKS = own_K[:, None] * SHAPES[shape](rng, (num * K, most)).reshape(num, K, most)
+    noise_NKS = residual_K[:, None] / math.sqrt(Q) * rng.normal(size=(num, K, most))
+    # Of systems with fewer runs than others only these count.
+    used_KS = np.arange(most) < S_K[:, None]
+    mean_NK = run_NKS.mean(axis=2, where=used_KS)
+    variance_NK = (run_NKS + noise_NKS).var(axis=2, ddof=1, where=used_KS)
     factor_NKK = np.tril(rng.normal(size=(num, K, K)), -1)
     diagonal = np.arange(K)
     factor_NKK[:, diagonal, diagonal] = np.sqrt(rng.chisquare(Q - 1 - diagonal, (num, K)))
     factor_NKK *= (query_K / math.sqrt(Q - 1))[:, None]
-    df = (S - 1) * (Q - 1)
+    df_K = (S_K - 1) * (Q - 1)
     return Tables(
-        mean_NK=rng.normal(0, query_K / math.sqrt(Q), (num, K)) + run_NKS.mean(axis=2),
+        mean_NK=rng.normal(0, query_K / math.sqrt(Q), (num, K)) + mean_NK,
         covariance_NKK=factor_NKK @ np.swapaxes(factor_NKK, 1, 2),
-        variance_seeds_NK=(run_NKS + noise_NKS).var(axis=2, ddof=1) / S * trained_K,
-        variance_error_NK=residual_K**2 / (Q * S) * rng.chisquare(df, (num, K)) / df,
-        seeds_K=np.where(trained_K, float(S), math.inf),
-        error_KK=np.diag(query_K**2 / Q + own_K**2 / S),
+        variance_seeds_NK=variance_NK / S_K * trained_K,
+        variance_error_NK=residual_K**2 / (Q * S_K) * rng.chisquare(df_K, (num, K)) / df_K,
+        seeds_K=np.where(trained_K, S_K.astype(np.float64), math.inf),
+        error_KK=np.diag(query_K**2 / Q + own_K**2 / S_K),
         num_queries=Q,
     )

@@ -21,10 +21,12 @@ TRIALS = (
 
 SMALLEST = {
     "clustered": ("--simulations", "2"),
+    "design_power": ("--simulations", "2"),
     "dealing": (*ENCODER, "--ranks", "2", "--groups", "2"),
     "final_stage": ("--simulations", "2", "--only", "confirmation"),
     "gate_loops": ("--loops", "2"),
     "layout": ("--rows", "3,5", "--repeats", "1"),
+    "least_favourable": ("--simulations", "2", "--only", "bimodal"),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "scoring": ENCODER,

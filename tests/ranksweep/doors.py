@@ -193,6 +193,7 @@ def doors(folder: Path, config: TrialConfig, backbone: Any) -> dict[str, Door]:
         "deterministic": (),
         "correction": "max-t",
         "alpha": 0.05,
+        "correct_over": "measure",
         "margin": 0.01,
         "paired_seeds": False,
         "separate_runs": False,

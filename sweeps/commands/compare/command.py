@@ -21,11 +21,13 @@ from sweeps.commands.compare.output import all_pairs, comparison_text, pairs_tex
 from sweeps.plan.next_command import our_command
 from sweeps.report.comparison import compare_runs
 from sweeps.report.gate import Rule
+from sweeps.store.sweep_file import CORRECT_OVER, MEASURE
 from sweeps.systems.runs import MEASURES, TIES, RunSource
 from sweeps.systems.sources import TrainingRun, is_mlflow, training_runs
 from sweeps.terminal.command_line import (
     CLUSTERS_HELP,
     CLUSTERS_OF,
+    CORRECT_OVER_HELP,
     VERBOSE,
     Need,
     Parser,
@@ -74,7 +76,7 @@ SWITCHES = {
 
 
 OPTIONS = (
-    "measures alpha correction margin paired_seeds separate_runs digits tracking_uri"
+    "measures alpha correction correct_over margin paired_seeds separate_runs digits tracking_uri"
 ).split()
 """Flags that are parameters of `run_systems`."""
 
@@ -142,6 +144,7 @@ def _parser() -> Parser:
     add("--alpha", type=float, default=0.05, help="significance level (default: %(default)s)")
     corrected = "correction of p over all comparisons of a measure (default: %(default)s)"
     add("--correction", choices=CORRECTION_NAMES, default=MAX_T, help=corrected)
+    add("--correct-over", choices=CORRECT_OVER, default=MEASURE, help=CORRECT_OVER_HELP)
     margin = "differences up to this size count as practically equal (default: %(default)s)"
     add("--margin", type=float, default=0.01, help=margin)
     add("--clusters", default="", metavar=CLUSTERS_OF, help=CLUSTERS_HELP)

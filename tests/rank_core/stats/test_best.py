@@ -20,7 +20,7 @@ def rebuilt(change=lambda scores: scores, cells=MATRIX.cells):
     return matrix_of({cell: change(MATRIX.scores[cell]) for cell in cells})
 
 
-def assert_same(found: BestSet, expected: BestSet) -> None:
+def assert_same(found: BestSet, expected: BestSet, scale: float = 1) -> None:
     assert (found.best, found.members, found.left) == (
         expected.best,
         expected.members,
@@ -28,6 +28,8 @@ def assert_same(found: BestSet, expected: BestSet) -> None:
     )
     assert found.p == pytest.approx(expected.p, rel=1e-6)
     assert found.rivals == expected.rivals
+    distances = {system: scale * limit for system, limit in expected.distances.items()}
+    assert found.distances == pytest.approx(distances, rel=1e-6)
 
 
 EXPECTED = best_set(MATRIX)
@@ -56,7 +58,7 @@ def test_no_order_of_systems_queries_or_runs_changes_the_set(rule, paired, monke
 
 def test_scale_and_shift_do_not_change_the_set():
     shift_Q = np.linspace(0, 2, 150)
-    assert_same(best_set(rebuilt(lambda scores: 100 * scores)), EXPECTED)
+    assert_same(best_set(rebuilt(lambda scores: 100 * scores)), EXPECTED, scale=100)
     assert_same(best_set(rebuilt(lambda scores: scores + shift_Q)), EXPECTED)
 
 
@@ -160,3 +162,66 @@ def test_a_system_of_two_runs_does_not_keep_the_others_inside():
     seeds = {**matrix.seeds, "two": matrix.seeds["two"][:2]}
     found = best_set(dataclasses.replace(matrix, seeds=seeds))
     assert found.members == ("high", "two") and found.left == ("low",)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize(("agree", "S"), [(True, 3), (False, 3), (False, 5)])
+def test_a_system_is_within_a_margin_where_with_this_margin_more_it_would_beat_the_best(
+    agree, S, paired, monkeypatch
+):
+    """The limit of the distance is where the decision of the set would turn, by every rule."""
+    monkeypatch.setattr("rank_core.stats.best.seeds_agree", lambda *_: agree)
+    effects = {"low": 0.0, "middle": 0.05, "best": 0.2}
+    scores = drawn(effects, S=S, own_sd=0.05, Q=80, seed=3).scores
+    found = best_set(matrix_of(scores), paired_seeds=paired)
+    assert found.members == ("best",) and found.distances["best"] == 0
+    for system in ("low", "middle"):
+        limit = found.distances[system]
+        assert limit > scores["best"].mean() - scores[system].mean()
+        for share, leaves in ((0.99, False), (1.01, True)):
+            raised = matrix_of(scores | {system: scores[system] + share * limit})
+            assert ("best" in best_set(raised, paired_seeds=paired).left) is leaves
+    assert found.within(found.distances["middle"] * 1.01) == ("best", "middle")
+    assert found.within(1e-9) == ("best",)
+
+
+def test_a_system_must_be_near_every_one_that_may_be_the_best():
+    found = EXPECTED
+    assert len(found.members) > 2 and min(found.distances.values()) > 0
+    alone = {
+        cell: best_set(rebuilt(cells=[cell, "low"]), alpha=found.alpha).distances["low"]
+        for cell in found.members
+    }
+    assert found.distances["low"] > max(alone.values()), "the family is larger"
+    assert found.within(1.0) == (*found.members, *found.left) and found.within(0.001) == ()
+
+
+def test_two_runs_bound_nothing():
+    scores = dict(drawn({"a": 0.0, "b": 0.01, "c": 0.3}, S=3).scores)
+    scores["a"] = scores["a"][:2]
+    found = best_set(matrix_of(scores))
+    assert found.distances["a"] == np.inf and found.within(2.0) == ()
+
+
+def test_equal_systems_share_their_distance():
+    scores = drawn({"a": 0.0, "b": 0.3}, S=3).scores
+    found = best_set(matrix_of({**scores, "copy": scores["a"]}))
+    assert found.distances["copy"] == found.distances["a"] < np.inf
+    alone = best_set(matrix_of({"a": scores["a"], "copy": scores["a"]}))
+    assert alone.distances == {"a": 0, "copy": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("S", [3, 5])
+def test_what_is_a_margin_below_the_best_is_hardly_ever_said_to_be_within_it(S, monkeypatch):
+    """Of systems at the margin below the true best and at twice the margin, in 5% of tables."""
+    monkeypatch.setattr("rank_core.stats.multiplicity.NUM_DRAWS", 2048)  # enough for a rate
+    margin, tables, claims, near = 0.02, 200, 0, 0
+    effects = {"best": 0.2, "tied": 0.2, "near": 0.198, "at": 0.2 - margin, "far": 0.2 - 2 * margin}
+    for number in range(tables):
+        matrix = drawn(effects, S=S, Q=150, own_sd=0.02, seed_sd=0.003, seed=number)
+        within = best_set(matrix).within(margin)
+        claims += bool({"at", "far"} & {*within})
+        near += "near" in within
+    assert claims / tables <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / tables)
+    assert near / tables > 0.5, "the limits can show something"

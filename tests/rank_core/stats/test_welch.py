@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from rank_core.stats.compare import compare_cells
-from rank_core.stats.moderation import LEAST_POOL, fitted_prior, moderated_p
+from rank_core.stats.moderation import LEAST_POOL, fitted_prior, moderated_error
 from rank_core.stats.multiplicity import holm
-from rank_core.stats.scopes import infer
+from rank_core.stats.scopes import infer, two_sided_p
 from tests.rank_core.stats.matrices import matrix_of
 
 # delta, V_q, Q, (V_s, V_e, S) of the trained sides: standard error, Satterthwaite's df, and of the
@@ -130,7 +130,7 @@ def test_two_seeds_are_never_called_significant():
 
 def test_the_moderated_p_of_one_pair_is_satterthwaites_with_the_prior_put_in():
     prior = fitted_prior([1e-4] * 9, [2] * 9)
-    p = moderated_p(0.02, 1e-5, 100, [(5e-4, 1e-6, 3)], prior)
+    p = two_sided_p(0.02, *moderated_error(1e-5, 100, [(5e-4, 1e-6, 3)], prior))
     V_s = prior.variance / 3
     V = 1e-5 + V_s - 1e-6
     df = V**2 / (1e-10 / 99 + V_s**2 / 18 + 1e-12 / (2 * 99))

@@ -31,6 +31,7 @@ OTHER = {  # settings that are not swept: another value of each
 }
 SAME = [
     *("--num-seeds 5", "--seeds 4,5", "--alpha 0.1", "--interpolate none", "--num-workers 2"),
+    *("--margin 0.02", "--correct-over table"),
     *("--max-gpu-hours 2", "--search random --num-configs 2", "--cpus-per-worker 3"),
     *("chunking.window=48", "chunking.window=32,48 chunking.stride=16"),
     *(f"{name}={value}" for name, value in (

@@ -15,7 +15,8 @@ def test_nothing_given_means_three_seeds_one_worker_and_results():
     options = parsed()
     assert (options.seeds, options.engine, options.profile) == ((1, 2, 3), "ray", "clean")
     assert (options.num_workers, options.cpus_per_worker, options.gpus_per_worker) == (1, 1, None)
-    assert (options.storage, options.tracking_uri, options.alpha) == ("results", None, 0.05)
+    assert (options.storage, options.tracking_uri) == ("results", None)
+    assert (options.alpha, options.margin) == (0.05, 0.01)
     assert (options.checkpoint_minutes, options.checkpoint_gib) == (1.0, 0.0)
     assert not options.dry_run and not options.smoke_test and options.init_from is None
     assert options.settings == {} and options.grids == {}
@@ -125,6 +126,8 @@ def test_a_flag_is_given_once(name):
 REFUSED = [
     "--alpha=0",
     "--alpha=1",
+    "--margin=0",
+    "--margin=1",
     "--num-seeds=0",
     "--num-seeds=1001",
     "--num-workers=0",

@@ -1,6 +1,7 @@
 """Own baselines and pooled query sets, from the folder to the page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,29 @@ def test_each_system_is_compared_with_its_own_baseline_too(tmp_path: Path) -> No
         place = one["measure"], one["system"]
         expected = first[place]["mean_system"] - one["mean_baseline"]
         assert one["delta"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_all_families_of_a_table_share_alpha_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Two measures and two letters are four families: every p is four times as large."""
+    declared = dict.fromkeys((NAMES[1], *NAMES[3:]), NAMES[1])
+    folder = write_sweep(tmp_path, effect=0.02, baselines=declared, correction="holm")
+
+    def told(**over: str) -> tuple[dict[tuple[str, ...], float], str]:
+        results = json.loads((write_report(folder, **over).folder / "results.json").read_text())
+        listed = [*results["comparisons"], *results["further_comparisons"]]
+        p = {(c["measure"], c["system"], c["baseline"]): c["p_both_adjusted"] for c in listed}
+        return p, " ".join([*results["notes"], results["caption"]])
+
+    own, said = told()
+    assert "; nDCG@10 decides, and the other measures and letters are families of their own" in said
+    over, shared = told(correct_over="table")
+    assert over == pytest.approx({key: min(1, 4 * p) for key, p in own.items()})
+    assert any(0 < p < 0.2 for p in own.values())
+    assert "All comparisons of the table share alpha" in shared and "has 1/4 of it" in shared
+    assert "decides" not in shared and "Holm over 8-16 comparisons" in shared
+    about = replace(load_sweep(folder).about, correct_over="table")
+    analysis = analyse(replace(load_sweep(folder), about=about))
+    assert {c.family_size for c in analysis.comparisons} == {16}
 
 
 def test_an_own_baseline_that_never_finished_is_left_out(tmp_path: Path) -> None:

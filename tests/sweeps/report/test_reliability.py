@@ -104,6 +104,25 @@ def test_what_a_sweep_finds_is_what_a_design_plans_for_each_system(
     assert "80% power" in found.said
 
 
+@pytest.mark.parametrize("margin", [0.02, 0.0001])
+def test_systems_near_the_best_are_named_by_the_margin_that_was_fixed_before(
+    tmp_path: Path, margin: float
+) -> None:
+    folder = write_sweep(tmp_path, effect=0.03, seeds=(1, 2, 3, 4, 5), rope=margin)
+    report = write_report(folder)
+    results = json.loads((report.folder / "results.json").read_text())
+    found = results["not_distinguishable_from_the_best"][0]
+    near = [s for s in (*found["members"], *found["left"]) if found["distances"][s] < margin]
+    assert found["margin"] == margin and found["within_margin"] == near
+    assert 0 < len(near) < 5 if margin == 0.02 else not near
+    said = f"less than {margin:g} below the best system in nDCG@10, whichever that is"
+    for text in (report.text, (report.folder / "index.html").read_text(), *results["notes"]):
+        if said in " ".join(text.split()):
+            assert near
+    shown = " ".join(report.text.split())
+    assert (said in shown) == (said in " ".join(results["notes"])) == bool(near)
+
+
 def test_two_seeds_do_not_say_what_they_would_find(tmp_path: Path) -> None:
     found = told(write_sweep(tmp_path, seeds=(1, 2), num_queries=60))
     assert "seeds differ" in found.said and "% power" not in found.said

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
 from tests.sweeps.report.test_reliability import told
 from tests.sweeps.systems.test_load import write_sweep
 
@@ -53,7 +54,7 @@ def holm(p_K):
     return adjusted
 
 
-CASES = {
+RULES = {
     "variances agree": dict(seeds=(1, 2, 3)),
     "five seeds": dict(seeds=(1, 2, 3, 4, 5)),
     "by Holm": dict(seeds=(1, 2, 3), correction="holm"),
@@ -62,16 +63,27 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", RULES)
 def test_every_p_is_computed_again(case, tmp_path):
-    options = {"correction": "max-t"} | CASES[case]
+    options = {"correction": "max-t"} | RULES[case]
     results = told(write_sweep(tmp_path, num_queries=60, effect=0.01, **options)).results
+    names = ("comparisons", "further_comparisons", "first_stage_comparisons")
+    compute_again(results, [line for name in names for line in results[name]])
+
+
+@pytest.mark.slow
+def test_the_p_of_a_row_with_the_first_stage_against_its_own_model_is_computed_again(tmp_path):
+    cells = (*CELLS, ("maxp-w20-s20-2", "MaxP 20", "maxp"))
+    results = told(write_ranked_sweep(tmp_path, cells=cells, interpolate="all")).results
+    lines = results["own_model_comparisons"]
+    assert {line["paired_runs"] for line in lines} == {True} and len(lines) == 6
+    compute_again(results, lines)
+
+
+def compute_again(results, lines):
+    """The p of these lines, by their families."""
     tests = {(t["measure"], t["system"], t["baseline"]): t for t in results["scope_tests"]}
-    compared = {
-        (c["measure"], c["system"], c["baseline"]): c
-        for name in ("comparisons", "further_comparisons", "first_stage_comparisons")
-        for c in results[name]
-    }
+    compared = {(c["measure"], c["system"], c["baseline"]): c for c in lines}
     assert compared
     for key, one in compared.items():
         test = tests[key]
@@ -83,12 +95,17 @@ def test_every_p_is_computed_again(case, tmp_path):
         if one["p_moderated"] is not None:
             moderated = two_sided(one["delta"], one["se_moderated"], one["df_moderated"])
             assert one["p_moderated"] == pytest.approx(moderated, rel=1e-9)
+    families = 0
     for family in results["families"]:
         keys = [
             (family["measure"], *pair)
             for pair in zip(family["systems"], family["baselines"], strict=True)
         ]
+        if not {*keys} <= compared.keys():
+            continue
+        families += 1
         rows = [compared[key] for key in keys]
+        assert {row["paired_runs"] for row in rows} == {family["paired_runs"]}
         own = np.array([row["p_both"] for row in rows])
         second = np.array([row["p_moderated"] or math.nan for row in rows])
         p_K = {"own": own, "moderated": second, "larger": np.fmax(own, second)}[family["p"]]
@@ -102,3 +119,4 @@ def test_every_p_is_computed_again(case, tmp_path):
         found = [row["p_both_adjusted"] for row in rows]
         assert found == pytest.approx(corrected, rel=0.02, abs=0.002)
         assert {row["correction"] for row in rows} == {family["text"]}
+    assert families == len({key[0] for key in compared})

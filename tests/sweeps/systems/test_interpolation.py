@@ -12,6 +12,7 @@ from rank_core.data.trec import read_qrels, read_run, write_qrels, write_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import per_query, query_values
 from rank_core.ranking.interpolation import choose_alpha, mixture
+from rank_core.stats.scopes import paired_scope_test, scope_test
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.report.caption import caption, notes
@@ -214,7 +215,37 @@ def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path)
         assert "MaxP 40/20 +BM25" in (report.folder / name).read_text(), name
     compared = pd.read_csv(report.folder / "comparisons.csv").set_index(["measure", "system"])
     own = compared.loc[(MEASURES[0], mixed["system"])].set_index("baseline")["p_both_adjusted"]
-    assert own["first_stage"] == pytest.approx(mixed["p_both_adjusted"]) and len(own) == 2
+    assert own["first_stage"] == pytest.approx(mixed["p_both_adjusted"])
+    assert {*own.index} == {"first_stage", MAXP, FIRSTP}, "BM25, its own model, the baseline"
+
+
+def test_a_row_with_the_first_stage_is_tested_against_its_model_by_run(folder: Path) -> None:
+    """Its runs are those of the model, so run i is paired with run i, although the sweep declares
+    no pairing."""
+    sweep = with_interpolated(load_sweep(folder), "all")
+    analysis = analyse(sweep)
+    assert not analysis.paired and not sweep.about.paired_seeds
+    found = {(c.measure, c.system): c for c in analysis.own_model_comparisons}
+    assert found.keys() == {(m, row.name) for m in MEASURES for row in sweep.interpolated}
+    for (measure, system), pair in found.items():
+        assert pair.baseline == system.removesuffix("+first_stage")
+        scores = analysis.whole[measure].scores
+        test = paired_scope_test(scores[system], scores[pair.baseline])
+        assert (pair.delta, pair.se_both) == (test.delta, test.se_both)
+        assert pair.p_both_adjusted <= 2 * pair.p_both and pair.family_size == 2
+        unpaired = scope_test(scores[system], scores[pair.baseline])
+        assert (pair.p_seeds, pair.p_both) == (test.p_seeds, test.p_both)
+        assert pair.p_seeds != unpaired.p_seeds
+    about = replace(sweep.about, correct_over="table")
+    whole = analyse(replace(sweep, about=about, correction="holm"))
+    assert whole.num_families == 8, "two measures: cells, rows with BM25, against BM25, own models"
+    assert {c.family_size for c in whole.own_model_comparisons} == {8 * 2}
+    assert {c.family_size for c in whole.first_stage_comparisons} == {8 * 4}
+    described = shared_results(analysis)
+    assert [c["paired_runs"] for c in described["own_model_comparisons"]] == [True] * 4
+    best = max(analysis.own_model_comparisons[:2], key=lambda c: c.delta)
+    said = f"Interpolation changes {sweep.label(best.baseline)} by {best.delta:+.3f} ("
+    assert said in " ".join(notes(analysis)) and said in " ".join(table_text(analysis).split())
 
 
 def test_the_largest_gain_is_said_to_be_without_the_interpolated_rows(tmp_path: Path) -> None:
