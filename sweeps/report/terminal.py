@@ -6,7 +6,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from rank_core.stats.compare import CellComparison, Slot, letter
-from sweeps.report.analysis import Analysis
+from sweeps.report.analysis import OWN_MODEL, Analysis
 from sweeps.report.caption import interpolated_sentence, near_best_sentence
 from sweeps.report.clusters import sentences_on_clusters
 from sweeps.report.conclusions import conclusions, fates_in_brief
@@ -239,6 +239,8 @@ def _marks(analysis: Analysis) -> set[str]:
     """The letters and marks that the table has."""
     found = set[str]()
     for (mark, _, _), pair in analysis.compared.items():
+        if mark == OWN_MODEL:  # in a sentence, and no letter of the table
+            continue
         found |= {*letter(pair, ascii_lowercase.index(mark), analysis.sweep.about.alpha)}
     found |= {"†"} if analysis.undecided else set()
     found |= {fate_word(analysis.sweep)} if left_after(analysis.sweep) else set()

@@ -109,7 +109,7 @@ def test_systems_near_the_best_are_named_by_the_margin_that_was_fixed_before(
     tmp_path: Path, margin: float
 ) -> None:
     folder = write_sweep(tmp_path, effect=0.03, seeds=(1, 2, 3, 4, 5), rope=margin)
-    report = write_report(folder)
+    report = write_report(folder, verbose=True)
     results = json.loads((report.folder / "results.json").read_text())
     found = results["not_distinguishable_from_the_best"][0]
     near = [s for s in (*found["members"], *found["left"]) if found["distances"][s] < margin]
