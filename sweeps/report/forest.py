@@ -24,7 +24,7 @@ from sweeps.report.drawing import (
     near,
     style,
 )
-from sweeps.report.merits import Costs, cost_number, costs, gains
+from sweeps.report.merits import CostsOfRows, cost_number, costs, gains
 from sweeps.report.recommendation import recommendation
 from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep
@@ -78,7 +78,7 @@ def forest_plot(analysis: Analysis) -> Drawing | None:
 
 
 def _mark_rows(
-    axes: Axes, rows: Sequence[System], chosen: str, members: Collection[str], known: Costs
+    axes: Axes, rows: Sequence[System], chosen: str, members: Collection[str], known: CostsOfRows
 ) -> None:
     """Shades the systems not distinguishable from the best, prints the recommended one in bold, and
     the costs in a column."""
@@ -156,7 +156,7 @@ def _in_words(
     rows: Sequence[System],
     tested: Mapping[str, CellComparison],
     members: Collection[str],
-    known: Costs,
+    known: CostsOfRows,
 ) -> str:
     """The figure for those who do not see it: a line for each system."""
     said = []

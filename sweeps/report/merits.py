@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Costs:
+class CostsOfRows:
     """What systems cost: {row of the table: cost}, its unit, and {row: its ends over seeds} where
     it varies."""
 
@@ -38,21 +38,21 @@ def _primary(analysis: Analysis, compared: Sequence[CellComparison]) -> dict[str
     return {c.system: c for c in compared if c.measure == analysis.sweep.primary}
 
 
-def costs(analysis: Analysis) -> Costs:
+def costs(analysis: Analysis) -> CostsOfRows:
     """What a use of each system costs, else seconds, of all rows that have a score and were not
     eliminated; a row with the first stage costs what its cell does."""
     sweep, eliminated, known = analysis.sweep, left_after(analysis.sweep), costs_of(analysis)
     cells = [s.name for s in analysis.cells if s.num_used and s.name not in eliminated]
     if cells and all(known.of.get(cell) for cell in cells):
-        return Costs(_of_rows(analysis, {cell: known.of[cell] for cell in cells}), known.unit)
+        return CostsOfRows(_of_rows(analysis, {cell: known.of[cell] for cell in cells}), known.unit)
     if "eval_seconds" not in sweep.trials:
-        return Costs({})
+        return CostsOfRows({})
     groups = sweep.used.groupby("cell", observed=True)["eval_seconds"]
     own = {str(cell): values for cell, values in groups if cell in cells and values.mean() > 0}
     means = {cell: float(values.mean()) for cell, values in own.items()}
     ends = {cell: (float(values.min()), float(values.max())) for cell, values in own.items()}
     unit = "seconds to evaluate a run"
-    return Costs(_of_rows(analysis, means), unit, _of_rows(analysis, ends))
+    return CostsOfRows(_of_rows(analysis, means), unit, _of_rows(analysis, ends))
 
 
 def _of_rows(analysis: Analysis, of: Mapping[str, T]) -> dict[str, T]:
@@ -89,7 +89,7 @@ def _largest(analysis: Analysis) -> System | None:
     return max(rows, key=lambda row: among[row.name].delta, default=None)
 
 
-def _cost(analysis: Analysis, row: System, known: Costs) -> Merit:
+def _cost(analysis: Analysis, row: System, known: CostsOfRows) -> Merit:
     """The cost of a system, with the range over its seeds or beside the baseline's."""
     value, base = known.of[row.name], known.of.get(analysis.sweep.baseline)
     detail = f"{value / base:.1f} × baseline" if base else ""
