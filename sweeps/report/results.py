@@ -277,6 +277,8 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "further_comparisons": listed(analysis.further),
         "scope_tests": [
             {"measure": c.measure, "system": c.system, "baseline": c.baseline}
+            # A baseline's own row with the first stage has an unpaired test of the table, too.
+            | {"paired_runs": c.family is not None and c.family.paired}
             | dataclasses.asdict(c.test)
             for c in analysis.compared.values()
             if c.test

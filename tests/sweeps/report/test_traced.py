@@ -82,11 +82,15 @@ def test_the_p_of_a_row_with_the_first_stage_against_its_own_model_is_computed_a
 
 def compute_again(results, lines):
     """The p of these lines, by their families."""
-    tests = {(t["measure"], t["system"], t["baseline"]): t for t in results["scope_tests"]}
+    tests = {
+        (t["measure"], t["system"], t["baseline"], t["paired_runs"]): t
+        for t in results["scope_tests"]
+    }
+    assert len(tests) == len(results["scope_tests"])
     compared = {(c["measure"], c["system"], c["baseline"]): c for c in lines}
     assert compared
     for key, one in compared.items():
-        test = tests[key]
+        test = tests[*key, one["paired_runs"]]
         again = two_sided(one["delta"], one["se_queries"], one["num_queries"] - 1)
         assert one["p_queries"] == pytest.approx(again, rel=1e-9)
         assert one["p_both"] == pytest.approx(
