@@ -6,8 +6,8 @@ Padded tensors are made on the device, when something reads them: encoders of fl
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain, repeat
-from typing import NamedTuple
+from itertools import accumulate, chain, pairwise, repeat
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -125,57 +125,76 @@ class Facts(NamedTuple):
         # Two boundaries of 32 bits have the room of one number.
         return [*[num_tokens] * (3 + self.has_segments), *[num_rows] * 4, num_rows // 2 + 1]
 
+    @property
+    def size(self) -> int:
+        """The numbers of a block."""
+        return sum(self.parts)
+
+
+Numbers = TypeVar("Numbers", Tensor, NDArray[np.int64])
+
+
+class Parts(NamedTuple, Generic[Numbers]):
+    """The parts of a block, as views of it."""
+
+    ids_T: Numbers
+    position_T: Numbers  # in its row
+    place_T: Numbers  # row * L + column
+    segments_T: Numbers | None
+    first_C: Numbers  # the first token of each row
+    query_length_C: Numbers
+    second_C: Numbers  # the column where the second segment begins
+    end_C: Numbers  # the column behind each row
+    cu_seqlens: Numbers  # int32 (C + 1)
+
+
+def parts_of(facts: Facts, block: Numbers) -> Parts[Numbers]:
+    """The parts of a block of int64, on the host or a device."""
+    views = (block[start:end] for start, end in pairwise(accumulate(facts.parts, initial=0)))
+    dtype: Any = torch.int32 if isinstance(block, Tensor) else np.int32
+    return Parts(
+        ids_T=next(views),
+        position_T=next(views),
+        place_T=next(views),
+        segments_T=next(views) if facts.has_segments else None,
+        first_C=next(views),
+        query_length_C=next(views),
+        second_C=next(views),
+        end_C=next(views),
+        cu_seqlens=next(views).view(dtype)[: len(facts.real_C) + 1],
+    )
+
 
 class LaidOutRows(EncoderInput):
-    """Rows whose integers are one block of int64, on the host or a device: `Facts.parts`."""
+    """Rows whose integers are one block of int64, on the host or a device."""
 
     def __init__(self, facts: Facts, block: Tensor) -> None:
-        self.facts, self.block = facts, block
-        *of_tokens, first_C, query_length_C, second_C, end_C, ends = block.split(facts.parts)
-        self.ids_T, self.position_T, self.place_T = of_tokens[:3]  # place: row * L + column
-        self.segments_T = of_tokens[3] if facts.has_segments else None
-        self.first_C, self.query_length_C = first_C, query_length_C
-        self.second_C, self.end_C = second_C, end_C
-        self.cu_seqlens = ends.view(torch.int32)[: len(facts.real_C) + 1]
+        self.facts, self.block, self.parts = facts, block, parts_of(facts, block)
+        self.query_length_C = self.parts.query_length_C
         self.width = facts.width
-        self.padded = len(self.ids_T) < len(facts.real_C) * facts.width
+        self.padded = len(self.parts.ids_T) < len(facts.real_C) * facts.width
 
     def to(self, device: torch.device) -> EncoderInput:
         """The input on a device: one copy, without blocking."""
         return LaidOutRows(self.facts, on(device, self.block))
 
-    def write_rows(
-        self, second_C: NDArray[np.int64], end_C: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """The first token of each row, written on the host with all other numbers of rows: of
-        second segments the first column, of rows the end."""
-        behind_C = self.facts.real_C.cumsum()
-        first_C = behind_C - self.facts.real_C
-        self.first_C.numpy()[:] = first_C
-        self.query_length_C.numpy()[:] = self.facts.num_query_C
-        self.second_C.numpy()[:] = second_C
-        self.end_C.numpy()[:] = end_C
-        self.cu_seqlens.numpy()[0] = 0
-        self.cu_seqlens.numpy()[1:] = behind_C
-        return first_C
-
     @property
     def words(self) -> tuple[Tensor, Tensor | None]:
         """(ids_T, segments_T)."""
-        return self.ids_T, self.segments_T
+        return self.parts.ids_T, self.parts.segments_T
 
     @cached_property
     def input_ids_CL(self) -> Tensor:  # type: ignore[override]  # noqa: N802
         """The padded ids."""
         shape = (len(self.facts.real_C), self.width)
         ids_CL = self.block.new_full(shape, self.facts.pad_id)
-        return ids_CL.view(-1).index_copy_(0, self.place_T, self.ids_T).view(shape)
+        return ids_CL.view(-1).index_copy_(0, self.parts.place_T, self.parts.ids_T).view(shape)
 
     @cached_property
     def attention_mask_CL(self) -> Tensor:  # type: ignore[override]  # noqa: N802
         """1 at tokens, 0 at padding."""
         mask_CL = self.block.new_zeros(len(self.facts.real_C), self.width)
-        return mask_CL.view(-1).index_fill_(0, self.place_T, 1).view(mask_CL.shape)
+        return mask_CL.view(-1).index_fill_(0, self.parts.place_T, 1).view(mask_CL.shape)
 
     @cached_property
     def token_type_ids_CL(self) -> Tensor | None:  # type: ignore[override]  # noqa: N802
@@ -183,17 +202,19 @@ class LaidOutRows(EncoderInput):
         if not self.facts.has_segments:
             return None
         place_L = torch.arange(self.width, device=self.device)
-        second_CL = (place_L >= self.second_C[:, None]) & (place_L < self.end_C[:, None])
+        second_CL = (place_L >= self.parts.second_C[:, None]) & (
+            place_L < self.parts.end_C[:, None]
+        )
         return second_CL.long()
 
     @cached_property
     def flat(self) -> FlatRows | None:  # type: ignore[override]
         """The real tokens."""
         return FlatRows(
-            self.place_T,
-            self.position_T,
-            self.cu_seqlens,
-            self.first_C,
+            self.parts.place_T,
+            self.parts.position_T,
+            self.parts.cu_seqlens,
+            self.parts.first_C,
             tuple(self.facts.real_C.tolist()),
             int(self.facts.real_C.max()),
             self.width,
@@ -243,45 +264,57 @@ def lay_out(
     facts = Facts(queries, num_query_C, num_text_C, length_C, width, form.pad_id, form.has_segments)
     second_C = num_query_C + 2
     second_C[list(query_alone)] = length_C[list(query_alone)]
-    # Rows that contain padding are laid out with it first.
-    rows = _empty_rows(facts, device if form.absent is None else CPU)
-    start_C = rows.write_rows(second_C, length_C)
-    np.concatenate(_pieces(queries, texts, form), out=rows.ids_T.numpy())
+    if form.absent is None:
+        block, numbers = host_block(facts.size, device)
+    else:  # rows that contain padding are laid out with it first
+        numbers = np.empty(facts.size, np.int64)
+    parts = parts_of(facts, numbers)
+    start_C = _write_rows(parts, facts, second_C, length_C)
+    np.concatenate(_pieces(queries, texts, form), out=parts.ids_T)
     # Sums in place of arrays that are made for a moment: new memory costs more than they do.
-    steps_T, place_T = rows.position_T.numpy(), rows.place_T.numpy()
-    for target_T, jump in ((steps_T, 0), (place_T, width)):
+    for target_T, jump in ((parts.position_T, 0), (parts.place_T, width)):
         target_T[:] = 1
         target_T[0] = 0
         target_T[start_C[1:]] += jump - length_C[:-1]
         np.cumsum(target_T, out=target_T)
-    if rows.segments_T is not None:
+    if parts.segments_T is not None:
         lengths = np.stack([second_C, length_C - second_C], axis=1).ravel()
-        rows.segments_T.numpy()[:] = np.tile([0, 1], len(length_C)).repeat(lengths)
-    return rows if form.absent is None else _without_absent(rows, form, device)
+        parts.segments_T[:] = np.tile([0, 1], len(length_C)).repeat(lengths)
+    if form.absent is None:
+        return LaidOutRows(facts, block)
+    return _without_absent(facts, parts, form, device)
 
 
-def _without_absent(rows: LaidOutRows, form: RowFormat, device: torch.device) -> LaidOutRows:
+def _write_rows(
+    parts: Parts[NDArray[np.int64]],
+    facts: Facts,
+    second_C: NDArray[np.int64],
+    end_C: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The first token of each row, written with all other numbers of rows."""
+    behind_C = facts.real_C.cumsum()
+    parts.first_C[:] = behind_C - facts.real_C
+    parts.query_length_C[:], parts.second_C[:], parts.end_C[:] = facts.num_query_C, second_C, end_C
+    parts.cu_seqlens[0], parts.cu_seqlens[1:] = 0, behind_C
+    return parts.first_C
+
+
+def _without_absent(
+    facts: Facts, parts: Parts[NDArray[np.int64]], form: RowFormat, device: torch.device
+) -> LaidOutRows:
     """The rows without the padding that is in them."""
-    present_N = rows.ids_T.numpy() != form.absent
-    real_C = np.add.reduceat(present_N, rows.first_C.numpy(), dtype=np.int64)
-    real = _empty_rows(rows.facts._replace(real_C=real_C), device)
-    start_C = real.write_rows(rows.second_C.numpy(), rows.end_C.numpy())
-    for target, source in (
-        (real.ids_T, rows.ids_T),
-        (real.position_T, rows.position_T),
-        (real.place_T, rows.place_T),
-        (real.segments_T, rows.segments_T),
-    ):
-        if target is not None and source is not None:
-            np.compress(present_N, source.numpy(), out=target.numpy())
+    present_N = parts.ids_T != form.absent
+    real_C = np.add.reduceat(present_N, parts.first_C, dtype=np.int64)
+    facts = facts._replace(real_C=real_C)
+    block, numbers = host_block(facts.size, device)
+    real = parts_of(facts, numbers)
+    start_C = _write_rows(real, facts, parts.second_C, parts.end_C)
+    for target_T, source_N in zip(real[:4], parts[:4], strict=True):
+        if target_T is not None and source_N is not None:
+            np.compress(present_N, source_N, out=target_T)
     if not form.counts_absent:
-        real.position_T.numpy()[:] = np.arange(len(real.ids_T)) - start_C.repeat(real_C)
-    return real
-
-
-def _empty_rows(facts: Facts, device: torch.device) -> LaidOutRows:
-    """Rows whose numbers are not yet written, in memory for copies to `device`."""
-    return LaidOutRows(facts, host_block(sum(facts.parts), device))
+        real.position_T[:] = np.arange(len(real.ids_T)) - start_C.repeat(real_C)
+    return LaidOutRows(facts, block)
 
 
 def _pieces(

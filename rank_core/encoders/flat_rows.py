@@ -43,9 +43,14 @@ def on(device: torch.device, parts: Tensors) -> Tensors:
     return _each_tensor(lambda x: x.to(device, non_blocking=on_gpu), parts)
 
 
-def host_block(size: int, device: torch.device) -> Tensor:
-    """Numbers of int64, not yet written, in memory from which a copy to `device` does not wait."""
-    return torch.empty(size, dtype=torch.int64, pin_memory=device.type == "cuda")
+def host_block(size: int, device: torch.device) -> tuple[Tensor, NDArray[np.int64]]:
+    """Numbers of int64, not yet written, in memory from which a copy to `device` does not wait; and
+    the same memory as an array."""
+    if device.type == "cuda":
+        block = torch.empty(size, dtype=torch.int64, pin_memory=True)
+        return block, block.numpy()
+    numbers = np.empty(size, np.int64)
+    return torch.from_numpy(numbers), numbers
 
 
 def _each_tensor(function: Callable[[Tensor], Tensor], parts: Any) -> Any:

@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.chunking import encoder_input
@@ -82,6 +83,12 @@ def kept(size: int, number: int = 0) -> Tensor:
     return _kept[size, number]
 
 
+def kept_block(size: int) -> tuple[Tensor, NDArray[np.int64]]:
+    """The same, also as an array."""
+    block = kept(size)
+    return block, block.numpy()
+
+
 def before(chunks: Sequence[Chunk]) -> None:
     """Padded rows, whose tensors are copied one by one."""
     rows = padded_rows(chunks, BERT)
@@ -93,7 +100,7 @@ def before(chunks: Sequence[Chunk]) -> None:
 def after(chunks: Sequence[Chunk]) -> None:
     """The block."""
     queries, texts = [chunk.query for chunk in chunks], [chunk.text for chunk in chunks]
-    with mock.patch.object(encoder_input, "host_block", lambda size, _: kept(size)):
+    with mock.patch.object(encoder_input, "host_block", lambda size, _: kept_block(size)):
         lay_out(queries, texts, BERT)
 
 

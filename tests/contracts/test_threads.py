@@ -11,6 +11,7 @@ import pytest
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.cls_only import SAME_LAYERS, PackedLayers
 from rank_core.encoders.copies import copies_of, kept
+from rank_core.encoders.packed import OWN_ATTENTION
 from rank_core.export.folder import ExportedModel
 from rank_core.export.reranker import Reranker
 from rank_core.models import MODELS as SYSTEMS
@@ -40,10 +41,18 @@ FORMS = (  # encoder, model, form
     ("big_bird", "longp", "padded"),  # draws its blocks at the first row of a length
     ("longformer", "longp", "padded"),
 )
+USUAL = {(kind, name) for kind, name, form in FORMS if form in ("packed", "padded")}
+"""Whose usual form, without 16 bits, is among these already."""
 MODELS = sorted(name for name in SYSTEMS if issubclass(model_class(name), Ranker))
+KINDS = sorted(set(TYPES) - {"bert"})
 OTHERS = (
-    *(("bert", name, "") for name in MODELS),
-    *((kind, "maxp", form) for kind in sorted(TYPES) for form in ("", "flat")),
+    *(("bert", name, "") for name in MODELS if ("bert", name) not in USUAL),
+    *((kind, "maxp", "") for kind in KINDS if (kind, "maxp") not in USUAL),
+    *(
+        (k, "maxp", "flat")
+        for k in KINDS
+        if k not in OWN_ATTENTION and (k, "maxp", "flat") not in FORMS
+    ),
 )
 
 
