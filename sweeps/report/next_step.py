@@ -74,10 +74,7 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
     if sweep.serving:
         return NextStep("The model with its serving.json:", own("export", "--to", "model"))
     if sweep.indexes:
-        return NextStep(
-            "report/chunking.json has the chunk size for an index; docs/tutorial-embeddings.md "
-            "has the lines that use it."
-        )
+        return NextStep("docs/tutorial-embeddings.md puts report/chunking.json to use in an index.")
     if _is_below_first_stage(analysis):
         return NextStep(_raise_first(sweep))
     if all(math.isnan(c.p_both) for c in analysis.primary):

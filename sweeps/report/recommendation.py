@@ -138,15 +138,15 @@ def other_choice(analysis: Analysis, found: Recommendation) -> str:
         same = best == _cell(row) and (row.kind is Kind.INTERPOLATED) == bool(sweep.serving.mixed)
         mixed = f" with {sweep.first_stage_name}" * bool(sweep.serving.mixed)
         named = f"{sweep.label(best)}{mixed}"
-        return "" if same else f"The best on dev, which {place} states, is {named}."
+        return "" if same else f"{place} states the best on dev: {named}."
     if sweep.indexes:
         chunked = [cell for cell, facts in sweep.indexes.items() if facts.window]
-        best, place = best_on_dev(sweep, chunked), "chunking.json states"
+        best, said = best_on_dev(sweep, chunked), "chunking.json states the best on dev: {}."
     else:
-        best, place = best_on_dev(sweep), "is confirmed and exported"
+        best, said = best_on_dev(sweep), "The best on dev, which is confirmed and exported, is {}."
     if not best or best == _cell(row):
         return ""
-    return f"The best on dev, which {place}, is {called(analysis, best)}."
+    return said.format(called(analysis, best))
 
 
 def costs_of(analysis: Analysis) -> _Costs:
@@ -242,10 +242,12 @@ def _as_good(analysis: Analysis, others: list[str]) -> str:
     """That the other systems are as good as the data can tell; "" without others."""
     if not others:
         return ""
-    verb = "is" if len(others) == 1 else "are"
     names = names_text(
         [called(analysis, name) for name in others], most=2 if len(others) == 2 else 1
     )
+    if analysis.sweep.indexes:  # chunks of ...
+        return f"{names[0].upper()}{names[1:]} are not distinguishable from the best."
+    verb = "is" if len(others) == 1 else "are"
     return f"{names} {verb} not distinguishable from the best."
 
 

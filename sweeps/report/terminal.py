@@ -71,7 +71,10 @@ def answer_lines(
     typed = analysis.sweep.about.command  # Python has no flags, and says all notes
     ranked = [
         (found.sentence, 0),
-        (other_choice(analysis, found), 1),
+        (
+            other_choice(analysis, found),
+            0 if analysis.sweep.indexes or analysis.sweep.serving else 1,
+        ),
         (cost_text(found), 3),
         (fates_in_brief(analysis), 0),
         *((note, 1 if typed else 0) for note in notes),
