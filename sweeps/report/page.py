@@ -22,6 +22,7 @@ from sweeps.report.conclusions import (
     winner,
 )
 from sweeps.report.html import Section, render
+from sweeps.report.interactions import interaction_sentences
 from sweeps.report.merits import merits
 from sweeps.report.next_step import next_step
 from sweeps.report.query_page import QUERY_PAGE, Moved, moved_text
@@ -108,11 +109,12 @@ def sections(findings: Findings) -> list[Section]:
     if moved and analysis.best:
         shown = _linked(shown, sweep.label(analysis.best.system))
     step = next_step(analysis)
-    command = [("Next", step.command or step.why)] if step else []
+    command = [("Next", step.command)] if step and step.command else []
+    words = step.why if step and not step.command else ""
     facts = " · ".join(_facts(sweep, sum(system.num_used for system in analysis.cells)))
     link = (QUERY_PAGE, moved) if moved else None
     parts = [
-        Section(merits=found, values=command, figures=findings.figures[:at]),
+        Section(merits=found, values=command, note=words, figures=findings.figures[:at]),
         Section("Systems", tables=[shown], note=facts),
         *chunk_sizes.sections(analysis),
         Section(f"{sweep.primary} by query set", tables=sets, is_folded=True) if sets else None,
@@ -135,8 +137,8 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
     groups = {
         "Comparisons": [
             *own, not_distinguishable(analysis), against_first_stage(analysis),
-            "" if own else answer(analysis), below_first_stage(analysis), scope(analysis),
-            without_variance(analysis),
+            "" if own else answer(analysis), below_first_stage(analysis),
+            *interaction_sentences(analysis), scope(analysis), without_variance(analysis),
         ],
         "Choice and correction": [
             of_search(analysis), other_choice(analysis, recommendation(analysis)), chosen,
