@@ -32,10 +32,12 @@ BY_FILE := -n auto --dist loadfile
 quick: $(VENV)/.installed-dev
 	$(call stage,quick) $(SPREAD)
 
-# Every law, a sweep on Ray, and a kill.
-test: quick
-	$(call stage,slow) $(SPREAD) -m "slow and not (ray or cluster or chaos or long or gpu)"
-	$(call stage,ray) $(BY_FILE) -m "(ray or chaos) and not (cluster or long or gpu)"
+# Every law, a sweep on Ray, and a kill. Quick and slow tests in one run: each run reads all tests
+# first, which takes as long as hundreds of them. The files that have tests on Ray name its marks.
+RAY_TESTS = $(shell grep -rlE 'mark\.(ray|chaos)' tests --include='test_*.py')
+test: $(VENV)/.installed-dev
+	$(call stage,test) $(SPREAD) -m "not (ray or cluster or chaos or long or gpu)"
+	$(call stage,ray) $(BY_FILE) -m "(ray or chaos) and not (cluster or long or gpu)" $(RAY_TESTS)
 
 # An hour: also what is long and rare. With RANKSWEEP_LONG_UNTIL (in seconds since 1970) no long test
 # begins after that time, and no target that would end after it.

@@ -4,6 +4,7 @@ import copy
 import gc
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     until = float(os.environ.get("RANKSWEEP_LONG_UNTIL", "inf"))
     if time.time() > until and item.get_closest_marker("long"):
         pytest.skip(stages.NO_TIME)
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks deselect tests
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make test` looks for tests on Ray only in files that name their marks."""
+    on_ray = [i for i in items if any(map(i.get_closest_marker, ("ray", "chaos")))]
+    for path in {item.path for item in on_ray}:
+        if not re.search(r"mark\.(ray|chaos)", path.read_text(encoding="utf-8")):
+            raise pytest.UsageError(f"{path} has tests on Ray and names none of its marks")
 
 
 # Taken out of the environment: the processes that run the tests, and tests that run pytest, are no

@@ -92,6 +92,32 @@ def effective_number(
     if K == 1:
         return np.ones(p_F.shape)
     num_draws = num_draws or max(min(NUM_DRAWS, _NUMBERS // K), NUM_DRAWS // 8)
+    if R_FKK.size > _REMEMBERED:
+        return _drawn_number(p_F, R_FKK, two_sided, num_draws)
+    given = (p_F.shape, p_F.tobytes(), R_FKK.shape, R_FKK.tobytes())
+    return _known_number(*given, two_sided, num_draws).copy()
+
+
+_REMEMBERED = 4096  # numbers of the matrices whose effective numbers are kept
+
+
+@lru_cache(maxsize=512)
+def _known_number(
+    p_shape: tuple[int, ...],
+    p: bytes,
+    correlation_shape: tuple[int, ...],
+    correlation: bytes,
+    two_sided: bool,
+    num_draws: int,
+) -> Floats:
+    """An effective number, drawn once: reports test the same families for several tables."""
+    p_F = np.frombuffer(p).reshape(p_shape)
+    R_FKK = np.frombuffer(correlation).reshape(correlation_shape)
+    return _drawn_number(p_F, R_FKK, two_sided, num_draws)
+
+
+def _drawn_number(p_F: Floats, R_FKK: Floats, two_sided: bool, num_draws: int) -> Floats:
+    K = R_FKK.shape[-1]
     normal_NK, tail_N = _draws(K, num_draws)
     # Every comparison is the chosen one equally often, which a random choice reaches only on
     # average.

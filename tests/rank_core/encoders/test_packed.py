@@ -10,7 +10,9 @@ from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.flat_rows import rows_of_lengths
 from rank_core.encoders.packed import OWN_ATTENTION, flat_states, packs, weights_of, why_not
+from rank_core.machine import ahead
 from rank_core.models.build import build_model
+from rank_core.ranking import encode
 from rank_core.ranking.encode import How, Work, encode_chunks
 from rank_core.settings.config import TrialConfig
 from rank_core.testing.laws import tokens
@@ -109,6 +111,18 @@ def test_padded_tensors_are_not_made_for_flat_rows(backbone):
         assert made == set()
         model.encoder.reads_flat_rows = False
         assert_close(x_CH, model.encode(inputs), atol=1e-5, rtol=1e-5)
+
+
+def test_two_batches_are_laid_out_ahead(backbone, monkeypatch):
+    numbers = []
+
+    def recorded(items, device, number=1):
+        numbers.append(number)
+        return ahead(items, device, number=number)
+
+    monkeypatch.setattr(encode, "ahead", recorded)
+    assert len(scored(*ranker(backbone))) == 4
+    assert numbers == [2]
 
 
 def test_memory_is_pinned_for_models_on_a_gpu_alone(backbone, monkeypatch):

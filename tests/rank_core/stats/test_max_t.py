@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
+from rank_core.stats import multiplicity
 from rank_core.stats.compare import compare_cells
 from rank_core.stats.family import Family, correlations
 from rank_core.stats.moderation import seeds_agree
@@ -149,3 +150,23 @@ def test_copies_of_one_comparison_need_no_correction(K):
     everywhere = np.ones((K, K))
     assert family_level(0.05, everywhere) == pytest.approx(0.05, rel=1e-3)
     assert effective_number(0.05, everywhere) == pytest.approx(1, rel=1e-3)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_number_is_the_same_each_time_whatever_is_done_with_the_first(kept, monkeypatch):
+    families = np.stack([alike(3, 0.2), alike(3, 0.7)])
+    p = np.array([0.01, 0.2])
+    monkeypatch.setattr(multiplicity, "_REMEMBERED", 4096 if kept else 0)
+    first = effective_number(p, families)
+    expected = first.copy()
+    first[:] = 7.0
+    assert effective_number(p, families).tolist() == expected.tolist()
+    alone = [float(effective_number(*one)) for one in zip(p, families, strict=True)]
+    assert alone == expected.tolist()
+    for other in (
+        effective_number(p[::-1], families),
+        effective_number(p, families[::-1]),
+        effective_number(p, families, two_sided=False),
+        effective_number(p, families, num_draws=4096),
+    ):
+        assert (other != expected).all()
