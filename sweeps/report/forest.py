@@ -94,7 +94,8 @@ def _mark_rows(
 def _explain(figure: Figure, axes: Axes, analysis: Analysis, members: Collection[str]) -> None:
     """The legend."""
     axes.plot([], [], color=INK, lw=2, label=f"{level_text(analysis.sweep.about.alpha)} interval")
-    axes.plot([], [], "o", color=BLUE, ms=4.5, alpha=0.65, ls="none", label="one seed")
+    if any(len(own) > 1 for row in analysis.rows for own in row.seed_means.values()):
+        axes.plot([], [], "o", color=BLUE, ms=4.5, alpha=0.65, ls="none", label="one seed")
     if members:
         axes.fill_between([], [], color=BAND, label="not distinguishable from the best")
     legend(figure, 2 if axes.get_legend_handles_labels()[1][3:] else 3)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from rank_core.stats.compare import CellComparison
@@ -71,8 +71,9 @@ def merits(analysis: Analysis, said: Recommendation) -> list[Merit]:
     over_first = _primary(analysis, analysis.first_stage_comparisons).get(row.name)
     found = [_gain(analysis, test, whose) for test in (over_first, row.test(primary)) if test]
     if primary in first and not analysis.first_stage:  # a mean alone
-        value = signed(row.mean(primary) - first[primary], analysis.sweep.digits)
-        name = f"Gain{whose} over the first stage"
+        gain = row.mean(primary) - first[primary]
+        name = _named(gain, whose, "the first stage")
+        value = signed(gain, analysis.sweep.digits)
         found.insert(0, Merit(name, value, detail="not tested"))
     known = costs(analysis)
     return [*found, *([_cost(analysis, row, known)] if row.name in known.of else [])]
@@ -92,7 +93,8 @@ def _largest(analysis: Analysis) -> System | None:
 def _cost(analysis: Analysis, row: System, known: CostsOfRows) -> Merit:
     """The cost of a system, with the range over its seeds or beside the baseline's."""
     value, base = known.of[row.name], known.of.get(analysis.sweep.baseline)
-    detail = f"{value / base:.1f} × baseline" if base else ""
+    whole = analysis.sweep.label(analysis.sweep.baseline)
+    detail = f"{value / base:.1f} × {whole}" if base else ""
     if (ends := known.ends.get(row.name)) and ends[0] < ends[1]:
         detail = f"seeds {ends[0]:.3g} to {ends[1]:.3g}"
     return Merit("Cost", cost_number(value), known.unit, detail)
@@ -104,7 +106,17 @@ def cost_number(cost: float) -> str:
 
 
 def _gain(analysis: Analysis, pair: CellComparison, whose: str) -> Merit:
+    """A gain with its interval; without a recommendation it is the largest of all, and the interval
+    is that of all at once, as the corrected p is."""
     sweep, digits = analysis.sweep, analysis.sweep.digits
-    interval = interval_text(pair, digits, "paper")
-    name = f"Gain{whose} over {sweep.label(pair.baseline)}"
-    return Merit(name, signed(pair.delta, digits), detail=interval)
+    detail = interval_text(pair, digits, "paper")
+    if whose and pair.family_size > 1 and not math.isnan(pair.family_low):
+        whole = replace(pair, ci_low=pair.family_low, ci_high=pair.family_high)
+        detail = f"{interval_text(whole, digits, 'paper')}, simultaneous"
+    name = _named(pair.delta, whose, sweep.label(pair.baseline))
+    return Merit(name, signed(pair.delta, digits), detail=detail)
+
+
+def _named(gain: float, whose: str, reference: str) -> str:
+    """`Gain of MaxP 48/32 over BM25`; a loss is called one."""
+    return f"Gain{whose} over {reference}" if gain >= 0 else f"Loss{whose} against {reference}"

@@ -72,7 +72,9 @@ def next_step(analysis: Analysis, where: str = HERE) -> NextStep | None:
     if not analysis.primary or sweep.about.smoke_test:
         return None
     if sweep.serving:
-        return NextStep("The export has the model and its serving.json.", own("export", "--to", "model"))
+        return NextStep(
+            "The export has the model and its serving.json.", own("export", "--to", "model")
+        )
     if sweep.indexes:
         return NextStep("docs/tutorial-embeddings.md puts report/chunking.json to use in an index.")
     if _is_below_first_stage(analysis):

@@ -259,7 +259,7 @@ def _alone(analysis: Analysis, chosen: System) -> str:
     mean = first.mean(sweep.primary)
     if mean <= chosen.mean(sweep.primary) + ROUNDING:
         return ""
-    return f"{sweep.first_stage_name} alone has {mean:.{sweep.digits}f}."
+    return f"{sweep.first_stage_name} alone has a higher mean, {mean:.{sweep.digits}f}."
 
 
 def called(analysis: Analysis, name: str) -> str:

@@ -132,7 +132,7 @@ def test_a_first_stage_of_a_known_mean_has_a_gain_without_an_interval(thirty: Fi
     assert said.mean and first.value == f"{said.mean - 0.34:+.3f}" and first.detail == "not tested"
     assert over_base.name == "Gain over FirstP"
     base = costs(analysis).of[analysis.sweep.baseline]
-    assert cost.detail == f"{costs(analysis).of[said.system] / base:.1f} × baseline"
+    assert cost.detail == f"{costs(analysis).of[said.system] / base:.1f} × FirstP"
 
 
 def test_what_qualifies_the_answer_is_folded_in_short_sentences(
