@@ -28,7 +28,6 @@ from sweeps.store.trial_status import INTERRUPTED, LOST, USED, TrialStatus
 from sweeps.systems.best import eliminated_in, ranked
 from sweeps.terminal.command_line import Parser
 from sweeps.terminal.live_text import LiveText, is_live_terminal
-from sweeps.terminal.notation import signed
 from sweeps.terminal.text import LEAST_WIDTH, WIDTH, columns, duration, numbered, say
 from sweeps.tracking.client import default_tracking_uri
 
@@ -234,7 +233,7 @@ def _best(snapshot: Snapshot) -> str:
         text = f"{primary} {means[cell]:.3f} by {snapshot.labels[cell]} ({seeds})"
         if first is None:
             return text
-        return f"{text}, {signed(means[cell] - first)} over the first stage"
+        return f"{text}, {means[cell] - first:+.3f} over the first stage"
     return "" if first is None else f"{primary} {first:.3f} by the first stage, none by a cell yet"
 
 

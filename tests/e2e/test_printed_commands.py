@@ -63,6 +63,7 @@ NAMES = {
     "rank_core/export/served.py:_read",
     "rank_core/export/served.py:_require_same_model",
     "rank_core/settings/config.py:Evaluation",
+    "sweeps/report/reliability.py:power",
     "rank_core/settings/config.py:Model",
     "rank_core/settings/config.py:TrialConfig",
     "rank_core/settings/training.py:Training",
@@ -75,7 +76,6 @@ NAMES = {
     "sweeps/commands/run.py:",
     "sweeps/commands/run.py:main",
     "sweeps/plan/make_plan.py:base_config",
-    "sweeps/report/reliability.py:_power",
     "sweeps/serving.py:grid",
 }
 """Places that name a command of ours; `test_a_named_command_exists` looks at each."""

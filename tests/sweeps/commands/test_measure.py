@@ -112,7 +112,7 @@ def test_scores_that_say_another_order_than_the_ranks_are_said(
         systems = {"good": ["good.run"], "own": [frame]}
         out = " ".join(compare_runs(systems, "six.qrels").sweep.notes)
     else:
-        words = ["own.run"] if command == "measure" else ["good.run", "own.run"]
+        words = ["own.run"] if command == "measure" else ["good.run", "own.run", "--verbose"]
         assert main([command, *words, "--qrels", "six.qrels"]) == 0
         out = " ".join(capsys.readouterr().out.split())
         assert ("tie with another" in out) == (len({*scores}) < 10)

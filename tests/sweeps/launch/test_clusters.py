@@ -55,7 +55,7 @@ def ran(folder, tmp_path, *words):
 
 
 def test_a_sweep_in_the_groups_of_its_collection(folder, tmp_path, capsys):
-    assert ran(folder, tmp_path, "--clusters", "group") == 0
+    assert ran(folder, tmp_path, "--clusters", "group", "--verbose") == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "over 4 clusters of 8 queries (groups of the collection)" in text
     [own] = (tmp_path / "results" / "chance").iterdir()

@@ -133,7 +133,7 @@ def test_every_row_is_tested_in_the_family_of_the_report(folder: Path) -> None:
     write_report(folder, interpolate="all")
     with (folder / "report/comparisons.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
-    for line in lines:
+    for line in (line for line in lines if line["paired_runs"] != "True"):
         assert all(bool(line[name]) == (line["measure"] == "nDCG@10") for name in NUMBERS)
     both = [
         line for line in lines if {line["system"], line["baseline"]} == {FIRST_STAGE, CELLS[0][0]}
