@@ -19,7 +19,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import family_level
 from rank_core.stats.scopes import LEAST_SEEDS, Floats, ScopeTest, check_probability, infer
-from rank_core.stats.variance import sweep_components
+from rank_core.stats.variance import Component, sweep_components
 
 ASSURANCE = 0.8
 """A plan assumes deviations at their one-sided upper limits of this level."""
@@ -124,6 +124,19 @@ def planned_variances(
     parts = (pilot.difference, pilot.seed, pilot.residual)
     D, S, E = (part.high if assurance > 0.5 else part.sd for part in parts)
     return Variances(D, S, E, paired=paired_seeds)
+
+
+def pooled_seed_deviation(
+    components: Sequence[Component], *, assurance: float = ASSURANCE
+) -> float:
+    """sigma_S over several sweeps, pooled by degrees of freedom, at its one-sided upper limit; with
+    an assurance of .5 the deviation itself. It assumes that the runs of all vary alike."""
+    known = [one for one in components if one.df > 0 and not math.isnan(one.sd)]
+    if not known:
+        raise BadInput("a deviation between training runs needs a system with two seeds or more")
+    df = sum(one.df for one in known)
+    sd = math.sqrt(sum(one.df * one.sd**2 for one in known) / df)
+    return sd if assurance == 0.5 else sd * math.sqrt(df / stats.chi2.ppf(1 - assurance, df))
 
 
 def variances_beside_fixed(

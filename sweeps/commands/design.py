@@ -24,12 +24,13 @@ from rank_core.stats.design import (
     planned_detectable,
     planned_power,
     planned_variances,
+    pooled_seed_deviation,
     queries_needed,
     seeds_needed,
 )
-from rank_core.stats.matrix import score_matrix
+from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.multiplicity import NONE
-from rank_core.stats.variance import SweepComponents, sweep_components
+from rank_core.stats.variance import Component, SweepComponents, sweep_components
 from sweeps.commands.compare.command import (
     NO_MLFLOW,
     SOURCES,
@@ -49,7 +50,7 @@ from sweeps.systems.best import left_after
 from sweeps.systems.load import Sweep, load_sweep
 from sweeps.systems.runs import run_systems
 from sweeps.terminal.command_line import Need, Parser, check_writable, needing
-from sweeps.terminal.text import say
+from sweeps.terminal.text import numbered, say
 
 SEEDS = (3, 4, 5, 8, 10, 20)
 FORMATS = (".png", ".svg")
@@ -90,6 +91,7 @@ class DesignPlan:
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
     pilot: Sweep
     components: SweepComponents  # of the pilot
+    earlier: int  # sweeps whose seed deviation is pooled with the pilot's
     costs: Costs | None  # where the device-hours are limited
     budget: float  # device-hours
     designs: tuple[Design, ...]  # the best one for each number of configurations
@@ -124,6 +126,7 @@ def main(argv: Sequence[str]) -> int:
         num_configurations=given.family and given.family + 1,
         costs=_costs(sweep, given),
         budget=given.gpu_hours or math.inf,
+        earlier=[_sweep_in(where) for where in given.earlier],
     )
     say(design_text(planned), end="")
     if given.out is not None:
@@ -154,6 +157,14 @@ def _parser() -> Parser:
     measure = "measure (default: the pilot's primary measure, else its first)"
     add("--measure", metavar="MEASURE", help=measure)
     add("--qrels", action="append", default=[], metavar="FILE", help="judgments, which runs need")
+    likewise = (
+        "an earlier sweep whose training runs vary as these will: its deviation between runs "
+    )
+    likewise += "is pooled with the pilot's, for the plan alone; may be repeated"
+    needing(
+        add("--earlier", action="append", default=[], metavar="DIR", help=likewise),
+        Need("paired_seeds", without=True),
+    )
     add("--tracking-uri", metavar="URI", help="tracking URI of MLflow, for mlflow: and runs:/")
     hours = "budget in GPU-hours (core-hours without a GPU): prints the best designs within it"
     add("--gpu-hours", type=float, metavar="X", help=hours)
@@ -180,8 +191,7 @@ def _pilot(given: argparse.Namespace) -> Sweep:
         return pilot
     if given.tracking_uri:
         raise BadInput(NO_MLFLOW)
-    with opened(given.pilot[0]) as records:
-        sweep = load_sweep(records)
+    sweep = _sweep_in(given.pilot[0])
     if given.paired_seeds and not sweep.about.paired_seeds:
         raise BadInput(
             f"--paired-seeds: the trials of {given.pilot[0]} share no randomness, as they ran with "
@@ -191,6 +201,11 @@ def _pilot(given: argparse.Namespace) -> Sweep:
         raise unknown("measure", given.measure, sweep.measures)
     about = sweep.about
     return replace(sweep, about=replace(about, primary=given.measure or about.primary))
+
+
+def _sweep_in(where: str) -> Sweep:
+    with opened(where) as records:
+        return load_sweep(records)
 
 
 def _baseline(sweep: Sweep, given: str | None) -> str:
@@ -236,8 +251,10 @@ def plan(
     num_configurations: int | None = None,
     costs: Costs | None = None,
     budget: float = math.inf,
+    earlier: Sequence[Sweep] = (),
 ) -> DesignPlan:
-    """The plan from the primary measure of a pilot, with its deviations at their upper limits.
+    """The plan from the primary measure of a pilot, with its deviations at their upper limits; that
+    between training runs may be pooled with those of `earlier` sweeps.
 
     By default it has the pilot's number of configurations and the judged queries of its collection.
     Designs need costs.
@@ -246,17 +263,20 @@ def plan(
         raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
     if num_queries is not None and num_queries < 2:
         raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
-    scored = set(sweep.scores["cell"])
-    cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
-    if baseline not in cells:
-        raise unknown("baseline", baseline, cells)
-    matrix = score_matrix(sweep.scores, measure=sweep.primary, cells=cells)
+    matrix = _scores(sweep, sweep.primary)
+    if baseline not in matrix.cells:
+        raise unknown("baseline", baseline, matrix.cells)
     judged = sweep.about.collection.get("num_queries", {}).get(sweep.split, 0)
     pairing: dict[str, Any] = {"baseline": baseline, "paired_seeds": paired_seeds}
-    variances = planned_variances(matrix, assurance=ASSURANCE, **pairing)
-    Q, K = num_queries or len(matrix.query_ids), num_configurations or len(cells)
+    components = sweep_components(matrix, **pairing)
+    others = [_scores(one, sweep.primary) for one in earlier]
+    seeds = [sweep_components(one, baseline=one.cells[0]).seed for one in others]
+    variances, own = (
+        _assumed(planned_variances(matrix, assurance=share, **pairing), share, components, seeds)
+        for share in (ASSURANCE, 0.5)
+    )
+    Q, K = num_queries or len(matrix.query_ids), num_configurations or len(matrix.cells)
     most = num_queries or max(Q, judged)
-    own = planned_variances(matrix, assurance=0.5, **pairing)
     limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.shares}
     designs = _designs(variances, goal, Q, most, K, costs, budget) if costs else []
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
@@ -280,12 +300,31 @@ def plan(
             S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
         },
         pilot=sweep,
-        components=sweep_components(matrix, **pairing),
+        components=components,
+        earlier=len(others),
         costs=costs,
         budget=budget,
         designs=tuple(designs),
         recommended=max(reached, key=lambda design: design.num_configurations, default=None),
     )
+
+
+def _scores(sweep: Sweep, measure: str) -> ScoreMatrix:
+    """The scores of a sweep's cells by a measure."""
+    if measure not in sweep.measures:
+        raise BadInput(f"{sweep.folder} has no {measure}, which the plan is for")
+    scored = set(sweep.scores["cell"])
+    cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
+    return score_matrix(sweep.scores, measure=measure, cells=cells)
+
+
+def _assumed(
+    variances: Variances, share: float, pilot: SweepComponents, earlier: Sequence[Component]
+) -> Variances:
+    """The deviations that a plan assumes, that between runs pooled with those of earlier sweeps."""
+    if not earlier:
+        return variances
+    return replace(variances, seed=pooled_seed_deviation([pilot.seed, *earlier], assurance=share))
 
 
 def _designs(
@@ -391,6 +430,13 @@ def _origin(planned: DesignPlan) -> list[str]:
         f"{100 * ASSURANCE:g}% limits; its own are {parts.seed.sd:.4f}, {parts.residual.sd:.4f} "
         f"and {parts.difference.sd:.4f}, each of which half of all pilots underestimate.",
     ]
+    if planned.earlier:
+        whose = numbered(planned.earlier, "earlier sweep")
+        lines.append(
+            f"The first is pooled with that of {whose}, as if the training runs of all varied "
+            "alike. It plans and tests nothing: a test that relied on it would find too much "
+            "where the deviation is larger."
+        )
     if count := int(collapsed.sum()):
         trials = f"{count} collapsed trial{'s' * (count > 1)}"
         lines.append(f"{trials} of the pilot count in its seed variance.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.design import Goal, planned_power
@@ -79,6 +80,22 @@ def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -
     capsys.readouterr()
     assert main([f"{tmp_path}/out", "--measure", sweep.primary, *words]) == 0
     assert capsys.readouterr().out.partition("\n\n")[2].startswith(expected)
+
+
+def test_the_deviation_between_runs_may_be_pooled_with_earlier_sweeps(
+    pilot: Path, capsys: Any
+) -> None:
+    alone = planned(pilot)
+    sweep, seed = alone.pilot, alone.components.seed
+    pooled = plan(sweep, alone.goal, baseline=sweep.baseline, earlier=[sweep, sweep])
+    assert pooled.earlier == 2 and pooled.seeds <= alone.seeds
+    # Three times the same runs: the deviation is the same, and its upper limit nearer.
+    limit = math.sqrt(3 * seed.df / stats.chi2.ppf(0.2, 3 * seed.df))
+    assert pooled.variances.seed == pytest.approx(seed.sd * limit)
+    assert seed.sd < pooled.variances.seed < alone.variances.seed
+    assert pooled.seeds_by_own == alone.seeds_by_own
+    assert main([str(pilot), "--delta", "0.03", "--earlier", str(pilot)]) == 0
+    assert "pooled with that of 1 earlier sweep" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow
