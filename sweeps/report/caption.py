@@ -344,8 +344,10 @@ def own_model_sentence(analysis: Analysis) -> str:
     own = [c for c in analysis.own_model_comparisons if c.measure == sweep.primary]
     if not own:
         return ""
+    ranks = {system.name for system in sweep.interpolated if not system.alphas}
     gains = [
-        f"{sweep.label(pair.baseline)} by {signed(pair.delta, sweep.digits)} "
+        f"{sweep.label(pair.baseline)}{' (RRF)' * (pair.system in ranks)} by "
+        f"{signed(pair.delta, sweep.digits)} "
         f"({interval_text(pair, sweep.digits)}, p {decisive_p(pair)})"
         for pair in sorted(own, key=lambda pair: -pair.delta)
     ]
