@@ -9,6 +9,7 @@ import numpy as np
 
 from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.embedder import read_embedder
 from rank_core.machine import trial_device
 from rank_core.models.embedding_model import EmbeddingModel
 from rank_core.models.index_files import EVIDENCE, INDEX
@@ -18,7 +19,7 @@ from rank_core.retrieval.collection import asked_evidence, cuts_of
 from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
 from rank_core.retrieval.index import DenseIndex
-from rank_core.settings.config import AS_STATED, TrialConfig
+from rank_core.settings.config import AS_STATED, Model, TrialConfig
 
 OF_FOLDER = ("query_prompt", "document_prompt", "truncate_dim")
 """Settings of the model in place of what its folder says."""
@@ -29,19 +30,19 @@ VECTORS = ("model.backbone", *(f"model.{name}" for name in OF_FOLDER), "training
 def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
     """The embedding model that the backbone of the settings is, on a device, by default that of
     trials; loaded once per process."""
-    settings = config.model
-    query_prompt, document_prompt = (
-        None if prompt == AS_STATED else prompt
-        for prompt in (settings.query_prompt, settings.document_prompt)
-    )
     return _loaded(
-        settings.backbone,
+        config.model.backbone,
         device=device or str(trial_device()),
         precision=config.training.precision,
-        query_prompt=query_prompt,
-        document_prompt=document_prompt,
-        truncate_dim=settings.truncate_dim or None,
+        truncate_dim=config.model.truncate_dim or None,
+        **_prompts(config.model),
     )
+
+
+def _prompts(settings: Model) -> dict[str, str | None]:
+    """The prompts of the settings; None: as the folder says."""
+    given = {name: getattr(settings, name) for name in ("query_prompt", "document_prompt")}
+    return {name: None if prompt == AS_STATED else prompt for name, prompt in given.items()}
 
 
 @lru_cache(maxsize=2)
@@ -75,6 +76,16 @@ class DenseChunks(ListRanker):
     def cutting(cls, config: TrialConfig, limit: int) -> Cutting:
         """How it cuts documents for a model that reads at most `limit` of their tokens."""
         return config.chunking
+
+    @classmethod
+    def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
+        """Prompts and dimensions; 0: all."""
+        facts = read_embedder(settings.backbone, **_prompts(settings))
+        return {
+            "model.query_prompt": facts.query_prompt,
+            "model.document_prompt": facts.document_prompt,
+            "model.truncate_dim": settings.truncate_dim or facts.truncate_dim or 0,
+        }
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:

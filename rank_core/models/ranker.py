@@ -95,11 +95,6 @@ class Ranker(RankingSystem, nn.Module):
         return backbone
 
     @classmethod
-    def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
-        """{setting: its value} of the settings that stand for what the backbone's folder says."""
-        return {}
-
-    @classmethod
     def notes(cls, settings: Model, backbone: Backbone) -> tuple[str, ...]:
         """What a plan says about the reading of the backbone, in sentences."""
         return ()

@@ -3,6 +3,9 @@ models and systems without weights share."""
 
 from typing import Any, ClassVar
 
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.settings.config import Model
+
 BEST_CHUNKS_FIRST: dict[str, Any] = {"model.dropout": 0.0}
 """Without dropout the best chunks are found first, and only they get a gradient."""
 
@@ -42,3 +45,8 @@ class RankingSystem:
     def optional_settings(cls) -> tuple[str, ...]:
         """The optional settings of `Model` that it reads."""
         return cls.options
+
+    @classmethod
+    def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
+        """{setting: its value} of the settings that stand for what the backbone's folder says."""
+        return {}

@@ -85,8 +85,8 @@ def effective_settings(config: TrialConfig, backbone: Backbone) -> dict[str, Any
             "model.k": config.model.k or kind.DEFAULT_K,
             "model.pool": kind.pooling_of(config.model, backbone),
             "model.head": "classifier" if drawn else "checkpoint" if trained or shipped else "new",
-            **kind.stated_settings(config.model, backbone),
         }
+    meant |= kind.stated_settings(config.model, backbone)
     return {name: v for name, v in (settings | meant).items() if name not in ignored}
 
 

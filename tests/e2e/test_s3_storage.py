@@ -85,7 +85,7 @@ def sweep(machine, backbone_folder, collection_folder):
     handler.emit = requests.append
     log.addHandler(handler)
     try:
-        text = printed(run_sweep, EXPERIMENT, words, doc=None)
+        text = printed(run_sweep, EXPERIMENT, [*words, "--verbose"], doc=None)
     finally:
         log.removeHandler(handler)
     print(f"{len(requests) / missing:.0f} requests a trial")

@@ -16,7 +16,7 @@ AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "2"))
 UNMOUNTED_SECONDS = 40
 STEPS, TRIALS = 10, 6
 WORDS = (
-    f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=5 "
+    f"--smoke-test --verbose --num-seeds 2 training.max_steps={STEPS} training.num_epochs=5 "
     "training.validate_every=10"
 ).split()
 SWEEP = "results/window_stride/woods"
