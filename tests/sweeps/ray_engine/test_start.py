@@ -164,7 +164,7 @@ def test_a_sweep_runs_where_modules_have_the_names_of_libraries(
     inputs = ["--backbone", str(backbone_folder), "--collection", str(collection_folder)]
     more = ["--storage", "results", "--tracking-uri", "none", "--smoke-test", "--num-seeds", "1"]
     done = subprocess.run(
-        [sys.executable, "-c", script, "run", "window_stride", *inputs, *more],
+        [sys.executable, "-c", script, "run", "window_stride", "--verbose", *inputs, *more],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": f"/tmp/{'x' * 120}"},
         capture_output=True,
