@@ -168,17 +168,17 @@ class CpuKernels:
     attend: Attention
 
 
-CACHED = CpuKernels(1024, fused_context)
-PRODUCTS = CpuKernels(1024, product_context)
-TILES = CpuKernels(4096, fused_context)
+FP32 = CpuKernels(1024, fused_context)
+BF16 = CpuKernels(1024, product_context)
+BF16_TILES = CpuKernels(4096, fused_context)
 
 
 def cpu_kernels(dtype: torch.dtype) -> CpuKernels:
     """The kernels for `dtype`. With tiles (AMX) 16-bit products are so fast that larger blocks and
     torch's fused attention win; elsewhere its 16-bit attention is slower than products."""
     if dtype == torch.float32:
-        return CACHED
-    return TILES if torch.cpu._is_amx_tile_supported() else PRODUCTS
+        return FP32
+    return BF16_TILES if torch.cpu._is_amx_tile_supported() else BF16
 
 
 def has_kernels(dtype: torch.dtype) -> bool:

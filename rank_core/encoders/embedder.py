@@ -97,6 +97,15 @@ class Embedder:
         """True where vectors have length 1, unless dimensions are cut."""
         return bool(self.steps) and self.steps[-1].kind == "Normalize" and not self.truncate_dim
 
+    @property
+    def stated_settings(self) -> dict[str, Any]:
+        """The settings that stand for prompts and dimensions; 0: all."""
+        return {
+            "model.query_prompt": self.query_prompt,
+            "model.document_prompt": self.document_prompt,
+            "model.truncate_dim": self.truncate_dim or 0,
+        }
+
     def content_hash(self) -> str:
         """16 hex digits that identify the weights, the configuration and the tokenizer."""
         folders = {self.folder: None, encoder_folder(self.folder): None}

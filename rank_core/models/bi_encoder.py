@@ -22,7 +22,7 @@ from rank_core.errors import BadInput
 from rank_core.models.poolings import at_least_fp32, masked_max, row_vectors
 from rank_core.models.ranker import Ranker, own_lengths
 from rank_core.models.ranking_system import BEST_CHUNKS_FIRST
-from rank_core.settings.config import AS_STATED, Model, TrialConfig
+from rank_core.settings.config import Model, TrialConfig
 
 
 class Around(NamedTuple):
@@ -93,12 +93,7 @@ class BiEncoder(Ranker):
     @classmethod
     def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
         """Prompts and dimensions; 0: all."""
-        facts = facts_of(settings, backbone)
-        return {
-            "model.query_prompt": facts.query_prompt,
-            "model.document_prompt": facts.document_prompt,
-            "model.truncate_dim": facts.truncate_dim or 0,
-        }
+        return facts_of(settings, backbone).stated_settings
 
     @classmethod
     def notes(cls, settings: Model, backbone: Backbone) -> tuple[str, ...]:
@@ -220,11 +215,7 @@ class BiEncoder(Ranker):
 def facts_of(settings: Model, backbone: Backbone) -> Embedder:
     """What the folder of a backbone says of its embedding model, with the prompts and dimensions of
     the settings."""
-    given = [
-        None if prompt == AS_STATED else prompt
-        for prompt in (settings.query_prompt, settings.document_prompt)
-    ]
-    facts = read_trained(backbone.name, *given)
+    facts = read_trained(backbone.name, **settings.given_prompts)
     return replace(facts, truncate_dim=settings.truncate_dim or facts.truncate_dim)
 
 

@@ -1,6 +1,7 @@
 """Dense retrieval: an embedding model as it is ranks the whole collection by exact search."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from rank_core.retrieval.collection import asked_evidence, cuts_of
 from rank_core.retrieval.cuts import Cutting, WholeDocument
 from rank_core.retrieval.evidence import BUDGETS, evidence_recall
 from rank_core.retrieval.index import DenseIndex
-from rank_core.settings.config import AS_STATED, Model, TrialConfig
+from rank_core.settings.config import Model, TrialConfig
 
 OF_FOLDER = ("query_prompt", "document_prompt", "truncate_dim")
 """Settings of the model in place of what its folder says."""
@@ -35,14 +36,8 @@ def embedding_model(config: TrialConfig, device: str = "") -> EmbeddingModel:
         device=device or str(trial_device()),
         precision=config.training.precision,
         truncate_dim=config.model.truncate_dim or None,
-        **_prompts(config.model),
+        **config.model.given_prompts,
     )
-
-
-def _prompts(settings: Model) -> dict[str, str | None]:
-    """The prompts of the settings; None: as the folder says."""
-    given = {name: getattr(settings, name) for name in ("query_prompt", "document_prompt")}
-    return {name: None if prompt == AS_STATED else prompt for name, prompt in given.items()}
 
 
 @lru_cache(maxsize=2)
@@ -80,12 +75,9 @@ class DenseChunks(ListRanker):
     @classmethod
     def stated_settings(cls, settings: Model, backbone: Backbone) -> dict[str, Any]:
         """Prompts and dimensions; 0: all."""
-        facts = read_embedder(settings.backbone, **_prompts(settings))
-        return {
-            "model.query_prompt": facts.query_prompt,
-            "model.document_prompt": facts.document_prompt,
-            "model.truncate_dim": settings.truncate_dim or facts.truncate_dim or 0,
-        }
+        facts = read_embedder(settings.backbone, **settings.given_prompts)
+        kept = settings.truncate_dim or facts.truncate_dim
+        return replace(facts, truncate_dim=kept).stated_settings
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:

@@ -120,6 +120,12 @@ class Model:
         check_types("model", self)
         check_rules("model", self)
 
+    @property
+    def given_prompts(self) -> dict[str, str | None]:
+        """The prompts of an embedding model by their names; None: as its folder says."""
+        given = {"query_prompt": self.query_prompt, "document_prompt": self.document_prompt}
+        return {name: None if prompt == AS_STATED else prompt for name, prompt in given.items()}
+
 
 @dataclass(frozen=True)
 class Chunking:

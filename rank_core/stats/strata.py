@@ -87,11 +87,13 @@ def difference_of_collections(
     measure: str,
     separate_runs: Collection[str] = (),
 ) -> ScoreMatrix:
-    """A matrix whose mean is half that of the first collection minus that of the second, with the
-    variances of `over_collections`: a difference of systems in it is half the difference of their
+    """A matrix whose mean is that of the first collection minus that of the second, with the
+    variances of `over_collections`: a difference of systems in it is the difference of their
     differences. Raises `BadInput` as that does."""
-    negated = replace(second, scores={cell: -own for cell, own in second.scores.items()})
-    return over_collections([first, negated], measure=measure, separate_runs=separate_runs)
+    # The mean of both, the second negated, is half of it.
+    twice = [replace(first, scores={cell: 2 * own for cell, own in first.scores.items()})]
+    twice += [replace(second, scores={cell: -2 * own for cell, own in second.scores.items()})]
+    return over_collections(twice, measure=measure, separate_runs=separate_runs)
 
 
 def _scales(sizes: Sequence[int]) -> list[float]:

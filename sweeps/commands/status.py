@@ -233,7 +233,9 @@ def _best(snapshot: Snapshot) -> str:
         text = f"{primary} {means[cell]:.3f} by {snapshot.labels[cell]} ({seeds})"
         if first is None:
             return text
-        return f"{text}, {means[cell] - first:+.3f} over the first stage"
+        from sweeps.terminal.notation import signed  # statistics, which help must not load
+
+        return f"{text}, {signed(means[cell] - first)} over the first stage"
     return "" if first is None else f"{primary} {first:.3f} by the first stage, none by a cell yet"
 
 

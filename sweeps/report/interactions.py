@@ -2,7 +2,7 @@
 the test of the mean over collections, of which it is another linear combination. Collections that
 differ in their first stage alone say whether a gain depends on the candidates."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rank_core.stats.clusters import joined
@@ -16,9 +16,6 @@ from sweeps.terminal.notation import decisive_p, interval_text, level_text, sign
 TESTED = (
     "system baseline measure delta se_both ci_low ci_high p_queries p_both p_queries_adjusted "
     "p_both_adjusted correction family_size"
-).split()
-SCALED = (
-    "delta se_both se_queries ci_low ci_high family_low family_high ci_queries_low ci_queries_high"
 ).split()
 _MOST = 4  # sentences; results.json has all
 
@@ -54,24 +51,19 @@ def interactions(analysis: Analysis) -> list[Interaction]:
         )["a"]
         for test in compared:
             own = (gains[columns[0], test.system], gains[column, test.system])
-            found.append(Interaction((names[0], name), own, _doubled(test)))
+            found.append(Interaction((names[0], name), own, test))
     return found
 
 
 def _contrast(analysis: Analysis, columns: dict[str, str]) -> ScoreMatrix:
-    """Half the difference of two collections, {name: column}; a query of both is one column."""
+    """The difference of two collections, {name: column}; a query of both is one column."""
     sweep = analysis.sweep
     first, second = (analysis.tested[column] for column in columns.values())
-    half = difference_of_collections(
+    matrix = difference_of_collections(
         first, second, measure=sweep.primary, separate_runs=sweep.separate_runs
     )
     ids = {name: analysis.matrices[column].query_ids for name, column in columns.items()}
-    return joined(half, *shared_columns(ids, sweep.clusters, sweep.query_keys))
-
-
-def _doubled(test: CellComparison) -> CellComparison:
-    """A test of half the difference, of the whole."""
-    return replace(test, **{name: 2 * getattr(test, name) for name in SCALED})
+    return joined(matrix, *shared_columns(ids, sweep.clusters, sweep.query_keys))
 
 
 def interaction_sentences(analysis: Analysis) -> list[str]:

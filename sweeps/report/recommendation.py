@@ -21,6 +21,7 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
+from sweeps.report.chunking_file import FILE as CHUNKING
 from sweeps.report.clusters import num_clusters
 from sweeps.report.reliability import POWER
 from sweeps.store.sweep_file import FIRST_STAGE
@@ -141,7 +142,7 @@ def other_choice(analysis: Analysis, found: Recommendation) -> str:
         return "" if same else f"{place} states the best on dev: {named}."
     if sweep.indexes:
         chunked = [cell for cell, facts in sweep.indexes.items() if facts.window]
-        best, said = best_on_dev(sweep, chunked), "chunking.json states the best on dev: {}."
+        best, said = best_on_dev(sweep, chunked), f"{CHUNKING} states the best on dev: {{}}."
     else:
         best, said = best_on_dev(sweep), "The best on dev, which is confirmed and exported, is {}."
     if not best or best == _cell(row):

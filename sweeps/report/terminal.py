@@ -68,13 +68,11 @@ def answer_lines(
         said += [*conclusions(analysis), *more, *([step.why] if step else [])]
         return [*(line for text in said for line in wrapped(text)), *after]
     why, notes = step.why if step else "", analysis.sweep.notes
+    states_a_file = analysis.sweep.indexes or analysis.sweep.serving
     typed = analysis.sweep.about.command  # Python has no flags, and says all notes
     ranked = [
         (found.sentence, 0),
-        (
-            other_choice(analysis, found),
-            0 if analysis.sweep.indexes or analysis.sweep.serving else 1,
-        ),
+        (other_choice(analysis, found), 0 if states_a_file else 1),
         (cost_text(found), 3),
         (fates_in_brief(analysis), 0),
         *((note, 1 if typed else 0) for note in notes),

@@ -74,6 +74,7 @@ LATE = {
     ("sweeps.commands.lists", "rank_core.encoders.shipped"): "brings in torch",
     ("sweeps.commands.schema", "rank_core.export.served"): "brings in torch",
     ("sweeps.commands.schema", "rank_core.export.serving"): "brings in torch",
+    ("sweeps.commands.status", "sweeps.terminal.notation"): "brings in scipy, help needs none",
     ("sweeps.launch.command", "sweeps.launch.sweep"): "brings in torch",
     ("sweeps.launch.sweep", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.launch.sweep", "sweeps.ray_engine.runner"): "brings in Ray",

@@ -98,7 +98,7 @@ def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_
 @pytest.mark.parametrize("tiles", [False, True])
 def test_cls_is_that_of_the_layers_as_they_are(tiles, model_type, lengths, dtype, monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
-    for name in ("CACHED", "PRODUCTS", "TILES"):  # two rows at once, the last one alone
+    for name in ("FP32", "BF16", "BF16_TILES"):  # two rows at once, the last one alone
         kernels = replace(getattr(cls_only, name), block_tokens=24)
         monkeypatch.setattr(cls_only, name, kernels)
     monkeypatch.setattr(attention, "SCORE_BYTES", 1)
