@@ -87,7 +87,7 @@ def of_search(analysis: Analysis) -> str:
 
 
 def fates_in_brief(analysis: Analysis) -> str:
-    """`Lost: 2 trials failed, 1 collapsed.`; "" where every trial finished."""
+    """`Trials: 2 failed, 1 collapsed.`; "" where every trial finished."""
     sweep = analysis.sweep
     counts = {} if sweep.third_party else lost_counts(analysis.cells)
     parts = [f"{number} {status}" for status, number in counts.items()]
