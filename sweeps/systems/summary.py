@@ -87,19 +87,19 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
 
 
 _FATES = {
-    "failed": "failed, excluded from all means",
-    "diverged": "diverged, excluded from all means",
-    "collapsed": "collapsed, counted in the means as a result of the configuration",
-    "running": "still running, excluded from all means",
-    "planned": "not started",
+    "failed": ("failed", ", excluded from all means"),
+    "diverged": ("diverged", ", excluded from all means"),
+    "collapsed": ("collapsed", ", counted in the means as a result of the configuration"),
+    "running": ("still running", ", excluded from all means"),
+    "planned": ("not started", ""),
 }
-"""{status in which seeds failed or are missing: its words}."""
+"""{status in which seeds failed or are missing: (its words, what follows from it)}."""
 
 
 def losses(cells: list[System]) -> list[str]:
     """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
     sentences = []
-    for status, words in _FATES.items():
+    for status, (words, effect) in _FATES.items():
         lost = {system.cell.label: own for system in cells if (own := system.seeds(status))}
         systems = [
             f"{label} (seed{'s' * (len(own) > 1)} {', '.join(map(str, own))})"
@@ -107,15 +107,15 @@ def losses(cells: list[System]) -> list[str]:
         ]
         if lost:
             trials = numbered(sum(map(len, lost.values())), "trial")
-            sentences.append(f"{trials} {words}: {', '.join(systems)}.")
+            sentences.append(f"{trials} {words}{effect}: {', '.join(systems)}.")
     return sentences
 
 
 def lost_counts(cells: list[System]) -> dict[str, int]:
     """{a status of `losses` in words: its trials}, of those that occur."""
     counts = {
-        words.partition(",")[0]: sum(len(system.seeds(status)) for system in cells)
-        for status, words in _FATES.items()
+        words: sum(len(system.seeds(status)) for system in cells)
+        for status, (words, _) in _FATES.items()
     }
     return {words: number for words, number in counts.items() if number}
 
