@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -211,23 +212,43 @@ def collections_lines(analysis: Analysis, mean: str) -> list[str]:
     return [*lines, *fitting_lines(analysis, mean, before={})]
 
 
+@dataclass(frozen=True)
+class _Form:
+    """The words of the line on letters and marks."""
+
+    differs: str  # of `upper` letters and the `names` of their baselines
+    behind: str  # what stands between a letter and its words
+    queries: str  # of letters of queries alone
+    marks: Mapping[str, str]  # {mark: the mark with its words}
+
+
+_FORMS = (
+    _Form(
+        "{upper}: a significant difference from {names}", ": ", "over queries only",
+        {"↓": "↓: a loss", "†": "†: one training run, queries only",
+         "(p)": "(p): two runs, too few", "out": "out: eliminated", "stopped": "stopped: by ASHA"},
+    ),
+    _Form(
+        "{upper}: differs from {names}", ": ", "queries only",
+        {"↓": "↓: loss", "†": "†: one run", "(p)": "(p): two runs", "out": "out: eliminated",
+         "stopped": "stopped: by ASHA"},
+    ),
+    _Form(
+        "{upper} ≠ {names}", " ", "by queries",
+        {"↓": "↓ loss", "†": "† 1 run", "(p)": "(p) 2 runs"},
+    ),
+)  # fmt: skip
+"""From the longest to the shortest."""
+
+
 def marks_line(analysis: Analysis) -> str:
     """The letters and marks of a table in a line, in fewer words where the terminal is narrow; ""
     where it has none."""
-    forms = (
-        ("{upper}: a significant difference from {names}", "{lower}: over queries only",
-         "↓: a loss", "†: one training run, queries only", "(p): two runs, too few",
-         "out: eliminated", "stopped: by ASHA"),
-        ("{upper}: differs from {names}", "{lower}: queries only",
-         "↓: loss", "†: one run", "(p): two runs",
-         "out: eliminated", "stopped: by ASHA"),
-        ("{upper} ≠ {names}", "{lower} by queries", "↓ loss", "† 1 run", "(p) 2 runs"),
-    )  # fmt: skip
     marks = _marks(analysis)
     labels = [_slot_label(analysis, slot) for slot in analysis.slots]
     lines = []
     for columns in (200, 24, 16, 10, 6):
-        for form in forms[columns < 24 :]:
+        for form in _FORMS[columns < 24 :]:
             names = [shortened(label, columns) for label in labels]
             line = _marks_in(form, marks, names)
             if len(line) <= terminal_columns():
@@ -253,21 +274,19 @@ def _slot_label(analysis: Analysis, slot: Slot) -> str:
     return f"system {label}" if len(label) == 1 else label  # itself called A
 
 
-def _marks_in(form: Sequence[str], marks: set[str], names: Sequence[str]) -> str:
-    differs, queries, *others = form
+def _marks_in(form: _Form, marks: set[str], names: Sequence[str]) -> str:
     letters = [x for x in ascii_lowercase[: len(names)] if {x, x.upper()} & marks]
-    used = [names[ascii_lowercase.index(x)] for x in letters]
-    upper = [x.upper() for x in letters if x.upper() in marks]
+    used = ", ".join(names[ascii_lowercase.index(x)] for x in letters)
     parts = []
-    if upper:
-        all_upper = [x.upper() for x in letters]
-        parts.append(differs.format(upper=", ".join(all_upper), names=", ".join(used)))
-        lower = [x for x in letters if x in marks]
-        parts += [queries.format(lower=", ".join(lower))] if lower else []
+    if any(x.upper() in marks for x in letters):
+        upper = ", ".join(x.upper() for x in letters)
+        parts.append(form.differs.format(upper=upper, names=used))
+        lower = ", ".join(x for x in letters if x in marks)
+        parts += [f"{lower}{form.behind}{form.queries}"] if lower else []
     elif letters:
-        words = differs.format(upper=", ".join(letters), names=", ".join(used))
-        parts.append(f"{words} ({queries.partition('} ')[2] or queries.partition(': ')[2]})")
-    parts += [text for text in others if any(text.startswith(mark) for mark in marks - {*letters})]
+        words = form.differs.format(upper=", ".join(letters), names=used)
+        parts.append(f"{words} ({form.queries})")
+    parts += [text for mark, text in form.marks.items() if mark in marks]
     return f"{'; '.join(parts)}." if parts else ""
 
 
