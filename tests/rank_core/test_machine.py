@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -95,7 +96,7 @@ def test_on_a_gpu_a_thread_makes_the_next_items_and_ends_with_the_last(number):
     coming = ahead(items(made), GPU, number=number)
     assert next(coming) == 0
     assert len(makers()) == 1
-    for _ in range(100):  # it needs no consumer for so many
+    for _ in range(6000):  # it needs no consumer for so many
         if len(made) == min(4, 1 + number):
             break
         time.sleep(0.01)
@@ -118,18 +119,27 @@ def test_an_error_reaches_the_consumer(device):
     assert makers() == []
 
 
-def test_a_consumer_that_stops_early_leaves_no_thread():
-    begun, go_on = [], threading.Event()
+def test_a_consumer_that_stops_early_leaves_no_thread(monkeypatch):
+    begun, third, go_on = [], threading.Event(), threading.Event()
+    stop = ThreadPoolExecutor.shutdown
+
+    def shutdown(pool, wait=True, *, cancel_futures=False):
+        stop(pool, wait=False, cancel_futures=cancel_futures)
+        go_on.set()  # the item in work ends when the others are, or are not, cancelled
+        stop(pool, wait=wait)
 
     def slow():
         for number in range(9):
             begun.append(number)
-            assert number < 2 or go_on.wait(60)
+            if number == 2:
+                third.set()
+                assert go_on.wait(60)
             yield number
 
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", shutdown)
     coming = ahead(slow(), GPU, number=3)
     assert next(coming) == 0
-    threading.Timer(0.2, go_on.set).start()
+    assert third.wait(60)
     coming.close()
     assert makers() == []
     assert begun == [0, 1, 2]  # what had not begun is not made
