@@ -116,14 +116,14 @@ def recommendation(analysis: Analysis) -> Recommendation:
 
 
 def cost_text(found: Recommendation) -> str:
-    """`It reads 62 encoder tokens per document.`; "" where the cost is unknown."""
+    """`The recommended system reads 62 encoder tokens per document.`; "" where it is unknown."""
     if found.cost is None:
         return ""
     digits = 1 if found.cost_unit == VECTORS else 0
     verb = "needs" if found.cost_unit == VECTORS else "reads"
-    text = f"It {verb} {found.cost:,.{digits}f} {found.cost_unit}"
+    text = f"The recommended system {verb} {found.cost:,.{digits}f} {found.cost_unit}"
     if found.milliseconds is not None:
-        text += f" and takes {found.milliseconds:,.2g} ms per query"
+        text = f"{text.removesuffix(' per query')} and takes {found.milliseconds:,.2g} ms per query"
     return f"{text}."
 
 

@@ -71,7 +71,7 @@ def test_the_cheaper_of_two_that_cannot_be_told_apart(tmp_path: Path) -> None:
         said = recommendation(replace(found, sweep=replace(found.sweep, cells=tuple(cells))))
         assert said.cost == 40.0 and said.system.startswith(cells[cheap].cell)
         assert "not distinguishable from the best" in said.sentence
-        assert cost_text(said) == "It reads 40 encoder tokens per document."
+        assert cost_text(said) == "The recommended system reads 40 encoder tokens per document."
 
 
 def test_below_the_first_stage_nothing_is_recommended(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_serving_sweep_is_chosen_by_the_tokens_of_a_query(tmp_path: Path) -> N
     assert found.sweep.serving
     tokens = {str(row["label"]): row["tokens_per_query"] for row in found.sweep.serving.rows}
     assert said.cost == tokens[found.sweep.label(said.system)]
-    assert "per query and takes" in cost_text(said)
+    assert "encoder tokens and takes" in cost_text(said)
 
 
 def test_an_index_is_compared_with_whole_documents_and_chosen_by_its_vectors(
@@ -132,7 +132,9 @@ def test_an_index_is_compared_with_whole_documents_and_chosen_by_its_vectors(
         assert "over documents cut at 512 tokens (95% interval" in told.headline
         assert (told.cost, told.cost_unit, told.milliseconds) == (2.0, "vectors per document", 1.5)
         assert "with BM25" not in told.sentence  # which is no chunk size
-        assert cost_text(told).startswith("It needs 2.0 vectors per document and takes 1.5 ms")
+        assert cost_text(told).startswith(
+            "The recommended system needs 2.0 vectors per document and takes 1.5 ms"
+        )
 
 
 def test_what_you_may_say_quotes_what_is_printed() -> None:
