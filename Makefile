@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # an image sets this. Otherwise each process would compile torch, transformers and Ray again: 20 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-oldest test-extras test-real quick lint docs site publish wheel clean
+.PHONY: quickstart test test-all test-oldest test-extras test-real gpu quick lint docs site publish wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -78,6 +78,15 @@ $(MINILM):
 $(INFINITY): tests/constraints-infinity.txt
 	$(PYTHON) -m venv --clear build/infinity
 	-build/infinity/bin/pip install --quiet --no-compile --requirement tests/constraints-infinity.txt
+
+# What only a GPU can show: the checks with Ray among them, the speed of each part, other libraries in
+# one run with ours. The files are written to build/gpu; a step that fails does not end the others.
+gpu: $(VENV)/.installed-dev
+	mkdir -p build/gpu
+	-cd build/gpu && $(abspath $(BIN))/ranksweep doctor --gpu
+	-$(BIN)/python -m tests.gpu.ladder --json build/gpu/ladder.jsonl
+	for size in minilm bert-base; do \
+		$(BIN)/python -m tests.benchmarks.scoring --size $$size --json build/gpu/scoring-$$size.json; done
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

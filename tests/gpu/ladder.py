@@ -1,7 +1,8 @@
 """The speed of each part of scoring on this device, from products alone to whole calls: where time
 goes between the data sheet and what a sweep gets.
 
-For each encoder: products and attention alone; scoring of `--tokens` a call over flat rows whose
+For each encoder: products and attention alone; attention over a flat row beside torch's kernels for
+a batch of rows of one length, for `--lengths`; scoring of `--tokens` a call over flat rows whose
 layers are compiled, over flat rows that are not, and over padded rows with the encoder as
 transformers loads it (plain); then rows of `--lengths` tokens at the largest call; training steps
 in the same ways, with dropout and clipping; last a table of the profiler over a scoring call and a
@@ -22,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.utils.logging import disable_progress_bar
 
 from rank_core.encoders import flat_rows, packed
@@ -35,6 +38,11 @@ from tests.gpu.work import QUERY, Parts, parts, random_bert, tokens
 
 TOKENS, LENGTHS = (4096, 16_384, 65_536, 262_144), (125, 128, 161, 253)
 SMALL = {"tokens": (512, 1024), "sizes": "tiny"}
+BATCHED = (
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+)
 WAYS = ("compiled", "not compiled", "plain")
 CALLS = 4  # of a measurement, at least
 LEAST_TOKENS = {"cpu": 0, "cuda": 1_000_000}  # of a measurement: the first call waits for the host
@@ -94,6 +102,13 @@ def steps(
             name = "attention, forward and backward" if trains else "attention"
             row = {"size": size, "part": name, "tokens": num}
             yield row | tried(attention, num, LENGTHS[2], heads, hidden // heads, trains)
+    for length in lengths:
+        row = {"size": size, "rows of": length, "tokens": max(calls)}
+        given = (max(calls), length, heads, hidden // heads)
+        yield row | {"part": "attention, rows flat"} | tried(attention, *given, False)
+        for kernel in BATCHED:
+            name = f"attention, rows of one length batched, {kernel.name}"
+            yield row | {"part": name} | tried(batched_attention, *given, kernel)
     for num, length, way in [
         *((num, LENGTHS[2], way) for num in calls for way in WAYS),
         *((max(calls), length, WAYS[0]) for length in lengths),
@@ -158,6 +173,22 @@ def attention(num_tokens: int, length: int, heads: int, size: int, trains: bool)
 
     flops = (3.5 if trains else 1.0) * 4 * rows * length**2 * heads * size
     return rate_of(flops, compute)
+
+
+def batched_attention(
+    num_tokens: int, length: int, heads: int, size: int, kernel: SDPBackend
+) -> Row:
+    """Attention over rows of one length as a batch, by one of torch's kernels: what rows sorted by
+    length would gain over the kernel for a flat row."""
+    rows = max(1, num_tokens // length)
+    shape = (3, rows, length, heads, size)
+    query, key, value = torch.randn(shape, device=trial_device(), dtype=number_type()).unbind()
+
+    def compute() -> None:
+        with sdpa_kernel(kernel):
+            scaled_dot_product_attention(*(x.transpose(1, 2) for x in (query, key, value)))
+
+    return rate_of(4.0 * rows * length**2 * heads * size, compute)
 
 
 def scoring(backbone: Backbone, num_tokens: int, length: int, way: str) -> Row:
