@@ -39,10 +39,11 @@ from rank_core.data.store import (
     stored_documents,
     write_split,
 )
-from rank_core.data.tables import KINDS, TABS
+from rank_core.data.tables import KINDS, TABS, unique_fields
 from rank_core.data.trec import (
     gathered_qrels,
     identifier,
+    is_run,
     iter_run,
     open_content,
     read_lines,
@@ -69,6 +70,9 @@ SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test
 """{split: its names in files and folders}."""
 DECLARED = "ranksweep.json"
 """The file of a folder that says what its texts do not: {"language": "de"}."""
+_RUNS = (".run", ".run.gz", ".run.xz", ".run.zst", ".run.bz2", ".run.zip")  # in any case
+_TEXTS = (".trec", ".txt", ".res", ".tsv", ".trec.gz", ".txt.gz", ".res.gz", ".tsv.gz")
+"""Endings of files that may be runs."""
 OWN = "own_documents.txt"
 """The file of a cached collection with the number of documents that are no texts of pairs."""
 
@@ -152,7 +156,8 @@ def declared_language(folder: Path) -> str:
     if not path.exists():
         return ""
     try:
-        declared = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
+        declared = json.loads(text, object_pairs_hook=unique_fields)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} could not be read as JSON: {error}") from None
     if not isinstance(declared, dict):
@@ -325,6 +330,8 @@ def _find_files(folder: Path) -> _Files:
             own_queries, qrels, runs = next(filter(any, folders), ([], [], []))
             name = found.parent.name if found else split
             run = one(f"the runs of {name}", runs)
+            if run is None:
+                _refuse_unread_run(folder / name)
             missing += [] if own_queries else [f"{name}/queries.tsv"]
             missing += [] if qrels else [f"{name}/qrels.trec"]
             split_files = _SplitFiles(
@@ -339,6 +346,19 @@ def _find_files(folder: Path) -> _Files:
     if documents is None or missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
     return _Files(folder, documents, tuple(splits))
+
+
+def _refuse_unread_run(folder: Path) -> None:
+    """Raises `BadInput` for a run under another name in the folder of a split without one: BM25
+    would stand in its place."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        name = path.name.lower()
+        named = name.endswith(_RUNS) or (name.endswith(_TEXTS) and is_run(path))
+        if named and path.is_file() and not name.startswith("."):
+            raise BadInput(
+                f"{path} is a run that is not read: the first stage of a split is NAME.run or "
+                "NAME.run.gz; rename the file, or move it out of the folder"
+            )
 
 
 _Judged = tuple[dict[str, str], Qrels]

@@ -38,10 +38,14 @@ def records(path: Path) -> Iterator[tuple[str, Record]]:
         yield from _parquet(path)
     elif kind in (".csv", ".tsv"):
         yield from _delimited(path, "\t" if kind == ".tsv" else "")
-    elif kind == ".json" and next(read_lines(path), (0, ""))[1].lstrip().startswith("["):
-        yield from _json_list(path)
     else:
-        yield from _json_lines(path)
+        first = next(read_lines(path), (0, ""))[1].lstrip()
+        yield from json_records(path, as_list=kind == ".json" and first.startswith("["))
+
+
+def json_records(path: Path, *, as_list: bool) -> Iterator[tuple[str, Record]]:
+    """(place, record) of each object of a JSON list, or of each line with one."""
+    return _json_list(path) if as_list else _json_lines(path)
 
 
 def frame_records(frame: "pd.DataFrame", where: str) -> Iterator[tuple[str, Record]]:
@@ -67,7 +71,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Record]]:
     for number, line in read_lines(path):
         rule = f"{path}:{number}: a line must be one JSON object"
         try:
-            record = json.loads(line, object_pairs_hook=_fields)
+            record = json.loads(line, object_pairs_hook=unique_fields)
         except (ValueError, RecursionError) as error:  # also of too large a number
             raise BadInput(f"{rule}: {shown(str(error))}") from None
         if not isinstance(record, dict):
@@ -78,7 +82,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Record]]:
 def _json_list(path: Path) -> Iterator[tuple[str, Record]]:
     text = "\n".join(line for _, line in read_lines(path))
     try:
-        rows = json.loads(text, object_pairs_hook=_fields)
+        rows = json.loads(text, object_pairs_hook=unique_fields)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} must be one JSON list of objects: {shown(str(error))}") from None
     for number, record in enumerate(rows):
@@ -87,7 +91,7 @@ def _json_list(path: Path) -> Iterator[tuple[str, Record]]:
         yield f"{path}, row {number}", record
 
 
-def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The fields of an object; raises ValueError for duplicates, which JSON would accept."""
     record = dict(pairs)
     if len(record) < len(pairs):

@@ -31,6 +31,15 @@ from rank_core.records import Qrels, Run
 
 MAX_NAME = 1000  # characters of an id; the longest ones are URLs
 _GZIP = b"\x1f\x8b"
+_PACKED = {
+    b"\xfd7zXZ\x00": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"BZh91AY&SY": "compressed by bzip2",
+    b"PK\x03\x04": "a zip file",
+    b"\xff\xfe": "in UTF-16",
+    b"\xfe\xff": "in UTF-16",
+}
+"""{first bytes: what a file is that is no text in UTF-8}."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the invisible byte order mark
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _GRADE = re.compile(r"([+-]?[0-9]{1,9})(\.0*)?")
@@ -277,6 +286,18 @@ def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
     yield from ((query_id, _ordered(path, lines)) for query_id, lines in _of_queries(path))
 
 
+def is_run(path: Path) -> bool:
+    """True if the first line of a file is that of a run."""
+    try:
+        _, line = next(read_lines(path), (0, ""))
+    except BadInput:
+        return False
+    fields = line.split()
+    return len(fields) == 6 and bool(
+        _WHOLE_NUMBER.fullmatch(fields[3]) and _NUMBER.fullmatch(fields[4])
+    )
+
+
 def _of_queries(path: Path) -> Iterator[tuple[str, list[_RankedLine]]]:
     """(query_id, its lines), again from the first one if a query's lines are not adjacent."""
     begun: set[str] = set()
@@ -404,6 +425,11 @@ def content_lines(path: Path) -> Iterator[tuple[int, str]]:
             if number == 1:
                 if content.startswith(_GZIP):
                     raise BadInput(f"{path} is gzipped; the name of a gzip file must end in .gz")
+                for begins, what in _PACKED.items():
+                    if content.startswith(begins):
+                        raise BadInput(
+                            f"{path} is {what}; it must be text in UTF-8, or gzipped (.gz)"
+                        )
                 content = content.removeprefix(codecs.BOM_UTF8)  # from Windows editors
             try:
                 line = content.decode().removesuffix("\n").removesuffix("\r")

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import pandas as pd
 
 from rank_core.data.ir_collections import PREFIX
 from rank_core.data.named_files import named_run
-from rank_core.data.tables import check_columns
+from rank_core.data.tables import check_columns, json_records, unique_fields
 from rank_core.data.trec import (
     RankedFile,
     contradicts,
@@ -66,6 +67,12 @@ COLUMNS = {
     "split": ("split",),
 }
 """{content of a column: its names in any case, the preferred name first}."""
+_ONE_MEANING = {
+    "query": ("query_id", "qid", "q_id"),  # topic and query may have a text
+    "document": COLUMNS["document"],
+    "measure": COLUMNS["measure"],
+}
+"""{content: names of which two columns in a table must have the same values}."""
 
 KINDS = (
     "a TREC run (query_id Q0 doc_id rank score tag), a table of values with the columns query_id, "
@@ -77,7 +84,11 @@ TABLES = tuple(
     f"{folder}per_query.{kind}" for folder in ("eval/", "") for kind in ("parquet", "json", "csv")
 )
 """The possible paths of an MLflow run's table, unless its path follows the run's id."""
-_SUMMARY = "all"  # trec_eval's and ir_measures' query id of the mean
+_SUMMARY = ("all", "amean")  # the query id of the mean: trec_eval, ir_measures; gdeval, ndeval
+_MEANS = ("mean", "average", "avg")  # one that a person may have given it
+_PARTS = ("model", "method", "run", "run_id", "runid", "run_name", "dataset", "collection")
+"""Columns that are not read and whose values would tell systems or query sets apart."""
+_CUTOFFS = ("k", "cutoff", "cut_off")  # of a measure whose name must have it
 _NO_MEASURES = {"query", "system", "seed", "split", "rank", "iteration", "q0", "query_set"}
 _NO_MEASURES |= {*COLUMNS["query"]}
 """Columns of numbers that are no measures, in a table with a column per measure."""
@@ -324,13 +335,37 @@ def _of_file(path: Path, named: str = "") -> Held:
     fields = line.split()
     if len(fields) == 6:
         return {"": [TrainingRun(where, ranking=partial(read_ranked, path))]}
+    found = f"{path}:{number}: found {shown(line)}" if number else f"{path} is empty"
     if len(fields) != 3 or pd.isna(pd.to_numeric(fields[2], errors="coerce")):
-        found = f"{path}:{number}: found {shown(line)}" if number else f"{path} is empty"
         raise BadInput(f"{found}; a source must be {KINDS}")
-    columns = ["query_id", "measure", "value"]
-    if parsed(fields[1]) is None:  # trec_eval's order
-        columns = ["measure", "query_id", "value"]
-    return _held(_delimited(path, r"\s+", columns), where, f"{where}:")
+    return _held(_as_printed(path, found), where, f"{where}:")
+
+
+def _as_printed(path: Path, found: str) -> pd.DataFrame:
+    """What trec_eval -q prints (measure, query, value), or ir_measures -q (query, measure, value):
+    the first line with a measure says which, else the query id of the means."""
+    frame = _delimited(path, r"\s+", ["first", "second", "value"])
+    by_query = frame.rename(columns={"first": "query_id", "second": "measure"})
+    by_measure = frame.rename(columns={"first": "measure", "second": "query_id"})
+    for first, second in zip(frame["first"], frame["second"], strict=True):
+        if _is_measure(first):
+            return by_measure
+        if _is_measure(second):
+            return by_query
+    for named in (by_measure, by_query):
+        if named["query_id"].isin(_SUMMARY).any():
+            return named
+    raise BadInput(
+        f"{found}; three columns without names must be what trec_eval -q or ir_measures -q prints, "
+        "and none of these is a measure. Values of another measure need a first line `query_id "
+        "measure value`, separated by tabs or commas; a run needs the columns of a TREC run, also "
+        "where it has ranks alone (MS MARCO's query_id, doc_id, rank)"
+    )
+
+
+def _is_measure(name: str) -> bool:
+    """True for a name of ir_measures, and for one of trec_eval that stands for one of them."""
+    return parsed(name) is not None or measure_key(name) != name
 
 
 def _parquet(path: Path) -> pd.DataFrame:
@@ -341,15 +376,39 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 def _json(path: Path) -> pd.DataFrame:
-    """{"columns": [...], "data": [...]} as MLflow writes tables, or a list of records."""
+    """{"columns": [...], "data": [...]} as MLflow writes tables, or records, in a list or in a line
+    each."""
+    first = next(read_lines(path))[1].lstrip()
+    if first.startswith("{") and (whole := _one_object(path)) is not None:
+        return _of_object(path, whole)
+    rows = []
+    for place, record in json_records(path, as_list=first.startswith("[")):
+        if any(isinstance(value, list | dict) for value in record.values()):
+            raise BadInput(f"{place}: values must be texts and numbers, not lists and objects")
+        rows.append(record)
+    return pd.DataFrame(rows)
+
+
+def _one_object(path: Path) -> dict[str, Any] | None:
+    """The object that a whole file is; None for anything else, such as several lines with one."""
+    with suppress(ValueError, RecursionError):
+        text = "\n".join(line for _, line in read_lines(path))
+        return dict(json.loads(text, object_pairs_hook=unique_fields))
+    return None
+
+
+def _of_object(path: Path, whole: dict[str, Any]) -> pd.DataFrame:
+    """The table of one JSON object: MLflow's, or the only record of its file."""
+    if not {"columns", "data"} <= whole.keys():
+        if any(isinstance(value, list | dict) for value in whole.values()):
+            raise BadInput(
+                f"{path}: not a table in JSON, which is a list of records with query_id, measure, "
+                'value, a record per line, or {"columns": [...], "data": [[...]]}'
+            )
+        return pd.DataFrame([whole])
     try:
-        whole = json.loads("\n".join(line for _, line in read_lines(path)))
-        if isinstance(whole, dict):
-            return pd.DataFrame(whole["data"], columns=whole["columns"])
-        if any(isinstance(v, list | dict) for record in whole for v in dict(record).values()):
-            raise TypeError("its values must be texts and numbers, not lists and objects")
-        return pd.DataFrame(whole)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        return pd.DataFrame(whole["data"], columns=whole["columns"])
+    except (ValueError, TypeError) as error:
         raise BadInput(f"{path}: not a table in JSON: {error}") from None
 
 
@@ -357,7 +416,9 @@ def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> 
     """All texts of a CSV or TSV file, or of a file without a header with these `columns`; its line
     numbers as the index."""
     try:
-        with open_content(path) as content:
+        with open_content(path) as content, warnings.catch_warnings():
+            # pandas only warns where all lines have more columns than the first, and drops them.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
                 content,
                 sep=separator,
@@ -368,6 +429,11 @@ def _delimited(path: Path, separator: str, columns: list[str] | None = None) -> 
                 skipinitialspace=True,
                 skip_blank_lines=False,
             )
+    except pd.errors.ParserWarning:
+        raise BadInput(
+            f"{path}: not a table of lines with equal columns: its lines have more columns than "
+            f"{'three' if columns else 'its line of names'} (a comma as the decimal mark?)"
+        ) from None
     except ValueError as error:  # a line with more columns, bytes that are no UTF-8
         raise BadInput(f"{path}: not a table of lines with equal columns: {error}") from None
     frame.columns = [str(name).strip() for name in frame.columns]
@@ -411,15 +477,32 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
         for kind, names in COLUMNS.items()
         if any(name in by_name for name in names)
     }
+    for kind, names in _ONE_MEANING.items():
+        _check_agree(frame, kind, [by_name[name] for name in names if name in by_name])
     others = [name for name in frame.columns if name in COLUMNS and name not in ours]
     return frame.drop(columns=others).rename(columns=ours)
+
+
+def _check_agree(frame: pd.DataFrame, kind: str, columns: list[str]) -> None:
+    """Refuse two columns of one content with different values."""
+    for other in columns[1:]:
+        if (frame[columns[0]].astype(str) != frame[other].astype(str)).any():
+            raise BadInput(
+                f"{columns[0]} and {other} are both names of the {kind} and differ; remove one of "
+                "the columns"
+            )
 
 
 def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     """The training runs of a table, of several splits those of test; `row` and the index of a row
     name its place in messages."""
     check_columns(where, [str(name) for name in frame.columns])
-    frame = _named(frame)
+    if any(frame.index.names):  # pandas and its Parquet files may have the ids there
+        frame = frame.reset_index()
+    try:
+        frame = _named(frame)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
     if "query" not in frame or frame.empty:
         what = f"has {', '.join(map(str, frame.columns))}" if len(frame) else "has no row"
         raise BadInput(f"{where}: a source must be {KINDS}; the table {what}")
@@ -453,10 +536,28 @@ def _refuse(bad: "pd.Series[bool]", frame: pd.DataFrame, row: str, law: str) -> 
 
 def _content(frame: pd.DataFrame, where: str, seed: int | None, row: str) -> TrainingRun:
     """A training run from the rows of its ranking or of its values."""
+    _check_undivided(frame, where)
     if {"document", "score"} <= set(frame.columns):
         run = _run(frame, row)
         return TrainingRun(where, ranking=lambda: run, seed=seed)
     return TrainingRun(where, values=_keyed(_values(frame, row)), seed=seed)
+
+
+def _check_undivided(frame: pd.DataFrame, where: str) -> None:
+    """Refuse a column that is not read and says that the rows are of several systems, query sets or
+    cutoffs."""
+    for name in frame.columns:
+        low = str(name).lower()
+        if low in _PARTS and frame[name].nunique() > 1:
+            raise BadInput(
+                f"{where}: {name} has {frame[name].nunique()} values and is not read; name the "
+                "column system if these are systems, else give each its own file"
+            )
+        if low in _CUTOFFS and "measure" in frame:
+            raise BadInput(
+                f"{where}: {name} is not read; the name of a measure must have its cutoff, such as "
+                "nDCG@10"
+            )
 
 
 def _run(frame: pd.DataFrame, row: str) -> RankedFile:
@@ -488,13 +589,28 @@ def _values(frame: pd.DataFrame, row: str) -> pd.DataFrame:
         pd.DataFrame({"query_id": frame["query"], "measure": measure, "value": column})
         for measure, column in parts
     )
-    values = values[values["query_id"] != _SUMMARY]
-    values = values.assign(value=_numbers(values["value"], row))
+    values = values[~values["query_id"].isin(_SUMMARY)]
+    values = _without_means(values.assign(value=_numbers(values["value"], row)))
     _check_bounds(values, row)
     law = "{measure} of query {query_id!r} occurs twice; runs and systems of one table are "
     law += "distinguished by the columns seed and system"
     _refuse(values.duplicated(["query_id", "measure"]), values, row, law)
+    keys = values["measure"].map(measure_key)
+    twice = values.assign(measure=keys).duplicated(["query_id", "measure"])
+    law = "{measure} of query {query_id!r} occurs twice, under two names of the measure"
+    _refuse(twice, values, row, law)
     return values
+
+
+def _without_means(values: pd.DataFrame) -> pd.DataFrame:
+    """The values without a last row that says it is the mean, and is."""
+    named = values["query_id"].str.lower().isin(_MEANS)
+    if not named.any():
+        return values
+    means = values[~named].groupby("measure", observed=True)["value"].mean()
+    own = values[named]
+    is_mean = np.isclose(own["value"], own["measure"].map(means).astype(float), atol=1e-3)
+    return values[~named] if is_mean.all() else values
 
 
 _LAST_DIGITS = 1e-6  # of a value in single precision
@@ -536,7 +652,7 @@ def _numbers(values: "pd.Series[Any]", row: str) -> "pd.Series[float]":
     """The values as finite numbers."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     law = "a value must be a finite number, found {value!r}"
-    _refuse(~np.isfinite(numbers), values.to_frame("value"), row, law)
+    _refuse(~np.isfinite(numbers), values.astype(object).to_frame("value"), row, law)
     return numbers
 
 

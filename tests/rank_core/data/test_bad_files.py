@@ -1,8 +1,10 @@
 """Every way we know in which a file of a collection goes wrong, named by its file and line."""
 
+import bz2
 import codecs
 import gzip
 import json
+import lzma
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +89,9 @@ KINDS: list[tuple[str, Spoil, int]] = [  # (file, how it is spoilt, its line tha
     (DOCS, recoded(gzip.compress), 0),
     # no UTF-8 text
     (TEXTS, content(b"e1\tfine\ne2\tcaf\xe9\n"), 2),
-    (TEXTS, recoded(lambda data: codecs.BOM_UTF16_LE + data.decode().encode("utf-16-le")), 1),
+    (TEXTS, recoded(lambda data: codecs.BOM_UTF16_LE + data.decode().encode("utf-16-le")), 0),
+    (QRELS, recoded(bz2.compress), 0),
+    (DOCS, recoded(lzma.compress), 0),
     (RUN, recoded(lambda data: data + bytes(3)), 7),
     (DOCS, line(4, '{"doc_id": "d4", "text": "sea\\udc80"}'), 4),
     (QRELS, recoded(lambda data: data.replace(b"\n", b"\r")), 1),
@@ -159,6 +163,22 @@ def test_missing_files_and_too_many_are_named(folder, change, named):
     with pytest.raises(BadInput) as caught:
         load_folder(folder)
     assert all(name in str(caught.value) for name in named)
+
+
+@pytest.mark.parametrize("name", ["bm25.RUN", "bm25.trec", "bm25.res", "run.tsv", "bm25.run.xz"])
+def test_a_first_stage_that_would_be_overlooked_is_refused(folder, name):
+    (folder / RUN).rename(folder / "test" / name)
+    with pytest.raises(BadInput, match=f"test/{name} is a run that is not read"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["bm25.trec", "notes.txt", "bm25.run.bak"])
+def test_what_stands_beside_a_run_and_is_none_is_left_alone(folder, name):
+    (folder / "test" / name).write_text("e1 Q0 d3 1 2.5 other\n")
+    if name != "bm25.trec":
+        (folder / RUN).unlink()
+        (folder / "test" / name).write_text("some words\n")
+    load_folder(folder)
 
 
 def test_a_query_of_two_splits_is_refused(folder):

@@ -60,6 +60,7 @@ def test_a_run_of_the_folder_is_kept_and_the_hash_says_the_language(folder):
         ("{", "ranksweep.json could not be read as JSON"),
         ("[]", "ranksweep.json must be an object such as {"),
         ('{"lang": "de"}', "unknown field 'lang'"),
+        ('{"language": "de", "language": "en"}', "could not be read as JSON: it has a duplicate"),
         ('{"language": 3}', 'must be a code such as "de", got 3'),
         ('{"language": "germn"}', "ranksweep.json: unknown language 'germn'; "),
     ],

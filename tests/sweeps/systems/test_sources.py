@@ -56,6 +56,14 @@ def wide(rows):
     return pivoted[list(MEASURES)].reset_index()
 
 
+def with_mean(rows, name):
+    """As gdeval.pl prints it: runid, topic, a column per measure, the means at the end."""
+    table = wide(rows).rename(columns={"query_id": "topic"})
+    means = {measure: table[measure].mean().round(5) for measure in MEASURES}
+    last = pd.DataFrame([{"topic": name, **means}])
+    return pd.concat([table, last], ignore_index=True).assign(runid="x")
+
+
 def two_splits(rows):
     return pd.concat([rows.assign(split="test"), rows.assign(split="dev", value=0.5)])
 
@@ -76,6 +84,10 @@ WRITERS = {
     "ir_measures": lambda rows, path: path.write_text(_of_tool(rows, "{q}\t{m}\t{v:.4f}\n")),
     "json": lambda rows, path: path.write_text(json.dumps(of_mlflow(wide(rows)))),
     "records.json": lambda rows, path: rows[LONG].to_json(path, orient="records"),
+    "jsonl": lambda rows, path: rows[LONG].to_json(path, orient="records", lines=True),
+    "index.parquet": lambda rows, path: wide(rows).set_index("query_id").to_parquet(path),
+    "gdeval.csv": lambda rows, path: with_mean(rows, "amean").to_csv(path, index=False),
+    "mean.csv": lambda rows, path: with_mean(rows, "Mean").to_csv(path, index=False),
 }
 """{form of a file with a run's values: what writes it}."""
 
@@ -238,9 +250,21 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
         ("query_id,text\nq1,word\n", "bad:2: "),
         ("qid,seed,measure,value\nq1,one,AP,.5\n", "bad:2: a seed"),
         ("map\tq1\t0.5\nmap\tq2\tx\n", "bad:2: "),
-        ("[" * 100_000, "bad: "),
-        ('[{"qid": "q1", "measure": "AP", "value": 1, "split": []}]', "bad: "),
-        ('{"qid": "q1", "measure": "AP", "value": 1}', "bad: "),
+        ("[" * 100_000, "bad must be one JSON list"),
+        ('[{"qid": "q1", "measure": "AP", "value": 1, "split": []}]', "bad, row 0: "),
+        ('{"qid": "q1", "measure": "AP", "value": 1}', "bad lacks 1 of 2 queries"),
+        ('{"AP": {"q1": 0.5, "q2": 0.1}}', "bad: not a table in JSON"),
+        ('[{"qid": "q1", "AP": 0.5, "AP": 0.9}]', "bad must be one JSON list"),
+        ('{"qid": "q1", "AP": 1}\n{"qid": "q2", "AP": 1, "AP": 0}\n', "bad:2: "),
+        ("q1\td3\t1\nq1\td7\t2\nq2\td3\t1\n", "bad:1: found 'q1\\td3\\t1'; three columns"),
+        ("query_id,measure,value\nq1,AP,0,5\nq2,AP,0,1\n", "decimal mark"),
+        ("query_id,measure,value\nq1,AP,0.5,\nq2,AP,0.1,\n", "more columns than"),
+        ("qid,map,AP\nq1,.5,.4\nq2,.1,.2\n", "bad:2: AP of query 'q1' occurs twice, under two"),
+        (GOOD + "q1,map,.4\nq2,map,.2\n", "bad:4: map of query 'q1' occurs twice, under two"),
+        ("qid,query_id,AP\nq1,q1,.5\nq2,q3,.2\n", "bad: query_id and qid are both names"),
+        ("qid,measure,metric,value\nq1,AP,RR,.5\nq2,AP,AP,.2\n", "bad: measure and metric are"),
+        ("qid,model,AP\nq1,a,.5\nq2,b,.2\n", "bad: model has 2 values and is not read"),
+        ("qid,measure,k,value\nq1,nDCG,10,.5\nq2,nDCG,10,.2\n", "bad: k is not read; the name"),
         (GOOD + "q3,AP,.5,.6\n", "bad: "),
         ("query_id,measure,value,value\nq1,AP,.5,.4\n", "bad:1: "),
         ("query_id,AP\nq1,\nq2,.5\n", "bad:2: "),
@@ -254,6 +278,14 @@ def test_what_is_no_source_is_refused_with_its_file_and_line(tmp_path, content, 
     with pytest.raises(BadInput) as error:
         compared(f"{tmp_path}/good.csv", f"{tmp_path}/bad")
     assert named in str(error.value)
+
+
+def test_a_query_that_is_called_mean_stays_a_query(tmp_path: Path) -> None:
+    for name, value in (("a", 0.9), ("b", 0.2)):
+        rows = f"query_id,AP\nq1,.5\nq2,.1\nmean,{value}\n"
+        (tmp_path / f"{name}.csv").write_text(rows)
+    found = compared(f"{tmp_path}/a.csv", f"{tmp_path}/b.csv")
+    assert [*found.analysis.matrices["AP"].query_ids] == ["mean", "q1", "q2"]
 
 
 @pytest.mark.slow  # MLflow's imports and database
