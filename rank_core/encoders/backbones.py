@@ -80,8 +80,10 @@ EXPORT_FILE, ENCODER_FOLDER = "ranker.json", "encoder"
 the head. At the top of an export transformers would read the encoder and draw a head at random."""
 HEADS = ("classifier", "pre_classifier", "classification_head", "score")
 """First words in the names of heads that score or classify a text."""
-RELEVANT = re.compile("relevant|yes|true", re.IGNORECASE)
+RELEVANT = re.compile("relevant|yes|true|1", re.IGNORECASE)
 """Names of a label that says relevant."""
+UNNAMED = re.compile("(LABEL_)?[0-9]+")
+"""Names of a label that nobody has named."""
 
 
 @lru_cache(maxsize=16)
@@ -282,7 +284,8 @@ def described(backbone: Backbone) -> str:
 def license_of(backbone: Backbone) -> str:
     """The licence in the metadata of a checkpoint's card; "" without one."""
     card = backbone.folder / "README.md"
-    found = re.search(r"^license: *(\S+)$", card.read_text(), re.M) if card.exists() else None
+    text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
+    found = re.search(r"^license: *(\S+)$", text, re.M)
     return found[1] if found else ""
 
 

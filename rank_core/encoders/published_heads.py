@@ -17,15 +17,32 @@ import transformers
 from torch import Tensor, nn
 
 from rank_core.encoders.backbone_types import TYPES, Backbone, backbone_type
-from rank_core.encoders.backbones import EXPORT_FILE, decoder_score, label_rows, load_config
-from rank_core.encoders.checkpoint import CONFIG, check_weights, open_model, read_json
+from rank_core.encoders.backbones import (
+    EXPORT_FILE,
+    RELEVANT,
+    UNNAMED,
+    decoder_score,
+    label_rows,
+    load_config,
+    load_tokenizer,
+)
+from rank_core.encoders.checkpoint import (
+    CONFIG,
+    LAYOUT_FILE,
+    check_weights,
+    open_model,
+    read_json,
+)
 from rank_core.encoders.decoder_rerankers import score_row
 from rank_core.encoders.module_chain import (
     ChainHead,
+    Unread,
     load_chain_head,
     modules_folder,
+    pair_layout,
     require_library,
     save_modules,
+    stated_prompt,
 )
 from rank_core.errors import BadInput
 
@@ -94,6 +111,27 @@ def head_problem(backbone: Backbone) -> str:
     labels = [str(label) for label in (config.id2label or {}).values()]
     if other := [label for label in labels if OTHER_TASKS.search(label)]:
         return f"its head is of another task: labels {', '.join(other)}"
+    if config.num_labels == 2 and not any(map(RELEVANT.fullmatch, labels)):
+        if named := [label for label in labels if not UNNAMED.fullmatch(label)]:
+            return (
+                f"none of its labels ({', '.join(named)}) is called relevant, yes or true; if its "
+                "score is one of relevance, say so by id2label in config.json"
+            )
+    return _pair_problem(backbone) if score is None else ""
+
+
+def _pair_problem(backbone: Backbone) -> str:
+    """The reason why rows here are not the pairs that the tokenizer of a classifier writes, with
+    which it was trained; "" if they are, and where a prompt or an export says how they are."""
+    stated = (backbone.folder / LAYOUT_FILE).exists()
+    if stated or stated_prompt(modules_folder(backbone.folder, EXPORT_FILE)):
+        return ""
+    try:
+        pairs = pair_layout(load_tokenizer(backbone.folder), backbone.num_segments)
+    except Unread as reason:
+        return str(reason)
+    if pairs[:3] != backbone.layout[:3]:
+        return "its tokenizer writes other special tokens around query and text than are read here"
     return ""
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput
+from rank_core.files import is_there
 from sweeps.report.measured import measured_run
 from sweeps.systems.runs import MEASURES
 from sweeps.systems.sources import ranking_of
@@ -30,6 +31,9 @@ def main(argv: Sequence[str]) -> int:
         if file.suffix != ".csv":
             raise BadInput(f"--per-query must be a file .csv, got {file}")
         check_writable("the folder of --per-query", file.parent)
+        for read in (given.run, given.qrels):
+            if file.exists() and is_there(read) and file.samefile(read):
+                raise BadInput(f"--per-query would replace {read}, which is read; name another")
     qrels, ranked = named_qrels(given.qrels), ranking_of(given.run)
     measured = measured_run(ranked, qrels, given.measures)
     say(f"{given.run}: {len(qrels)} judged queries\n\n{measured!r}")

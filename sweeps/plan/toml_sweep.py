@@ -62,7 +62,10 @@ def _sweep(path: Path, table: Mapping[str, Any]) -> tuple[Experiment, Preset]:
     ranges = _ranges(table)
     swept = tuple(dict.fromkeys([name for point in points for name in point] + list(ranges)))
     if not swept:
-        raise BadInput("grid, points or ranges must name the swept settings")
+        raise BadInput(
+            "grid, points or ranges must name the swept settings, with another value than the "
+            "baseline's"
+        )
     for name in {*ranges} & {name for point in points for name in point} | {*swept} & {*base}:
         raise BadInput(f"a setting is given once, got {name} in base or ranges and swept")
     experiment = Experiment(

@@ -104,6 +104,8 @@ def _notes(ranked: RankedFile, qrels: Qrels) -> Iterator[str]:
     """What was counted as 0 or excluded, ties, and scores that contradict ranks. Raises `BadInput`
     where no ranked document is judged."""
     run = ranked.run
+    if not any(grade > 0 for judged in qrels.values() for grade in judged.values()):
+        raise BadInput("judgments need a relevant document (relevance above 0), found none")
     if not any(qrels[query_id].keys() & run.get(query_id, {}).keys() for query_id in qrels):
         raise BadInput("no document of the run is judged: do the query and document ids match?")
     if missing := sum(not run.get(query_id) for query_id in qrels):

@@ -90,6 +90,11 @@ def main(argv: Sequence[str]) -> int:
         check_writable("--out", given.out)
     if twice := [name for name in given.baseline if given.baseline.count(name) > 1]:
         raise BadInput(f"--baseline names a system once, got {twice[0]!r} twice")
+    if given.measures and not given.systems:
+        raise BadInput(
+            "a comparison needs two systems or more, got none: --measures takes all words behind "
+            "it, so name the systems before it"
+        )
     sets = query_sets_of(given.qrels)
     if given.tracking_uri and not has_mlflow(given.systems):
         raise BadInput(NO_MLFLOW)

@@ -335,6 +335,19 @@ def in_integers(weights):
     return weights | {name: (weights[name] * 10).to(torch.int8)}
 
 
+class Code:
+    """An object whose pickle would run code where it is read without care."""
+
+    def __reduce__(self):
+        return print, ("run",)
+
+
+def with_code(folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights | {"code": Code()}, folder / "pytorch_model.bin")
+
+
 CONTRADICTIONS = {
     "a token more": (with_a_token_more, r"tokens up to 50 \('w999'\).* 50 rows: resize"),
     "quantised": (changed_config(quantization_config={"bits": 4}), "quantised.*made from"),
@@ -349,6 +362,11 @@ CONTRADICTIONS = {
     "more layers": (changed_config(num_hidden_layers=3), r"lacks \d+ weights|weights, and"),
     "a million layers": (changed_config(num_hidden_layers=10**6), "more than 1000 layers"),
     "wide": (changed_config(hidden_size=10**7), "disagree about sizes"),
+    "positions": (
+        changed_config(position_embedding_type="relative_key"),
+        "relative_key positions are not computed",
+    ),
+    "code in a pickle": (with_code, "cannot be read .it holds more than tensors, which is never"),
     "adapters": (lambda f: (f / "adapter_config.json").write_text("{}"), "merge_and_unload"),
 }
 

@@ -203,7 +203,13 @@ def classify(kind, folder, labels, names=None):
 @pytest.mark.parametrize("place", ["published", "Qwen3-Reranker-0.6B-seq-cls"])
 @pytest.mark.parametrize(
     ("labels", "names", "sign"),
-    [(1, None, 1), (2, None, 1), (2, ("relevant", "irrelevant"), -1), (2, ("no", "yes"), 1)],
+    [
+        (1, None, 1),
+        (2, None, 1),
+        (2, ("relevant", "irrelevant"), -1),
+        (2, ("no", "yes"), 1),
+        (2, ("1", "0"), -1),
+    ],
 )
 def test_a_decoder_s_classifier_ranks_by_its_labels(labels, names, sign, place, tmp_path):
     """By its chat template, and where its name is known too."""

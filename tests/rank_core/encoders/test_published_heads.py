@@ -152,6 +152,7 @@ def test_training_moves_head_and_encoder_and_the_export_is_the_model(kind, tmp_p
 REFUSED = {
     "labels": ("bert", {"num_labels": 3}, {}),
     "task": ("bert", {"num_labels": 2, "id2label": {0: "entailment", 1: "not"}}, {}),
+    "names": ("bert", {"num_labels": 2, "id2label": {0: "spam", 1: "ham"}}, {}),
     "kind": ("roformer", {}, {}),
     "decoder": ("qwen3", {}, {}),
     "vectors": ("bert", {}, {"model.name": "parade-max", "model.head": "checkpoint"}),
@@ -169,6 +170,29 @@ def test_a_head_that_cannot_be_used_is_refused_and_a_new_one_is_not(case, tmp_pa
     with pytest.raises(BadInput, match=r"model\.head=new"):
         check_model(config, resolve_backbone(folder))
     check_model(config.override({"model.head": "new"}), resolve_backbone(folder))
+
+
+PAIRS = {
+    "other marks": "<s> $A <s> $B:1 </s>:1",
+    "text first": "<s> $B:1 </s> $A </s>",
+    "one segment": "<s> $A </s> $B:0 </s>:0",
+    "no marks": "$A $B:1",
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_tokenizer_of_other_pairs_is_refused(case, tmp_path):
+    """The head was trained with those; a template that the rows here have is accepted."""
+    folder = publish("bert", tmp_path / "published")
+    check_model(config_of(folder, "firstp"), resolve_backbone(folder))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", pair=PAIRS[case], special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer.save_pretrained(folder)
+    forget()
+    with pytest.raises(BadInput, match=r"its tokenizer .*model\.head=new"):
+        check_model(config_of(folder, "firstp"), resolve_backbone(folder))
 
 
 def test_code_of_a_checkpoint_is_never_run(tmp_path):

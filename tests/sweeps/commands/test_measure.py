@@ -22,7 +22,14 @@ def broken(grades, ranked):
 
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch):
-    texts = {"a.run": RUN, "q.qrels": QRELS, "other.qrels": "q1 0 z 1\n", "t2_measures.py": OWN}
+    texts = {
+        "a.run": RUN,
+        "q.qrels": QRELS,
+        "other.qrels": "q1 0 z 1\n",
+        "none.qrels": "q1 0 a 0\n",
+        "r.csv": "qid,docno,score\nq1,b,1\n",
+        "t2_measures.py": OWN,
+    }
     for name, text in (texts | {"v.csv": "query_id,measure,value\nq1,RR,1.0\n"}).items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -55,6 +62,8 @@ def test_a_function_of_the_user_is_a_measure(capsys):
     ("words", "message"),
     [
         (["none.run", "--qrels", "q.qrels"], "none.run"),
+        (["a.run", "--qrels", "none.qrels"], "need a relevant document"),
+        (["r.csv", "--qrels", "q.qrels", "--per-query", "r.csv"], "would replace r.csv"),
         (["a.run", "--qrels", "q.qrels", "--measures", "NDGC@10"], "did you mean nDCG@10"),
         (["a.run", "--qrels", "q.qrels", "--measures", "t2_measures:plac"], "did you mean place"),
         (["a.run", "--qrels", "q.qrels", "--measures", "t2_measures:broken"], "py:7: ZeroDivision"),

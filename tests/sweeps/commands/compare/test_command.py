@@ -227,7 +227,10 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         (["a={0}/maxp.1.run,{1}/copy.run", "b={0}/sump.1.run"], "copy.run"),
         (["a={1}/one.csv,{1}/copy.csv", "b={0}/sump.1.run"], "copy.csv"),
         (["a={0}/maxp.*.run", "b={0}/maxp.3.run"], "a and b"),
-        (["--measures", "AP", "a={0}/maxp.*.run"], "two systems"),
+        (
+            ["--measures", "AP", "a={0}/maxp.*.run"],
+            "two systems or more, got none: --measures takes",
+        ),
         (["{0}/maxp.*.run", "--baseline", "maxp.1", "--baseline", "maxp.1"], "--baseline"),
         (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "baseline"),
         (["{0}/maxp.*.run", "--measures", "nDGC@10"], "nDGC@10"),
