@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write
 
-SEED = re.compile(r"(.*)-seed(\d+)")  # a trial's name
+SEED = re.compile(r"(.*)-seed(-?[0-9]+)")  # a trial's name
 
 
 def cell_trials(init_from: str) -> dict[int, Path]:

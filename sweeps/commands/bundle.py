@@ -245,9 +245,10 @@ def put_qrels(folder: Path, judged: Mapping[str, Qrels]) -> None:
 def report_of(folder: Path, about: Manifest, values: pd.DataFrame) -> dict[str, bytes]:
     """{file: contents} of the report on a bundle's sweep with these per-query values. Rows with the
     first stage are computed from runs and judgments; then judgments that are only hashed are
-    removed, so that no page shows them."""
+    removed, so that no page shows them, nor which queries share relevant documents."""
     sweep = with_interpolated(load_sweep(folder, values))
     if about.qrels == "hash":
+        sweep = replace(sweep, sharing={})
         for split in EVALUATED:
             (folder / "qrels" / f"{split}.qrels").unlink(missing_ok=True)
     return report_files(

@@ -38,7 +38,7 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
     """The sweep of a file, and the flags that it sets. Relative paths in it start at its folder.
     Errors name the file and the key."""
     try:
-        table = tomllib.loads(path.read_bytes().decode())
+        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # Windows editors
         return _sweep(path, table)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"{path}: not valid TOML: {error}") from None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.cache import cache_root
-from rank_core.checkpoints.weights import WEIGHTS
+from rank_core.checkpoints.weights import SEED, WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.files import FULL, NO_FILE
 from rank_core.secrets import redact
@@ -50,8 +50,8 @@ def trial_name(cell: str, seed: int) -> str:
 
 def cell_and_seed(trial: str) -> tuple[str, int]:
     """The cell and the seed of a trial's name; seed 0 of a text that is no name of a trial."""
-    cell, _, seed = trial.rpartition("-seed")
-    return cell, int(seed) if seed.isdigit() else 0
+    named = SEED.fullmatch(trial)
+    return (named[1], int(named[2])) if named else (trial.rpartition("-seed")[0], 0)
 
 
 class DamagedTrial(BadInput):

@@ -267,6 +267,20 @@ def test_the_report_of_another_version_is_not_compared(bundle, tmp_path, capsys)
 
 
 @pytest.mark.slow
+def test_a_hashed_bundle_matches_where_queries_share_relevant_documents(finished, tmp_path, capsys):
+    """Without the judgments nobody can count them again; with them the report does."""
+    sweep = shutil.copytree(finished, tmp_path / "woods")
+    path = sweep / "qrels/test.qrels"
+    judged = read_qrels(path)
+    write_qrels(path, {query_id: own | {"shared": 1} for query_id, own in judged.items()})
+    hashed = made(sweep)
+    assert main(["verify", str(hashed)]) == 0
+    report = sweep / "bundled.md"
+    report.write_bytes(zipfile.ZipFile(hashed).read("sweep/report/table.md"))
+    assert "share a relevant document" not in report.read_text()
+
+
+@pytest.mark.slow
 def test_judgments_that_are_only_hashed_are_nowhere_in_the_bundle(
     finished, hashed, tmp_path, capsys
 ):

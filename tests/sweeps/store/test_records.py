@@ -16,7 +16,14 @@ from rank_core.errors import BadInput
 from sweeps.store import lock as driving
 from sweeps.store import storage as storages
 from sweeps.store.lock import Driver, living_driver, only_driver, touch
-from sweeps.store.records import COSTS, TRIALS, DamagedTrial, Records
+from sweeps.store.records import (
+    COSTS,
+    TRIALS,
+    DamagedTrial,
+    Records,
+    cell_and_seed,
+    trial_name,
+)
 from sweeps.store.storage import MARK, Storage, StorageAway
 from sweeps.store.trial_status import TrialStatus
 from tests.s3_server import s3_bucket
@@ -381,3 +388,14 @@ def test_a_disk_that_is_full_for_some_files_has_one_message_a_minute(
         storage.write("large", b"does not")
     assert len(caplog.messages) == storages.WAIT_SECONDS / storages.LINE_SECONDS
     assert all("large cannot be written" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("seed", [-1, 0, 1, 12, 2**40])
+@pytest.mark.parametrize("cell", ["maxp-w64-s48-ae7de6462e17", "a-seed3"])
+def test_the_name_of_a_trial_says_its_cell_and_its_seed(cell, seed):
+    assert cell_and_seed(trial_name(cell, seed)) == (cell, seed)
+
+
+@pytest.mark.parametrize("name", ["notes", "maxp-seed", "maxp-seedx", "maxp-seed\u00b2"])
+def test_another_name_has_seed_0(name):
+    assert cell_and_seed(name)[1] == 0
