@@ -497,8 +497,9 @@ def _held(frame: pd.DataFrame, where: str, row: str) -> Held:
     """The training runs of a table, of several splits those of test; `row` and the index of a row
     name its place in messages."""
     check_columns(where, [str(name) for name in frame.columns])
-    if any(frame.index.names):  # pandas and its Parquet files may have the ids there
-        frame = frame.reset_index()
+    levels = [name for name in frame.index.names if name is not None and name not in frame]
+    if levels:  # pandas and its Parquet files may have the ids there
+        frame = frame.reset_index(level=levels)
     try:
         frame = _named(frame)
     except BadInput as error:
@@ -551,7 +552,7 @@ def _check_undivided(frame: pd.DataFrame, where: str) -> None:
         if low in _PARTS and frame[name].nunique() > 1:
             raise BadInput(
                 f"{where}: {name} has {frame[name].nunique()} values and is not read; name the "
-                "column system if these are systems, else give each its own file"
+                "column system or seed if these are such, else give each its own file"
             )
         if low in _CUTOFFS and "measure" in frame:
             raise BadInput(

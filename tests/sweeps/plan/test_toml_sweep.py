@@ -58,6 +58,16 @@ evaluation.measures = ["RR@10", "nDCG@10"]
 """
 
 
+def test_a_byte_order_mark_changes_nothing(tmp_path):
+    path = tmp_path / "sweep.toml"
+    text = 'name = "a"\nquestion = "b?"\n[grid]\nmodel.k = [1, 2]\n[baseline]\nmodel.k = 1\n'
+    path.write_text(text)
+    plain, _ = read_toml_sweep(path)
+    path.write_text(text, encoding="utf-8-sig")
+    marked, _ = read_toml_sweep(path)
+    assert (marked.name, marked.swept) == (plain.name, plain.swept) == ("a", ("model.k",))
+
+
 def test_base_settings_seeds_and_search_come_from_the_file(write, planned):
     baseline = FEW.replace("chunking.window = 64", "chunking.window = 40, chunking.stride = 40")
     search = 'search = { name = "random", num_configs = 3, seed = 5 }\nseeds = [3, 9]\n'

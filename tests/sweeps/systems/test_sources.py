@@ -143,6 +143,17 @@ def test_data_frames_of_values_are_sources_whatever_type_their_ids_have(values) 
     same(compare_runs(systems), values)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_ids_of_a_data_frame_may_be_its_index(values, kept) -> None:
+    systems = {
+        system: [
+            wide(rows[rows["seed"] == seed]).set_index("query_id", drop=not kept) for seed in SEEDS
+        ]
+        for system, rows in values.groupby("system")
+    }
+    same(compare_runs(systems), values)
+
+
 def test_the_cells_of_sweeps_are_systems(tmp_path: Path) -> None:
     folder, other = tmp_path / "one", tmp_path / "two"
     write_sweep(folder, num_queries=40)
