@@ -271,13 +271,14 @@ def test_a_hashed_bundle_matches_where_queries_share_relevant_documents(finished
     """Without the judgments nobody can count them again; with them the report does."""
     sweep = shutil.copytree(finished, tmp_path / "woods")
     path = sweep / "qrels/test.qrels"
-    judged = read_qrels(path)
-    write_qrels(path, {query_id: own | {"shared": 1} for query_id, own in judged.items()})
+    write_qrels(path, {name: {f"pair-{n // 2}": 1} for n, name in enumerate(read_qrels(path))})
+    assert main(["report", str(sweep)]) == 0
+    words = "share a relevant document with"
+    assert words in (sweep / "report/index.html").read_text()
     hashed = made(sweep)
     assert main(["verify", str(hashed)]) == 0
-    report = sweep / "bundled.md"
-    report.write_bytes(zipfile.ZipFile(hashed).read("sweep/report/table.md"))
-    assert "share a relevant document" not in report.read_text()
+    page = unpacked(hashed, tmp_path / "a") / "sweep/report/index.html"
+    assert words not in page.read_text()
 
 
 @pytest.mark.slow
