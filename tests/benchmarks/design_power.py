@@ -20,8 +20,7 @@ from rank_core.stats.design import Goal, Variances, planned_power, queries_neede
 from rank_core.stats.family import ENOUGH_SEEDS
 from rank_core.stats.moderation import LEAST_POOL
 from tests.benchmarks.bars import Bar, Section, simulate
-from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests
-from tests.benchmarks.final_stage import _corrected
+from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests, first_step
 from tests.benchmarks.simulated_sweeps import Kind, drawn_tables
 
 POWER, SIZES, SEEDS = 0.8, (1, 4, 17, 40), (3, 5, 10)
@@ -44,7 +43,7 @@ def _true_power(
         tables = drawn_tables(rng, size, kind, S, [sd] * (K + 1), "normal")
         better_NK = tables.mean_NK + delta * (np.arange(K + 1) == middle)
         pairs = _pair_tests(replace(tables, mean_NK=better_NK), 0)
-        p_NJ = _corrected(pairs, pooled=K + 1 >= LEAST_POOL, joint=S >= ENOUGH_SEEDS)
+        p_NJ = first_step(pairs, pooled=K + 1 >= LEAST_POOL, enough=S >= ENOUGH_SEEDS)
         found.append(p_NJ[:, middle - 1] < ALPHA)
     return float(np.concatenate(found).mean())
 

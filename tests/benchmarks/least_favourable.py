@@ -22,8 +22,7 @@ from rank_core.stats import scopes
 from rank_core.stats.family import ENOUGH_SEEDS
 from rank_core.stats.moderation import LEAST_POOL
 from tests.benchmarks.bars import Bar, Section, simulate
-from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests
-from tests.benchmarks.final_stage import _corrected
+from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests, first_step
 from tests.benchmarks.simulated_sweeps import Kind, drawn_tables
 
 SIZES = (4, 8, 17, 40)
@@ -48,7 +47,7 @@ class Cell:
         for start in range(0, num, BATCH):
             size = min(BATCH, num - start)
             tables = drawn_tables(rng, size, KIND, self.seeds_K, self.sd_K, self.shape)
-            p_NJ = _corrected(_pair_tests(tables, 0), pooled=pooled, joint=fewest >= ENOUGH_SEEDS)
+            p_NJ = first_step(_pair_tests(tables, 0), pooled=pooled, enough=fewest >= ENOUGH_SEEDS)
             errs.append((p_NJ < ALPHA).any(axis=1))
         return float(np.concatenate(errs).mean())
 

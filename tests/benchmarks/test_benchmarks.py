@@ -35,7 +35,7 @@ def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_pla
 
 def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
     found = error_rates._pair_tests(tables(200, 9, seed=8), 0)
-    first = error_rates._family_max_t(found, 8, enough=True)
+    first = error_rates.first_step(found, pooled=True, enough=True)
     near = np.flatnonzero(first.min(axis=1) < 0.15)  # its effective number is the smallest p's
     assert len(near) > 10
     for one in near:
