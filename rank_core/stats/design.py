@@ -299,16 +299,9 @@ def planned_detectable(
     return float(optimize.brentq(lambda delta: plan.power(delta) - goal.power, 0.0, high))
 
 
-def floor(
-    variances: Variances,
-    *,
-    num_queries: int,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    family_size: float = 1,
-) -> float:
+def floor(variances: Variances, goal: Goal, *, num_queries: int) -> float:
     """The limit of the detectable difference on Q queries as the seeds increase."""
-    z = float(stats.norm.isf(alpha / family_size / 2) + stats.norm.ppf(power))
+    z = float(stats.norm.isf(goal.alpha / goal.shares / 2) + stats.norm.ppf(goal.power))
     return z * variances.difference / math.sqrt(num_queries)
 
 
