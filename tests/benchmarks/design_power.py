@@ -69,7 +69,7 @@ def _plans(rng: np.random.Generator, num: int) -> Section:
             law = f"{name}, K {K}, {S} seeds: true power .78 to .84"
             bars.append(Bar(law, f"{true:.4f}", 0.78 - noise <= true <= 0.84 + noise))
     columns = ("deviations", "K", "S", "own test at alpha / K", "by the rule", "true power")
-    return Section("The difference with a promised power of .80, and its true power", columns, rows, bars)  # fmt: skip
+    return Section("The power of differences that are promised .80", columns, rows, bars)
 
 
 SECTIONS = {"plans": _plans}

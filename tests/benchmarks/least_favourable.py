@@ -42,7 +42,8 @@ class Cell:
 
     def error(self, rng: np.random.Generator, num: int) -> float:
         """The familywise error rate in `num` tables."""
-        pooled, fewest = len(self.sd_K) >= LEAST_POOL, min(self.seeds_K)
+        pooled = sum(not math.isnan(sd) for sd in self.sd_K) >= LEAST_POOL
+        fewest = min(self.seeds_K)
         errs = []
         for start in range(0, num, BATCH):
             size = min(BATCH, num - start)
@@ -53,8 +54,9 @@ class Cell:
 
 
 def _deviations(K: int, sd: float) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """SDs of the baseline and of K others: all alike, one or half of these different."""
-    for base in RATIOS:
+    """SDs of the baseline, which may be deterministic, and of K others: all alike, one or half of
+    these different."""
+    for base in (*RATIOS, math.nan):
         start = (base * sd,)
         yield f"baseline {base:.2g}", start + (sd,) * K
         if K > 1:
