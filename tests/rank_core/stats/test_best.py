@@ -114,6 +114,15 @@ def test_max_t_leaves_no_more_than_bonferroni_where_variances_agree(monkeypatch)
     assert set(by_max_t.members) <= set(bonferroni.members)
 
 
+def test_a_system_that_is_left_out_of_the_pool_hardly_changes_what_leaves():
+    """Its variance would make all others disagree, and the set keep what it need not."""
+    wild = MATRIX.scores["low"] + np.array([[-0.3], [0.0], [0.3]])[: len(MATRIX.scores["low"])]
+    found = best_set(matrix_of({**MATRIX.scores, "wild": wild}))
+    assert set(found.members) - {"wild"} == set(EXPECTED.members)
+    for cell in EXPECTED.left:
+        assert EXPECTED.p[cell] <= found.p[cell] < 0.05
+
+
 def test_systems_that_are_identical_enter_once():
     scores = {**MATRIX.scores, "copy": MATRIX.scores["best"], "again": MATRIX.scores["low"]}
     found = best_set(matrix_of(scores))
