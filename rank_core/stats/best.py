@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.family import ENOUGH_SEEDS, scaled
+from rank_core.stats.family import scaled
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
     LEAST_POOL,
     agreeing,
     fitted_prior,

@@ -18,9 +18,15 @@ from scipy import optimize, stats
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.stats.family import ENOUGH_SEEDS
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.moderation import LEAST_POOL, Prior, fitted_prior, moderated_error, seeds_agree
+from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
+    LEAST_POOL,
+    Prior,
+    fitted_prior,
+    moderated_error,
+    seeds_agree,
+)
 from rank_core.stats.multiplicity import family_level
 from rank_core.stats.scopes import LEAST_SEEDS, Floats, ScopeTest, check_probability, infer
 from rank_core.stats.variance import Component, sweep_components

@@ -6,8 +6,9 @@ more, that of the moderated test. Their correction by max-t:
 * without moderated tests: max-t of the own ones;
 * where the seed variances agree (`agreeing`): the larger one of the moderated p corrected by max-t
   and of the own p. The moderated test is then the right one, and decides over all comparisons; the
-  own one has to hold for the comparison alone. One system of an outlying variance may be left out
-  of the pool: the own p of its comparison is in the place of the moderated one;
+  own one has to hold for the comparison alone. With fewer than five seeds one system of an outlying
+  variance may be left out of the pool: the own p of its comparison is in the place of the moderated
+  one;
 * where they disagree, from five seeds on: max-t of the larger p of both tests;
 * where they disagree, with fewer seeds: Holm of the larger p, as max-t then errs in up to .08.
 
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.moderation import ENOUGH_SEEDS
 from rank_core.stats.multiplicity import (
     CORRECTION_NAMES,
     HOLM,
@@ -36,8 +38,6 @@ Pair = tuple[str, str]
 """A system and its baseline."""
 
 
-ENOUGH_SEEDS = 5
-"""With so many seeds max-t of the larger p keeps its level where seed variances disagree."""
 OWN, MODERATED, LARGER = "own", "moderated", "larger"
 """The p that is corrected: of the own test, of the moderated one, or the larger of both."""
 

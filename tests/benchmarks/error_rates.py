@@ -29,9 +29,9 @@ from scipy import stats
 from rank_core.stats import scopes
 from rank_core.stats.best import leaving_p
 from rank_core.stats.compare import scope_test_of
-from rank_core.stats.family import ENOUGH_SEEDS
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
     LEAST_POOL,
     agreeing,
     fitted_prior,

@@ -24,8 +24,11 @@ from scipy import stats
 from rank_core.seeding import generator
 from rank_core.stats import multiplicity, scopes
 from rank_core.stats.best import best_set, leaving_p
-from rank_core.stats.family import ENOUGH_SEEDS, Family
-from rank_core.stats.moderation import LEAST_POOL
+from rank_core.stats.family import Family
+from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
+    LEAST_POOL,
+)
 from rank_core.stats.multiplicity import MAX_T, holm, max_t
 from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Section, simulate

@@ -19,8 +19,10 @@ from unittest.mock import patch
 import numpy as np
 
 from rank_core.stats import scopes
-from rank_core.stats.family import ENOUGH_SEEDS
-from rank_core.stats.moderation import LEAST_POOL
+from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
+    LEAST_POOL,
+)
 from tests.benchmarks.bars import Bar, Section, simulate
 from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests, first_step
 from tests.benchmarks.simulated_sweeps import Kind, drawn_tables

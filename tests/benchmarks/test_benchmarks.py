@@ -9,7 +9,8 @@ import pytest
 
 from rank_core.data.load import load_collection
 from rank_core.stats.design import Goal, Variances, planned_detectable
-from rank_core.stats.family import ENOUGH_SEEDS, Family
+from rank_core.stats.family import Family
+from rank_core.stats.moderation import ENOUGH_SEEDS
 from rank_core.stats.racing import race_so_far
 from tests.benchmarks import error_rates, racing
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape

@@ -167,6 +167,8 @@ def test_all_systems_agree_or_all_but_an_unsteady_one_or_none(variances, baselin
     assert agreeing(variances, df, baselines).tolist() == inside
     many = agreeing(np.array([variances, np.ones(len(variances))]), df, baselines)
     assert many.tolist() == [inside, [True] * len(variances)]
+    with_five = agreeing(variances, df + 2, baselines)
+    assert with_five.tolist() == [all(inside)] * len(variances)  # nothing is left out
 
 
 def test_a_system_left_out_of_the_pool_has_its_own_test_and_does_not_change_the_others():
