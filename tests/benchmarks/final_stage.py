@@ -36,7 +36,7 @@ from tests.benchmarks.error_rates import ALPHA, BATCH, DRAWS, Pairs, _pair_tests
 from tests.benchmarks.simulated_sweeps import SHAPES, Kind, Tables, drawn_tables
 from tests.rank_core.stats.matrices import matrix_of
 
-COMMIT = "63d82341cc1fdf88bd2f71f6c82ebda85c075a79"
+COMMIT = "b85052c57dbbab73df6fe34f437d0522d4484b3c"
 """The commit that made the rule."""
 POOL_BEFORE = 4
 TABLE, FEW = Kind("table", 0.06, 0.06, 100), Kind("few", 0.06, 0.06, 50)
