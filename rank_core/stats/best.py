@@ -28,13 +28,14 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.family import ENOUGH_SEEDS, scaled
+from rank_core.stats.family import scaled
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
     LEAST_POOL,
+    agreeing,
     fitted_prior,
     moderated_error,
-    seeds_agree,
     where_queries_vary,
 )
 from rank_core.stats.multiplicity import NUM_DRAWS, effective_number, family_level
@@ -241,10 +242,13 @@ class Rivalry:
         if R_JJ is not None:
             # A limit needs no third digit of its level, of which the draws take most of the time.
             level = family_level(alpha, R_JJ, two_sided=False, num_draws=NUM_DRAWS // 8)
-        own_level = alpha if agree else level
-        t_KK = stats.t.isf(own_level, test.found.welch.at_level(2 * own_level))
-        own_KK = np.where(test.found.se_both > 0, t_KK * test.found.se_both, 0.0)
         moderated_KK = stats.t.isf(level, test.moderated_df) * test.moderated_error
+        own_level = np.where(agree & ~np.isnan(moderated_KK), alpha, level)
+        t_KK = np.where(
+            own_level == level,
+            *(stats.t.isf(one, test.found.welch.at_level(2 * one)) for one in (level, alpha)),
+        )
+        own_KK = np.where(test.found.se_both > 0, t_KK * test.found.se_both, 0.0)
         # Where nothing varies between the queries, the exact permutation's p or no limit.
         certain_KK = (test.variance_queries > 0) | (test.found.p_least / 2 < own_level)
         half_KK = np.where(certain_KK, np.fmax(own_KK, moderated_KK), math.inf)
@@ -259,13 +263,22 @@ class Rivalry:
     def _family(self, i: int, others: NDArray[np.intp]) -> tuple[bool, Floats | None]:
         """(Whether the seed variances agree where system i is the baseline, the correlations of its
         rivals; None where they do not count)."""
-        trained = np.flatnonzero(np.isfinite(self.seeds))
-        squares = self.seeds[trained] * self.parts[trained, 0]
-        baseline = [int(one) for one in np.flatnonzero(trained == i)]
-        agree = self.pooled and bool(seeds_agree(squares, self.seeds[trained] - 1, baseline))
+        agree = bool(self._pools[i].any())
         if not (agree or self._enough):
             return agree, None
         return agree, self._correlation(i, others, self._tests.found.se_both[i, others])
+
+    @cached_property
+    def _pools(self) -> NDArray[np.bool_]:
+        """The systems whose seed variances agree where system i is the baseline, (K, K); a row of
+        False where they disagree, or too few are trained."""
+        trained = np.flatnonzero(np.isfinite(self.seeds))
+        squares, df = self.seeds[trained] * self.parts[trained, 0], self.seeds[trained] - 1
+        pool_KK = np.zeros((len(self.cells),) * 2, dtype=bool)
+        for i in range(len(self.cells)) if self.pooled else ():
+            baseline = [int(one) for one in np.flatnonzero(trained == i)]
+            pool_KK[i, trained] = agreeing(squares, df, baseline)
+        return pool_KK
 
     @cached_property
     def _few(self) -> NDArray[np.bool_]:
@@ -306,12 +319,18 @@ class Rivalry:
             fewest_seeds=tuple(least),
         )
         error_KK, df_KK = np.full(shape, math.nan), np.full(shape, math.nan)
-        if self.pooled:
-            trained = np.isfinite(self.seeds)
-            S = self.seeds[trained]
-            prior = fitted_prior(S * self.parts[trained, 0], S - 1)
-            sides = list(zip(V_s, V_e, own, strict=True))
-            error_KK, df_KK = moderated_error(V_q, queries, sides, prior)
+        trained = np.isfinite(self.seeds)
+        for i in range(K) if self.pooled else ():
+            pool = self._pools[i] if self._pools[i].any() else trained
+            prior = fitted_prior(self.seeds[pool] * self.parts[pool, 0], self.seeds[pool] - 1)
+            # A system that is left out of the pool has its own test alone.
+            tested = pool | ~trained
+            sides = [
+                tuple(part[i, tested] for part in side) for side in zip(V_s, V_e, own, strict=True)
+            ]
+            error_KK[i, tested], df_KK[i, tested] = moderated_error(
+                V_q[i, tested], queries[i, tested], sides, prior
+            )
         return _PairTests(found, V_q, error_KK, df_KK)
 
     def one_sided(self) -> tuple[Floats, Floats]:
@@ -372,6 +391,8 @@ def leaving_p(
     their own.
     """
     J = own_J.shape[-1]
+    # Without a moderated p, as of a system that is left out of the pool, the own one decides.
+    moderated_J = np.where(np.isnan(moderated_J), own_J, moderated_J)
     larger = np.fmax(own_J, moderated_J)
     by_both = larger.argmin(axis=-1)
 

@@ -23,9 +23,9 @@ from rank_core.stats.moderation import (
     LEAST_POOL,
     Prior,
     Side,
+    agreeing,
     fitted_prior,
     moderated_error,
-    seeds_agree,
     where_queries_vary,
 )
 from rank_core.stats.multiplicity import CORRECTION_NAMES, MAX_T, adjusted
@@ -303,6 +303,7 @@ class _Moderated:
     p_K: Floats
     agree: bool
     prior: Prior | None = None
+    left_out: tuple[str, ...] = ()  # the system of an outlying variance: its own test decides
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -310,6 +311,7 @@ class _Moderated:
         own = self.prior or Prior(math.nan, math.nan, math.nan)
         return {
             "seeds_agree": bool(self.agree),
+            "left_out": self.left_out,
             "prior_variance": float(own.variance),
             "prior_df": float(own.df),
             "pool_df": own.pool_df,
@@ -319,8 +321,10 @@ class _Moderated:
         self, test: ScopeTest, pair: int, level_own: float, level_moderated: float
     ) -> tuple[float, float]:
         """The wider one of a pair's two intervals, the own test's and the moderated one's."""
+        if math.isnan(self.error_K[pair]):  # the own test decides over all comparisons
+            return confidence_interval(test, 1 - level_moderated)
         low, high = confidence_interval(test, 1 - level_own)
-        if math.isnan(low) or math.isnan(self.error_K[pair]):
+        if math.isnan(low):
             return low, high
         half = float(stats.t.isf(level_moderated / 2, self.df_K[pair]) * self.error_K[pair])
         return min(low, test.delta - half), max(high, test.delta + half)
@@ -354,9 +358,15 @@ def _moderated(
         return _Moderated(unknown_K, unknown_K, unknown_K, agree=False)
     # S V_s is the variance between single runs, which is what systems with different numbers of
     # seeds have in common.
-    squares = [S * V_s for V_s, _, S in variances.values()]
-    df = [S - 1 for *_, S in variances.values()]
-    prior = fitted_prior(squares, df)
+    squares = np.array([S * V_s for V_s, _, S in variances.values()])
+    df = np.array([S - 1 for *_, S in variances.values()])
+    # A baseline whose seeds vary unlike the others' distorts every comparison at once.
+    baselines = {(base,) for _, base in pairs}
+    agree_K = agreeing(squares, df, [at for at, one in enumerate(variances) if one in baselines])
+    agree = bool(agree_K.any())
+    pool_K = agree_K if agree else ~agree_K
+    prior = fitted_prior(squares[pool_K], df[pool_K])
+    pool = {table for table, inside in zip(variances, pool_K, strict=True) if inside}
     found = [
         moderated_error(
             test.variance_queries,
@@ -364,7 +374,7 @@ def _moderated(
             [variances[table] for table in tables(pair)],
             prior,
         )
-        if all(table in variances for table in tables(pair))
+        if pool.issuperset(tables(pair))
         else (math.nan, math.nan)
         for pair, test in zip(pairs, tests, strict=True)
     ]
@@ -375,11 +385,8 @@ def _moderated(
         np.array([getattr(test, name) for test in tests]) for name in ("p_both", "variance_queries")
     )
     p_K = where_queries_vary(p_K, own_K, V_q)
-    order = {table: place for place, table in enumerate(variances)}
-    baselines = {(base,) for _, base in pairs}
-    # A baseline whose seeds vary unlike the others' distorts every comparison at once.
-    own = [order[base] for base in baselines if base in order]
-    return _Moderated(error_K, df_K, p_K, seeds_agree(squares, df, sorted(own)), prior)
+    left_out = tuple(table[0] for table in variances if table not in pool)
+    return _Moderated(error_K, df_K, p_K, agree, prior, left_out)
 
 
 def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:

@@ -2,9 +2,10 @@
 
 V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S). Paired seeds lower sigma_S by
 sqrt(1 - r), where r is the correlation of paired runs, and leave S - 1 degrees of freedom instead
-of twice as many. The power is that of the test in scope `both`, averaged over the distribution of
-its mean squares: with few seeds the closed form at their expectations overstates it. `floor` is the
-limit of the detectable difference, as more seeds only reduce the last two parts.
+of twice as many. The power is that of the rule of a family (`rank_core.stats.family`) for one
+better system among others whose runs vary alike, averaged over the distribution of the mean
+squares: with few seeds the closed form at their expectations overstates it. `floor` is the limit of
+the detectable difference, as more seeds only reduce the last two parts.
 """
 
 import math
@@ -16,7 +17,16 @@ import numpy as np
 from scipy import optimize, stats
 
 from rank_core.errors import BadInput
+from rank_core.seeding import generator
 from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
+    LEAST_POOL,
+    Prior,
+    fitted_prior,
+    moderated_error,
+    seeds_agree,
+)
 from rank_core.stats.multiplicity import family_level
 from rank_core.stats.scopes import LEAST_SEEDS, Floats, ScopeTest, check_probability, infer
 from rank_core.stats.variance import Component, sweep_components
@@ -26,8 +36,9 @@ ASSURANCE = 0.8
 MOST_SEEDS = 10_000
 MOST_QUERIES = 10_000_000
 _SLACK = 0.02  # of power, negligible where the goal is out of reach
-# Of five mean squares, 1,024 times: evenly spread, so that power rises smoothly with the counts.
-_QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * 1024 + 0.5) / 1024
+_DRAWS = 1024
+# Of five mean squares: evenly spread, so that power rises smoothly with the counts.
+_QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * _DRAWS + 0.5) / _DRAWS
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,8 @@ class Goal:
     power: float = 0.8
     family_size: int = 1
     correlation: float = 0.0
-    """Of two comparisons of the family, for max-t; 0: Bonferroni's level, which is Holm's condition
-    for the smallest p."""
+    """Of two comparisons of the family, for max-t; 0: Holm's correction, whose condition for the
+    smallest p is Bonferroni's level."""
 
     def __post_init__(self) -> None:
         check_probability("alpha", self.alpha)
@@ -177,7 +188,7 @@ class _Plan:
         return float(both.mean())
 
 
-def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: float) -> _Plan:
+def _plan(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int) -> _Plan:
     if num_seeds < 2 or num_queries < 2:
         raise BadInput(
             "a plan needs two seeds and two queries or more, "
@@ -194,20 +205,56 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
     # The test will see estimates of these variances. A quasi-random sample of their chi-squares
     # averages the power over them; at their expectations three seeds look better than they are.
     square_N = _mean_squares(num_seeds, num_queries, sides)
-    test = infer(
+    queries_N = V_q * square_N[0]
+    sides_N = [
+        (V_s * square_N[1 + side], V_e * square_N[1 + sides + side], S) for side in range(sides)
+    ]
+    own = infer(
         delta=0.0,
-        variance_queries=V_q * square_N[0],
-        variance_seeds=tuple(V_s * square_N[1 : 1 + sides]),
-        variance_error=tuple(V_e * square_N[1 + sides :]),
+        variance_queries=queries_N,
+        variance_seeds=tuple(V for V, _, _ in sides_N),
+        variance_error=tuple(V for _, V, _ in sides_N),
         num_seeds=(S,) * sides,
         num_queries=Q,
     )
-    critical_N = np.where(
-        test.se_both > 0, stats.t.isf(alpha / 2, test.welch.at_level(alpha)) * test.se_both, 0.0
-    )
+
+    def by_own(level: float) -> Floats:
+        t_N = stats.t.isf(level / 2, own.welch.at_level(level))
+        return np.where(own.se_both > 0, t_N * own.se_both, 0.0)
+
+    joint, single = goal.alpha / goal.shares, goal.alpha / goal.family_size
     # The true error of the difference is fixed, while the critical difference varies with the
     # estimated one.
-    return _Plan(math.sqrt(V_q + 2 * variances.seed**2 / S), critical_N)
+    error = math.sqrt(V_q + 2 * variances.seed**2 / S)
+    if goal.family_size + sides - 1 < LEAST_POOL:
+        return _Plan(error, by_own(joint))
+    prior, agree_N = _pool(num_seeds, goal.family_size + sides - 1, sides)
+    prior = replace(prior, variance=S * V_s * prior.variance)
+    error_N, df_N = moderated_error(queries_N, Q, sides_N, prior)
+
+    def by_moderated(level: float) -> Floats:
+        return np.asarray(stats.t.isf(level / 2, df_N) * error_N)
+
+    # As `Family`: Holm of the larger p where the variances disagree and few seeds are planned.
+    apart = joint if num_seeds >= ENOUGH_SEEDS else single
+    critical_N = np.maximum(by_own(apart), by_moderated(apart))
+    if goal.correlation > 0:
+        together_N = np.maximum(by_own(goal.alpha), by_moderated(joint))
+        critical_N = np.where(agree_N, together_N, critical_N)
+    return _Plan(error, critical_N)
+
+
+@lru_cache(maxsize=512)
+def _pool(num_seeds: int, size: int, sides: int) -> tuple[Prior, Floats]:
+    """(The prior of so many seed variances whose expectation is 1, whether they agree), for each
+    draw; the first ones are those of `_mean_squares`, the baseline being the second side."""
+    df, rng = float(num_seeds - 1), generator(1, "pool of a plan", size)
+    others = [(rng.permutation(_DRAWS) + 0.5) / _DRAWS for _ in range(size - sides)]
+    quantile_NK = np.array([*_QUANTILES_5N[1 : 1 + sides], *others]).T
+    square_NK = stats.chi2.ppf(quantile_NK, df) / df
+    df_K = np.full(size, df)
+    baselines = [1] if sides == 2 else []
+    return fitted_prior(square_NK, df_K), seeds_agree(square_NK, df_K, baselines)
 
 
 @lru_cache(maxsize=512)
@@ -240,40 +287,27 @@ def worst_familywise_error(num_seeds: float, family_size: int, alpha: float = 0.
 
 def planned_power(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int) -> float:
     """The probability that the test finds `goal.delta`."""
-    alpha = goal.alpha / goal.shares
-    plan = _plan(variances, num_seeds=num_seeds, num_queries=num_queries, alpha=alpha)
+    plan = _plan(variances, goal, num_seeds=num_seeds, num_queries=num_queries)
     return plan.power(goal.delta)
 
 
 def planned_detectable(
-    variances: Variances,
-    *,
-    num_seeds: int,
-    num_queries: int,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    family_size: float = 1,
+    variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int
 ) -> float:
-    """The smallest difference (MDE) that S seeds on Q queries find with the goal's power."""
-    plan = _plan(variances, num_seeds=num_seeds, num_queries=num_queries, alpha=alpha / family_size)
+    """The smallest difference (MDE) that S seeds on Q queries find with the goal's power, instead
+    of the goal's own."""
+    plan = _plan(variances, goal, num_seeds=num_seeds, num_queries=num_queries)
     if plan.error == 0:
         return 0.0
     high = plan.error
-    while plan.power(high) < power:
+    while plan.power(high) < goal.power:
         high *= 2
-    return float(optimize.brentq(lambda delta: plan.power(delta) - power, 0.0, high))
+    return float(optimize.brentq(lambda delta: plan.power(delta) - goal.power, 0.0, high))
 
 
-def floor(
-    variances: Variances,
-    *,
-    num_queries: int,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    family_size: float = 1,
-) -> float:
+def floor(variances: Variances, goal: Goal, *, num_queries: int) -> float:
     """The limit of the detectable difference on Q queries as the seeds increase."""
-    z = float(stats.norm.isf(alpha / family_size / 2) + stats.norm.ppf(power))
+    z = float(stats.norm.isf(goal.alpha / goal.shares / 2) + stats.norm.ppf(goal.power))
     return z * variances.difference / math.sqrt(num_queries)
 
 

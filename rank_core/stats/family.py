@@ -4,9 +4,11 @@ Every comparison has the p of its own test (`WelchDf`) and, in a table of three 
 more, that of the moderated test. Their correction by max-t:
 
 * without moderated tests: max-t of the own ones;
-* where the seed variances agree (`seeds_agree`): the larger one of the moderated p corrected by
-  max-t and of the own p. The moderated test is then the right one, and decides over all
-  comparisons; the own one has to hold for the comparison alone;
+* where the seed variances agree (`agreeing`): the larger one of the moderated p corrected by max-t
+  and of the own p. The moderated test is then the right one, and decides over all comparisons; the
+  own one has to hold for the comparison alone. With fewer than five seeds one system of an outlying
+  variance may be left out of the pool: the own p of its comparison is in the place of the moderated
+  one;
 * where they disagree, from five seeds on: max-t of the larger p of both tests;
 * where they disagree, with fewer seeds: Holm of the larger p, as max-t then errs in up to .08.
 
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.moderation import ENOUGH_SEEDS
 from rank_core.stats.multiplicity import (
     CORRECTION_NAMES,
     HOLM,
@@ -35,8 +38,6 @@ Pair = tuple[str, str]
 """A system and its baseline."""
 
 
-ENOUGH_SEEDS = 5
-"""With so many seeds max-t of the larger p keeps its level where seed variances disagree."""
 OWN, MODERATED, LARGER = "own", "moderated", "larger"
 """The p that is corrected: of the own test, of the moderated one, or the larger of both."""
 
@@ -80,6 +81,7 @@ class FamilyRecord:
     prior_variance: float  # s_0^2 of the moderated tests; NaN without them
     prior_df: float  # d_0; infinite where the variances scatter no more than equal ones
     pool_df: float  # the degrees of freedom of all seed variances
+    left_out: tuple[str, ...]  # the system of an outlying seed variance, which is not in the pool
     paired: bool = False  # whether run i of a system is paired with run i of its baseline
 
     @property
@@ -121,7 +123,9 @@ class Family:
         if correction != MAX_T or self.correlation_KK is None:
             return Applied(correction, LARGER, size)
         if self.agree:
-            return Applied(MAX_T, MODERATED, size, "seed variances agree")
+            left_out = np.isnan(self.moderated_K) & ~np.isnan(self.own_K)
+            why = "seed variances agree" + " but for one" * bool(left_out.any())
+            return Applied(MAX_T, MODERATED, size, why)
         if self.fewest_seeds >= ENOUGH_SEEDS:
             return Applied(MAX_T, LARGER, size, "seed variances disagree")
         return Applied(HOLM, LARGER, size, "seed variances disagree")
@@ -129,7 +133,9 @@ class Family:
     def adjusted(self, correction: str) -> Floats:
         """The corrected p-values."""
         applied = self.applied(correction)
-        p_K = {OWN: self.own_K, MODERATED: self.moderated_K, LARGER: self.larger_p}[applied.p]
+        p_K = self.larger_p if applied.p == LARGER else self.own_K
+        if applied.p == MODERATED:
+            p_K = np.where(np.isnan(self.moderated_K), self.own_K, self.moderated_K)
         found_K = self.shared(
             adjusted(p_K, applied.correction, self.correlation_KK), applied.correction
         )

@@ -19,7 +19,6 @@ from rank_core.stats.design import (
     Goal,
     Variances,
     best_design,
-    effective_size,
     floor,
     planned_detectable,
     planned_power,
@@ -277,7 +276,6 @@ def plan(
     )
     Q, K = num_queries or len(matrix.query_ids), num_configurations or len(matrix.cells)
     most = num_queries or max(Q, judged)
-    limits: Any = {"alpha": goal.alpha, "power": goal.power, "family_size": goal.shares}
     designs = _designs(variances, goal, Q, most, K, costs, budget) if costs else []
     reached = [d for d in designs if d.num_configurations <= K and d.power >= goal.power]
     sizes = sorted({max(2, round(share * Q)) for share in _SHARES})
@@ -290,14 +288,14 @@ def plan(
         seeds_by_own=seeds_needed(own, goal, num_queries=Q),
         queries={S: queries_needed(variances, goal, num_seeds=S) for S in PLANNED_SEEDS},
         queries_by_own={S: queries_needed(own, goal, num_seeds=S) for S in PLANNED_SEEDS},
-        floor=floor(variances, num_queries=Q, **limits),
+        floor=floor(variances, goal, num_queries=Q),
         power={
             (S, size): planned_power(variances, goal, num_seeds=S, num_queries=size)
             for S in SEEDS
             for size in sizes
         },
         detectable={
-            S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
+            S: planned_detectable(variances, goal, num_seeds=S, num_queries=Q) for S in SEEDS
         },
         pilot=sweep,
         components=components,
@@ -495,11 +493,9 @@ def _design_table(planned: DesignPlan, costs: Costs) -> list[str]:
     detectable = [
         planned_detectable(
             planned.variances,
+            replace(goal, family_size=design.num_configurations - 1),
             num_seeds=design.num_seeds,
             num_queries=design.num_queries,
-            alpha=goal.alpha,
-            power=goal.power,
-            family_size=effective_size(goal.alpha, design.num_configurations - 1, goal.correlation),
         )
         for design in planned.designs
     ]

@@ -288,7 +288,8 @@ def _few_seeds(analysis: Analysis) -> str:
             "With three or more trained systems there is a second test, with seed variances "
             f"moderated over all of them (Smyth 2004); {_WHICH_P[_applied(decided[0]).p]}."
         )
-        return " ".join(filter(None, [second, error_sentence(decided, analysis.num_families)]))
+        bounds = error_sentence(decided, analysis.num_families)
+        return " ".join(filter(None, [second, _left_out(analysis), bounds]))
     size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)
     if math.isinf(least) or rate < 1.3 * alpha:
@@ -296,6 +297,18 @@ def _few_seeds(analysis: Analysis) -> str:
     return (
         f"Under very unequal variance of normal seeds the familywise error of {size} comparisons "
         f"over {least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
+    )
+
+
+def _left_out(analysis: Analysis) -> str:
+    """The systems of an outlying seed variance; "" without any."""
+    names = [name for pair in analysis.comparisons if pair.family for name in pair.family.left_out]
+    if not names:
+        return ""
+    told = names_text([analysis.sweep.label(name) for name in dict.fromkeys(names)])
+    return (
+        f"The runs of {told} scatter far more than those of the others: their seed variance is "
+        "left out of that pool, and the first test alone decides."
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from rank_core.errors import BadInput
 from rank_core.stats.design import (
-    Goal,
     Variances,
     planned_power,
     planned_variances,
@@ -17,7 +16,7 @@ from rank_core.stats.design import (
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.plan.next_command import asked_of, confirming, our_command, resumed, seeded
 from sweeps.report.analysis import Analysis
-from sweeps.report.reliability import POWER
+from sweeps.report.reliability import POWER, goal_of
 from sweeps.store.sweep_file import advisable, command_in
 from sweeps.systems.best import best_on_dev
 from sweeps.systems.load import Sweep
@@ -158,13 +157,7 @@ def _more_seeds(analysis: Analysis, variances: Variances) -> tuple[int, str]:
     )
     which = "the largest here" if delta > sweep.about.rope else "the margin"
     found = f"a difference of {delta:.3f}, {which},"
-    goal = Goal(
-        delta,
-        alpha=sweep.about.alpha,
-        power=POWER,
-        family_size=largest.family_size,
-        correlation=largest.family.correlation if largest.family else 0.0,
-    )
+    goal = goal_of(largest, delta, sweep.about.alpha)
     needed = seeds_needed(variances, goal, num_queries=Q)
     have = min(c.fewest_seeds for c in analysis.primary)
     if have < LEAST_SEEDS and needed <= FEW_SEEDS:

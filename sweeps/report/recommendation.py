@@ -12,7 +12,6 @@ from rank_core.errors import BadInput
 from rank_core.stats.best import best_set
 from rank_core.stats.compare import CellComparison
 from rank_core.stats.design import (
-    Goal,
     Variances,
     planned_variances,
     queries_needed,
@@ -23,7 +22,7 @@ from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.chunking_file import FILE as CHUNKING
 from sweeps.report.clusters import num_clusters
-from sweeps.report.reliability import POWER
+from sweeps.report.reliability import goal_of
 from sweeps.store.sweep_file import FIRST_STAGE
 from sweeps.systems.best import best_on_dev, dev_means
 from sweeps.systems.summary import ROUNDING
@@ -336,7 +335,7 @@ def _what_it_takes(analysis: Analysis, best: CellComparison) -> str:
     if variances is None:
         return ""
     matrix, delta = analysis.matrix(sweep.primary), max(sweep.about.rope, best.delta)
-    goal = Goal(delta, alpha=sweep.about.alpha, power=POWER, family_size=best.family_size)
+    goal = goal_of(best, delta, sweep.about.alpha)
     columns = len(matrix.query_ids)
     what = "clusters of queries" if num_clusters(matrix) else "queries"
     runs = "training runs" if sweep.third_party else "seeds"

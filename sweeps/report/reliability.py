@@ -17,7 +17,7 @@ from rank_core.stats.bootstrap import (
     selected_gain,
 )
 from rank_core.stats.compare import CellComparison, scope_test_of
-from rank_core.stats.design import ASSURANCE, planned_detectable, planned_variances
+from rank_core.stats.design import ASSURANCE, Goal, planned_detectable, planned_variances
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest, equivalence_p, variance_interval
@@ -142,6 +142,12 @@ def _shares(pair: CellComparison) -> float:
     return pair.family.effective_size if pair.family else float(pair.family_size)
 
 
+def goal_of(pair: CellComparison, delta: float, alpha: float) -> Goal:
+    """A difference to be found by the correction of this table."""
+    correlation = pair.family.correlation if pair.family else 0.0
+    return Goal(delta, alpha, POWER, pair.family_size, correlation)
+
+
 def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> float:
     """The smallest true difference of two systems that their seeds find with `POWER`, with all
     deviations at their upper limits, as `ranksweep design` plans; where one side has no seeds with
@@ -149,14 +155,17 @@ def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> 
     sweep, level = analysis.sweep, 2 * ASSURANCE - 1
     if pair.fewest_seeds < LEAST_SEEDS or not test.se_both:
         return math.nan
-    sizes: Any = {"alpha": sweep.about.alpha, "power": POWER, "family_size": _shares(pair)}
     matrix = analysis.matrix(pair.measure)
     own = _only(matrix, (pair.baseline, pair.system))
     with suppress(BadInput):
         variances = planned_variances(own, baseline=pair.baseline, paired_seeds=analysis.paired)
         S, Q = int(pair.fewest_seeds), len(own.query_ids)
-        return planned_detectable(variances, num_seeds=S, num_queries=Q, **sizes)
-    per_error = detectable_difference(test, **sizes) / test.se_both
+        goal = goal_of(pair, 1.0, sweep.about.alpha)
+        return planned_detectable(variances, goal, num_seeds=S, num_queries=Q)
+    found = detectable_difference(
+        test, alpha=sweep.about.alpha, power=POWER, family_size=_shares(pair)
+    )
+    per_error = found / test.se_both
     return float(per_error * math.sqrt(variance_interval(test, level)[1]))
 
 

@@ -29,9 +29,15 @@ from scipy import stats
 from rank_core.stats import scopes
 from rank_core.stats.best import leaving_p
 from rank_core.stats.compare import scope_test_of
-from rank_core.stats.family import ENOUGH_SEEDS
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.moderation import LEAST_POOL, Prior, fitted_prior, moderated_error, seeds_agree
+from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
+    LEAST_POOL,
+    agreeing,
+    fitted_prior,
+    moderated_error,
+    seeds_agree,
+)
 from rank_core.stats.multiplicity import effective_number, family_level
 from rank_core.stats.scopes import Floats, Inference, infer, two_sided_p
 from rank_core.stats.strata import over_collections
@@ -268,9 +274,8 @@ def _family_decisions(tables: Tables) -> NDArray[np.bool_]:
         found = _pair_tests(replace(tables, mean_NK=mean_NK), 0)
         holm_p = found.own if K + 1 - np.isinf(tables.seeds_K).sum() < LEAST_POOL else found.larger
         by_holm = holm_p * K < ALPHA  # the first step of Holm's
-        by_max_t = (
-            _family_max_t(found, K, enough=bool((tables.seeds_K >= ENOUGH_SEEDS).all())) < ALPHA
-        )
+        enough = bool((tables.seeds_K >= ENOUGH_SEEDS).all())
+        by_max_t = first_step(found, pooled=True, enough=enough) < ALPHA
         columns += [
             one[:, place].reshape(len(mean_NK), -1).any(axis=1) for one in (by_holm, by_max_t)
         ]
@@ -287,6 +292,8 @@ class Pairs(NamedTuple):
     correlation: Floats  # (N, J, J)
     agree: NDArray[np.bool_]
     better: NDArray[np.bool_]  # than the one
+    moderated_by_all: Floats  # where no system is left out of the pool, as before version 0.4
+    all_agree: NDArray[np.bool_]
 
     @property
     def larger(self) -> Floats:
@@ -312,33 +319,54 @@ def _pair_tests(tables: Tables, one: int) -> Pairs:
         num_seeds=tuple(np.minimum(side[2], 1e9) for side in sides),
         num_queries=Q,
     )
-    trained = np.flatnonzero(np.isfinite(S_K))
-    squares_NK, df = S_K[trained] * V_s[:, trained], S_K[trained] - 1
-    prior = fitted_prior(squares_NK, df)
-    prior = Prior(prior.df[:, None], prior.variance[:, None], prior.pool_df)
-    base = [int(at) for at in np.flatnonzero(trained == one)]
     shared = C + np.maximum(V_s[:, one] - V_e[:, one], 0)[:, None, None]
     error = np.asarray(found.se_both)
     correlation = shared / error[:, :, None] / error[:, None, :]
     correlation[:, np.arange(len(C[0])), np.arange(len(C[0]))] = 1.0
+    trained = np.flatnonzero(np.isfinite(S_K))
+    squares_NK, df = S_K[trained] * V_s[:, trained], S_K[trained] - 1
+    base = [int(at) for at in np.flatnonzero(trained == one)]
+
+    def moderated(pool_NK: NDArray[np.bool_]) -> Floats:
+        """The p of the moderated test, or of the own one of a system that is not in the pool."""
+        p_NJ = np.array(found.p_both)
+        for pool in np.unique(pool_NK, axis=0):
+            at = np.flatnonzero((pool_NK == pool).all(axis=1))
+            prior = fitted_prior(squares_NK[at][:, pool], df[pool])
+            prior = replace(prior, df=prior.df[:, None], variance=prior.variance[:, None])
+            own = [(V_s[at], V_e[at], S) for V_s, V_e, S in sides]
+            p = two_sided_p(delta_NJ[at], *moderated_error(V_q[at], Q, own, prior))
+            inside = ~np.isin(np.flatnonzero(others), trained[~pool])
+            p_NJ[np.ix_(at, inside)] = p[:, inside]
+        return p_NJ
+
+    everything = np.ones(squares_NK.shape, dtype=bool)
+    pool_NK = agreeing(squares_NK, df, base)
+    agree_N = pool_NK.any(axis=1)
     return Pairs(
         found.p_both,
-        two_sided_p(delta_NJ, *moderated_error(V_q, Q, sides, prior)),
+        moderated(np.where(agree_N[:, None], pool_NK, everything)),
         correlation,
-        seeds_agree(squares_NK, df, base),
+        agree_N,
         delta_NJ > 0,
+        moderated(everything),
+        seeds_agree(squares_NK, df, base),
     )
 
 
-def _family_max_t(found: Pairs, K: int, *, enough: bool) -> Floats:
-    """The first step of `Family.adjusted`, (N, J); `enough` is whether all have five seeds."""
+def first_step(found: Pairs, *, pooled: bool, enough: bool) -> Floats:
+    """The first step of `Family.adjusted` by max-t, (N, J): with moderated tests if `pooled`;
+    `enough` is whether all have five seeds."""
 
-    def number(p_NJ: Floats) -> Floats:
-        return effective_number(p_NJ.min(axis=1), found.correlation, num_draws=DRAWS)[:, None]
+    def corrected(p_NJ: Floats) -> Floats:
+        number = effective_number(p_NJ.min(axis=1), found.correlation, num_draws=DRAWS)
+        return np.asarray(number[:, None] * p_NJ)
 
-    agreeing = np.maximum(number(found.moderated) * found.moderated, found.own)
-    apart = (number(found.larger) if enough else K) * found.larger
-    return np.where(found.agree[:, None], agreeing, apart)
+    if not pooled:
+        return corrected(found.own)
+    together = np.maximum(corrected(found.moderated), found.own)
+    apart = corrected(found.larger) if enough else found.own.shape[1] * found.larger
+    return np.where(found.agree[:, None], together, apart)
 
 
 STAIRS = 0.01

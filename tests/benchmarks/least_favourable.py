@@ -19,11 +19,12 @@ from unittest.mock import patch
 import numpy as np
 
 from rank_core.stats import scopes
-from rank_core.stats.family import ENOUGH_SEEDS
-from rank_core.stats.moderation import LEAST_POOL
+from rank_core.stats.moderation import (
+    ENOUGH_SEEDS,
+    LEAST_POOL,
+)
 from tests.benchmarks.bars import Bar, Section, simulate
-from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests
-from tests.benchmarks.final_stage import _corrected
+from tests.benchmarks.error_rates import ALPHA, BATCH, _pair_tests, first_step
 from tests.benchmarks.simulated_sweeps import Kind, drawn_tables
 
 SIZES = (4, 8, 17, 40)
@@ -43,19 +44,21 @@ class Cell:
 
     def error(self, rng: np.random.Generator, num: int) -> float:
         """The familywise error rate in `num` tables."""
-        pooled, fewest = len(self.sd_K) >= LEAST_POOL, min(self.seeds_K)
+        pooled = sum(not math.isnan(sd) for sd in self.sd_K) >= LEAST_POOL
+        fewest = min(self.seeds_K)
         errs = []
         for start in range(0, num, BATCH):
             size = min(BATCH, num - start)
             tables = drawn_tables(rng, size, KIND, self.seeds_K, self.sd_K, self.shape)
-            p_NJ = _corrected(_pair_tests(tables, 0), pooled=pooled, joint=fewest >= ENOUGH_SEEDS)
+            p_NJ = first_step(_pair_tests(tables, 0), pooled=pooled, enough=fewest >= ENOUGH_SEEDS)
             errs.append((p_NJ < ALPHA).any(axis=1))
         return float(np.concatenate(errs).mean())
 
 
 def _deviations(K: int, sd: float) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """SDs of the baseline and of K others: all alike, one or half of these different."""
-    for base in RATIOS:
+    """SDs of the baseline, which may be deterministic, and of K others: all alike, one or half of
+    these different."""
+    for base in (*RATIOS, math.nan):
         start = (base * sd,)
         yield f"baseline {base:.2g}", start + (sd,) * K
         if K > 1:

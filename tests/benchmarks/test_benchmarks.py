@@ -2,16 +2,19 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rank_core.data.load import load_collection
+from rank_core.stats.design import Goal, Variances, planned_detectable
 from rank_core.stats.family import Family
+from rank_core.stats.moderation import ENOUGH_SEEDS
 from rank_core.stats.racing import race_so_far
 from tests.benchmarks import error_rates, racing
 from tests.benchmarks.msmarco_shape import Shape, document_lengths, write_shape
-from tests.benchmarks.simulated_sweeps import R04, SHAPES, drawn_tables
+from tests.benchmarks.simulated_sweeps import R04, SHAPES, Kind, drawn_tables
 
 
 @pytest.mark.parametrize("shape", ["normal", "resampled", "exponential", "lognormal", "bimodal"])
@@ -35,7 +38,7 @@ def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_pla
 
 def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
     found = error_rates._pair_tests(tables(200, 9, seed=8), 0)
-    first = error_rates._family_max_t(found, 8, enough=True)
+    first = error_rates.first_step(found, pooled=True, enough=True)
     near = np.flatnonzero(first.min(axis=1) < 0.15)  # its effective number is the smallest p's
     assert len(near) > 10
     for one in near:
@@ -43,6 +46,22 @@ def test_the_simulated_families_and_sets_are_decided_by_the_shipped_rule():
         shipped = Family(own, moderated, correlation, bool(agree)).adjusted("max-t")
         assert first[one].min() == pytest.approx(shipped.min(), rel=0.15)
     assert 0 < found.agree.mean() < 1
+
+
+@pytest.mark.parametrize(("K", "S"), [(4, 3), (17, 3), (4, 5), (17, 5)])
+def test_the_power_of_a_family_is_that_of_drawn_tables_judged_by_its_rule(K, S):
+    """Moderated tests, the pre-test of the seed variances, and both corrections are planned for."""
+    kind, sd, num = Kind("drawn", 0.06, 0.05, 120), 0.01, 1500
+    plan = Variances(math.sqrt(2) * kind.query, sd, kind.residual)
+    goal = Goal(1.0, family_size=K, correlation=0.5)
+    delta = planned_detectable(plan, goal, num_seeds=S, num_queries=kind.num_queries)
+    tables = drawn_tables(np.random.default_rng(K), num, kind, S, [sd] * (K + 1), "normal")
+    better = replace(tables, mean_NK=tables.mean_NK + delta * (np.arange(K + 1) == 1))
+    found = error_rates.first_step(
+        error_rates._pair_tests(better, 0), pooled=True, enough=S >= ENOUGH_SEEDS
+    )
+    # Three standard errors.
+    assert (found[:, 0] < 0.05).mean() == pytest.approx(0.8, abs=0.031)
 
 
 def test_drawn_tables_have_the_variances_they_are_drawn_with():

@@ -47,7 +47,7 @@ def test_the_set_has_the_highest_mean_and_what_is_near_it():
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("rule", ["max-t", "bonferroni"])
 def test_no_order_of_systems_queries_or_runs_changes_the_set(rule, paired, monkeypatch):
-    monkeypatch.setattr("rank_core.stats.best.seeds_agree", lambda *_: rule == "max-t")
+    monkeypatch.setattr("rank_core.stats.moderation.seeds_agree", lambda *_: rule == "max-t")
     settings = {"paired_seeds": paired}
     expected = best_set(MATRIX, **settings)
     assert_same(best_set(rebuilt(cells=MATRIX.cells[::-1]), **settings), expected)
@@ -93,7 +93,7 @@ def test_three_systems_by_hand(monkeypatch):
 
 
 def test_from_five_seeds_on_rivals_are_corrected_by_max_t_where_variances_disagree(monkeypatch):
-    monkeypatch.setattr("rank_core.stats.best.seeds_agree", lambda *_: False)
+    monkeypatch.setattr("rank_core.stats.moderation.seeds_agree", lambda *_: False)
     rng = np.random.default_rng(5)
     base_Q = rng.uniform(0.2, 0.8, 60)
     gains = {"a": 0.0, "b": 0.004, "c": 0.012, "d": 0.03}
@@ -107,11 +107,20 @@ def test_from_five_seeds_on_rivals_are_corrected_by_max_t_where_variances_disagr
 
 
 def test_max_t_leaves_no_more_than_bonferroni_where_variances_agree(monkeypatch):
-    monkeypatch.setattr("rank_core.stats.best.seeds_agree", lambda *_: False)
+    monkeypatch.setattr("rank_core.stats.moderation.seeds_agree", lambda *_: False)
     by_max_t, bonferroni = EXPECTED, best_set(MATRIX)
     assert by_max_t.p != bonferroni.p
     assert all(by_max_t.p[cell] <= bonferroni.p[cell] for cell in MATRIX.cells)
     assert set(by_max_t.members) <= set(bonferroni.members)
+
+
+def test_a_system_that_is_left_out_of_the_pool_hardly_changes_what_leaves():
+    """Its variance would make all others disagree, and the set keep what it need not."""
+    wild = MATRIX.scores["low"] + np.array([[-0.3], [0.0], [0.3]])[: len(MATRIX.scores["low"])]
+    found = best_set(matrix_of({**MATRIX.scores, "wild": wild}))
+    assert set(found.members) - {"wild"} == set(EXPECTED.members)
+    for cell in EXPECTED.left:
+        assert EXPECTED.p[cell] <= found.p[cell] < 0.05
 
 
 def test_systems_that_are_identical_enter_once():
@@ -170,7 +179,7 @@ def test_a_system_is_within_a_margin_where_with_this_margin_more_it_would_beat_t
     agree, S, paired, monkeypatch
 ):
     """The limit of the distance is where the decision of the set would turn, by every rule."""
-    monkeypatch.setattr("rank_core.stats.best.seeds_agree", lambda *_: agree)
+    monkeypatch.setattr("rank_core.stats.moderation.seeds_agree", lambda *_: agree)
     effects = {"low": 0.0, "middle": 0.05, "best": 0.2}
     scores = drawn(effects, S=S, own_sd=0.05, Q=80, seed=3).scores
     found = best_set(matrix_of(scores), paired_seeds=paired)

@@ -1,6 +1,8 @@
 """max-t: between a single p and Bonferroni's, at one comparison the p itself, on independent normal
 data Dunnett's test, and on any family never above Holm."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +11,7 @@ from rank_core.errors import BadInput
 from rank_core.stats import multiplicity
 from rank_core.stats.compare import compare_cells
 from rank_core.stats.family import Family, correlations
-from rank_core.stats.moderation import seeds_agree
+from rank_core.stats.moderation import agreeing, seeds_agree
 from rank_core.stats.multiplicity import effective_number, family_level, holm, max_t
 from rank_core.stats.scopes import scope_test
 from tests.rank_core.stats.matrices import drawn
@@ -143,6 +145,48 @@ def test_seed_variances_agree_by_bartlett_s_test_and_that_of_the_baseline():
     assert not seeds_agree([1.0] * 17 + [4.5], np.full(18, 2.0), [17])
     assert seeds_agree(np.zeros(4), np.full(4, 2.0))
     assert not seeds_agree([0.0, 1, 1, 1], np.full(4, 2.0))
+
+
+ALIKE = np.array([1.1, 0.9, 1.0, 1.3, 0.8, 1.2])
+
+
+@pytest.mark.parametrize(
+    ("variances", "baselines", "inside"),
+    [
+        (ALIKE, [0], [True] * 6),
+        (ALIKE * [1, 1, 1, 100, 1, 1], [0], [True, True, True, False, True, True]),
+        (ALIKE * [1, 1, 1, 100, 1, 1], [3], [False] * 6),  # every comparison depends on it
+        (ALIKE * [1, 1, 1, 100, 100, 1], [0], [False] * 6),
+        (ALIKE * [1, 1, 1, 0.001, 1, 1], [0], [False] * 6),  # a steady one is no outlier
+        (np.geomspace(0.001, 1, 6), [0], [False] * 6),  # the largest is no outlier
+        ([1.0, 1.1, 100.0], [0], [False] * 3),  # two are no pool
+    ],
+)
+def test_all_systems_agree_or_all_but_an_unsteady_one_or_none(variances, baselines, inside):
+    df = np.full(len(variances), 2.0)
+    assert agreeing(variances, df, baselines).tolist() == inside
+    many = agreeing(np.array([variances, np.ones(len(variances))]), df, baselines)
+    assert many.tolist() == [inside, [True] * len(variances)]
+    with_five = agreeing(variances, df + 2, baselines)
+    assert with_five.tolist() == [all(inside)] * len(variances)  # nothing is left out
+
+
+def test_a_system_left_out_of_the_pool_has_its_own_test_and_does_not_change_the_others():
+    effects = {"base": 0.0, "a": 0.01, "b": 0.02, "c": 0.03, "wild": 0.05}
+    matrix = drawn(effects, S=3, own_sd=0.02, Q=80, seed=4)
+    matrix.scores["wild"] = matrix.scores["wild"] + np.array([[-0.3], [0.0], [0.3]])
+    *others, wild = compare_cells(matrix, baseline="base", correction="max-t")
+    kept = dataclasses.replace(matrix, cells=("base", "a", "b", "c"))
+    without = compare_cells(kept, baseline="base", correction="max-t")
+    assert wild.family.left_out == ("wild",) and without[0].family.left_out == ()
+    assert [one.p_moderated for one in others] == [one.p_moderated for one in without]
+    assert wild.correction == "max-t over 4 comparisons: seed variances agree but for one"
+    assert np.isnan(wild.p_moderated) and wild.p_both_adjusted >= wild.p_both
+    # Its simultaneous interval is that of its own test at the level of the family.
+    test = scope_test(matrix.scores["wild"], matrix.scores["base"])
+    level = wild.family.level
+    half = stats.t.isf(level / 2, test.welch.at_level(level)) * test.se_both
+    assert wild.family_high - wild.delta == pytest.approx(half)
 
 
 @pytest.mark.parametrize("K", [2, 3, 6, 7, 12])

@@ -95,9 +95,8 @@ def test_what_a_sweep_finds_is_what_a_design_plans_for_each_system(
         own = score_matrix(sweep.scores, measure="nDCG@10", cells=pair)
         goal = Goal(0.01, family_size=one["family_size"])
         limits[found.label(one["system"])] = planned_detectable(
-            planned_variances(own, baseline=pair[0]), num_seeds=3, num_queries=60,
-            alpha=goal.alpha, family_size=goal.family_size,
-        )  # fmt: skip
+            planned_variances(own, baseline=pair[0]), goal, num_seeds=3, num_queries=60
+        )
     ends = {min(limits, key=limits.__getitem__), max(limits, key=limits.__getitem__)}
     for system in ends:
         assert f"{limits[system]:.3f} ({system})" in found.said

@@ -112,7 +112,11 @@ def compute_again(results, lines):
         assert {row["paired_runs"] for row in rows} == {family["paired_runs"]}
         own = np.array([row["p_both"] for row in rows])
         second = np.array([row["p_moderated"] or math.nan for row in rows])
-        p_K = {"own": own, "moderated": second, "larger": np.fmax(own, second)}[family["p"]]
+        p_K = {
+            "own": own,
+            "moderated": np.where(np.isnan(second), own, second),
+            "larger": np.fmax(own, second),
+        }[family["p"]]
         R_KK = family["correlation_both"]
         if family["correction"] == "max-t":
             corrected = max_t(p_K, R_KK)
