@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
-from rank_core.stats.clusters import clustered, joined
+from rank_core.stats.clusters import joined
 from rank_core.stats.compare import (
     ByLetter,
     CellComparison,
@@ -27,7 +27,7 @@ from sweeps.store.scores import as_categories
 from sweeps.store.sweep_file import FIRST_STAGE, MEASURE
 from sweeps.systems.best import left_after
 from sweeps.systems.clusters import shared_columns
-from sweeps.systems.load import Sweep
+from sweeps.systems.load import Sweep, in_clusters
 from sweeps.systems.summary import cells_of
 from sweeps.systems.system import Kind, System
 
@@ -309,15 +309,10 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     return matrices
 
 
-def in_clusters(sweep: Sweep, collection: str, matrix: ScoreMatrix) -> ScoreMatrix:
-    """The matrix in the clusters of the collection's queries; without clusters itself."""
-    return clustered(matrix, sweep.clusters.of[collection]) if sweep.clusters else matrix
-
-
 def _tested(sweep: Sweep, matrices: Matrices) -> Matrices:
     """The matrices of all collections in their clusters."""
     return {
-        measure: in_clusters(sweep, collection, matrices[measure])
+        measure: in_clusters(sweep, matrices[measure], collection)
         for collection, measures in sweep.collections.items()
         for measure in measures
         if measure in matrices
