@@ -29,7 +29,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.family import ENOUGH_SEEDS, scaled
-from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.matrix import ScoreMatrix, copies
 from rank_core.stats.moderation import (
     LEAST_POOL,
     fitted_prior,
@@ -101,7 +101,9 @@ def best_set(
         cell for cell in matrix.cells if len(matrix.scores[cell]) == 1 and cell not in deterministic
     )
     # Copies of a system would count as rivals of each other and make the correction larger.
-    first_of = _representatives(matrix, untested)
+    tested = [cell for cell in matrix.cells if cell not in untested]
+    same = copies([matrix], tested)
+    first_of = {cell: same.get(cell, cell) for cell in tested}
     judged = list(dict.fromkeys(first_of.values()))
     if not judged:
         raise BadInput("the best needs a system with two runs or more, or a deterministic one")
@@ -125,17 +127,6 @@ def best_set(
         rivals={cell: rival for cell, rival in rivals.items() if cell != ordered[0]},
         distances={cell: float(limit_K[judged.index(first)]) for cell, first in first_of.items()},
     )
-
-
-def _representatives(matrix: ScoreMatrix, untested: Collection[str]) -> dict[str, str]:
-    """{system: the first one with the same runs, in any order}."""
-    first: dict[tuple[int, bytes], str] = {}
-    keys = {
-        cell: (len(scores), scores[np.lexsort(scores.T)].tobytes())
-        for cell, scores in matrix.scores.items()
-        if cell not in untested
-    }
-    return {cell: first.setdefault(keys[cell], cell) for cell in matrix.cells if cell in keys}
 
 
 @dataclass(frozen=True)

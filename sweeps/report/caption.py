@@ -233,6 +233,20 @@ def families_sentence(analysis: Analysis) -> str:
     return f"{text}. Intervals are not corrected."
 
 
+def copies_sentence(analysis: Analysis) -> str:
+    """The systems that equal others in every run and value; "" without any."""
+    label = analysis.sweep.label
+    same = [f"{label(copy)} equals {label(first)}" for copy, first in analysis.copies.items()]
+    if not same:
+        return ""
+    return f"{names_text(same)} in every run and query: one system, which is tested once."
+
+
+def remarks_on_values(analysis: Analysis) -> list[str]:
+    """What the values show of systems and queries: copies, and queries that are not alone."""
+    return [*filter(None, [copies_sentence(analysis)]), *sentences_on_clusters(analysis)]
+
+
 def near_best_sentence(analysis: Analysis) -> str:
     """The systems that are shown to be practically the best on the primary measure, within the
     margin that was fixed before; "" without any but a single best."""
@@ -253,7 +267,7 @@ def reservations(analysis: Analysis) -> list[str]:
     sweep = analysis.sweep
     own = (families_sentence(analysis), near_best_sentence(analysis), _ratio_sentence(analysis))
     sentences = [*sweep.notes, *filter(None, own)]
-    sentences += sentences_on_clusters(analysis)
+    sentences += remarks_on_values(analysis)
     if left_after(sweep):
         by_asha = fate_word(sweep) == "stopped"
         fate = "stopped by ASHA" if by_asha else "eliminated in the race"

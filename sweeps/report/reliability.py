@@ -116,8 +116,8 @@ def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability
 
 def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
     """The cells with two seeds or more."""
-    cells = tuple(cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1)
-    return _only(matrix, cells) if cells else None
+    cells = [cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1]
+    return matrix.only(cells) if cells else None
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
@@ -151,19 +151,13 @@ def planned_limit(analysis: Analysis, pair: CellComparison, test: ScopeTest) -> 
         return math.nan
     sizes: Any = {"alpha": sweep.about.alpha, "power": POWER, "family_size": _shares(pair)}
     matrix = analysis.matrix(pair.measure)
-    own = _only(matrix, (pair.baseline, pair.system))
+    own = matrix.only((pair.baseline, pair.system))
     with suppress(BadInput):
         variances = planned_variances(own, baseline=pair.baseline, paired_seeds=analysis.paired)
         S, Q = int(pair.fewest_seeds), len(own.query_ids)
         return planned_detectable(variances, num_seeds=S, num_queries=Q, **sizes)
     per_error = detectable_difference(test, **sizes) / test.se_both
     return float(per_error * math.sqrt(variance_interval(test, level)[1]))
-
-
-def _only(matrix: ScoreMatrix, cells: tuple[str, ...]) -> ScoreMatrix:
-    seeds = {cell: matrix.seeds[cell] for cell in cells}
-    scores = {cell: matrix.scores[cell] for cell in cells}
-    return dataclasses.replace(matrix, cells=cells, seeds=seeds, scores=scores)
 
 
 def _between_best(analysis: Analysis) -> BetweenBest | None:
