@@ -57,7 +57,8 @@ class BestSet:
 
     `p[system]` is the smallest alpha at which it leaves, 1 for the best. `rivals[system]` is the
     system that comes closest to beating it. `untested` have one run that is not declared
-    deterministic; they are not judged and beat nothing.
+    deterministic; they beat nothing. `two_runs` are the members of two, which beat nothing and
+    cannot leave. Neither are judged.
     """
 
     measure: str
@@ -66,6 +67,7 @@ class BestSet:
     members: tuple[str, ...]
     left: tuple[str, ...]
     untested: tuple[str, ...]
+    two_runs: tuple[str, ...]
     p: dict[str, float]
     rivals: dict[str, str]
     distances: dict[str, float]
@@ -79,9 +81,14 @@ class BestSet:
         return tuple(system for system in ordered if self.distances[system] < margin)
 
     @property
+    def judged(self) -> tuple[str, ...]:
+        """The members but those of two runs."""
+        return tuple(system for system in self.members if system not in self.two_runs)
+
+    @property
     def others(self) -> tuple[str, ...]:
-        """The members without the best."""
-        return tuple(system for system in self.members if system != self.best)
+        """The judged members without the best."""
+        return tuple(system for system in self.judged if system != self.best)
 
 
 def best_set(
@@ -116,13 +123,16 @@ def best_set(
     p[ordered[0]] = 1.0  # whatever rounding makes of equal means
     kept = [place for place, cell in enumerate(judged) if p[cell] >= alpha]
     limit_K = rivalry.distances(kept, alpha)
+    members = tuple(cell for cell in ordered if p[cell] >= alpha)
+    few = (c for c in members if c not in deterministic and matrix.fewest_runs(c) < LEAST_SEEDS)
     return BestSet(
         measure=matrix.measure,
         alpha=alpha,
         best=ordered[0],
-        members=tuple(cell for cell in ordered if p[cell] >= alpha),
+        members=members,
         left=tuple(cell for cell in ordered if p[cell] < alpha),
         untested=untested,
+        two_runs=tuple(few),
         p=p,
         rivals={cell: rival for cell, rival in rivals.items() if cell != ordered[0]},
         distances={cell: float(limit_K[judged.index(first)]) for cell, first in first_of.items()},

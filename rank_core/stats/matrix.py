@@ -235,6 +235,19 @@ def copies(matrices: Sequence[ScoreMatrix], cells: Iterable[str]) -> dict[str, s
     return {cell: other for cell, other in same.items() if cell != other}
 
 
+def proven_copies(matrices: Sequence[ScoreMatrix], cells: Iterable[str]) -> dict[str, str]:
+    """The copies that are no accident: on few queries values agree by chance, as those of constant
+    cells do."""
+    return {
+        cell: first
+        for cell, first in copies(matrices, cells).items()
+        if any(
+            len(own.query_ids) >= QUERIES_THAT_PROVE and np.ptp(own.scores[cell]) > 0
+            for own in matrices
+        )
+    }
+
+
 SEPARATOR = "/"
 """Between set and query in the ids of pooled query sets: TREC DL 2019, 2020 and 2021 have one mean
 over 145 queries, as papers print it, so that a year counts by its number of judged queries."""
@@ -251,4 +264,4 @@ def queries_per_set(query_ids: Iterable[str]) -> dict[str, int]:
     return {} if "" in counts else dict(counts)
 
 
-__all__ = ["COLUMNS", "ScoreMatrix", "copies", "score_matrices", "score_matrix"]
+__all__ = ["COLUMNS", "ScoreMatrix", "copies", "proven_copies", "score_matrices", "score_matrix"]

@@ -8,7 +8,6 @@ from itertools import chain
 from string import ascii_lowercase
 from typing import Any, TypeAlias
 
-import numpy as np
 import pandas as pd
 
 from rank_core.stats.best import BestSet, best_set
@@ -21,7 +20,7 @@ from rank_core.stats.compare import (
     compare_with,
     scope_test_of,
 )
-from rank_core.stats.matrix import QUERIES_THAT_PROVE, ScoreMatrix, copies, score_matrices
+from rank_core.stats.matrix import ScoreMatrix, proven_copies, score_matrices
 from rank_core.stats.scopes import ScopeTest
 from rank_core.stats.strata import compare_collections, over_collections
 from sweeps.store.scores import as_categories
@@ -250,20 +249,13 @@ def _scored(sweep: Sweep, cells: Iterable[System]) -> list[str]:
 
 def _copies(sweep: Sweep, matrices: Matrices, scored: Sequence[str]) -> dict[str, str]:
     """{cell: the one that it equals in every run and value}. Others may be copies of a baseline,
-    which is none; on few queries values agree by chance, as those of constant cells do."""
+    which is none itself."""
     kept = {sweep.baseline}
     for slot in sweep.slots:
         kept |= {slot} if isinstance(slot, str) else {*slot.values()}
     ordered = sorted(scored, key=lambda cell: cell not in kept)
-    return {
-        cell: first
-        for cell, first in copies([*matrices.values()], ordered).items()
-        if cell not in kept
-        and any(
-            len(own.query_ids) >= QUERIES_THAT_PROVE and np.ptp(own.scores[cell]) > 0
-            for own in matrices.values()
-        )
-    }
+    found = proven_copies([*matrices.values()], ordered)
+    return {cell: first for cell, first in found.items() if cell not in kept}
 
 
 def _num_families(whole: Sweep, slots: Sequence[Slot], added: Sequence[str]) -> int:

@@ -173,9 +173,11 @@ def not_distinguishable(analysis: Analysis) -> str:
     matrix = analysis.matrix(found.measure)
     size = sweep.count_text(matrix.num_queries, num_clusters(matrix))
     where = f"{found.measure} ({size})"
-    count = len(found.members) + len(found.left)
+    count = len({found.best, *found.judged}) + len(found.left)
     text = f"Highest {where}: {sweep.label(found.best)}"
-    if not found.others:
+    if found.best in found.two_runs:
+        text += ", which has too few training runs to decide"
+    elif not found.others:
         text += f"; it is distinguishable from all {count - 1} others" * (count > 2)
     elif not found.left:
         whole = "the other system" if count == 2 else f"all {count - 1} others"
@@ -183,9 +185,10 @@ def not_distinguishable(analysis: Analysis) -> str:
     else:
         names = names_text([sweep.label(system) for system in found.others])
         text += f"; not distinguishable from it: {names} (of {count} systems)"
-    if found.untested:
-        names = names_text([sweep.label(system) for system in found.untested])
-        text += f". Not judged (only one training run): {names}"
+    for runs, systems in (("one training run", found.untested), ("two", found.two_runs)):
+        if systems:
+            names = names_text([sweep.label(system) for system in systems])
+            text += f". Not judged (only {runs}): {names}"
     return f"{text}."
 
 
@@ -237,9 +240,8 @@ def copies_sentence(analysis: Analysis) -> str:
     """The systems that equal others in every run and value; "" without any."""
     label = analysis.sweep.label
     same = [f"{label(copy)} equals {label(first)}" for copy, first in analysis.copies.items()]
-    if not same:
-        return ""
-    return f"{names_text(same)} in every run and query: one system, which is tested once."
+    tests = "has no test" if len(same) == 1 else "have no tests"
+    return f"{names_text(same)} in every run and query and {tests}." if same else ""
 
 
 def remarks_on_values(analysis: Analysis) -> list[str]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from rank_core.stats.clusters import clustered
-from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.matrix import ScoreMatrix, proven_copies
 from rank_core.stats.ranks import Ranks, rank_intervals
 from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.commands.board.submissions import FAILED, BoardSystem, Submission
@@ -77,19 +77,30 @@ class JointTable:
         return list(dict.fromkeys([self.bundles[0].primary, *names]))
 
     @cached_property
+    def copies(self) -> Mapping[str, str]:
+        """{a system: one that it equals in every run and value}, which stands for both."""
+        every = self.entries
+        shared = [m for m in self.measures if all(m in entry.system.scores for entry in every)]
+        return proven_copies([self._matrix(m, every) for m in shared], [own.key for own in every])
+
+    def _matrix(self, measure: str, entries: Sequence[BoardEntry]) -> ScoreMatrix:
+        return ScoreMatrix(
+            measure,
+            tuple(entry.key for entry in entries),
+            self.bundles[0].queries,
+            {entry.key: entry.system.seeds for entry in entries},
+            {entry.key: entry.system.scores[measure] for entry in entries},
+        )
+
+    @cached_property
     def by_measure(self) -> Mapping[str, tuple[ScoreMatrix, Ranks]]:
         """{measure: all systems in one matrix, and their ranks}."""
         joined = {}
         for measure in self.measures:
-            having = [entry for entry in self.entries if measure in entry.system.scores]
+            own = (entry for entry in self.entries if entry.key not in self.copies)
+            having = [entry for entry in own if measure in entry.system.scores]
             entries = without_copies(having, measure)
-            matrix = ScoreMatrix(
-                measure,
-                tuple(entry.key for entry in entries),
-                self.bundles[0].queries,
-                {entry.key: entry.system.seeds for entry in entries},
-                {entry.key: entry.system.scores[measure] for entry in entries},
-            )
+            matrix = self._matrix(measure, entries)
             if self.clusters:
                 matrix = clustered(matrix, self.clusters.of[self.title])
             fixed = [entry.key for entry in entries if entry.system.deterministic]
@@ -215,6 +226,12 @@ def _sections(joint: JointTable, board: Sequence[JointTable], link: str) -> list
             " Another table has a collection of this name and other judgments or queries: values "
             "of the two cannot be compared."
         )
+    for copy, first in zip(*map(joint.named, (joint.copies, joint.copies.values())), strict=True):
+        if copy.system.row != FIRST_STAGE:
+            note += (
+                f" {copy.system.label} of {copy.bundle.name} equals {first.system.label} of "
+                f"{first.bundle.name} in every run and query and stands there once."
+            )
     if own is None and (sharing := bundle.known.sharing):
         note += f" {sharing_found(matrix, sharing, combinations(matrix.cells, 2))[1]}"
     parts = []

@@ -168,6 +168,17 @@ def test_ranks_over_clusters_are_those_of_the_clustered_matrix(bundles, tmp_path
     assert main(["board", str(tmp_path), "--out", f"{tmp_path}/out", "--clusters", "no.tsv"]) == 2
 
 
+def test_a_system_of_two_bundles_enters_a_table_once(bundles):
+    first, other = (bundle for bundle in bundles if bundle.judgments and len(bundle.queries) == 30)
+    [alone] = joint_tables([first])
+    again = replace(other, systems=[replace(own, label="again") for own in first.systems])
+    [twice] = joint_tables([first, again])
+    assert [*twice.copies.values()] == [entry.key for entry in alone.entries]
+    assert twice.by_measure["nDCG@10"][1] == alone.by_measure["nDCG@10"][1]
+    page = pages_of([first, again], "..")["index.html"].decode()
+    assert f"again of {other.name} equals " in page and "stands there once" in page
+
+
 def test_pages_show_groups_costs_and_what_failed_and_no_text_of_a_bundle_is_a_tag(site):
     paths = [site / "index.html", *(site / "systems").iterdir()]
     assert len(paths) == 1 + 2 + 1 + 2
