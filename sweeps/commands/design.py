@@ -17,10 +17,12 @@ from rank_core.stats.design import (
     ASSURANCE,
     Design,
     Goal,
+    Pairing,
     Variances,
     best_design,
     effective_size,
     floor,
+    pairing_gain,
     planned_detectable,
     planned_power,
     planned_variances,
@@ -42,6 +44,7 @@ from sweeps.plan.flags import MODES, SEARCH, written
 from sweeps.plan.flags import SEEDS as SEED_FLAGS
 from sweeps.plan.next_command import asked_of, confirming
 from sweeps.report.drawing import INK, WIDTH, draw, legend, new_figure, style
+from sweeps.report.reliability import pairing_sentence
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.records import trial_name
 from sweeps.store.sweep_file import FILE, command_in, opened
@@ -100,6 +103,7 @@ class DesignPlan:
     pilot: Sweep
     components: SweepComponents  # of the pilot
     per_cluster: float  # its queries in a cluster, on average; 1 without clusters
+    pairing: Pairing | None  # what pairing the seeds would gain
     earlier: int  # sweeps whose seed deviation is pooled with the pilot's
     costs: Costs | None  # where the device-hours are limited
     budget: float  # device-hours
@@ -316,6 +320,7 @@ def plan(
         pilot=sweep,
         components=components,
         per_cluster=per,
+        pairing=pairing_gain(matrix, baseline=baseline, num_queries=Q, **limits),
         earlier=len(others),
         costs=costs,
         budget=budget,
@@ -455,6 +460,7 @@ def _origin(planned: DesignPlan) -> list[str]:
         f"on one {unit}, {variances.difference:.4f} of systems' differences per {unit}."
     )
     parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
+    gain = pairing_sentence(sweep, planned.pairing, paired=variances.paired)
     lines = [
         f"Pilot{'' if sweep.third_party else f' {sweep.about.sweep}'}: {sweep.primary} on "
         f"{sweep.split_text}, {clusters}{Q} queries, {parts.num_cells} systems, "
@@ -464,6 +470,7 @@ def _origin(planned: DesignPlan) -> list[str]:
         f"{100 * ASSURANCE:g}% limits; its own are {parts.seed.sd:.4f}, {parts.residual.sd:.4f} "
         f"and {parts.difference.sd:.4f}, each of which half of all pilots underestimate.",
     ]
+    lines += [gain] if gain else []
     if planned.earlier:
         whose = numbered(planned.earlier, "earlier sweep")
         lines.append(

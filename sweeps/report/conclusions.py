@@ -178,10 +178,11 @@ def scope(analysis: Analysis) -> str:
             f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
         )
+    paired = " Seeds are paired: differences are taken run by run." * analysis.paired
     return (
         "The test treats queries and seeds (training runs) as random effects: its conclusion is "
         f"about new queries of {'these collections' if sweep.means else 'this collection'} and "
-        "the same methods trained again."
+        f"the same methods trained again.{paired}"
     )
 
 

@@ -30,6 +30,7 @@ from sweeps.report.recommendation import other_choice, recommendation
 from sweeps.report.reliability import (
     Reliability,
     best_gain,
+    pairing_sentence,
     power,
     reliability_results,
     reliability_sentences,
@@ -148,7 +149,9 @@ def certainty_groups(findings: Findings) -> list[tuple[str, list[str]]]:
             best_gain(analysis, judged.limits, judged), access_sentence(findings.accesses),
         ],
         "Seeds": [
-            *fates(analysis), variance, stability(analysis, judged),
+            *fates(analysis), variance,
+            pairing_sentence(sweep, judged.pairing, paired=analysis.paired),
+            stability(analysis, judged),
             shared_documents(findings.agreement),
         ],
         "Unjudged documents": unjudged_sentences(analysis),

@@ -17,7 +17,13 @@ from rank_core.stats.bootstrap import (
     selected_gain,
 )
 from rank_core.stats.compare import CellComparison, scope_test_of
-from rank_core.stats.design import ASSURANCE, planned_detectable, planned_variances
+from rank_core.stats.design import (
+    ASSURANCE,
+    Pairing,
+    pairing_gain,
+    planned_detectable,
+    planned_variances,
+)
 from rank_core.stats.factors import FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest, equivalence_p, variance_interval
@@ -28,6 +34,7 @@ from rank_core.stats.variance import (
     sweep_components,
 )
 from sweeps.report.analysis import Analysis
+from sweeps.systems.load import Sweep
 from sweeps.systems.summary import crossed_grids
 from sweeps.terminal.notation import level_text, percent, range_text, relation, signed
 
@@ -78,6 +85,7 @@ class Reliability:
     limits: list[Limits]
     between_best: BetweenBest | None
     corrected: SelectedGain | None
+    pairing: Pairing | None
     factors: list[GridFactors]
     ranking: RankStability | None
 
@@ -101,8 +109,52 @@ def assess(analysis: Analysis) -> Reliability:
         limits=comparison_limits(analysis),
         between_best=_between_best(analysis),
         corrected=_corrected(seeded, sweep.baseline) if decided and trained else None,
+        pairing=pairing_of(analysis),
         factors=grid_factors(analysis),
         ranking=_ranking(matrix, paired_seeds=analysis.paired),
+    )
+
+
+def pairing_of(analysis: Analysis) -> Pairing | None:
+    """What paired seeds gain on the primary measure; None without a decision on it."""
+    sweep, decided = analysis.sweep, [c for c in analysis.primary if not math.isnan(c.p_both)]
+    if not decided:
+        return None
+    matrix = analysis.matrix(sweep.primary)
+    return pairing_gain(
+        matrix,
+        baseline=sweep.baseline,
+        num_queries=len(matrix.query_ids),
+        alpha=sweep.about.alpha,
+        power=POWER,
+        family_size=_shares(decided[0]),
+    )
+
+
+def pairing_sentence(sweep: Sweep, found: Pairing | None, *, paired: bool) -> str:
+    """The correlation of runs that share a seed, and what pairing gains where that is no accident;
+    "" where it is not known. `paired` tells whether the tests use the pairing."""
+    if found is None:
+        return ""
+    own = found.correlation
+    text = (
+        f"Means of runs with the same seed correlate by {signed(own.r, 2)} between systems (95% "
+        f"interval {signed(own.low, 2)} to {signed(own.high, 2)}, {own.num_cells} systems, "
+        f"{own.num_seeds} seeds)"
+    )
+    if own.low > 0:
+        return (
+            f"{text}: a difference found with {100 * POWER:.0f}% power is "
+            f"{_detectable(found.paired)} with paired seeds and {_detectable(found.independent)} "
+            "with independent ones, at the deviations as measured."
+        )
+    if paired:
+        return f"{text}, which does not show that pairing gains anything."
+    if sweep.third_party or sweep.about.paired_seeds:
+        return ""
+    return (
+        f"{text}: they share no randomness. With training.paired_seeds=true they share the order "
+        "of the data and the negatives, and a report says what that gains."
     )
 
 

@@ -12,6 +12,7 @@ from sweeps.report.caption import interpolated_sentence, near_best_sentence, rem
 from sweeps.report.conclusions import conclusions, fates_in_brief
 from sweeps.report.next_step import next_step
 from sweeps.report.recommendation import cost_text, other_choice, recommendation
+from sweeps.report.reliability import pairing_of, pairing_sentence
 from sweeps.report.results import Column, Scores, drawn
 from sweeps.report.table import Table, terminal_lines, wrapped
 from sweeps.systems.best import left_after
@@ -65,8 +66,9 @@ def answer_lines(
     after = [*(step.lines[1:] if step else []), *ending]
     if verbose:
         said = [found.sentence, cost_text(found), other_choice(analysis, found)]
-        said += [*conclusions(analysis), *more, *([step.why] if step else [])]
-        return [*(line for text in said for line in wrapped(text)), *after]
+        gain = pairing_sentence(analysis.sweep, pairing_of(analysis), paired=analysis.paired)
+        said += [*conclusions(analysis), gain, *more, *([step.why] if step else [])]
+        return [*(line for text in filter(None, said) for line in wrapped(text)), *after]
     why, notes = step.why if step else "", analysis.sweep.notes
     states_a_file = analysis.sweep.indexes or analysis.sweep.serving
     typed = analysis.sweep.about.command  # Python has no flags, and says all notes
